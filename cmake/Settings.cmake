@@ -1,0 +1,39 @@
+# Language, warnings, sanitizers: what every target of the project shares, by the interface target
+# polypath_settings.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+
+add_library(polypath_settings INTERFACE)
+target_include_directories(polypath_settings INTERFACE
+  ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+target_compile_options(polypath_settings INTERFACE -Wall -Wextra -Wpedantic -Wshadow
+  -Wnon-virtual-dtor -Wold-style-cast -Wswitch-enum)
+target_link_libraries(polypath_settings INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+if(POLYPATH_WERROR)
+  target_compile_options(polypath_settings INTERFACE -Werror)
+endif()
+if(POLYPATH_SANITIZE)
+  target_compile_options(polypath_settings INTERFACE -fsanitize=${POLYPATH_SANITIZE}
+    -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(polypath_settings INTERFACE -fsanitize=${POLYPATH_SANITIZE})
+else()
+  # One library file serves machines with an older libstdc++.
+  target_link_options(polypath_settings INTERFACE -static-libstdc++ -static-libgcc)
+endif()

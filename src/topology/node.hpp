@@ -1,0 +1,106 @@
+// A node as a capacity graph: memories, directed links between them, and ports that links share.
+// A plain value: the planner reads it, a node file or the discovery fills it, the simulated node obeys it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace polypath {
+
+/// An end point of a transfer: the memory of one GPU, or the host memory of one NUMA domain.
+struct MemoryId {
+  enum class Kind : std::uint8_t { gpu, host };
+  Kind kind = Kind::gpu;
+  int index = 0;
+
+  static constexpr MemoryId gpu(int index) noexcept { return {Kind::gpu, index}; }
+  static constexpr MemoryId host(int index) noexcept { return {Kind::host, index}; }
+  [[nodiscard]] constexpr bool is_gpu() const noexcept { return kind == Kind::gpu; }
+  [[nodiscard]] constexpr bool is_host() const noexcept { return kind == Kind::host; }
+  friend constexpr auto operator<=>(const MemoryId&, const MemoryId&) = default;
+};
+
+/// "gpu0", "host1".
+std::string to_string(MemoryId id);
+/// Reads "gpu0" or "host1" ("host" means "host0"). Throws InvalidArgument.
+MemoryId parse_memory(std::string_view text);
+
+enum class LinkType : std::uint8_t {
+  nvlink,    ///< point to point NVLink between two GPUs, or a GPU and its CPU
+  nvswitch,  ///< NVLink through a switch: the pair's link shares its GPU's port with all others
+  pcie,      ///< PCI Express between a GPU and host memory, or peer to peer
+  c2c,       ///< NVLink-C2C between a Grace CPU and its GPU
+  bounce,    ///< no peer access: the driver itself carries such a copy through host memory
+};
+std::string_view to_string(LinkType type) noexcept;
+
+/// A capacity that several links share: the NVSwitch port of a GPU, both directions of one PCIe
+/// link, all host reads of the node.
+struct Port {
+  std::string name;
+  double gbps = 0;
+};
+
+/// One directed link.
+struct Link {
+  MemoryId from;
+  MemoryId to;
+  LinkType type = LinkType::nvlink;
+  double gbps = 0;          ///< what one large copy reaches, GB/s
+  double nominal_gbps = 0;  ///< the data sheet's figure, GB/s; 0 when unknown
+  int width = 0;            ///< NVLink links or PCIe lanes bundled in it; 0 when unknown
+  std::vector<int> ports;   ///< indices into Node::ports: the capacities that it shares
+};
+
+struct Gpu {
+  std::string name;        ///< e.g. "NVIDIA H200"
+  std::string uuid;        ///< empty on a node file
+  std::string pci;         ///< bus id, e.g. "0000:41:00.0"; empty when unknown
+  int numa = 0;            ///< index into Node::hosts of the nearest host memory
+  std::uint64_t memory_bytes = 0;
+  int pcie_generation = 0;  ///< 0: unknown
+  int pcie_width = 0;       ///< lanes; 0: unknown
+};
+
+struct HostMemory {
+  int numa = 0;  ///< the operating system's NUMA node number
+  std::uint64_t memory_bytes = 0;
+};
+
+/// Times that the planner counts with and the simulated node charges. Microseconds; defaults are
+/// those measured on 4 x H200 (docs/cuda-notes.md names the command).
+struct Costs {
+  double copy_issue_us = 1.7;   ///< CPU time of one asynchronous copy call
+  double call_us = 0.35;        ///< CPU time of one event record or stream wait
+  double copy_start_us = 5.5;   ///< from "may run" to the first byte, on an idle stream
+  double copy_gap_us = 2.7;     ///< between two copies queued on one stream
+  double event_us = 2.0;        ///< from an event's completion to the start of work that waits for it
+  double context_create_us = 215000;  ///< creating a context on another GPU
+};
+
+struct Node {
+  std::string name;    ///< "narval"; for a real node the GPUs' name and count
+  std::string title;   ///< one line for people
+  std::string source;  ///< where the figures come from
+  std::vector<Gpu> gpus;
+  std::vector<HostMemory> hosts;
+  std::vector<Port> ports;
+  std::vector<Link> links;
+  Costs costs;
+
+  /// Index of the link, or nothing. Between two memories there is at most one link a direction.
+  [[nodiscard]] std::optional<int> find_link(MemoryId from, MemoryId to) const noexcept;
+  [[nodiscard]] bool contains(MemoryId id) const noexcept;
+  /// All memories: GPUs first, then hosts.
+  [[nodiscard]] std::vector<MemoryId> memories() const;
+};
+
+/// Throws InvalidArgument with the reason when the node breaks a rule: an index out of range, a
+/// capacity that is not positive, a link doubled, a GPU without a link to or from its host memory.
+void validate(const Node& node);
+
+}  // namespace polypath
