@@ -1,0 +1,182 @@
+#include "base/options.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+
+namespace polypath {
+namespace {
+
+/// Reads `text` into `options`; throws InvalidArgument or returns false when the value is not allowed.
+using Parser = std::function<bool(std::string_view text, Options& options)>;
+
+struct Row {
+  const char* name;
+  const char* environment;
+  const char* default_value;
+  const char* allowed;
+  const char* meaning;
+  Parser parse;
+};
+
+Parser text_into(std::string Options::*member) {
+  return [member](std::string_view text, Options& options) {
+    options.*member = text;
+    return true;
+  };
+}
+
+Parser bytes_into(std::uint64_t Options::*member, bool automatic, std::uint64_t low,
+                  std::uint64_t high) {
+  return [=](std::string_view text, Options& options) {
+    if (automatic && text == "auto") {
+      options.*member = 0;
+      return true;
+    }
+    const std::uint64_t value = parse_bytes(text);
+    options.*member = value;
+    return value >= low && value <= high;
+  };
+}
+
+Parser count_into(int Options::*member, int low, int high) {
+  return [=](std::string_view text, Options& options) {
+    if (text == "auto") {
+      options.*member = 0;
+      return true;
+    }
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    options.*member = value;
+    return error == std::errc{} && end == text.data() + text.size() && value >= low && value <= high;
+  };
+}
+
+bool parse_routes(std::string_view text, Options& options) {
+  options.direct_routes = options.gpu_routes = options.host_routes = false;
+  while (!text.empty()) {
+    const auto comma = text.find(',');
+    const auto word = text.substr(0, comma);
+    if (word == "all") {
+      options.direct_routes = options.gpu_routes = options.host_routes = true;
+    } else if (word == "direct") {
+      options.direct_routes = true;
+    } else if (word == "gpu") {
+      options.gpu_routes = true;
+    } else if (word == "host") {
+      options.host_routes = true;
+    } else {
+      return false;
+    }
+    text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
+  }
+  return options.direct_routes || options.gpu_routes || options.host_routes;
+}
+
+bool parse_log_level(std::string_view text, Options& options) {
+  constexpr std::pair<std::string_view, LogLevel> levels[] = {{"debug", LogLevel::debug},
+                                                              {"info", LogLevel::info},
+                                                              {"warn", LogLevel::warn},
+                                                              {"error", LogLevel::error},
+                                                              {"off", LogLevel::off}};
+  for (const auto& [name, level] : levels) {
+    if (text == name) {
+      options.log_level = level;
+      return true;
+    }
+  }
+  return false;
+}
+
+const std::vector<Row>& table() {
+  static const std::vector<Row> rows = {
+      {"node", "POLYPATH_NODE", "", "a name of `polypath nodes`, or a node file",
+       "run on this simulated node instead of this machine's GPUs", text_into(&Options::node)},
+      {"routes", "POLYPATH_ROUTES", "all", "all, or a list of direct, gpu, host",
+       "kinds of routes that a transfer may use", parse_routes},
+      {"max_routes", "POLYPATH_MAX_ROUTES", "auto", "auto, or 1 to 64",
+       "routes of one transfer at most, the direct one included",
+       count_into(&Options::max_routes, 1, 64)},
+      {"chunk_size", "POLYPATH_CHUNK_SIZE", "auto", "auto, or 64K to 16M",
+       "bytes of one chunk of a staged route",
+       bytes_into(&Options::chunk_size, true, 64 * kKiB, 16 * kMiB)},
+      {"chunks", "POLYPATH_CHUNKS", "auto", "auto, or 1 to 4096",
+       "chunks of a staged route; more than fit the staging memory are raised to what fits",
+       count_into(&Options::chunks, 1, 4096)},
+      {"min_size", "POLYPATH_MIN_SIZE", "auto", "auto, or 4K to 1T",
+       "transfers below this many bytes stay native copies",
+       bytes_into(&Options::min_size, true, 4 * kKiB, 1024 * kGiB)},
+      {"staging_size", "POLYPATH_STAGING_SIZE", "64M", "4M to 4G",
+       "staging memory on each GPU, and of pinned host memory, at most",
+       bytes_into(&Options::staging_size, false, 4 * kMiB, 4 * kGiB)},
+      {"profile", "POLYPATH_PROFILE", "auto", "auto, off, or a file",
+       "measured capacities of this node: the file in the cache folder, none, or this file",
+       text_into(&Options::profile)},
+      {"driver_library", "POLYPATH_DRIVER_LIBRARY", "", "a library name or path",
+       "the CUDA driver to open; default libcuda.so.1, with a node the simulated driver",
+       text_into(&Options::driver_library)},
+      {"log_level", "POLYPATH_LOG_LEVEL", "warn", "debug, info, warn, error, off",
+       "least level of the messages on stderr", parse_log_level},
+  };
+  return rows;
+}
+
+void apply(const Row& row, const std::string& value, std::string_view where, Options& options) {
+  bool allowed = false;
+  try {
+    allowed = row.parse(value, options);
+  } catch (const InvalidArgument&) {
+    // A size that cannot be read: reported below with the allowed range.
+  }
+  if (!allowed)
+    throw InvalidArgument(
+        fmt::format("{} '{}' ({}) is not allowed: {}", row.name, value, where, row.allowed));
+}
+
+}  // namespace
+
+std::string_view to_string(Origin origin) noexcept {
+  switch (origin) {
+    case Origin::built_in: return "default";
+    case Origin::environment: return "environment";
+    case Origin::argument: return "argument";
+  }
+  return "?";
+}
+
+Options load_options(const OptionArguments& arguments, std::vector<OptionInfo>* infos) {
+  Options options;
+  for (const auto& [name, value] : arguments) {
+    bool known = false;
+    for (const Row& row : table()) known = known || row.name == name;
+    if (!known) throw InvalidArgument(fmt::format("there is no setting '{}'", name));
+  }
+  if (infos != nullptr) infos->clear();
+  for (const Row& row : table()) {
+    std::string value = row.default_value;
+    Origin origin = Origin::built_in;
+    if (const char* set = std::getenv(row.environment); set != nullptr && *set != '\0') {
+      value = set;
+      origin = Origin::environment;
+    }
+    for (const auto& [name, given] : arguments) {
+      if (name == row.name) {
+        value = given;
+        origin = Origin::argument;
+      }
+    }
+    apply(row, value, origin == Origin::environment ? row.environment : to_string(origin), options);
+    if (infos != nullptr)
+      infos->push_back({row.name, row.environment, value, origin, row.default_value, row.allowed,
+                        row.meaning});
+  }
+  return options;
+}
+
+}  // namespace polypath

@@ -1,0 +1,54 @@
+// All settings of the library, from ONE table: name, environment variable, default, allowed values
+// and meaning stand in options.cpp once; parsing, errors, help and `polypath info -c` come from there.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/log.hpp"
+
+namespace polypath {
+
+/// Where a value came from; later ones win.
+enum class Origin : std::uint8_t { built_in, environment, argument };
+std::string_view to_string(Origin origin) noexcept;
+
+/// The values that the library runs with. 0 means "the planner decides" where a comment says so.
+struct Options {
+  std::string node;                  ///< node file or name to run on; empty: this machine
+  std::string driver_library;        ///< empty: libcuda.so.1, or the simulated driver when a node is set
+  bool direct_routes = true;
+  bool gpu_routes = true;
+  bool host_routes = true;
+  int max_routes = 0;                ///< routes a transfer, the direct one included; 0: no limit
+  std::uint64_t chunk_size = 0;      ///< bytes a chunk of a staged route; 0: the planner decides
+  int chunks = 0;                    ///< chunks a staged route; 0: the planner decides
+  std::uint64_t min_size = 0;        ///< bytes below which copies stay native; 0: the planner decides
+  std::uint64_t staging_size = 0;    ///< bytes of staging memory a GPU, and of pinned host memory
+  std::string profile;               ///< "auto", "off", or a file
+  LogLevel log_level = LogLevel::warn;
+};
+
+/// One row of `polypath info -c`.
+struct OptionInfo {
+  std::string name;
+  std::string environment;
+  std::string value;
+  Origin origin;
+  std::string default_value;
+  std::string allowed;
+  std::string meaning;
+};
+
+using OptionArguments = std::vector<std::pair<std::string, std::string>>;
+
+/// Defaults, then the environment, then `arguments` (name, value). Throws InvalidArgument that names the
+/// setting, where it was set, and the allowed values.
+Options load_options(const OptionArguments& arguments, std::vector<OptionInfo>* infos = nullptr);
+
+}  // namespace polypath
