@@ -43,6 +43,8 @@ std::string_view to_string(LinkType type) noexcept;
 struct Port {
   std::string name;
   double gbps = 0;
+
+  friend bool operator==(const Port&, const Port&) = default;
 };
 
 /// One directed link.
@@ -54,6 +56,8 @@ struct Link {
   double nominal_gbps = 0;  ///< the data sheet's figure, GB/s; 0 when unknown
   int width = 0;            ///< NVLink links or PCIe lanes bundled in it; 0 when unknown
   std::vector<int> ports;   ///< indices into Node::ports: the capacities that it shares
+
+  friend bool operator==(const Link&, const Link&) = default;
 };
 
 struct Gpu {
@@ -64,11 +68,15 @@ struct Gpu {
   std::uint64_t memory_bytes = 0;
   int pcie_generation = 0;  ///< 0: unknown
   int pcie_width = 0;       ///< lanes; 0: unknown
+
+  friend bool operator==(const Gpu&, const Gpu&) = default;
 };
 
 struct HostMemory {
   int numa = 0;  ///< the operating system's NUMA node number
   std::uint64_t memory_bytes = 0;
+
+  friend bool operator==(const HostMemory&, const HostMemory&) = default;
 };
 
 /// Times that the planner counts with and the simulated node charges. Microseconds; defaults are
@@ -80,6 +88,8 @@ struct Costs {
   double copy_gap_us = 2.7;     ///< between two copies queued on one stream
   double event_us = 2.0;        ///< from an event's completion to the start of work that waits for it
   double context_create_us = 215000;  ///< creating a context on another GPU
+
+  friend bool operator==(const Costs&, const Costs&) = default;
 };
 
 struct Node {
@@ -97,10 +107,13 @@ struct Node {
   [[nodiscard]] bool contains(MemoryId id) const noexcept;
   /// All memories: GPUs first, then hosts.
   [[nodiscard]] std::vector<MemoryId> memories() const;
+
+  friend bool operator==(const Node&, const Node&) = default;
 };
 
-/// Throws InvalidArgument with the reason when the node breaks a rule: an index out of range, a
-/// capacity that is not positive, a link doubled, a GPU without a link to or from its host memory.
+/// Throws InvalidArgument with the reason when the node breaks a rule: no GPU or no host memory, an
+/// index out of range, a capacity that is not positive, a link or a port's name doubled, a link
+/// between two host memories, a GPU without a link to or from its host memory.
 void validate(const Node& node);
 
 }  // namespace polypath

@@ -38,6 +38,7 @@
 //   per = "from"               # from | to | all: one port for each matched `from`, each `to`, or one
 //   gbps = 101                 #   for all (default). With both_directions a reversed link counts for
 //   source = "..."             #   the pattern side it lies on, so per = "from" is one a GPU here.
+//                              # Without from and to: of the links with ports = [its name].
 //
 // Figures are GB/s = 1e9 bytes/s. Unknown keys are errors.
 #pragma once
@@ -61,7 +62,7 @@ std::filesystem::path find_node_file(const std::string& name_or_path);
 std::vector<std::filesystem::path> known_node_files();
 
 /// Where node files are looked for, in this order: "nodes" beside the library that holds this
-/// code, then its ../share/polypath/nodes, ../nodes and ../../nodes (a build tree).
+/// code, then its ../share/polypath/nodes, ../nodes, ../../nodes and ../../../nodes (a build tree).
 std::vector<std::filesystem::path> node_directories();
 
 }  // namespace polypath

@@ -1,0 +1,31 @@
+// The fields of Costs as one table: the node-file reader and writer and the JSON go through it, so a
+// new cost is one line in node.hpp and one here.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "topology/node.hpp"
+
+namespace polypath {
+
+struct CostField {
+  std::string_view name;  ///< the key in a node file
+  double Costs::*member;
+  double min_us;  ///< smallest value that a node file may give
+  double max_us;  ///< largest
+};
+
+inline constexpr std::array kCostFields{
+    CostField{"copy_issue_us", &Costs::copy_issue_us, 0, 1e4},
+    CostField{"call_us", &Costs::call_us, 0, 1e4},
+    CostField{"copy_start_us", &Costs::copy_start_us, 0, 1e4},
+    CostField{"copy_gap_us", &Costs::copy_gap_us, 0, 1e4},
+    CostField{"event_us", &Costs::event_us, 0, 1e4},
+    CostField{"context_create_us", &Costs::context_create_us, 0, 1e8},
+};
+
+static_assert(sizeof(Costs) == kCostFields.size() * sizeof(double),
+              "every field of Costs needs its line in kCostFields");
+
+}  // namespace polypath

@@ -1,0 +1,232 @@
+#include "topology/node_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "topology/cost_fields.hpp"
+#include "topology/memory_pattern.hpp"
+#include "topology/toml_table.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr Range kSchema{1, 1};
+constexpr Range kGpuCount{1, 64};
+constexpr Range kMemoryGib{0.001, 1 << 20};
+constexpr Range kPcieGeneration{0, 7};
+constexpr Range kPcieWidth{0, 32};
+constexpr Range kNuma{0, 4095};
+constexpr Range kGbps{0.001, 1e5};
+constexpr Range kNominalGbps{0, 1e5};
+constexpr Range kWidth{0, 1024};
+
+constexpr std::array kLinkTypes{LinkType::nvlink, LinkType::nvswitch, LinkType::pcie,
+                                LinkType::c2c, LinkType::bounce};
+
+std::uint64_t to_bytes(double gib) {
+  return static_cast<std::uint64_t>(std::llround(gib * static_cast<double>(kGiB)));
+}
+
+LinkType read_link_type(TomlTable& table) {
+  const std::string text = table.text("type");
+  for (const LinkType type : kLinkTypes)
+    if (to_string(type) == text) return type;
+  table.fail("type", "must be nvlink, nvswitch, pcie, c2c or bounce");
+}
+
+std::vector<MemoryId> read_pattern(TomlTable& table, const Node& node, std::string_view key) {
+  const std::vector<std::string> patterns = table.texts(key);
+  try {
+    return match_memories(node, patterns);
+  } catch (const InvalidArgument& error) {
+    table.fail(key, error.what());
+  }
+}
+
+void read_host(TomlTable table, Node& node) {
+  HostMemory host;
+  host.numa = table.integer("numa", kNuma);
+  host.memory_bytes = to_bytes(table.number("memory_gib", kMemoryGib));
+  table.finish();
+  for (const HostMemory& other : node.hosts)
+    if (other.numa == host.numa) table.fail("numa", "is the number of another [[host]] as well");
+  node.hosts.push_back(host);
+}
+
+/// `numa` numbers of the operating system -> index into node.hosts.
+int host_index(const TomlTable& table, const Node& node, int numa) {
+  for (std::size_t i = 0; i < node.hosts.size(); ++i)
+    if (node.hosts[i].numa == numa) return static_cast<int>(i);
+  table.fail("numa", fmt::format("there is no [[host]] with numa = {}", numa));
+}
+
+void read_gpus(TomlTable table, Node& node) {
+  const int count = table.integer("count", kGpuCount, 1);
+  Gpu gpu;
+  gpu.name = table.text("name");
+  gpu.uuid = table.text("uuid", "");
+  gpu.pci = table.text("pci", "");
+  gpu.memory_bytes = to_bytes(table.number("memory_gib", kMemoryGib));
+  gpu.pcie_generation = table.integer("pcie_generation", kPcieGeneration, 0);
+  gpu.pcie_width = table.integer("pcie_width", kPcieWidth, 0);
+  const std::vector<int> numas = table.integers("numa", kNuma, count, node.hosts.front().numa);
+  table.finish();
+  for (const int numa : numas) {
+    gpu.numa = host_index(table, node, numa);
+    node.gpus.push_back(gpu);
+  }
+}
+
+void read_links(TomlTable table, Node& node) {
+  Link link;
+  const std::vector<MemoryId> from = read_pattern(table, node, "from");
+  const std::vector<MemoryId> to = read_pattern(table, node, "to");
+  const bool both_directions = table.boolean("both_directions", false);
+  link.type = read_link_type(table);
+  link.gbps = table.number("gbps", kGbps);
+  link.nominal_gbps = table.number("nominal_gbps", kNominalGbps, 0);
+  link.width = table.integer("width", kWidth, 0);
+  table.text("source", "");
+  if (table.has("ports")) {
+    for (const std::string& name : table.texts("ports")) {
+      const auto port = std::find_if(node.ports.begin(), node.ports.end(),
+                                     [&](const Port& other) { return other.name == name; });
+      if (port == node.ports.end())
+        table.fail("ports", fmt::format("there is no [[port]] '{}' without from and to", name));
+      link.ports.push_back(static_cast<int>(port - node.ports.begin()));
+    }
+  }
+  table.finish();
+
+  const std::size_t first = node.links.size();
+  const auto add = [&](MemoryId source, MemoryId destination) {
+    if (source == destination) return;
+    if (const auto other = node.find_link(source, destination)) {
+      if (static_cast<std::size_t>(*other) >= first) return;  // matched twice by this entry
+      table.fail(fmt::format("the link {} to {} exists already", to_string(source),
+                             to_string(destination)));
+    }
+    link.from = source;
+    link.to = destination;
+    node.links.push_back(link);
+  };
+  for (const MemoryId source : from)
+    for (const MemoryId destination : to) add(source, destination);
+  if (both_directions)
+    for (const MemoryId source : from)
+      for (const MemoryId destination : to) add(destination, source);
+  if (node.links.size() == first) table.fail("from and to match no pair of different memories");
+}
+
+enum class Per { all, from, to };
+
+Per read_per(TomlTable& table) {
+  const std::string text = table.text("per", "all");
+  if (text == "all") return Per::all;
+  if (text == "from") return Per::from;
+  if (text == "to") return Per::to;
+  table.fail("per", "must be from, to or all");
+}
+
+std::string port_name(const std::string& name, Per per, MemoryId from, MemoryId to) {
+  switch (per) {
+    case Per::all:
+      return name;
+    case Per::from:
+      return fmt::format("{}.{}", name, to_string(from));
+    case Per::to:
+      return fmt::format("{}.{}", name, to_string(to));
+  }
+  return name;
+}
+
+/// A port that links name by themselves: it has no patterns.
+void read_named_port(TomlTable table, Node& node) {
+  if (table.has("from") || table.has("to")) return;
+  node.ports.push_back({table.text("name"), table.number("gbps", kGbps)});
+  table.text("source", "");
+  table.finish();
+}
+
+/// A port, or one a memory, for the links that its patterns match.
+void read_pattern_port(TomlTable table, Node& node) {
+  if (!table.has("from") && !table.has("to")) return;
+  const std::string name = table.text("name");
+  const double gbps = table.number("gbps", kGbps);
+  const std::vector<MemoryId> from = read_pattern(table, node, "from");
+  const std::vector<MemoryId> to = read_pattern(table, node, "to");
+  const bool both_directions = table.boolean("both_directions", false);
+  const Per per = read_per(table);
+  table.text("source", "");
+  table.finish();
+
+  std::map<std::string, int> ports;  // of this entry: name -> index
+  const auto add = [&](MemoryId source, MemoryId destination, const std::string& port) {
+    const auto index = node.find_link(source, destination);
+    if (!index) return;
+    const auto [entry, created] = ports.try_emplace(port, static_cast<int>(node.ports.size()));
+    if (created) node.ports.push_back({port, gbps});
+    std::vector<int>& shared = node.links[static_cast<std::size_t>(*index)].ports;
+    if (std::find(shared.begin(), shared.end(), entry->second) == shared.end())
+      shared.push_back(entry->second);
+  };
+  for (const MemoryId f : from) {
+    for (const MemoryId t : to) {
+      const std::string port = port_name(name, per, f, t);
+      add(f, t, port);
+      if (both_directions) add(t, f, port);
+    }
+  }
+  if (ports.empty()) table.fail("no link matches its from and to");
+}
+
+Node read_node(TomlTable root) {
+  Node node;
+  root.integer("schema", kSchema);
+  node.name = root.text("name");
+  node.title = root.text("title", "");
+  node.source = root.text("source", "");
+  TomlTable costs = root.section("costs");
+  for (const CostField& field : kCostFields)
+    node.costs.*field.member =
+        costs.number(field.name, {field.min_us, field.max_us}, node.costs.*field.member);
+  costs.finish();
+
+  for (TomlTable& host : root.entries("host")) read_host(host, node);
+  if (node.hosts.empty()) root.fail("host", "at least one [[host]] is needed");
+  for (TomlTable& gpu : root.entries("gpu")) read_gpus(gpu, node);
+  if (node.gpus.empty()) root.fail("gpu", "at least one [[gpu]] is needed");
+  const std::vector<TomlTable> ports = root.entries("port");
+  for (const TomlTable& port : ports) read_named_port(port, node);
+  for (TomlTable& link : root.entries("link")) read_links(link, node);
+  for (const TomlTable& port : ports) read_pattern_port(port, node);
+  root.finish();
+  try {
+    validate(node);
+  } catch (const InvalidArgument& error) {
+    root.fail(error.what());
+  }
+  return node;
+}
+
+}  // namespace
+
+Node read_node_file(const std::filesystem::path& file) {
+  const std::string name = file.string();
+  try {
+    const toml::table table = toml::parse_file(name);
+    return read_node(TomlTable(table, name, "node"));
+  } catch (const toml::parse_error& error) {
+    throw InvalidArgument(
+        fmt::format("{}:{}: {}", name, error.source().begin.line, error.description()));
+  }
+}
+
+}  // namespace polypath
