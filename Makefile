@@ -1,0 +1,37 @@
+# Thin names for the scripts; each can be run by hand as well.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format tidy bench docs wheel clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: ## everything that is needed, into .venv and build/release
+	@scripts/setup.sh
+	@scripts/build.sh release
+
+demo: setup ## the main job on this machine's GPUs, or on a simulated node
+	@scripts/demo.sh
+
+test: ## all tests: lint, C++, sanitizers, Python
+	@scripts/test.sh
+
+lint: setup ## the dependency rule, public headers, format
+	@scripts/lint.sh
+
+format: setup ## formats all sources in place
+	@scripts/format.sh
+
+tidy: setup ## clang-tidy over the sources, where it is installed
+	@run-clang-tidy -quiet -p build/release 'src/.*|sim/.*'
+
+bench: setup ## all benchmarks, JSON and plots into build/bench
+	@scripts/bench.sh
+
+docs: setup ## the documentation as a web site, into build/docs
+	@scripts/docs.sh
+
+wheel: setup ## the Python wheel, into dist, tried in an environment of its own
+	@scripts/wheel.sh
+
+clean: ## removes what was built; .venv stays
+	rm -rf build dist

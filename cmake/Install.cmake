@@ -1,0 +1,29 @@
+# Three ways out: a normal prefix (lib, include, share, CMake package, pkg-config file), and the
+# Python wheel (component "wheel": everything inside the package's own folder).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(POLYPATH_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/polypath)
+set(POLYPATH_NODES_DIR ${CMAKE_INSTALL_DATAROOTDIR}/polypath/nodes)
+
+install(TARGETS polypath EXPORT polypath LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS polypath_sim LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/polypath DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY nodes/ DESTINATION ${POLYPATH_NODES_DIR} FILES_MATCHING PATTERN *.toml)
+
+install(EXPORT polypath NAMESPACE polypath:: FILE polypathConfig.cmake
+  DESTINATION ${POLYPATH_CMAKE_DIR})
+write_basic_package_version_file(polypathConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+configure_file(cmake/polypath.pc.in polypath.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/polypathConfigVersion.cmake
+  DESTINATION ${POLYPATH_CMAKE_DIR})
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/polypath.pc
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# A wheel has no symbolic links: each library once, under its plain name.
+foreach(library polypath polypath_sim)
+  install(FILES $<TARGET_FILE:${library}> RENAME $<TARGET_LINKER_FILE_NAME:${library}>
+    DESTINATION polypath/lib COMPONENT wheel EXCLUDE_FROM_ALL)
+endforeach()
+install(DIRECTORY nodes/ DESTINATION polypath/nodes COMPONENT wheel EXCLUDE_FROM_ALL
+  FILES_MATCHING PATTERN *.toml)

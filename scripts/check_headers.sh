@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Each public header compiles alone, as C99 and as C++20; two files that include them link.
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+
+flags=(-Iinclude -Wall -Wextra -Wpedantic -Wshadow -Werror)
+c=(${CC:-cc} -std=c99 "${flags[@]}" -Wstrict-prototypes)
+cpp=(${CXX:-c++} -std=c++20 "${flags[@]}" -Wold-style-cast)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+count=0
+for header in include/polypath/*; do
+  name=polypath/${header##*/}
+  [[ $header == *.h ]] && echo "#include <$name>" | "${c[@]}" -fsyntax-only -x c -
+  echo "#include <$name>" | "${cpp[@]}" -fsyntax-only -x c++ -
+  echo "#include <$name>" >>"$work/all.hpp"
+  count=$((count + 1))
+done
+
+# Anything defined in a header and not inline would now be there twice.
+for unit in one two; do
+  printf '#include "all.hpp"\nint %s() { return POLYPATH_VERSION_MAJOR; }\n' "$unit" >"$work/$unit.cpp"
+  "${cpp[@]}" -fPIC -c "$work/$unit.cpp" -o "$work/$unit.o"
+done
+"${cpp[@]}" -shared "$work/one.o" "$work/two.o" -o "$work/both.so"
+
+version=$(sed -n 's/^project(polypath VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+header_version=$(sed -n 's/^#define POLYPATH_VERSION_\(MAJOR\|MINOR\|PATCH\) //p' include/polypath/polypath.h | paste -sd.)
+[[ $version == "$header_version" ]] ||
+  fail "CMakeLists.txt says version $version, polypath.h $header_version"
+
+echo "public headers: $count compile alone, two units link"

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Checks the dependency rule of ARCHITECTURE.md on the #include lines of src/, sim/ and include/.
+
+    core, tune, collectives > exec > plan > topology > driver > base
+
+A folder may include itself and what is to the right of it. Some parts may include less:
+RULES below lists, for each part of the tree, the parts that it may include.
+"""
+
+import re
+import sys
+from pathlib import Path, PurePosixPath
+
+# The node and the reader of its files: a part of its own, because the simulated node uses it too.
+NODE = {"node", "node_file", "node_search", "cost_fields", "memory_pattern", "toml_table"}
+
+RULES = {
+    "base": {"base"},
+    "driver": {"driver", "base"},
+    "node": {"node", "base"},
+    "topology": {"topology", "node", "driver", "base"},
+    "plan": {"plan", "topology", "node", "base"},  # pure: no driver
+    "exec": {"exec", "plan", "topology", "node", "driver", "base"},
+    "tune": {"tune", "exec", "plan", "topology", "node", "driver", "base", "api"},
+    "collectives": {"collectives", "exec", "plan", "topology", "node", "driver", "base", "api"},
+    "core": {
+        *("core", "tune", "collectives", "exec", "plan", "topology", "node", "driver", "base"),
+        "api",
+    },
+    "preload": {"preload", "api"},
+    "sim": {"sim", "node", "base"},
+    "api": {"api"},  # include/polypath
+}
+PURE = {"base", "node", "plan", "api"}  # these see no CUDA header either
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+SOURCES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh", ".def"}
+
+
+def part_of(path: PurePosixPath) -> str:
+    """The part that a file belongs to; the path is relative to the repository root."""
+    top, *rest = path.parts
+    if top == "src":
+        return "node" if rest[0] == "topology" and path.stem in NODE else rest[0]
+    return "api" if top == "include" else top
+
+
+def resolve(root: Path, file: Path, name: str) -> Path | None:
+    """The file of the project that `#include "name"` in `file` means; None: not the project's."""
+    for folder in (file.parent, root / "src", root, root / "include"):
+        if (folder / name).is_file():
+            return (folder / name).resolve()
+    return None
+
+
+def violations(root: Path) -> list[str]:
+    """One line, "FILE:LINE: what is wrong", for each include that breaks the rule."""
+    root = root.resolve()
+    found = []
+    files = sorted(
+        file
+        for top in ("src", "sim", "include")
+        for file in (root / top).rglob("*")
+        if file.suffix in SOURCES
+    )
+    for file in files:
+        path = file.relative_to(root)
+        part = part_of(PurePosixPath(path))
+        text = file.read_text(encoding="utf-8")
+        for include in INCLUDE.finditer(text):
+            name = include[2]
+            where = f"{path}:{text.count(chr(10), 0, include.start(2)) + 1}"
+            if part not in RULES:
+                found.append(f"{where}: scripts/check_layers.py knows no rule for '{part}'")
+            elif name in ("cuda.h", "nvml.h", "cuda_runtime.h") and part in PURE:
+                found.append(f"{where}: {part} includes {name}, but is to know nothing of CUDA")
+            elif target := resolve(root, file, name):
+                other = part_of(PurePosixPath(target.relative_to(root)))
+                if other not in RULES[part]:
+                    allowed = ", ".join(sorted(RULES[part]))
+                    found.append(f"{where}: {part} includes {name} of {other}; allowed: {allowed}")
+            elif include[1] == '"':
+                found.append(f'{where}: no such file: "{name}"')
+    return found
+
+
+def main() -> int:
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
+    found = violations(root)
+    print("\n".join(found) or "dependency rule: kept")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

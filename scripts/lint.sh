@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# What a compiler does not see: the dependency rule, headers that stand alone, format.
+set -uo pipefail
+source "$(dirname "$0")/common.sh"
+
+status=0
+python scripts/check_layers.py || status=1
+scripts/check_headers.sh || status=1
+if command -v clang-format >/dev/null; then
+  source_files | xargs -0 clang-format --dry-run --Werror || status=1
+fi
+ruff check --quiet . || status=1
+ruff format --quiet --check . || status=1
+((status)) || echo "lint: all clean"
+exit $status
