@@ -15,5 +15,5 @@ fail() {
 
 # The C and C++ sources of the project, each ended by a NUL. Symbol lists (*.def) are tables.
 source_files() {
-  find bench examples include sim src tests -regex '.*\.\([ch]\|[ch]pp\|cuh?\)' -print0
+  find . \( -path ./build -o -path ./.venv \) -prune -o -regex '.*\.\([ch]\|[ch]pp\|cuh?\)' -print0
 }

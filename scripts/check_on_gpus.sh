@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# check_on_gpus.sh RESULTS [BUILD]: the tests and benchmarks on a machine with GPUs, with a build made
+# elsewhere (BUILD, default build/release). Nothing is built or downloaded here. Each step runs under a
+# time limit; a failing one does not stop the others. RESULTS gets a log per step, the gtest reports,
+# the benchmarks as JSON and PNG, the machine's description and a summary.
+#
+#   SIZES=1M:1G       message sizes of the benchmarks
+#   STEP_SECONDS=300  time limit of one step
+#   STEPS='bench.*'   only the steps whose whole name matches this regular expression
+#   WHEELS=folder     wheels of typer, rich and what they need, where python3 lacks them; made by
+#                     `pip download --only-binary=:all: --dest folder typer rich`
+set -uo pipefail
+
+[[ $# -ge 1 && $# -le 2 ]] || {
+  sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2
+  exit 2
+}
+mkdir -p "$1"
+results=$(cd "$1" && pwd)
+cd "$(dirname "$0")/.."
+build=$(cd "${2:-build/release}" && pwd) || exit 2
+
+unset POLYPATH_NODE
+export POLYPATH_LIBRARY=$build/libpolypath.so
+export POLYPATH_PROFILE=$results/profile.json
+export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export PYTHONPATH=$PWD/python PYTHONUNBUFFERED=1 COLUMNS=140 NO_COLOR=1
+if [[ -n ${WHEELS:-} ]]; then
+  python3 -m pip install --quiet --no-index --find-links "$WHEELS" --target "$results/site" typer rich ||
+    exit 2
+  PYTHONPATH+=:$results/site
+fi
+plots=yes
+python3 -c 'import matplotlib' 2>/dev/null || plots=''
+
+names=() outcomes=() seconds=()
+failed=0
+step() {
+  local name=$1 start=$SECONDS status=0
+  shift
+  [[ $name =~ ^(${STEPS:-.*})$ ]] || return 0
+  printf '%-28s ' "$name"
+  timeout --kill-after=10 "${STEP_SECONDS:-300}" "$@" >"$results/$name.log" 2>&1 </dev/null || status=$?
+  case $status in
+    0) outcomes+=(ok) ;;
+    124 | 137) outcomes+=("timed out") ;;
+    *) outcomes+=("failed ($status)") ;;
+  esac
+  ((status == 0)) || failed=$((failed + 1))
+  names+=("$name")
+  seconds+=($((SECONDS - start)))
+  echo "${outcomes[-1]}, ${seconds[-1]} s"
+  ((status == 0)) || tail -n 5 "$results/$name.log" | sed 's/^/    /'
+}
+
+polypath() { step "$1" python3 -m polypath "${@:2}"; }
+
+bench() {
+  local name=$1
+  shift
+  polypath "bench.$name" bench "$@" --sizes "${SIZES:-1M:1G}" --json "$results/bench.$name.json" \
+    ${plots:+--plot "$results/bench.$name.png"}
+}
+
+{
+  date -u +%FT%TZ
+  uname -a
+  nproc
+  nvidia-smi
+  nvidia-smi topo -m
+  git log -1 --format='commit %H' 2>/dev/null
+} >"$results/machine.txt" 2>&1
+
+polypath info.devices info -d
+polypath info.settings info -c
+polypath topo.measured topo --measure --json "$results/topo.json" ${plots:+--plot "$results/topo.png"}
+for test in "$build"/bin/*_test "$build"/bin/*_tests; do
+  [[ -x $test ]] || continue
+  name=${test##*/}
+  step "test.$name" "$test" --gtest_color=no --gtest_brief=1 "--gtest_output=json:$results/test.$name.json"
+done
+polypath plan.p2p plan gpu0 gpu1 64M
+bench p2p p2p
+bench p2p-direct p2p --routes direct
+bench bidir bidir
+bench ring ring
+bench h2d h2d
+bench d2h d2h
+
+{
+  printf '\n%-28s %-14s %8s\n' step outcome seconds
+  for i in "${!names[@]}"; do
+    printf '%-28s %-14s %8s\n' "${names[i]}" "${outcomes[i]}" "${seconds[i]}"
+  done
+  printf '%d steps, %d failed\n' "${#names[@]}" "$failed"
+} | tee "$results/summary.txt"
+((failed == 0))
