@@ -74,10 +74,10 @@ bench() {
 polypath info.devices info -d
 polypath info.settings info -c
 polypath topo.measured topo --measure --json "$results/topo.json" ${plots:+--plot "$results/topo.png"}
-for test in "$build"/bin/*_test "$build"/bin/*_tests; do
+for test in "$build"/bin/test_*; do
   [[ -x $test ]] || continue
   name=${test##*/}
-  step "test.$name" "$test" --gtest_color=no --gtest_brief=1 "--gtest_output=json:$results/test.$name.json"
+  step "$name" "$test" --gtest_color=no --gtest_brief=1 "--gtest_output=json:$results/$name.json"
 done
 polypath plan.p2p plan gpu0 gpu1 64M
 bench p2p p2p
