@@ -21,6 +21,7 @@ inline constexpr std::array kCostFields{
     CostField{"call_us", &Costs::call_us, 0, 1e4},
     CostField{"copy_start_us", &Costs::copy_start_us, 0, 1e4},
     CostField{"copy_gap_us", &Costs::copy_gap_us, 0, 1e4},
+    CostField{"copy_handover_us", &Costs::copy_handover_us, 0, 1e4},
     CostField{"event_us", &Costs::event_us, 0, 1e4},
     CostField{"context_create_us", &Costs::context_create_us, 0, 1e8},
 };
