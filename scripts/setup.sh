@@ -45,15 +45,16 @@ fi
 
 if ((${#packages[@]})); then
   command -v apt-get >/dev/null ||
-    fail "missing libraries; their Debian names are: ${packages[*]}. Install them and run this again"
+    fail "missing libraries; their Debian names: ${packages[*]}. Install them, then run this again"
   as_root=()
   if ((EUID != 0)); then
-    command -v sudo >/dev/null ||
-      fail "missing packages; as root: apt-get install ${packages[*]}"
     as_root=(sudo)
+    # A sudo that asks for a password needs somebody to ask.
+    command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; } ||
+      fail "missing packages; as root: apt-get install ${packages[*]}"
   fi
   say "Installing system packages: ${packages[*]}"
-  "${as_root[@]}" apt-get -qq update
+  "${as_root[@]}" apt-get -qq update || fail "apt-get update failed"
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get -qq install -y --no-install-recommends "${packages[@]}" >/dev/null ||
     fail "apt-get could not install them; by hand: apt-get install ${packages[*]}"
