@@ -84,45 +84,87 @@ void read_gpus(TomlTable table, Node& node) {
   }
 }
 
-void read_links(TomlTable table, Node& node) {
-  Link link;
+enum class Distance { any, near, far };
+
+Distance read_distance(TomlTable& table) {
+  const std::string text = table.text("distance", "any");
+  if (text == "any") return Distance::any;
+  if (text == "near") return Distance::near;
+  if (text == "far") return Distance::far;
+  table.fail("distance", "must be near, far or any");
+}
+
+bool has_distance(const Node& node, MemoryId a, MemoryId b, Distance wanted) {
+  const auto domain = [&node](MemoryId id) {
+    return id.is_gpu() ? node.gpus[static_cast<std::size_t>(id.index)].numa : id.index;
+  };
+  switch (wanted) {
+    case Distance::any:
+      return true;
+    case Distance::near:
+      return domain(a) == domain(b);
+    case Distance::far:
+      return domain(a) != domain(b);
+  }
+  return false;
+}
+
+/// What from, to, both_directions and distance of an entry select.
+struct Selection {
+  std::vector<std::pair<MemoryId, MemoryId>> pairs;  ///< (from, to) as the patterns have them
+  bool both_directions = false;                      ///< each (to, from) as well
+};
+
+Selection read_selection(TomlTable& table, const Node& node) {
+  Selection selection;
   const std::vector<MemoryId> from = read_pattern(table, node, "from");
   const std::vector<MemoryId> to = read_pattern(table, node, "to");
-  const bool both_directions = table.boolean("both_directions", false);
+  selection.both_directions = table.boolean("both_directions", false);
+  const Distance distance = read_distance(table);
+  for (const MemoryId f : from)
+    for (const MemoryId t : to)
+      if (f != t && has_distance(node, f, t, distance)) selection.pairs.emplace_back(f, t);
+  if (selection.pairs.empty()) table.fail("from, to and distance match no pair of memories");
+  return selection;
+}
+
+std::vector<int> read_port_names(TomlTable& table, const Node& node) {
+  std::vector<int> ports;
+  if (!table.has("ports")) return ports;
+  for (const std::string& name : table.texts("ports")) {
+    const auto port = std::find_if(node.ports.begin(), node.ports.end(),
+                                   [&](const Port& other) { return other.name == name; });
+    if (port == node.ports.end())
+      table.fail("ports", fmt::format("there is no [[port]] '{}' without from and to", name));
+    ports.push_back(static_cast<int>(port - node.ports.begin()));
+  }
+  return ports;
+}
+
+void read_links(TomlTable table, Node& node) {
+  Link link;
+  const Selection selection = read_selection(table, node);
   link.type = read_link_type(table);
   link.gbps = table.number("gbps", kGbps);
   link.nominal_gbps = table.number("nominal_gbps", kNominalGbps, 0);
   link.width = table.integer("width", kWidth, 0);
+  link.ports = read_port_names(table, node);
   table.text("source", "");
-  if (table.has("ports")) {
-    for (const std::string& name : table.texts("ports")) {
-      const auto port = std::find_if(node.ports.begin(), node.ports.end(),
-                                     [&](const Port& other) { return other.name == name; });
-      if (port == node.ports.end())
-        table.fail("ports", fmt::format("there is no [[port]] '{}' without from and to", name));
-      link.ports.push_back(static_cast<int>(port - node.ports.begin()));
-    }
-  }
   table.finish();
 
   const std::size_t first = node.links.size();
-  const auto add = [&](MemoryId source, MemoryId destination) {
-    if (source == destination) return;
-    if (const auto other = node.find_link(source, destination)) {
+  const auto add = [&](MemoryId from, MemoryId to) {
+    if (const auto other = node.find_link(from, to)) {
       if (static_cast<std::size_t>(*other) >= first) return;  // matched twice by this entry
-      table.fail(fmt::format("the link {} to {} exists already", to_string(source),
-                             to_string(destination)));
+      table.fail(fmt::format("the link {} to {} exists already", to_string(from), to_string(to)));
     }
-    link.from = source;
-    link.to = destination;
+    link.from = from;
+    link.to = to;
     node.links.push_back(link);
   };
-  for (const MemoryId source : from)
-    for (const MemoryId destination : to) add(source, destination);
-  if (both_directions)
-    for (const MemoryId source : from)
-      for (const MemoryId destination : to) add(destination, source);
-  if (node.links.size() == first) table.fail("from and to match no pair of different memories");
+  for (const auto& [from, to] : selection.pairs) add(from, to);
+  if (selection.both_directions)
+    for (const auto& [from, to] : selection.pairs) add(to, from);
 }
 
 enum class Per { all, from, to };
@@ -160,16 +202,14 @@ void read_pattern_port(TomlTable table, Node& node) {
   if (!table.has("from") && !table.has("to")) return;
   const std::string name = table.text("name");
   const double gbps = table.number("gbps", kGbps);
-  const std::vector<MemoryId> from = read_pattern(table, node, "from");
-  const std::vector<MemoryId> to = read_pattern(table, node, "to");
-  const bool both_directions = table.boolean("both_directions", false);
+  const Selection selection = read_selection(table, node);
   const Per per = read_per(table);
   table.text("source", "");
   table.finish();
 
   std::map<std::string, int> ports;  // of this entry: name -> index
-  const auto add = [&](MemoryId source, MemoryId destination, const std::string& port) {
-    const auto index = node.find_link(source, destination);
+  const auto add = [&](MemoryId from, MemoryId to, const std::string& port) {
+    const auto index = node.find_link(from, to);
     if (!index) return;
     const auto [entry, created] = ports.try_emplace(port, static_cast<int>(node.ports.size()));
     if (created) node.ports.push_back({port, gbps});
@@ -177,12 +217,10 @@ void read_pattern_port(TomlTable table, Node& node) {
     if (std::find(shared.begin(), shared.end(), entry->second) == shared.end())
       shared.push_back(entry->second);
   };
-  for (const MemoryId f : from) {
-    for (const MemoryId t : to) {
-      const std::string port = port_name(name, per, f, t);
-      add(f, t, port);
-      if (both_directions) add(t, f, port);
-    }
+  for (const auto& [from, to] : selection.pairs) {
+    const std::string port = port_name(name, per, from, to);
+    add(from, to, port);
+    if (selection.both_directions) add(to, from, port);
   }
   if (ports.empty()) table.fail("no link matches its from and to");
 }

@@ -24,6 +24,7 @@
 //   from = "gpu*"              # "gpu0", "gpu*", or a list of these
 //   to = "gpu*"
 //   both_directions = false    # also every (to, from)
+//   distance = "any"           # near: only pairs of one NUMA domain; far: only pairs across domains
 //   type = "nvlink"            # nvlink | nvswitch | pcie | c2c | bounce
 //   gbps = 93
 //   nominal_gbps = 100
@@ -35,6 +36,7 @@
 //   from = "gpu*"
 //   to = "host*"
 //   both_directions = true     # the links of the other direction as well
+//   distance = "any"           # as above
 //   per = "from"               # from | to | all: one port for each matched `from`, each `to`, or one
 //   gbps = 101                 #   for all (default). With both_directions a reversed link counts for
 //   source = "..."             #   the pattern side it lies on, so per = "from" is one a GPU here.
