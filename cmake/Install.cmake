@@ -14,6 +14,8 @@ install(DIRECTORY nodes/ DESTINATION ${POLYPATH_NODES_DIR} FILES_MATCHING PATTER
 install(EXPORT polypath NAMESPACE polypath:: FILE polypathConfig.cmake
   DESTINATION ${POLYPATH_CMAKE_DIR})
 write_basic_package_version_file(polypathConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+# The prefix as seen from the pkg-config file, so that an installed tree can be moved.
+string(REGEX REPLACE "[^/]+" ".." POLYPATH_PREFIX_FROM_PC ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 configure_file(cmake/polypath.pc.in polypath.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/polypathConfigVersion.cmake
   DESTINATION ${POLYPATH_CMAKE_DIR})

@@ -9,7 +9,7 @@ say "Building the wheel"
 python -m build --wheel --no-isolation --outdir "$built" .
 # The tag says which glibc the libraries need; auditwheel reads it off their symbols, and fails if they
 # need any library that a wheel may not rely on.
-auditwheel --quiet repair --only-plat --wheel-dir dist "$built"/*.whl
+auditwheel repair --only-plat --wheel-dir dist "$built"/*.whl
 wheel=$(echo dist/*.whl)
 
 say "Trying $wheel"
