@@ -10,7 +10,7 @@ setup: ## everything that is needed, into .venv and build/release
 	@scripts/build.sh release
 
 demo: setup ## the main job on this machine's GPUs, or on a simulated node
-	@scripts/demo.sh
+	@.venv/bin/polypath demo
 
 test: ## all tests: lint, C++, sanitizers, Python
 	@scripts/test.sh

@@ -12,7 +12,10 @@ import sys
 from pathlib import Path, PurePosixPath
 
 # The node and the reader of its files: a part of its own, because the simulated node uses it too.
-NODE = {"node", "node_file", "node_search", "cost_fields", "memory_pattern", "toml_table"}
+NODE = {
+    *("node", "node_file", "node_file_format", "node_search", "cost_fields", "memory_pattern"),
+    "toml_table",
+}
 
 RULES = {
     "base": {"base"},
