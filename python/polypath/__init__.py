@@ -1,0 +1,50 @@
+"""polypath: one transfer over every path of a node.
+
+>>> import polypath
+>>> with polypath.Context(node="narval") as context:
+...     [route["route"] for route in context.plan("gpu0", "gpu1", "64M")["transfers"][0]["routes"]]
+
+Units: bytes; GB/s = 1e9 bytes/s; microseconds. Memories are named "gpu0", "gpu1", "host0"; GPU
+numbers are those of the CUDA driver.
+"""
+
+from __future__ import annotations
+
+from .buffers import Buffer, as_buffer
+from .context import Context, Request, Transfer, settings
+from .errors import (
+    DriverError,
+    InternalError,
+    InvalidArgument,
+    LibraryNotFound,
+    NoDevice,
+    NotSupported,
+    PolypathError,
+)
+from .sizes import format_size, parse_size
+
+__all__ = [
+    "Buffer",
+    "Context",
+    "DriverError",
+    "InternalError",
+    "InvalidArgument",
+    "LibraryNotFound",
+    "NoDevice",
+    "NotSupported",
+    "PolypathError",
+    "Request",
+    "Transfer",
+    "as_buffer",
+    "format_size",
+    "parse_size",
+    "settings",
+    "version",
+]
+
+
+def version() -> str:
+    """Version of libpolypath.so in use, e.g. "0.1.0". Raises `LibraryNotFound`."""
+    from . import _api
+
+    return _api.version()

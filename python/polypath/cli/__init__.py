@@ -1,0 +1,43 @@
+"""The command line: one file a command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .bench import bench
+from .demo import demo
+from .group import OneLineErrors
+from .info import info
+from .nodes import nodes
+from .plan import plan
+from .topo import topo
+
+app = typer.Typer(
+    name="polypath",
+    cls=OneLineErrors,
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+@app.callback()
+def main(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version of the library and leave.")
+    ] = False,
+) -> None:
+    """One transfer over every path of a node: GPUs, NVLink and host memory at once."""
+    if version:
+        from .. import version as library_version
+
+        print(library_version())
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+for command in (topo, nodes, plan, bench, info, demo):
+    app.command()(command)

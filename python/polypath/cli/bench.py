@@ -1,0 +1,157 @@
+"""`polypath bench`: native copy against polypath, verified."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ..benchmark import Operation, Pair, document, run, transfers_of
+from ..context import Context
+from ..errors import PolypathError
+from ..sizes import format_size, parse_sizes
+from . import options
+from .output import console, plain_table, progress, write_json
+
+
+class Executor(StrEnum):
+    """How schedules are run."""
+
+    stream = "stream"
+
+
+def bench(
+    operation: options.BenchOperation,
+    src: Annotated[str | None, typer.Option("--src", help="Source, such as gpu0 or host0.")] = None,
+    dst: Annotated[
+        str | None, typer.Option("--dst", help="Destination, such as gpu1 or host0.")
+    ] = None,
+    sizes: options.Sizes = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option("--iterations", min=1, help="Timed pairs; default 20, simulated 1."),
+    ] = None,
+    warmup: Annotated[
+        int | None,
+        typer.Option("--warmup", min=1, help="Untimed pairs first; default 3, simulated 1."),
+    ] = None,
+    both_directions: Annotated[
+        bool, typer.Option("--both-directions", help="ring: also each GPU to the one before it.")
+    ] = False,
+    routes: options.Routes = None,
+    executor: Annotated[
+        Executor, typer.Option("--executor", help="What runs the schedules.")
+    ] = Executor.stream,
+    node: options.Node = None,
+    plot: options.Plot = None,
+    json: options.Json = None,
+) -> None:
+    """Compare native copies with polypath, in alternating pairs; every byte is compared.
+
+    GB/s are medians. For bidir and ring, bytes count a transfer and GB/s are sums. Exit code 1 when
+    a row is not verified.
+    """
+    with Context(node=node, routes=routes) as context:
+        pairs = transfers_of(operation, context.topology(), src, dst, both_directions)
+        result = measure(context, operation, pairs, sizes, iterations, warmup, json)
+    write_json(result, json)
+    if plot is not None:
+        from ..bench_plot import plot_bench
+
+        plot_bench([result], plot)
+        console(json).print(f"drawn in {plot}", markup=False)
+    if not all(row["verified"] for row in result["rows"]):
+        raise typer.Exit(1)
+
+
+def measure(
+    context: Context,
+    operation: Operation,
+    pairs: Sequence[Pair],
+    sizes: Sequence[int] | None = None,
+    iterations: int | None = None,
+    warmup: int | None = None,
+    json: str | None = None,
+) -> dict[str, Any]:
+    """Runs the rows with progress, prints their table (also when a later row fails), and returns
+    the document. None stands for the defaults; in virtual time, one pair tells all."""
+    simulated = context.topology()["simulated"]
+    sizes = sizes or parse_sizes("1M:512M" if simulated else "1M:1G")
+    iterations = iterations or (1 if simulated else 20)
+    warmup = warmup or (1 if simulated else 3)
+    rows: list[dict[str, Any]] = []
+    out = console(json)
+    try:
+        with progress(operation) as step:
+            reports = run(context, pairs, sizes, iterations, warmup)
+            for done, size in enumerate(sizes):
+                step(done, len(sizes), format_size(size))
+                rows.append(next(reports))
+            step(len(sizes), len(sizes), "done")
+    except PolypathError:
+        if rows:
+            out.print(bench_table(rows, heading(operation, pairs, context.topology())))
+        raise
+    out.print(bench_table(rows, heading(operation, pairs, context.topology())))
+    return document(context, operation, rows, command_line())
+
+
+def command_line() -> str:
+    """The command as it was typed, whatever started Python."""
+    return shlex.join(["polypath", *sys.argv[1:]])
+
+
+def heading(operation: Operation, pairs: Sequence[Pair], topology: dict[str, Any]) -> str:
+    """ "p2p, gpu0 to gpu1, on narval (simulated, virtual time)"."""
+    between = ", ".join(f"{pair.src} to {pair.dst}" for pair in pairs[:2])
+    if len(pairs) > 2:
+        between = f"{len(pairs)} transfers at once, {between} ..."
+    simulated = " (simulated, virtual time)" if topology["simulated"] else ""
+    return f"{operation}, {between}, on {escape(topology['name'])}{simulated}"
+
+
+def bench_table(rows: Sequence[dict[str, Any]], title: str) -> Table:
+    """One row a size: native copy, polypath, and how near that is to the limit. GB/s."""
+    figures = ("size", "native", "polypath", "speedup", "limit", "of limit")
+    table = plain_table(*figures, "verified", "routes", title=title, right=figures)
+    table.columns[-1].no_wrap = False
+    for row in rows:
+        table.add_row(
+            format_size(row["bytes"]),
+            f"{row['native_gbps']:.1f}",
+            f"{row['polypath_gbps']:.1f}",
+            f"{row['speedup']:.2f}",
+            f"{row['limit_gbps']:.1f}",
+            f"{100 * row['polypath_gbps'] / row['limit_gbps']:.0f} %",
+            "yes" if row["verified"] else "[bold red]NO[/bold red]",
+            escape(routes_text(row)),
+        )
+    table.caption = (
+        "GB/s (1e9 bytes/s); speedup is polypath over native; a share in parts is chunked"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def routes_text(row: dict[str, Any]) -> str:
+    """ "direct 32 %, gpu2 31 % in 8": share, and chunks of a staged route. Of several transfers,
+    how many use each route."""
+    if row["native"]:
+        return f"native copy: {row['reason']}"
+    if "transfers" in row:
+        counts: dict[str, int] = {}
+        for route in row["routes"]:
+            kind = "direct" if route["route"] == "direct" else "staged"
+            counts[kind] = counts.get(kind, 0) + 1
+        return ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return ", ".join(
+        f"{route['route']} {100 * route['share']:.0f} %"
+        + (f" in {route['chunks']}" if route["chunks"] > 1 else "")
+        for route in row["routes"]
+    )

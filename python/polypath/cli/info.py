@@ -1,0 +1,102 @@
+"""`polypath info`: settings, devices and libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ..context import Context
+from ..context import settings as default_settings
+from . import options
+from .output import console, plain_table, write_json
+
+
+def info(
+    config: Annotated[
+        bool, typer.Option("-c", "--config", help="Settings: value, origin, meaning.")
+    ] = False,
+    devices: Annotated[
+        bool, typer.Option("-d", "--devices", help="Devices, driver, libraries, profile.")
+    ] = False,
+    node: options.Node = None,
+    json: options.Json = None,
+) -> None:
+    """Show the settings (-c, needs no GPU) and the devices (-d); without either, both."""
+    both = not config and not devices
+    result: dict[str, Any] = {}
+    out = console(json)
+    if config or both:
+        result["settings"] = _settings(node)
+        out.print(settings_table(result["settings"]))
+    if devices or both:
+        with Context(node=node) as context:
+            result["devices"] = context.devices()
+        for line in driver_lines(result["devices"]):
+            out.print(line, markup=False)
+        out.print(devices_table(result["devices"]["devices"]))
+    write_json(result, json)
+
+
+def _settings(node: str | None) -> list[dict[str, Any]]:
+    if node is None:
+        return default_settings()
+    with Context(node=node) as context:
+        return context.settings()
+
+
+def settings_table(settings: Sequence[dict[str, Any]]) -> Table:
+    """Each setting's name, environment variable, value, where that came from, default and
+    meaning."""
+    table = plain_table(
+        "setting", "environment", "value", "origin", "default", "allowed", "meaning"
+    )
+    for column in table.columns[-2:]:
+        column.no_wrap = False
+    for setting in settings:
+        value = escape(setting["value"] or "-")
+        table.add_row(
+            setting["name"],
+            setting["environment"],
+            value if setting["origin"] == "default" else f"[bold]{value}[/bold]",
+            setting["origin"],
+            escape(setting["default"] or "-"),
+            escape(setting["allowed"]),
+            escape(setting["meaning"]),
+        )
+    return table
+
+
+def driver_lines(devices: dict[str, Any]) -> list[str]:
+    """Driver, NVML, library and profile, a line each."""
+    driver, profile = devices["driver"], devices["profile"]
+    simulated = " (simulated)" if devices["simulated"] else ""
+    return [
+        f"driver    {driver['driver_version'] or 'unknown'}{simulated}, "
+        f"CUDA {driver['cuda_version']}, {driver['library']}",
+        f"NVML      {'yes' if devices['nvml'] else 'no: links come from the driver alone'}",
+        f"polypath  {devices['version']}, {devices['library']}",
+        f"profile   {profile['state']}" + (f", {profile['file']}" if profile["file"] else ""),
+    ]
+
+
+def devices_table(devices: Sequence[dict[str, Any]]) -> Table:
+    """The GPUs, their memory, and whether this process has a context on each."""
+    table = plain_table("GPU", "name", "memory", "free", "context", right=("memory", "free"))
+    for device in devices:
+        free = device["free_bytes"]
+        table.add_row(
+            device["id"],
+            escape(device["name"]),
+            _gib(device["memory_bytes"]),
+            "-" if free is None else _gib(free),
+            "active" if device["context_active"] else "none",
+        )
+    return table
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

@@ -1,0 +1,119 @@
+"""Options that several commands have, and how their texts are read."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from .. import sizes
+from ..benchmark import Operation
+from ..errors import InvalidArgument
+
+_T = TypeVar("_T")
+_PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def _reader(read: Callable[[str], _T]) -> Callable[[str], _T]:
+    """Turns the `ValueError` of ``read`` into an error that names the option."""
+
+    def parse(text: str | _T) -> _T:
+        if not isinstance(text, str):
+            return text
+        try:
+            return read(text)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    parse.__name__ = read.__name__
+    return parse
+
+
+class SizeList(list[int]):
+    """The value of ``--sizes``: a class of its own, since for Typer a list is an option to
+    repeat."""
+
+
+def size_list(text: str) -> SizeList:
+    """Reads ``--sizes``."""
+    return SizeList(sizes.parse_sizes(text))
+
+
+def operation(text: str) -> Operation:
+    """Reads the operation of a benchmark."""
+    names = [str(name) for name in Operation]
+    if text not in names:
+        raise ValueError(f"'{text}' is not one of {', '.join(names)}")
+    return Operation(text)
+
+
+def require_matplotlib() -> None:
+    """Raises `InvalidArgument` where plots cannot be drawn: matplotlib is an optional
+    dependency."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InvalidArgument("plots need matplotlib: pip install 'polypath[plot]'")
+
+
+def plot_file(text: str) -> Path:
+    """A file whose suffix is a format that plots can have."""
+    require_matplotlib()
+    file = Path(text)
+    if file.suffix.lower() not in _PLOT_SUFFIXES:
+        raise ValueError(f"'{text}' does not end in one of {', '.join(_PLOT_SUFFIXES)}")
+    return file
+
+
+Node = Annotated[
+    str | None,
+    typer.Option(
+        "--node",
+        metavar="NAME|FILE",
+        help="Run on this simulated node: a name of `polypath nodes`, or a node file.",
+    ),
+]
+Json = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; - is stdout."),
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot",
+        metavar="FILE",
+        parser=_reader(plot_file),
+        help=f"Draw it into this file ({', '.join(_PLOT_SUFFIXES)}).",
+    ),
+]
+Routes = Annotated[
+    str | None,
+    typer.Option(
+        "--routes",
+        metavar="KINDS",
+        help="Kinds of routes allowed: all, or a list of direct, gpu, host.",
+    ),
+]
+BenchOperation = Annotated[
+    Operation,
+    typer.Argument(
+        metavar="OPERATION",
+        parser=_reader(operation),
+        help="p2p: GPU to GPU; h2d: host to GPU; d2h: GPU to host; bidir: both directions of "
+        "a pair; ring: each GPU to the next.",
+    ),
+]
+Size = Annotated[
+    int,
+    typer.Argument(metavar="SIZE", parser=_reader(sizes.parse_size), help="Bytes, such as 64M."),
+]
+Sizes = Annotated[
+    SizeList | None,
+    typer.Option(
+        "--sizes",
+        metavar="SIZES",
+        parser=_reader(size_list),
+        help="Sizes such as 64K,1M:1G; a range doubles. Default 1M:1G, simulated 1M:512M.",
+    ),
+]

@@ -1,0 +1,88 @@
+"""`polypath topo`: the node as a matrix, with capacities."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ..context import Context
+from ..links import LINK_TYPES, shared_capacities
+from . import options
+from .output import console, plain_table, progress, write_json
+
+
+def topo(
+    node: options.Node = None,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help="Measure the capacities first (a few seconds), and keep them as a profile.",
+        ),
+    ] = False,
+    plot: options.Plot = None,
+    json: options.Json = None,
+) -> None:
+    """Show GPUs, host memories and the links between them, in GB/s."""
+    with Context(node=node) as context:
+        if measure:
+            with progress("measure") as step:
+                context.measure(step)
+        topology = context.topology()
+    out = console(json)
+    for line in heading(topology):
+        out.print(line)
+    out.print(link_matrix(topology))
+    for line in legend(topology):
+        out.print(line, markup=False)
+    write_json(topology, json)
+    if plot is not None:
+        from ..node_plot import plot_node
+
+        plot_node(topology, plot)
+        out.print(f"drawn in {plot}", markup=False)
+
+
+def heading(topology: dict[str, Any]) -> list[str]:
+    """What the node is, and where its capacities come from."""
+    simulated = " (simulated)" if topology["simulated"] else ""
+    return [
+        f"[bold]{escape(topology['title'] or topology['name'])}[/bold]{simulated}",
+        f"capacities: {topology['capacities']}; fingerprint: {topology['fingerprint']}",
+    ]
+
+
+def link_matrix(topology: dict[str, Any]) -> Table:
+    """The matrix of `nvidia-smi topo -m`, from row to column, with the GB/s of each link."""
+    memories = [memory["id"] for memory in (*topology["gpus"], *topology["hosts"])]
+    links = {(link["from"], link["to"]): link for link in topology["links"]}
+    table = plain_table("", *memories)
+    for start in memories:
+        cells = []
+        for end in memories:
+            link = links.get((start, end))
+            cells.append("X" if start == end else link_cell(link) if link else "-")
+        table.add_row(f"[bold]{start}[/bold]", *cells)
+    return table
+
+
+def link_cell(link: dict[str, Any]) -> str:
+    """ "NV4 93": type and width, then GB/s."""
+    return f"{LINK_TYPES[link['type']].short}{link['width'] or ''} {link['gbps']:.4g}"
+
+
+def legend(topology: dict[str, Any]) -> list[str]:
+    """A line for each type of link in the matrix, one for the figures, one for shared
+    capacities."""
+    present = {link["type"] for link in topology["links"]}
+    lines = [
+        f"{link_type.short + '#':7}{link_type.meaning}"
+        for name, link_type in LINK_TYPES.items()
+        if name in present
+    ]
+    lines.append("figure GB/s (1e9 bytes/s) of one large copy, from the row to the column")
+    lines += [f"shared {capacity}" for capacity in shared_capacities(topology)]
+    return lines

@@ -1,0 +1,319 @@
+"""`Context`: the driver, the node's capacity graph and all resources for transfers."""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from . import _api
+from .buffers import Buffer, as_buffer
+from .errors import InvalidArgument
+from .sizes import parse_size
+from .streams import stream_handle
+
+
+class Transfer(NamedTuple):
+    """One transfer of `Context.group_copy_async`; the fields are the arguments of `copy_async`."""
+
+    dst: Any
+    src: Any
+    bytes: int | None = None
+    stream: Any = None
+
+
+class Request(NamedTuple):
+    """A transfer without addresses, for plans, preparation and benchmarks."""
+
+    src: str
+    """"gpu0", "host0"; "host" is "host0"."""
+    dst: str
+    bytes: int | str
+    """Bytes, or a size such as "64M"."""
+
+
+#: Called with steps done, steps in all, and what comes next.
+Progress = Callable[[int, int, str], None]
+
+
+class Context:
+    """Copies over every path of a node, and tells how.
+
+    ``Context()`` works on this machine's GPUs, ``Context(node="narval")`` on a simulated node, by
+    its name (`polypath nodes` lists them) or node file. Every other keyword is a setting, named and
+    ranged as `polypath info -c` says: ``Context(routes="direct,gpu", staging_size="128M")``; it
+    overrides the environment variable of that name.
+
+    Making one opens the CUDA driver, creates no CUDA context and allocates nothing on any GPU. It
+    may be used from any number of threads at once.
+
+    Use it in a ``with`` statement or call `close`, after the streams that carry its transfers have
+    been synchronised. A context that is merely forgotten stays until the process ends, because
+    transfers may still be using it.
+
+    Raises `NoDevice` when there is no GPU and no node was named, `InvalidArgument` for a setting or
+    node file that is not usable, `LibraryNotFound`.
+    """
+
+    def __init__(self, node: str | None = None, **settings: Any) -> None:
+        self._handle: ctypes.c_void_p | None = None
+        if node is not None:
+            settings["node"] = node
+        given = [
+            _api.Setting(name.encode(), _setting_text(value).encode())
+            for name, value in settings.items()
+            if value is not None
+        ]
+        handle = ctypes.c_void_p()
+        array = (_api.Setting * len(given))(*given)
+        _api.call("polypath_context_create", array, len(given), ctypes.byref(handle))
+        self._handle = handle
+
+    def close(self) -> None:
+        """Releases everything. Later calls do nothing. All transfers must have completed."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            _api.library().polypath_context_destroy(handle)
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
+
+    # ---- Transfers -------------------------------------------------------------------------------
+
+    def copy_async(self, dst: Any, src: Any, bytes: int | None = None, stream: Any = None) -> None:
+        """Copies ``bytes`` from ``src`` to ``dst``, as asynchronously as ``cuMemcpyAsync`` and
+        ordered on ``stream`` as it is.
+
+        ``dst``, ``src``: device memory of any GPU of this process, or host memory, in any
+        combination: whatever `polypath.buffers.as_buffer` takes. Shapes and element types play no
+        part, but arrays have to be C-contiguous. The caller keeps both alive until the copy has
+        completed.
+
+        ``bytes``: how many, from the start of both; default all of them, when ``dst`` and ``src``
+        are of one size, or only one of them has a size.
+
+        ``stream``: whatever `polypath.streams.stream_handle` takes. None is the legacy default
+        stream, not the current stream of any framework.
+
+        Memory that is pageable or managed, a small message, a stream in capture: the native copy,
+        on the same stream.
+
+        Raises `InvalidArgument` for sizes that do not fit, a read-only destination, a null, unknown
+        or freed address, overlapping ranges; `TypeError` for objects without memory; `DriverError`
+        when a driver call failed after the first copy was issued: the contents of ``dst`` are then
+        undefined.
+        """
+        transfer = _transfer(Transfer(dst, src, bytes, stream), "")
+        _api.call(
+            "polypath_copy_async",
+            self._open(),
+            transfer.dst,
+            transfer.src,
+            transfer.bytes,
+            transfer.stream,
+        )
+
+    def group_copy_async(self, transfers: Iterable[Transfer | tuple[Any, ...]]) -> None:
+        """Starts transfers that are planned together, so that their routes do not contend for
+        links.
+
+        Each is a `Transfer` or a tuple in its order, and is ordered on its own stream as by
+        `copy_async`; between them there is no order. All arguments are checked before anything is
+        issued. Errors as in `copy_async`; the message names the index of the transfer.
+        """
+        checked = [
+            _transfer(Transfer(*transfer), f"transfers[{index}]: ")
+            for index, transfer in enumerate(transfers)
+        ]
+        array = (_api.Transfer * len(checked))(*checked)
+        _api.call("polypath_group_copy_async", self._open(), array, len(checked))
+
+    def prepare(self, src: str, dst: str, bytes: int | str) -> None:
+        """Makes ready, and waits for, all that transfers of up to this size between these memories
+        can use: contexts on staging GPUs, streams, staging memory. Without it a background thread
+        does so at the first transfer, and transfers go without the staged routes until then."""
+        self.group_prepare([Request(src, dst, bytes)])
+
+    def group_prepare(self, requests: Iterable[Request | tuple[str, str, int | str]]) -> None:
+        """`prepare` for transfers that will be planned together."""
+        array = _requests(requests)
+        _api.call("polypath_prepare", self._open(), array, len(array))
+
+    # ---- Asking ----------------------------------------------------------------------------------
+
+    def plan(self, src: str, dst: str, bytes: int | str) -> dict[str, Any]:
+        """How a transfer would go, without running it::
+
+            {"bytes", "predicted_us", "predicted_gbps", "native_us", "native_gbps", "limit_gbps",
+             "transfers": [{"src", "dst", "bytes", "native", "reason",
+                            "routes": [{"route", "kind", "via", "bytes", "share", "chunks",
+                                        "chunk_bytes", "rate_gbps"}],
+                            "left_out": [{"route", "reason"}]}]}
+
+        ``native``: true for one native copy, and ``reason`` says why. ``share``: 0 to 1.
+        ``limit_gbps``: the maximum flow of the allowed routes. ``*_us``: microseconds; ``*_gbps``:
+        1e9 bytes/s. Raises `InvalidArgument` for a memory that the node does not have.
+        """
+        return self.group_plan([Request(src, dst, bytes)])
+
+    def group_plan(
+        self, requests: Iterable[Request | tuple[str, str, int | str]]
+    ) -> dict[str, Any]:
+        """`plan` for transfers that start together; one entry of "transfers" for each, and the GB/s
+        are sums."""
+        array = _requests(requests)
+        return _api.call_json("polypath_plan", self._open(), array, len(array))  # type: ignore[no-any-return]
+
+    def topology(self) -> dict[str, Any]:
+        """The capacity graph of the node::
+
+            {"name", "title", "source", "simulated", "fingerprint",
+             "capacities": "node file" | "measured" | "defaults",
+             "gpus": [{"id", "name", "pci", "uuid", "numa", "memory_bytes", "pcie_generation",
+                       "pcie_width"}],
+             "hosts": [{"id", "numa", "memory_bytes"}],
+             "links": [{"from", "to", "type", "width", "gbps", "nominal_gbps", "ports": [name]}],
+             "ports": [{"name", "gbps"}], "costs": {name: microseconds}}
+
+        A link is one direction. ``numa`` of a GPU: the index of its nearest host memory.
+        """
+        return _api.call_json("polypath_topology", self._open())  # type: ignore[no-any-return]
+
+    def measure(self, progress: Progress | None = None) -> None:
+        """Measures the capacities of this node (a few seconds), uses them from now on, and keeps
+        them as the node's profile. No other transfer of this context may be under way. An exception
+        of ``progress`` is raised here after the measurement has ended."""
+        raised: list[BaseException] = []
+
+        def report(done: int, total: int, what: bytes, _user: int | None) -> None:
+            if progress is None or raised:
+                return
+            try:
+                progress(done, total, what.decode())
+            except BaseException as error:  # it must not pass through the C library
+                raised.append(error)
+
+        _api.call("polypath_measure", self._open(), _api.Progress(report), None)
+        if raised:
+            raise raised[0]
+
+    def settings(self) -> list[dict[str, Any]]:
+        """Every setting of this context: ``[{"name", "environment", "value", "origin", "default",
+        "allowed", "meaning"}]``."""
+        return _api.call_json("polypath_settings", self._open())  # type: ignore[no-any-return]
+
+    def devices(self) -> dict[str, Any]:
+        """The driver and its devices::
+
+        {"driver": {"library", "cuda_version", "driver_version"}, "simulated", "nvml", "library",
+         "version", "profile": {"file", "state"},
+         "devices": [{"id", "name", "memory_bytes", "free_bytes" or None, "context_active"}]}
+        """
+        return _api.call_json("polypath_devices", self._open())  # type: ignore[no-any-return]
+
+    def counters(self) -> dict[str, Any]:
+        """What has been done since the context was made, or since `reset_counters`::
+
+        {"transfers", "split", "native", "failed", "bytes", "copies",
+         "native_by_reason": {reason: count}, "left_out_by_reason": {reason: count},
+         "routes": [{"src", "dst", "route", "transfers", "bytes"}],
+         "links": [{"from", "to", "bytes", "copies"}],
+         "staging": [{"memory", "bytes"}]}
+        """
+        return _api.call_json("polypath_counters", self._open())  # type: ignore[no-any-return]
+
+    def reset_counters(self) -> None:
+        """Sets all counts, but not the staging sizes, to zero."""
+        _api.call("polypath_counters_reset", self._open())
+
+    def bench(
+        self,
+        requests: Iterable[Request | tuple[str, str, int | str]],
+        iterations: int = 20,
+        warmup: int = 3,
+    ) -> dict[str, Any]:
+        """Runs transfers together, as native copies and by polypath in alternating pairs, on
+        buffers of its own with random contents, and compares every byte::
+
+            {"bytes", "native_us", "polypath_us", "native_gbps", "polypath_gbps", "speedup",
+             "limit_gbps", "limit_from": "flow" | "measured", "verified", "executor", "issue_us",
+             "native_issue_us", "copies",
+             "routes": [{"src", "dst", "route", "share", "chunks", "bytes"}], "native", "reason"}
+
+        ``bytes`` counts a transfer, GB/s are sums of the group; times are medians of the group, in
+        microseconds. ``warmup``: untimed pairs first, at least 1; ``iterations``: timed pairs, at
+        least 1. Raises `InternalError` when bytes differ.
+        """
+        array = _requests(requests)
+        request = _api.BenchRequest(array, len(array), warmup, iterations)
+        return _api.call_json("polypath_bench", self._open(), ctypes.byref(request))  # type: ignore[no-any-return]
+
+    def _open(self) -> ctypes.c_void_p:
+        if self._handle is None:
+            raise InvalidArgument("the context is closed")
+        return self._handle
+
+
+def settings() -> list[dict[str, Any]]:
+    """Every setting, as a new context would have it; needs no GPU. Shape: `Context.settings`."""
+    return _api.call_json("polypath_settings", None)  # type: ignore[no-any-return]
+
+
+def _setting_text(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(str(item) for item in value)
+    return str(value)
+
+
+def _requests(requests: Iterable[Request | tuple[str, str, int | str]]) -> ctypes.Array[Any]:
+    checked = []
+    for src, dst, size in requests:
+        count = parse_size(size) if isinstance(size, str) else size
+        if not 0 <= count < 1 << 64:
+            raise InvalidArgument(f"bytes: {count} is not allowed: 0 to 2^64 - 1")
+        checked.append(_api.Request(src.encode(), dst.encode(), count))
+    return (_api.Request * len(checked))(*checked)
+
+
+def _transfer(transfer: Transfer, where: str) -> _api.Transfer:
+    """The transfer's addresses, size and stream, checked as far as can be told without a driver."""
+    dst = as_buffer(transfer.dst, f"{where}dst")
+    src = as_buffer(transfer.src, f"{where}src")
+    if dst.read_only:
+        raise InvalidArgument(f"{where}dst is read-only")
+    size = _transfer_size(dst, src, transfer.bytes, where)
+    return _api.Transfer(dst.address, src.address, size, stream_handle(transfer.stream))
+
+
+def _transfer_size(dst: Buffer, src: Buffer, size: int | None, where: str) -> int:
+    if size is None:
+        if dst.bytes is None and src.bytes is None:
+            raise InvalidArgument(
+                f"{where}bytes is needed: neither dst nor src says how long it is"
+            )
+        if dst.bytes is not None and src.bytes is not None and dst.bytes != src.bytes:
+            raise InvalidArgument(
+                f"{where}dst has {dst.bytes} bytes and src {src.bytes}: give bytes"
+            )
+        size = dst.bytes if dst.bytes is not None else src.bytes
+        assert size is not None
+    if size < 0:
+        raise InvalidArgument(f"{where}bytes: {size} is not allowed: at least 0")
+    for name, buffer in (("dst", dst), ("src", src)):
+        if buffer.bytes is not None and size > buffer.bytes:
+            raise InvalidArgument(f"{where}{name} has {buffer.bytes} bytes, fewer than {size}")
+    return size

@@ -1,0 +1,44 @@
+"""The exceptions of the package: one for each status of the C API, all of them a `PolypathError`.
+
+``str(error)`` is the library's message: one line that a user can act on.
+"""
+
+from __future__ import annotations
+
+
+class PolypathError(RuntimeError):
+    """Root of the family."""
+
+
+class InvalidArgument(PolypathError, ValueError):
+    """An address, size, name, setting or file is not usable; the message names it."""
+
+
+class NoDevice(PolypathError):
+    """No CUDA driver or no GPU, and no node was named."""
+
+
+class NotSupported(PolypathError):
+    """The driver lacks what this call needs."""
+
+
+class DriverError(PolypathError):
+    """A driver call failed; the message names it."""
+
+
+class InternalError(PolypathError):
+    """Out of memory, a benchmark whose bytes differ, or a defect of the library."""
+
+
+class LibraryNotFound(PolypathError):
+    """libpolypath.so is not where it is looked for, or cannot be loaded."""
+
+
+#: The exception of each status of ``polypath_status``, but POLYPATH_SUCCESS.
+BY_STATUS: dict[int, type[PolypathError]] = {
+    1: InvalidArgument,
+    2: NoDevice,
+    3: NotSupported,
+    4: DriverError,
+    5: InternalError,
+}

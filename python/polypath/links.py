@@ -1,0 +1,46 @@
+"""Words for links and ports, as the matrix of `polypath topo` and the drawing of a node use
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+
+class LinkType(NamedTuple):
+    short: str
+    """In the matrix, before the width."""
+    title: str
+    meaning: str
+
+
+LINK_TYPES = {
+    "nvlink": LinkType("NV", "NVLink", "NVLink, point to point, and how many links"),
+    "nvswitch": LinkType("SW", "NVSwitch", "NVLink by an NVSwitch, and how many links"),
+    "pcie": LinkType("PCIE", "PCIe", "PCI Express, and how many lanes"),
+    "c2c": LinkType("C2C", "NVLink-C2C", "NVLink between a Grace CPU and a GPU"),
+    "bounce": LinkType("BNC", "no peer access", "no peer access: the driver goes by host memory"),
+}
+
+
+def shared_capacities(topology: dict[str, Any]) -> list[str]:
+    """ "pcie.gpu0 ... gpu3, each 101 GB/s": the ports, those of one family and capacity
+    together."""
+
+    def family(port: dict[str, Any]) -> tuple[str, float]:
+        return port["name"].split(".")[0], port["gbps"]
+
+    return [
+        f"{_span([port['name'] for port in ports])} {gbps:.4g} GB/s"
+        for (_, gbps), ports in (
+            (key, list(group))
+            for key, group in groupby(sorted(topology["ports"], key=family), family)
+        )
+    ]
+
+
+def _span(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    return f"{names[0]} ... {names[-1].partition('.')[2]}, each"

@@ -1,0 +1,56 @@
+"""Sizes in bytes as people write them: ``64M``, ``4096``, and ranges like ``1M:1G``.
+
+A unit is a power of 1024: K, M or G, with or without ``iB``, in either case, as the library's own
+settings are written.
+"""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
+_SIZE = re.compile(r"(\d+)(?:([kmg])(?:ib)?)?", re.IGNORECASE | re.ASCII)
+_LIMIT = 1 << 63
+
+ALLOWED = "a number of bytes such as 4096, 64K, 64KiB, 1M or 2G, at most 2^63"
+ALLOWED_LIST = (
+    f"{ALLOWED}; a range 1M:1G (each size twice the last); or a list of these, with commas"
+)
+
+
+def parse_size(text: str) -> int:
+    """Bytes that ``text`` stands for. ``ValueError`` says what is allowed."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"'{text}' is not {ALLOWED}")
+    value = int(match[1]) << _UNITS[(match[2] or "").lower()]
+    if value > _LIMIT:
+        raise ValueError(f"'{text}' is not {ALLOWED}")
+    return value
+
+
+def format_size(size: int) -> str:
+    """The shortest exact form that :func:`parse_size` reads: 1536 -> ``1536``, 67108864 ->
+    ``64M``."""
+    if size < 0:
+        raise ValueError(f"a size cannot be negative: {size}")
+    for unit in ("G", "M", "K"):
+        if size and size % (1 << _UNITS[unit.lower()]) == 0:
+            return f"{size >> _UNITS[unit.lower()]}{unit}"
+    return str(size)
+
+
+def parse_sizes(text: str) -> list[int]:
+    """Sizes of a list such as ``64K,1M:8M``, in the order given; a range doubles from its first
+    size up to its last. ``ValueError`` says what is allowed."""
+    sizes: list[int] = []
+    for part in text.split(","):
+        first, colon, last = part.partition(":")
+        low = parse_size(first)
+        high = parse_size(last) if colon else low
+        if low == 0 or high < low:
+            raise ValueError(f"'{part}' is not {ALLOWED_LIST}; no size is 0, no range runs down")
+        while low <= high:
+            sizes.append(low)
+            low *= 2
+    return sizes
