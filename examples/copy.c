@@ -2,7 +2,8 @@
  *
  *   cc copy.c $(pkg-config --cflags --libs polypath) -lcuda -o copy && ./copy
  *
- * Without a GPU: link -lpolypath_sim in place of -lcuda, and run with POLYPATH_NODE=narval. */
+ * Without a GPU: link -lpolypath_sim, the simulated driver, in place of -lcuda, and run with
+ * POLYPATH_NODE=narval. */
 #include <cuda.h>
 #include <polypath/polypath.h>
 #include <stdio.h>
@@ -55,7 +56,7 @@ int main(void) {
   cuda(cuMemcpy(src, (CUdeviceptr)(size_t)sent, BYTES), "cuMemcpy");
 
   polypath(polypath_context_create(NULL, 0, &context), "polypath_context_create");
-  /* Optional: else the first transfers go without the staged routes while these are made ready. */
+  /* Optional: else the first transfers go without staged routes until these are ready. */
   polypath(polypath_prepare(context, &request, 1), "polypath_prepare");
   polypath(polypath_copy_async(context, (void*)(size_t)dst, (void*)(size_t)src, BYTES, stream),
            "polypath_copy_async");
