@@ -6,13 +6,8 @@ from typing import Annotated
 
 import typer
 
-from .bench import bench
-from .demo import demo
+from . import bench, demo, info, nodes, plan, topo
 from .group import OneLineErrors
-from .info import info
-from .nodes import nodes
-from .plan import plan
-from .topo import topo
 
 app = typer.Typer(
     name="polypath",
@@ -39,5 +34,5 @@ def main(
         print(context.get_help())
 
 
-for command in (topo, nodes, plan, bench, info, demo):
+for command in (topo.topo, nodes.nodes, plan.plan, bench.bench, info.info, demo.demo):
     app.command()(command)

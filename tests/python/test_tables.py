@@ -1,0 +1,141 @@
+"""Values of the library as people see them."""
+
+import io
+
+import pytest
+import values
+from polypath.benchmark import Operation, Pair
+from polypath.cli import bench, info, nodes, plan, topo
+from polypath.links import shared_capacities
+from rich.console import Console
+
+
+def rendered(table, width=160):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(table)
+    return [line.split() for line in console.file.getvalue().splitlines() if line.strip()]
+
+
+def test_topology_matrix():
+    rows = rendered(topo.link_matrix(values.topology(2)))
+    assert rows[0] == ["gpu0", "gpu1", "host0"]
+    assert rows[2] == ["gpu0", "X", "NV4", "93", "PCIE16", "25"]
+    assert rows[4] == ["host0", "PCIE16", "24.5", "PCIE16", "24.5", "X"]
+
+
+def test_missing_links_and_unknown_widths():
+    topology = values.topology(2, 2)
+    topology["links"] = [values.link("gpu0", "gpu1", "nvlink", 0, 46.5)]
+    rows = rendered(topo.link_matrix(topology))
+    assert rows[2] == ["gpu0", "X", "NV", "46.5", "-", "-"]
+    assert rows[3] == ["gpu1", "-", "X", "-", "-"]
+
+
+def test_the_legend_explains_what_is_there_and_nothing_else():
+    legend = "\n".join(topo.legend(values.topology()))
+    assert "NV# " in legend
+    assert "PCIE#" in legend
+    assert "SW#" not in legend
+    assert "shared host-read 89 GB/s" in legend
+
+
+def test_ports_of_one_family_are_told_together():
+    assert shared_capacities(values.topology(4)) == [
+        "host-read 89 GB/s",
+        "pcie.gpu0 ... gpu3, each 25 GB/s",
+    ]
+
+
+def test_titles_are_not_taken_for_markup():
+    assert r"\[for tests]" in topo.heading(values.topology())[0]
+
+
+def test_plan_tables():
+    transfer = values.plan()["transfers"][0]
+    routes = rendered(plan.route_table(transfer))
+    assert routes[2] == ["direct", "50.0", "%", "33,554,432", "1", "32.00", "MiB", "93.0"]
+    assert routes[3] == ["gpu2", "50.0", "%", "33,554,432", "8", "4.00", "MiB", "74.8"]
+    assert rendered(plan.left_out_table(transfer))[2] == ["host0", "not", "allowed", "[routes]"]
+
+
+def test_plan_summary():
+    text = "\n".join(plan.summary(values.plan()))
+    assert "predicted    167.8 GB/s" in text
+    assert "bound        186.0 GB/s" in text
+    assert "1.82, 90.2 % of the bound" in text
+
+
+def test_the_plan_of_no_bytes_divides_by_nothing():
+    empty = {**values.plan(), "predicted_us": 0, "native_us": 0, "limit_gbps": 0}
+    assert "0.00, 0.0 % of the bound" in plan.summary(empty)[-1]
+
+
+def test_bench_table():
+    rows = [values.row(), values.row(1 << 20, verified=False, native=True, reason="small [x]")]
+    first, second = rendered(bench.bench_table(rows, "title"))[3:5]
+    assert first[:9] == ["64M", "91.9", "167.8", "1.83", "186.0", "90", "%", "yes", "direct"]
+    assert first[9:] == ["50", "%,", "gpu2", "50", "%", "in", "8"]
+    assert second[7:] == ["NO", "native", "copy:", "small", "[x]"]
+
+
+def test_bench_table_of_several_transfers_counts_routes():
+    row = values.row(transfers=[{"src": "gpu0", "dst": "gpu1"}, {"src": "gpu1", "dst": "gpu0"}])
+    assert bench.routes_text(row) == "1 direct, 1 staged"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([Pair("gpu0", "gpu1")], "p2p, gpu0 to gpu1, on"),
+        ([Pair("gpu0", "gpu1"), Pair("gpu1", "gpu0")], "gpu0 to gpu1, gpu1 to gpu0, on"),
+        ([Pair("gpu0", "gpu1")] * 4, "4 transfers at once, gpu0 to gpu1, gpu0 to gpu1 ..., on"),
+    ],
+)
+def test_bench_heading(pairs, expected):
+    heading = bench.heading(Operation.p2p, pairs, values.topology())
+    assert expected in heading
+    assert heading.endswith("made-up (simulated, virtual time)")
+
+
+def test_settings_table():
+    setting = {
+        "name": "chunks",
+        "environment": "POLYPATH_CHUNKS",
+        "value": "8",
+        "origin": "environment",
+        "default": "",
+        "allowed": "1 to 4096",
+        "meaning": "chunks of a staged route",
+    }
+    row = rendered(info.settings_table([setting]))[2]
+    assert row[:5] == ["chunks", "POLYPATH_CHUNKS", "8", "environment", "-"]
+
+
+def test_devices():
+    devices = {
+        "driver": {"library": "libcuda.so.1", "cuda_version": "13.0", "driver_version": ""},
+        "simulated": False,
+        "nvml": False,
+        "library": "/lib/libpolypath.so",
+        "version": "0.1.0",
+        "profile": {"file": "", "state": "off"},
+        "devices": [
+            {
+                "id": "gpu0",
+                "name": "NVIDIA H200",
+                "memory_bytes": 140 << 30,
+                "free_bytes": None,
+                "context_active": False,
+            }
+        ],
+    }
+    assert "unknown, CUDA 13.0, libcuda.so.1" in info.driver_lines(devices)[0]
+    row = rendered(info.devices_table(devices["devices"]))[2]
+    assert row == ["gpu0", "NVIDIA", "H200", "140.0", "GiB", "-", "none"]
+
+
+def test_nodes_table():
+    node = {"name": "narval", "gpus": 4, "gpu": "NVIDIA A100", "title": "Four [A100]", "file": "x"}
+    assert rendered(nodes.nodes_table([node]))[2] == [
+        *("narval", "4", "NVIDIA", "A100", "Four", "[A100]"),
+    ]

@@ -1,0 +1,157 @@
+"""Values in the shapes of polypath.h, made by hand, for tests of what presents them."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+
+def link(start: str, end: str, kind: str, width: int, gbps: float, *ports: str) -> dict[str, Any]:
+    return {
+        "from": start,
+        "to": end,
+        "type": kind,
+        "width": width,
+        "gbps": gbps,
+        "nominal_gbps": gbps,
+        "ports": list(ports),
+    }
+
+
+def topology(
+    gpus: int = 4, hosts: int = 1, kind: str = "nvlink", gbps: float = 93
+) -> dict[str, Any]:
+    """GPUs all linked with each other, divided between the hosts."""
+    names = [f"gpu{i}" for i in range(gpus)]
+    numa = {gpu: i * hosts // gpus for i, gpu in enumerate(names)}
+    links = [link(a, b, kind, 4, gbps) for a, b in permutations(names, 2)]
+    for gpu in names:
+        host = f"host{numa[gpu]}"
+        links.append(link(gpu, host, "pcie", 16, 25, f"pcie.{gpu}"))
+        links.append(link(host, gpu, "pcie", 16, 24.5, f"pcie.{gpu}", "host-read"))
+    return {
+        "name": "made-up",
+        "title": "A node made up [for tests]",
+        "source": "tests",
+        "simulated": True,
+        "fingerprint": "0123456789abcdef",
+        "capacities": "node file",
+        "gpus": [
+            {
+                "id": gpu,
+                "name": "NVIDIA A100-SXM4-40GB",
+                "pci": "",
+                "uuid": "",
+                "numa": numa[gpu],
+                "memory_bytes": 40 << 30,
+                "pcie_generation": 4,
+                "pcie_width": 16,
+            }
+            for gpu in names
+        ],
+        "hosts": [{"id": f"host{i}", "numa": i, "memory_bytes": 1 << 38} for i in range(hosts)],
+        "links": links,
+        "ports": [{"name": f"pcie.{gpu}", "gbps": 25.0} for gpu in names]
+        + [{"name": "host-read", "gbps": 89.0}],
+        "costs": {"copy_start_us": 5.5},
+    }
+
+
+def plan(size: int = 64 << 20) -> dict[str, Any]:
+    half = size // 2
+    return {
+        "bytes": size,
+        "predicted_us": 400.0,
+        "predicted_gbps": 167.8,
+        "native_us": 730.0,
+        "native_gbps": 91.9,
+        "limit_gbps": 186.0,
+        "transfers": [
+            {
+                "src": "gpu0",
+                "dst": "gpu1",
+                "bytes": size,
+                "native": False,
+                "reason": "",
+                "routes": [
+                    {
+                        "route": "direct",
+                        "kind": "direct",
+                        "via": [],
+                        "bytes": size - half,
+                        "share": 0.5,
+                        "chunks": 1,
+                        "chunk_bytes": size - half,
+                        "rate_gbps": 93.0,
+                    },
+                    {
+                        "route": "gpu2",
+                        "kind": "gpu",
+                        "via": ["gpu2"],
+                        "bytes": half,
+                        "share": 0.5,
+                        "chunks": 8,
+                        "chunk_bytes": half // 8,
+                        "rate_gbps": 74.8,
+                    },
+                ],
+                "left_out": [{"route": "host0", "reason": "not allowed [routes]"}],
+            }
+        ],
+    }
+
+
+def report(size: int = 64 << 20, **changes: Any) -> dict[str, Any]:
+    """What Context.bench answers."""
+    return {
+        "bytes": size,
+        "native_us": 730.0,
+        "polypath_us": 400.0,
+        "native_gbps": 91.9,
+        "polypath_gbps": 167.8,
+        "speedup": 1.826,
+        "limit_gbps": 186.0,
+        "limit_from": "flow",
+        "verified": True,
+        "executor": "stream",
+        "issue_us": 30.0,
+        "native_issue_us": 1.7,
+        "copies": 17,
+        "routes": [
+            {
+                "src": "gpu0",
+                "dst": "gpu1",
+                "route": "direct",
+                "share": 0.5,
+                "chunks": 1,
+                "bytes": size - size // 2,
+            },
+            {
+                "src": "gpu0",
+                "dst": "gpu1",
+                "route": "gpu2",
+                "share": 0.5,
+                "chunks": 8,
+                "bytes": size // 2,
+            },
+        ],
+        "native": False,
+        "reason": "",
+        **changes,
+    }
+
+
+def row(size: int = 64 << 20, **changes: Any) -> dict[str, Any]:
+    return {"src": "gpu0", "dst": "gpu1", **report(size, **changes)}
+
+
+def document(*sizes: int) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "op": "p2p",
+        "node": {"name": "made-up", "simulated": True, "fingerprint": "0123456789abcdef"},
+        "rows": [row(size) for size in sizes],
+        "command": "polypath bench p2p",
+        "date": "2026-01-01T00:00:00+00:00",
+        "version": "0.1.0",
+    }
