@@ -79,6 +79,7 @@ for test in "$build"/bin/test_*; do
   name=${test##*/}
   step "$name" "$test" --gtest_color=no --gtest_brief=1 "--gtest_output=json:$results/$name.json"
 done
+step example.python python3 examples/copy.py
 polypath plan.p2p plan gpu0 gpu1 64M
 bench p2p p2p
 bench p2p-direct p2p --routes direct
