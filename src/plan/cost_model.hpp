@@ -1,0 +1,44 @@
+// How long a share takes on its route. The figures behind it are Costs of the node and the rate that the
+// flow gives the route.
+//
+// A direct route is one copy:            T(n) = start + n / rate
+// A staged route with chunks of b bytes: T(n) = fixed + n / rate + b / fill + gap * n / b
+//   n / rate      the narrower leg, busy from the first byte to the last
+//   b / fill      the other leg's one chunk that nothing overlaps: the pipeline with c chunks of equal
+//                 legs takes (c + 1) chunk times (DESIGN: decision 3; the papers' 2-D pipelining)
+//   gap * n / b   the time between two copies of a leg, once a chunk
+//   fixed         fork, both legs' start, the hand-over between them, join
+// The best chunk is b = sqrt(n * gap * fill).
+#pragma once
+
+#include <cstdint>
+
+#include "plan/ladder.hpp"
+
+namespace polypath {
+
+/// What the caller or the engine fixes.
+struct ChunkLimits {
+  std::uint64_t chunk_bytes = 0;  ///< 0: the best
+  int chunks = 0;                 ///< 0: the best
+  std::uint64_t max_chunk_bytes = 5u << 20;  ///< a slot of the staging ring
+  std::uint64_t min_chunk_bytes = 256u << 10;
+};
+
+/// The model of one route; bytes and microseconds.
+struct RouteCost {
+  bool staged = false;
+  double fixed_us = 0;
+  double bytes_per_us = 0;       ///< the flow's rate, less the caution for host memory
+  double fill_bytes_per_us = 0;  ///< the wider leg
+  double gap_us = 0;
+
+  /// Best chunk for a share of `bytes`, within the limits.
+  [[nodiscard]] double chunk_bytes(double bytes, const ChunkLimits& limits) const noexcept;
+  /// Time of a share of `bytes` in chunks of `chunk`.
+  [[nodiscard]] double time_us(double bytes, double chunk) const noexcept;
+};
+
+RouteCost cost_of(const Node& node, const RatedRoute& route);
+
+}  // namespace polypath

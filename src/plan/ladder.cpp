@@ -1,0 +1,79 @@
+#include "plan/ladder.hpp"
+
+#include <cstddef>
+#include <utility>
+
+namespace polypath {
+namespace {
+
+/// Below this part of the whole rate a route is not worth a name.
+constexpr double kNegligible = 1e-6;
+
+bool removable(const Demand& demand, std::size_t route) {
+  return demand.routes.size() > 1 && demand.routes[route].staged();
+}
+
+void remove_route(Demand& demand, std::size_t route) {
+  demand.routes.erase(demand.routes.begin() + static_cast<std::ptrdiff_t>(route));
+}
+
+/// Drops the routes that the flow leaves empty.
+void prune(std::vector<Demand>& demands, Flow& flow) {
+  for (std::size_t t = 0; t < demands.size(); ++t) {
+    for (std::size_t r = demands[t].routes.size(); r-- > 0;) {
+      if (!removable(demands[t], r) || flow.route_gbps[t][r] > kNegligible * flow.gbps) continue;
+      remove_route(demands[t], r);
+      flow.route_gbps[t].erase(flow.route_gbps[t].begin() + static_cast<std::ptrdiff_t>(r));
+    }
+  }
+}
+
+Rung make_rung(const std::vector<Demand>& demands, const Flow& flow) {
+  Rung rung;
+  rung.gbps = flow.gbps;
+  for (std::size_t t = 0; t < demands.size(); ++t) {
+    auto& routes = rung.transfers.emplace_back();
+    for (std::size_t r = 0; r < demands[t].routes.size(); ++r)
+      routes.push_back({demands[t].routes[r], flow.route_gbps[t][r]});
+  }
+  return rung;
+}
+
+/// Takes out the route that is missed least; false when none may go.
+bool descend(const Node& node, std::vector<Demand>& demands) {
+  std::vector<Demand> best;
+  double best_gbps = -1;
+  for (std::size_t t = 0; t < demands.size(); ++t) {
+    for (std::size_t r = 0; r < demands[t].routes.size(); ++r) {
+      if (!removable(demands[t], r)) continue;
+      auto without = demands;
+      remove_route(without[t], r);
+      const double gbps = maximum_flow(node, without).gbps;
+      if (gbps < best_gbps * (1 - kNegligible)) continue;
+      best_gbps = gbps;
+      best = std::move(without);
+    }
+  }
+  if (best.empty()) return false;
+  demands = std::move(best);
+  return true;
+}
+
+}  // namespace
+
+Ladder make_ladder(const Node& node, std::vector<Demand> demands) {
+  Ladder ladder;
+  ladder.candidates = demands;
+  for (const Demand& demand : demands)
+    if (demand.routes.empty()) return ladder;
+
+  do {
+    Flow flow = maximum_flow(node, demands);
+    if (ladder.rungs.empty()) ladder.limit_gbps = flow.gbps;
+    prune(demands, flow);
+    ladder.rungs.push_back(make_rung(demands, flow));
+  } while (descend(node, demands));
+  return ladder;
+}
+
+}  // namespace polypath

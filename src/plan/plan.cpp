@@ -1,0 +1,244 @@
+#include "plan/plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/units.hpp"
+
+namespace polypath {
+namespace {
+
+/// A rung must promise this part of the native time at most.
+constexpr double kWorthwhile = 0.98;
+/// Two rungs this near are equal: fewer routes win.
+constexpr double kTie = 0.999;
+/// Staged shares are multiples of this, so that every chunk but the message's end is aligned.
+constexpr std::uint64_t kGranule = 4 * kKiB;
+/// A smaller share does not pay for its events.
+constexpr double kLeastShare = 64.0 * 1024;
+/// Chunk sizes settle within a few rounds: each depends on the square root of its share.
+constexpr int kRounds = 8;
+
+/// What one transfer does on one rung.
+struct Candidate {
+  double us = 0;
+  std::vector<RouteShare> shares;
+};
+
+/// Shares that end at the same time. With the chunk sizes held, each route's time is linear in its
+/// share, so the common end is one division; the chunk sizes then follow the shares.
+std::optional<Candidate> equalise(const Node& node, const std::vector<RatedRoute>& routes,
+                                  std::uint64_t message, const ChunkLimits& limits) {
+  const std::size_t count = routes.size();
+  const auto bytes = static_cast<double>(message);
+  std::vector<RouteCost> costs;
+  double total_gbps = 0;
+  for (const RatedRoute& route : routes) {
+    costs.push_back(cost_of(node, route));
+    total_gbps += route.gbps;
+  }
+  if (total_gbps <= 0) return std::nullopt;
+
+  std::vector<double> share(count);
+  for (std::size_t r = 0; r < count; ++r) share[r] = bytes * routes[r].gbps / total_gbps;
+  std::vector<double> chunk(count, 0.0);
+  for (int round = 0; round < kRounds; ++round) {
+    double rate = 0;
+    double late = 0;  // sum over the routes of rate * time before its first byte counts
+    std::vector<double> offset_us(count);
+    std::vector<double> slope(count);  // us a byte
+    for (std::size_t r = 0; r < count; ++r) {
+      const RouteCost& cost = costs[r];
+      chunk[r] = cost.staged ? cost.chunk_bytes(share[r], limits) : share[r];
+      offset_us[r] = cost.fixed_us + (cost.staged ? chunk[r] / cost.fill_bytes_per_us : 0.0);
+      slope[r] = 1 / cost.bytes_per_us + (cost.staged ? cost.gap_us / chunk[r] : 0.0);
+      rate += 1 / slope[r];
+      late += offset_us[r] / slope[r];
+    }
+    const double end_us = (bytes + late) / rate;
+    for (std::size_t r = 0; r < count; ++r) {
+      share[r] = (end_us - offset_us[r]) / slope[r];
+      if (costs[r].staged && share[r] < kLeastShare) return std::nullopt;
+      if (share[r] <= 0) return std::nullopt;
+    }
+  }
+
+  Candidate candidate;
+  std::uint64_t offset = 0;
+  for (std::size_t r = 0; r < count; ++r) {
+    // Whole granules for all but one route: the direct one, else the last, takes the rest.
+    const bool takes_rest = r == 0;
+    if (takes_rest) continue;
+    RouteShare one;
+    one.route = routes[r].route;
+    one.gbps = routes[r].gbps;
+    one.offset = offset;
+    one.bytes = static_cast<std::uint64_t>(share[r]) / kGranule * kGranule;
+    offset += one.bytes;
+    candidate.shares.push_back(one);
+  }
+  RouteShare rest;
+  rest.route = routes[0].route;
+  rest.gbps = routes[0].gbps;
+  rest.offset = offset;
+  rest.bytes = message - offset;
+  candidate.shares.insert(candidate.shares.begin(), rest);
+
+  for (std::size_t r = 0; r < count; ++r) {
+    RouteShare& one = candidate.shares[r];
+    one.chunk_bytes = one.bytes;
+    if (costs[r].staged) {
+      const auto wanted = costs[r].chunk_bytes(static_cast<double>(one.bytes), limits);
+      const double exact = static_cast<double>(one.bytes) / wanted;
+      auto pieces = static_cast<std::uint64_t>(std::max(1.0, std::round(exact)));
+      // Rounding down must not make a chunk that is larger than a slot.
+      if ((one.bytes + pieces - 1) / pieces > limits.max_chunk_bytes)
+        pieces = (one.bytes + limits.max_chunk_bytes - 1) / limits.max_chunk_bytes;
+      const std::uint64_t even = (one.bytes + pieces - 1) / pieces;
+      one.chunk_bytes = std::min(limits.max_chunk_bytes,
+                                 (even + kGranule - 1) / kGranule * kGranule);
+      one.chunks = static_cast<int>((one.bytes + one.chunk_bytes - 1) / one.chunk_bytes);
+    }
+    candidate.us = std::max(candidate.us,
+                            costs[r].time_us(static_cast<double>(one.bytes),
+                                             static_cast<double>(one.chunk_bytes)));
+  }
+  return candidate;
+}
+
+/// A whole rung with its shares; nothing when a route would not pay.
+struct RungPlan {
+  double us = 0;
+  std::vector<Candidate> transfers;
+};
+
+std::optional<RungPlan> plan_rung(const Node& node, const Rung& rung,
+                                  const std::vector<Request>& requests, const ChunkLimits& limits) {
+  RungPlan plan;
+  for (std::size_t t = 0; t < requests.size(); ++t) {
+    auto candidate = equalise(node, rung.transfers[t], requests[t].bytes, limits);
+    if (!candidate) return std::nullopt;
+    plan.us = std::max(plan.us, candidate->us);
+    plan.transfers.push_back(std::move(*candidate));
+  }
+  return plan;
+}
+
+bool within(const Rung& rung, int max_routes) {
+  return max_routes == 0 || std::ranges::all_of(rung.transfers, [&](const auto& routes) {
+           return routes.size() <= static_cast<std::size_t>(max_routes);
+         });
+}
+
+bool direct_only(const Rung& rung) {
+  return std::ranges::all_of(rung.transfers, [](const auto& routes) {
+    return routes.size() == 1 && !routes.front().route.staged();
+  });
+}
+
+bool uses(const std::vector<RatedRoute>& routes, const Route& route) {
+  return std::ranges::any_of(routes, [&](const RatedRoute& one) { return one.route == route; });
+}
+
+/// Every route of the node that the transfer does not take, with the reason.
+std::vector<LeftOut> explain(const Node& node, const Request& request, std::size_t transfer,
+                             const Ladder& ladder, const TransferPlan& plan, const std::string& why) {
+  std::vector<LeftOut> left_out;
+  for (const Route& route : find_routes(node, request.src, request.dst, RouteFilter{})) {
+    const bool taken = std::ranges::any_of(
+        plan.routes, [&](const RouteShare& share) { return share.route == route; });
+    if (taken) continue;
+    const auto& allowed = ladder.candidates[transfer].routes;
+    if (std::ranges::find(allowed, route) == allowed.end())
+      left_out.push_back({route, "not allowed by the settings, or its memory cannot be used"});
+    else if (!ladder.rungs.empty() && !uses(ladder.rungs.front().transfers[transfer], route))
+      left_out.push_back({route, "adds nothing to the flow: its links are full with better routes"});
+    else
+      left_out.push_back({route, why});
+  }
+  return left_out;
+}
+
+}  // namespace
+
+std::uint64_t Plan::bytes() const noexcept {
+  return std::accumulate(transfers.begin(), transfers.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const TransferPlan& t) { return sum + t.request.bytes; });
+}
+
+bool Plan::native() const noexcept {
+  return std::ranges::all_of(transfers, [](const TransferPlan& t) { return t.native(); });
+}
+
+Ladder make_ladder(const Node& node, const std::vector<Request>& requests,
+                   const RouteFilter& filter) {
+  std::vector<Demand> demands;
+  for (const Request& request : requests)
+    demands.push_back({std::max<std::uint64_t>(request.bytes, 1),
+                       find_routes(node, request.src, request.dst, filter)});
+  return make_ladder(node, std::move(demands));
+}
+
+Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request>& requests,
+               const PlanOptions& options) {
+  Plan plan;
+  plan.limit_gbps = ladder.limit_gbps;
+  for (const Request& request : requests) plan.transfers.push_back({request, {}, {}});
+
+  const bool small = std::ranges::any_of(
+      requests, [&](const Request& request) { return request.bytes < options.min_bytes; });
+  std::optional<RungPlan> native;
+  if (!ladder.rungs.empty() && direct_only(ladder.rungs.back())) {
+    native = plan_rung(node, ladder.rungs.back(), requests, options.chunks);
+    if (native) plan.native_us = native->us;
+  }
+
+  std::optional<RungPlan> best = native;
+  bool dropped_by_limit = false;
+  if (!(small && native)) {
+    for (auto rung = ladder.rungs.rbegin(); rung != ladder.rungs.rend(); ++rung) {
+      if (direct_only(*rung)) continue;
+      if (!within(*rung, options.max_routes)) {
+        dropped_by_limit = true;
+        continue;
+      }
+      auto candidate = plan_rung(node, *rung, requests, options.chunks);
+      if (!candidate) continue;
+      const bool worthwhile = !native || candidate->us <= native->us * kWorthwhile;
+      if (worthwhile && (!best || candidate->us < best->us * kTie)) best = std::move(candidate);
+    }
+  }
+
+  if (best) {
+    plan.predicted_us = best->us;
+    for (std::size_t t = 0; t < requests.size(); ++t)
+      plan.transfers[t].routes = std::move(best->transfers[t].shares);
+  }
+
+  std::string why = "would not pay at this size";
+  if (small && native) why = "the message is below the smallest size to split";
+  if (dropped_by_limit) why += ", or exceeds the allowed number of routes";
+  if (ladder.rungs.empty())
+    plan.reason = "no allowed route leads there";
+  else if (!plan.native())
+    plan.reason = fmt::format("{} of {:.1f} GB/s that the routes allow",
+                              plan.predicted_us > 0
+                                  ? fmt::format("{:.1f}", rate_gbps(plan.bytes(), plan.predicted_us))
+                                  : std::string("0"),
+                              plan.limit_gbps);
+  else if (direct_only(ladder.rungs.front()))
+    plan.reason = "no other route adds to the direct one";
+  else
+    plan.reason = "other routes: " + why;
+  for (std::size_t t = 0; t < requests.size(); ++t)
+    plan.transfers[t].left_out =
+        explain(node, requests[t], t, ladder, plan.transfers[t], why);
+  return plan;
+}
+
+}  // namespace polypath

@@ -1,0 +1,76 @@
+// A plan: which routes carry which part of each transfer, in how many chunks. A plain value; making one
+// is a pure function of the node, the ladder of routes, the sizes and the options.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/cost_model.hpp"
+#include "plan/ladder.hpp"
+
+namespace polypath {
+
+/// A transfer without addresses.
+struct Request {
+  MemoryId src;
+  MemoryId dst;
+  std::uint64_t bytes = 0;
+
+  friend bool operator==(const Request&, const Request&) = default;
+};
+
+struct PlanOptions {
+  RouteFilter filter;
+  int max_routes = 0;            ///< a transfer, the direct one included; 0: no limit
+  std::uint64_t min_bytes = 0;   ///< below: the native copy
+  ChunkLimits chunks;
+};
+
+/// The part of a message that one route carries: `bytes` from `offset` on.
+struct RouteShare {
+  Route route;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  int chunks = 1;
+  std::uint64_t chunk_bytes = 0;  ///< all chunks but the last, which may be smaller
+  double gbps = 0;                ///< the flow's rate
+};
+
+struct LeftOut {
+  Route route;
+  std::string reason;
+};
+
+struct TransferPlan {
+  Request request;
+  std::vector<RouteShare> routes;  ///< shares cover the message exactly once, without overlap
+  std::vector<LeftOut> left_out;
+
+  /// One direct copy, that is, what the driver would do.
+  [[nodiscard]] bool native() const noexcept {
+    return routes.empty() || (routes.size() == 1 && !routes.front().route.staged());
+  }
+};
+
+struct Plan {
+  std::vector<TransferPlan> transfers;
+  std::string reason;       ///< why this rung of the ladder; for people
+  double predicted_us = 0;  ///< until the last transfer ends
+  double native_us = 0;     ///< the same with native copies only
+  double limit_gbps = 0;    ///< maximum flow of the allowed routes, all transfers together
+
+  [[nodiscard]] std::uint64_t bytes() const noexcept;
+  [[nodiscard]] bool native() const noexcept;
+};
+
+/// The ladder for these requests; only the proportion of their sizes matters.
+Ladder make_ladder(const Node& node, const std::vector<Request>& requests, const RouteFilter& filter);
+
+/// Shares that equalise the finishing times on the rung that is predicted to end first. A rung that
+/// gains less than 2 % over native copies is not taken, and of two within 0.1 % the one with fewer
+/// routes. `ladder` must have been made for the same end points, proportion and filter.
+Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request>& requests,
+               const PlanOptions& options);
+
+}  // namespace polypath

@@ -1,0 +1,107 @@
+#include "plan/schedule.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+
+namespace polypath {
+namespace {
+
+constexpr std::uint64_t kMostSlots = 8;
+
+/// A staged route on its way through the schedule.
+struct Lane {
+  int transfer;
+  int route;
+  const RouteShare* share;
+  RingShape ring;
+  int next = 0;              ///< chunk
+  std::vector<int> readers;  ///< chunk -> index of its leg 1
+};
+
+RingShape shape_of(const RouteShare& share, std::uint64_t ring_bytes) {
+  if (!share.route.staged()) return {};
+  const std::uint64_t fit = std::max<std::uint64_t>(1, ring_bytes / share.chunk_bytes);
+  const auto slots = std::min({static_cast<std::uint64_t>(share.chunks), fit, kMostSlots});
+  return {static_cast<int>(slots), share.chunk_bytes};
+}
+
+void add_chunk(Lane& lane, std::vector<Copy>& copies) {
+  const RouteShare& share = *lane.share;
+  const int chunk = lane.next++;
+  const std::uint64_t start = static_cast<std::uint64_t>(chunk) * share.chunk_bytes;
+  Copy copy;
+  copy.transfer = lane.transfer;
+  copy.route = lane.route;
+  copy.offset = share.offset + start;
+  copy.bytes = std::min(share.chunk_bytes, share.bytes - start);
+  copy.slot = chunk % lane.ring.slots;
+
+  // Chunk k writes where chunk k - slots was read; one wait frees a batch of slots, because the
+  // readers complete in order.
+  const int batch = std::max(1, lane.ring.slots / 2);
+  if (chunk >= lane.ring.slots && chunk % batch == 0) {
+    const int freed = chunk - lane.ring.slots + batch - 1;
+    copy.after = lane.readers[static_cast<std::size_t>(freed)];
+    copies[static_cast<std::size_t>(copy.after)].awaited = true;
+  }
+  copy.awaited = true;
+  const int writer = static_cast<int>(copies.size());
+  copies.push_back(copy);
+
+  copy.leg = 1;
+  copy.after = writer;
+  copy.awaited = false;
+  lane.readers.push_back(static_cast<int>(copies.size()));
+  copies.push_back(copy);
+}
+
+}  // namespace
+
+Schedule make_schedule(const Plan& plan, std::uint64_t ring_bytes) {
+  Schedule schedule;
+  std::vector<Lane> lanes;
+  for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
+    auto& rings = schedule.rings.emplace_back();
+    const auto& routes = plan.transfers[t].routes;
+    for (std::size_t r = 0; r < routes.size(); ++r) {
+      const RouteShare& share = routes[r];
+      rings.push_back(shape_of(share, ring_bytes));
+      if (share.route.staged()) {
+        lanes.push_back({static_cast<int>(t), static_cast<int>(r), &share, rings.back(), 0, {}});
+        continue;
+      }
+      Copy copy;
+      copy.transfer = static_cast<int>(t);
+      copy.route = static_cast<int>(r);
+      copy.offset = share.offset;
+      copy.bytes = share.bytes;
+      schedule.copies.push_back(copy);
+    }
+  }
+  for (bool more = true; more;) {
+    more = false;
+    for (Lane& lane : lanes) {
+      if (lane.next == lane.share->chunks) continue;
+      add_chunk(lane, schedule.copies);
+      more = true;
+    }
+  }
+  return schedule;
+}
+
+std::string to_string(const Schedule& schedule) {
+  std::string text;
+  for (std::size_t i = 0; i < schedule.copies.size(); ++i) {
+    const Copy& copy = schedule.copies[i];
+    fmt::format_to(std::back_inserter(text), "{}: transfer {} route {} leg {} [{}, +{}) slot {}", i,
+                   copy.transfer, copy.route, copy.leg, copy.offset, copy.bytes, copy.slot);
+    if (copy.after != kNoCopy) fmt::format_to(std::back_inserter(text), " after {}", copy.after);
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace polypath

@@ -1,0 +1,48 @@
+// A schedule: the copies of a plan in the order of issue, with what each must wait for. A plain value
+// that any executor can run; addresses, streams and events are the executor's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/plan.hpp"
+
+namespace polypath {
+
+inline constexpr int kNoCopy = -1;
+
+/// One copy over one link.
+struct Copy {
+  int transfer = 0;
+  int route = 0;             ///< index into TransferPlan::routes
+  int leg = 0;               ///< 0: leaves the source; on a staged route 1: reaches the destination
+  std::uint64_t offset = 0;  ///< in the message
+  std::uint64_t bytes = 0;
+  int slot = 0;              ///< of the route's ring: written by leg 0, read by leg 1
+  /// The copy of the other leg, listed before, that must have completed: leg 1 waits for its chunk's
+  /// leg 0; leg 0 waits for the slot's last reader. kNoCopy: none but its own leg's order.
+  int after = kNoCopy;
+  bool awaited = false;      ///< some later copy names this one in `after`
+};
+
+/// The staging ring of one route.
+struct RingShape {
+  int slots = 0;              ///< 0 on a direct route
+  std::uint64_t slot_bytes = 0;
+};
+
+struct Schedule {
+  std::vector<Copy> copies;
+  std::vector<std::vector<RingShape>> rings;  ///< [transfer][route]
+};
+
+/// Direct copies first, one a transfer; then the chunks of all staged routes in turn. A ring has as many
+/// slots as chunks, at most what fits `ring_bytes` and at most eight. Leg 0 waits once for half a ring
+/// of slots instead of once for each: a wait for another GPU's event costs the CPU as much as a copy.
+Schedule make_schedule(const Plan& plan, std::uint64_t ring_bytes);
+
+/// A line a copy, for people and tests.
+std::string to_string(const Schedule& schedule);
+
+}  // namespace polypath
