@@ -11,7 +11,7 @@ namespace polypath {
 
 struct CostField {
   std::string_view name;  ///< the key in a node file
-  double Costs::*member;
+  double Costs::* member;
   double min_us;  ///< smallest value that a node file may give
   double max_us;  ///< largest
 };

@@ -21,8 +21,8 @@ void validate_gpu(const Node& node, int index) {
   const MemoryId gpu = MemoryId::gpu(index);
   const MemoryId host = MemoryId::host(node.gpus[static_cast<std::size_t>(index)].numa);
   const std::string name = to_string(gpu);
-  require(node.contains(host), fmt::format("{} is nearest to {}, which the node does not have", name,
-                                           to_string(host)));
+  require(node.contains(host),
+          fmt::format("{} is nearest to {}, which the node does not have", name, to_string(host)));
   require(node.find_link(gpu, host).has_value(),
           fmt::format("{} has no link to its host memory {}", name, to_string(host)));
   require(node.find_link(host, gpu).has_value(),
@@ -65,16 +65,11 @@ MemoryId parse_memory(std::string_view text) {
 
 std::string_view to_string(LinkType type) noexcept {
   switch (type) {
-    case LinkType::nvlink:
-      return "nvlink";
-    case LinkType::nvswitch:
-      return "nvswitch";
-    case LinkType::pcie:
-      return "pcie";
-    case LinkType::c2c:
-      return "c2c";
-    case LinkType::bounce:
-      return "bounce";
+    case LinkType::nvlink: return "nvlink";
+    case LinkType::nvswitch: return "nvswitch";
+    case LinkType::pcie: return "pcie";
+    case LinkType::c2c: return "c2c";
+    case LinkType::bounce: return "bounce";
   }
   return "unknown";
 }

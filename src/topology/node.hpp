@@ -61,10 +61,10 @@ struct Link {
 };
 
 struct Gpu {
-  std::string name;        ///< e.g. "NVIDIA H200"
-  std::string uuid;        ///< empty on a node file
-  std::string pci;         ///< bus id, e.g. "0000:41:00.0"; empty when unknown
-  int numa = 0;            ///< index into Node::hosts of the nearest host memory
+  std::string name;  ///< e.g. "NVIDIA H200"
+  std::string uuid;  ///< empty on a node file
+  std::string pci;   ///< bus id, e.g. "0000:41:00.0"; empty when unknown
+  int numa = 0;      ///< index into Node::hosts of the nearest host memory
   std::uint64_t memory_bytes = 0;
   int pcie_generation = 0;  ///< 0: unknown
   int pcie_width = 0;       ///< lanes; 0: unknown
@@ -73,8 +73,8 @@ struct Gpu {
 };
 
 struct HostMemory {
-  int numa = 0;  ///< the operating system's NUMA node number
-  std::uint64_t memory_bytes = 0;
+  int numa = 0;                    ///< the operating system's NUMA node number
+  std::uint64_t memory_bytes = 0;  ///< 0: unknown
 
   friend bool operator==(const HostMemory&, const HostMemory&) = default;
 };
@@ -82,13 +82,13 @@ struct HostMemory {
 /// Times that the planner counts with and the simulated node charges. Microseconds; defaults are
 /// those measured on 4 x H200 (docs/cuda-notes.md names the command).
 struct Costs {
-  double copy_issue_us = 1.7;   ///< CPU time of one asynchronous copy call
-  double call_us = 0.35;        ///< CPU time of one event record or stream wait
-  double copy_start_us = 5.5;   ///< from "may run" to the first byte, on an idle stream
-  double copy_gap_us = 2.7;     ///< between two copies queued on one stream
+  double copy_issue_us = 1.7;     ///< CPU time of one asynchronous copy call
+  double call_us = 0.35;          ///< CPU time of one event record or stream wait
+  double copy_start_us = 5.5;     ///< from "may run" to the first byte, on an idle stream
+  double copy_gap_us = 2.7;       ///< between two copies queued on one stream
   double copy_handover_us = 2.2;  ///< for so long a starting copy halts the link or port that it
                                   ///< shares with copies under way
-  double event_us = 2.0;        ///< from an event's completion to the start of work that waits for it
+  double event_us = 2.0;  ///< from an event's completion to the start of work that waits for it
   double context_create_us = 215000;  ///< creating a context on another GPU
 
   friend bool operator==(const Costs&, const Costs&) = default;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr Range kSchema{1, 1};
 constexpr Range kGpuCount{1, 64};
-constexpr Range kMemoryGib{0.001, 1 << 20};
+constexpr Range kMemoryGib{0, 1 << 20};
 constexpr Range kPcieGeneration{0, 7};
 constexpr Range kPcieWidth{0, 32};
 constexpr Range kNuma{0, 4095};
@@ -27,8 +27,8 @@ constexpr Range kGbps{0.001, 1e5};
 constexpr Range kNominalGbps{0, 1e5};
 constexpr Range kWidth{0, 1024};
 
-constexpr std::array kLinkTypes{LinkType::nvlink, LinkType::nvswitch, LinkType::pcie,
-                                LinkType::c2c, LinkType::bounce};
+constexpr std::array kLinkTypes{LinkType::nvlink, LinkType::nvswitch, LinkType::pcie, LinkType::c2c,
+                                LinkType::bounce};
 
 std::uint64_t to_bytes(double gib) {
   return static_cast<std::uint64_t>(std::llround(gib * static_cast<double>(kGiB)));
@@ -99,12 +99,9 @@ bool has_distance(const Node& node, MemoryId a, MemoryId b, Distance wanted) {
     return id.is_gpu() ? node.gpus[static_cast<std::size_t>(id.index)].numa : id.index;
   };
   switch (wanted) {
-    case Distance::any:
-      return true;
-    case Distance::near:
-      return domain(a) == domain(b);
-    case Distance::far:
-      return domain(a) != domain(b);
+    case Distance::any: return true;
+    case Distance::near: return domain(a) == domain(b);
+    case Distance::far: return domain(a) != domain(b);
   }
   return false;
 }
@@ -179,12 +176,9 @@ Per read_per(TomlTable& table) {
 
 std::string port_name(const std::string& name, Per per, MemoryId from, MemoryId to) {
   switch (per) {
-    case Per::all:
-      return name;
-    case Per::from:
-      return fmt::format("{}.{}", name, to_string(from));
-    case Per::to:
-      return fmt::format("{}.{}", name, to_string(to));
+    case Per::all: return name;
+    case Per::from: return fmt::format("{}.{}", name, to_string(from));
+    case Per::to: return fmt::format("{}.{}", name, to_string(to));
   }
   return name;
 }
@@ -245,6 +239,7 @@ Node read_node(TomlTable root) {
   for (const TomlTable& port : ports) read_named_port(port, node);
   for (TomlTable& link : root.entries("link")) read_links(link, node);
   for (const TomlTable& port : ports) read_pattern_port(port, node);
+  root.section("profile");  // of a measured node: tune/profile.hpp reads it
   root.finish();
   try {
     validate(node);

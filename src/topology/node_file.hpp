@@ -56,6 +56,10 @@ namespace polypath {
 /// Reads and validates a node file. Throws InvalidArgument "FILE:LINE: what, and the allowed range".
 Node read_node_file(const std::filesystem::path& file);
 
+/// The node as a node file, one entry a GPU, link and port: reading it back gives an equal node,
+/// provided that the node is valid and its figures lie in the ranges of docs/node-files.md.
+std::string format_node_file(const Node& node);
+
 /// A name ("narval") or a path to a file -> the file. Names are looked up in node_directories().
 /// Throws InvalidArgument that lists the known names.
 std::filesystem::path find_node_file(const std::string& name_or_path);

@@ -124,7 +124,8 @@ std::vector<int> TomlTable::integers(std::string_view key, Range range, int coun
   const toml::array* const list = node->as_array();
   if (list == nullptr) return std::vector<int>(size, to_integer(key, *node, range));
   if (list->size() != size)
-    fail(key, fmt::format("is a list of {}; must be one number, or a list of {}", list->size(), count));
+    fail(key,
+         fmt::format("is a list of {}; must be one number, or a list of {}", list->size(), count));
   std::vector<int> all;
   for (const toml::node& item : *list) all.push_back(to_integer(key, item, range));
   return all;

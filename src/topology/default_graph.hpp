@@ -1,0 +1,31 @@
+// From what driver, NVML and operating system show of a node to a capacity graph with default
+// capacities. Pure: no driver call.
+#pragma once
+
+#include <vector>
+
+#include "topology/node.hpp"
+#include "topology/nvlink_view.hpp"
+
+namespace polypath {
+
+/// One GPU as seen. All of it in the order of the CUDA driver.
+struct ObservedGpu {
+  Gpu gpu;  ///< its `numa` is the operating system's number
+  NvlinkView nvlinks;
+  bool coherent_with_cpu =
+      false;  ///< it reads the CPU's page tables: NVLink-C2C, or POWER9's NVLink
+  std::vector<bool> peer_access;  ///< to each GPU, itself included (any value)
+};
+
+/// The node: host memories of `domains` and of every domain that a GPU is in; a link between any two
+/// GPUs and between any GPU and host memory; ports for what is shared:
+/// - "nvlink-out.gpu0", "nvlink-in.gpu0": a GPU's links to the switch
+/// - "pcie.gpu0" (or "nvlink.", "c2c."): a GPU's link to the host, both directions
+/// - "host.host0": all host links of one NUMA domain, both directions
+/// - "sockets": all that crosses NUMA domains
+/// Name, title and source are left empty.
+Node make_default_graph(const std::vector<ObservedGpu>& gpus,
+                        const std::vector<HostMemory>& domains);
+
+}  // namespace polypath
