@@ -11,7 +11,7 @@ from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
 from typing import Any
 
 from . import _library
-from .errors import BY_STATUS
+from .errors import BY_STATUS, PolypathError
 
 
 class Setting(ctypes.Structure):
@@ -81,7 +81,7 @@ def call(name: str, *arguments: Any) -> None:
     opened = library()
     status = getattr(opened, name)(*arguments)
     if status != 0:
-        raise BY_STATUS[status](opened.polypath_last_error().decode())
+        raise BY_STATUS.get(status, PolypathError)(opened.polypath_last_error().decode())
 
 
 def call_json(name: str, *arguments: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import os
 import platform
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -61,7 +62,8 @@ def transfers_of(
         forward = [Pair(gpu, gpus[(i + 1) % len(gpus)]) for i, gpu in enumerate(gpus)]
         return forward + [Pair(b, a) for a, b in forward] if both_directions else forward
 
-    nearest = {gpu["id"]: hosts[gpu["numa"]] for gpu in topology["gpus"]}
+    host_of = {host["numa"]: host["id"] for host in topology["hosts"]}
+    nearest = {gpu["id"]: host_of[gpu["numa"]] for gpu in topology["gpus"]}
     if operation is Operation.h2d:
         dst = _memory("--dst", dst, gpus, gpus[0])
         return [Pair(_memory("--src", src, hosts, nearest[dst]), dst)]
@@ -132,7 +134,7 @@ def document(
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "version": devices["version"],
         "machine": {
-            "system": platform.platform(),
+            "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
             "driver": devices["driver"],
             "gpus": [gpu["name"] for gpu in topology["gpus"]],
         },

@@ -189,7 +189,8 @@ class Context:
              "links": [{"from", "to", "type", "width", "gbps", "nominal_gbps", "ports": [name]}],
              "ports": [{"name", "gbps"}], "costs": {name: microseconds}}
 
-        A link is one direction. ``numa`` of a GPU: the index of its nearest host memory.
+        A link is one direction. ``numa``: the operating system's NUMA
+        node; a GPU is nearest to the host memory with the same one.
         """
         return _api.call_json("polypath_topology", self._open())  # type: ignore[no-any-return]
 

@@ -54,41 +54,46 @@ def test_plan_tables():
     transfer = values.plan()["transfers"][0]
     routes = rendered(plan.route_table(transfer))
     assert routes[2] == ["direct", "50.0", "%", "33,554,432", "1", "32.00", "MiB", "93.0"]
-    assert routes[3] == ["gpu2", "50.0", "%", "33,554,432", "8", "4.00", "MiB", "74.8"]
-    assert rendered(plan.left_out_table(transfer))[2] == ["host0", "not", "allowed", "[routes]"]
+    assert routes[3] == ["via", "gpu2", "50.0", "%", "33,554,432", "8", "4.00", "MiB", "74.8"]
+    assert rendered(plan.left_out_table(transfer))[2] == [
+        *("via", "host0", "not", "allowed", "[routes]"),
+    ]
 
 
 def test_plan_summary():
     text = "\n".join(plan.summary(values.plan()))
     assert "predicted    167.8 GB/s" in text
     assert "bound        186.0 GB/s" in text
-    assert "1.82, 90.2 % of the bound" in text
+    assert "400.0 us, 1.82 times native, 90.2 % of the bound" in text
 
 
 def test_the_plan_of_no_bytes_divides_by_nothing():
     empty = {**values.plan(), "predicted_us": 0, "native_us": 0, "limit_gbps": 0}
-    assert "0.00, 0.0 % of the bound" in plan.summary(empty)[-1]
+    assert "0.00 times native, 0.0 % of the bound" in plan.summary(empty)[0]
 
 
 def test_bench_table():
     rows = [values.row(), values.row(1 << 20, verified=False, native=True, reason="small [x]")]
-    first, second = rendered(bench.bench_table(rows, "title"))[3:5]
+    first, second = rendered(bench.bench_table(rows))[2:4]
     assert first[:9] == ["64M", "91.9", "167.8", "1.83", "186.0", "90", "%", "yes", "direct"]
-    assert first[9:] == ["50", "%,", "gpu2", "50", "%", "in", "8"]
+    assert first[9:] == ["50", "%,", "via", "gpu2", "50", "%", "in", "8"]
     assert second[7:] == ["NO", "native", "copy:", "small", "[x]"]
 
 
 def test_bench_table_of_several_transfers_counts_routes():
     row = values.row(transfers=[{"src": "gpu0", "dst": "gpu1"}, {"src": "gpu1", "dst": "gpu0"}])
-    assert bench.routes_text(row) == "1 direct, 1 staged"
+    assert bench.routes_text(row) == "1 direct, 1 via gpu"
 
 
 @pytest.mark.parametrize(
     ("pairs", "expected"),
     [
-        ([Pair("gpu0", "gpu1")], "p2p, gpu0 to gpu1, on"),
-        ([Pair("gpu0", "gpu1"), Pair("gpu1", "gpu0")], "gpu0 to gpu1, gpu1 to gpu0, on"),
-        ([Pair("gpu0", "gpu1")] * 4, "4 transfers at once, gpu0 to gpu1, gpu0 to gpu1 ..., on"),
+        ([Pair("gpu0", "gpu1")], "p2p, gpu0 to gpu1[/bold], on"),
+        ([Pair("gpu0", "gpu1"), Pair("gpu1", "gpu0")], "gpu0 to gpu1, gpu1 to gpu0[/bold], on"),
+        (
+            [Pair("gpu0", "gpu1")] * 4,
+            "4 transfers at once, gpu0 to gpu1, gpu0 to gpu1 ...[/bold], on",
+        ),
     ],
 )
 def test_bench_heading(pairs, expected):

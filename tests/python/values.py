@@ -77,7 +77,7 @@ def plan(size: int = 64 << 20) -> dict[str, Any]:
                     {
                         "route": "direct",
                         "kind": "direct",
-                        "via": [],
+                        "via": None,
                         "bytes": size - half,
                         "share": 0.5,
                         "chunks": 1,
@@ -85,9 +85,9 @@ def plan(size: int = 64 << 20) -> dict[str, Any]:
                         "rate_gbps": 93.0,
                     },
                     {
-                        "route": "gpu2",
+                        "route": "via gpu2",
                         "kind": "gpu",
-                        "via": ["gpu2"],
+                        "via": "gpu2",
                         "bytes": half,
                         "share": 0.5,
                         "chunks": 8,
@@ -95,7 +95,7 @@ def plan(size: int = 64 << 20) -> dict[str, Any]:
                         "rate_gbps": 74.8,
                     },
                 ],
-                "left_out": [{"route": "host0", "reason": "not allowed [routes]"}],
+                "left_out": [{"route": "via host0", "reason": "not allowed [routes]"}],
             }
         ],
     }
@@ -129,7 +129,7 @@ def report(size: int = 64 << 20, **changes: Any) -> dict[str, Any]:
             {
                 "src": "gpu0",
                 "dst": "gpu1",
-                "route": "gpu2",
+                "route": "via gpu2",
                 "share": 0.5,
                 "chunks": 8,
                 "bytes": size // 2,

@@ -87,6 +87,7 @@ def measure(
     warmup = warmup or (1 if simulated else 3)
     rows: list[dict[str, Any]] = []
     out = console(json)
+    out.print(heading(operation, pairs, context.topology()))
     try:
         with progress(operation) as step:
             reports = run(context, pairs, sizes, iterations, warmup)
@@ -96,9 +97,9 @@ def measure(
             step(len(sizes), len(sizes), "done")
     except PolypathError:
         if rows:
-            out.print(bench_table(rows, heading(operation, pairs, context.topology())))
+            out.print(bench_table(rows))
         raise
-    out.print(bench_table(rows, heading(operation, pairs, context.topology())))
+    out.print(bench_table(rows))
     return document(context, operation, rows, command_line())
 
 
@@ -113,13 +114,13 @@ def heading(operation: Operation, pairs: Sequence[Pair], topology: dict[str, Any
     if len(pairs) > 2:
         between = f"{len(pairs)} transfers at once, {between} ..."
     simulated = " (simulated, virtual time)" if topology["simulated"] else ""
-    return f"{operation}, {between}, on {escape(topology['name'])}{simulated}"
+    return f"[bold]{operation}, {between}[/bold], on {escape(topology['name'])}{simulated}"
 
 
-def bench_table(rows: Sequence[dict[str, Any]], title: str) -> Table:
+def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
     """One row a size: native copy, polypath, and how near that is to the limit. GB/s."""
     figures = ("size", "native", "polypath", "speedup", "limit", "of limit")
-    table = plain_table(*figures, "verified", "routes", title=title, right=figures)
+    table = plain_table(*figures, "verified", "routes", right=figures)
     table.columns[-1].no_wrap = False
     for row in rows:
         table.add_row(
@@ -132,22 +133,20 @@ def bench_table(rows: Sequence[dict[str, Any]], title: str) -> Table:
             "yes" if row["verified"] else "[bold red]NO[/bold red]",
             escape(routes_text(row)),
         )
-    table.caption = (
-        "GB/s (1e9 bytes/s); speedup is polypath over native; a share in parts is chunked"
-    )
+    table.caption = "GB/s (1e9 bytes/s), medians; 'in 8': in 8 chunks"
     table.caption_justify = "left"
     return table
 
 
 def routes_text(row: dict[str, Any]) -> str:
-    """ "direct 32 %, gpu2 31 % in 8": share, and chunks of a staged route. Of several transfers,
-    how many use each route."""
+    """ "direct 32 %, via gpu2 31 % in 8": shares, and the chunks of staged routes. For several
+    transfers, how many routes there are of each kind."""
     if row["native"]:
         return f"native copy: {row['reason']}"
     if "transfers" in row:
         counts: dict[str, int] = {}
         for route in row["routes"]:
-            kind = "direct" if route["route"] == "direct" else "staged"
+            kind = route["route"].rstrip("0123456789")
             counts[kind] = counts.get(kind, 0) + 1
         return ", ".join(f"{count} {kind}" for kind, count in counts.items())
     return ", ".join(

@@ -37,9 +37,9 @@ def write_json(value: Any, target: str | None) -> None:
         Path(target).write_text(text, encoding="utf-8")
 
 
-def plain_table(*columns: str, title: str | None = None, right: Iterable[str] = ()) -> Table:
+def plain_table(*columns: str, right: Iterable[str] = ()) -> Table:
     """A table in the style of all commands; ``right`` names the columns of figures."""
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     figures = set(right)
     for column in columns:
         table.add_column(column, justify="right" if column in figures else "left", no_wrap=True)

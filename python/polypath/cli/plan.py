@@ -74,12 +74,12 @@ def left_out_table(transfer: dict[str, Any]) -> Table:
 def summary(planned: dict[str, Any]) -> list[str]:
     """Prediction, native copy and bound, a line each."""
     predicted, limit = planned["predicted_gbps"], planned["limit_gbps"]
+    speedup = _ratio(planned["native_us"], planned["predicted_us"])
     return [
-        f"predicted {predicted:8.1f} GB/s {planned['predicted_us']:10.1f} us",
+        f"predicted {predicted:8.1f} GB/s {planned['predicted_us']:10.1f} us, "
+        f"{speedup:.2f} times native, {100 * _ratio(predicted, limit):.1f} % of the bound",
         f"native    {planned['native_gbps']:8.1f} GB/s {planned['native_us']:10.1f} us",
         f"bound     {limit:8.1f} GB/s, the maximum flow of the allowed routes",
-        f"speedup   {_ratio(planned['native_us'], planned['predicted_us']):8.2f}, "
-        f"{100 * _ratio(predicted, limit):.1f} % of the bound",
     ]
 
 

@@ -1,0 +1,199 @@
+"""The command line, end to end, on simulated nodes."""
+
+import json
+
+import pytest
+
+PNG = b"\x89PNG\r\n"
+ROW = {
+    "src": str,
+    "dst": str,
+    "bytes": int,
+    "native_gbps": float,
+    "polypath_gbps": float,
+    "speedup": float,
+    "limit_gbps": float,
+    "verified": bool,
+    "executor": str,
+    "routes": list,
+}
+
+
+def succeeded(done):
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def json_of(done):
+    return json.loads(succeeded(done))
+
+
+def check_schema(document, operation, node):
+    assert document["schema"] == 1
+    assert document["op"] == operation
+    assert document["node"]["name"] == node
+    assert document["node"]["simulated"] is True
+    assert document["node"]["fingerprint"]
+    for row in document["rows"]:
+        for key, kind in ROW.items():
+            assert isinstance(row[key], kind), (key, row[key])
+        for route in row["routes"]:
+            assert isinstance(route["route"], str)
+            assert 0 < route["share"] <= 1
+            assert route["chunks"] >= 1
+        assert row["verified"] is True
+        assert row["polypath_gbps"] <= row["limit_gbps"] * 1.001
+        assert row["speedup"] == pytest.approx(row["polypath_gbps"] / row["native_gbps"], rel=0.01)
+
+
+def test_version_and_help(polypath):
+    assert succeeded(polypath("--version")).strip().count(".") == 2
+    text = succeeded(polypath())
+    for command in ("topo", "nodes", "plan", "bench", "info", "demo"):
+        assert command in text
+
+
+def test_nodes(polypath):
+    nodes = {node["name"]: node for node in json_of(polypath("nodes", "--json", "-"))}
+    assert nodes["narval"]["gpus"] == 4
+    assert nodes["dgx-h200-x8"]["gpus"] == 8
+    assert "marenostrum5" in succeeded(polypath("nodes"))
+    (only,) = json_of(polypath("nodes", "--node", "mist", "--json", "-"))
+    assert only["name"] == "mist"
+    (file,) = json_of(polypath("nodes", "--node", only["file"], "--json", "-"))
+    assert file == only
+
+
+def test_topo(polypath, tmp_path):
+    text = succeeded(polypath("topo", "--node", "narval", "--plot", "node.png"))
+    assert "NV4 93" in text
+    assert "PCIE16 25" in text
+    assert (tmp_path / "node.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize("node", ["narval", "pcie-4gpu", "gh200-quad", "dgx-h200-x8"])
+def test_topo_of_a_node_is_drawn_and_listed(polypath, tmp_path, node):
+    succeeded(polypath("topo", "--node", node, "--plot", "node.svg", "--json", "topo.json"))
+    topology = json.loads((tmp_path / "topo.json").read_text())
+    assert topology["name"] == node
+    assert topology["simulated"] is True
+    assert topology["capacities"] == "node file"
+    assert (tmp_path / "node.svg").stat().st_size > 1000
+
+
+def test_plan(polypath):
+    text = succeeded(polypath("plan", "gpu0", "gpu1", "64M", "--node", "narval"))
+    for word in ("direct", "via gpu2", "via gpu3", "bound", "times native"):
+        assert word in text
+
+
+def test_plan_json(polypath):
+    plan = json_of(polypath("plan", "gpu0", "gpu1", "64M", "--node", "narval", "--json", "-"))
+    (transfer,) = plan["transfers"]
+    assert plan["bytes"] == 64 << 20
+    assert sum(route["bytes"] for route in transfer["routes"]) == 64 << 20
+    assert plan["native_gbps"] < plan["predicted_gbps"] <= plan["limit_gbps"]
+
+
+def test_plan_of_one_kind_of_routes(polypath):
+    arguments = ("plan", "gpu0", "gpu1", "64M", "--node", "narval", "--json", "-")
+    plan = json_of(polypath(*arguments, "--routes", "direct,gpu"))
+    routes = [route["route"] for route in plan["transfers"][0]["routes"]]
+    assert routes == ["direct", "via gpu2", "via gpu3"]
+
+
+def test_plan_of_a_small_transfer_says_why_it_is_native(polypath):
+    text = succeeded(polypath("plan", "gpu0", "gpu1", "4K", "--node", "narval"))
+    assert "native copy: " in text
+
+
+@pytest.mark.parametrize("node", ["narval", "pcie-4gpu"])
+@pytest.mark.parametrize("operation", ["p2p", "h2d", "d2h", "bidir", "ring"])
+def test_bench(polypath, node, operation):
+    arguments = ("bench", operation, "--node", node, "--sizes", "64K,4M", "--json", "-")
+    document = json_of(polypath(*arguments))
+    check_schema(document, operation, node)
+    assert [row["bytes"] for row in document["rows"]] == [64 << 10, 4 << 20]
+    assert all(row["speedup"] >= 0.99 for row in document["rows"])
+
+
+def test_bench_shows_a_table_and_draws_a_plot(polypath, tmp_path):
+    done = polypath(
+        *("bench", "p2p", "--node", "narval", "--src", "gpu2", "--dst", "gpu3"),
+        *("--sizes", "1M:16M", "--iterations", "2", "--warmup", "1", "--executor", "stream"),
+        *("--plot", "bench.png", "--json", "bench.json"),
+    )
+    text = succeeded(done)
+    assert "p2p, gpu2 to gpu3, on narval (simulated, virtual time)" in text
+    assert "p2p: 5/5 16M" in done.stderr
+    assert (tmp_path / "bench.png").read_bytes().startswith(PNG)
+    document = json.loads((tmp_path / "bench.json").read_text())
+    check_schema(document, "p2p", "narval")
+    assert document["command"].startswith("polypath bench p2p --node narval --src gpu2")
+
+
+def test_bench_is_the_same_twice(polypath):
+    arguments = ("bench", "p2p", "--node", "narval", "--sizes", "1M,8M", "--json", "-")
+    first, second = (json_of(polypath(*arguments)) for _ in range(2))
+    assert first["rows"] == second["rows"]
+
+
+def test_ring_in_both_directions(polypath):
+    arguments = ("bench", "ring", "--both-directions", "--node", "narval", "--sizes", "1M")
+    (row,) = json_of(polypath(*arguments, "--json", "-"))["rows"]
+    assert len(row["transfers"]) == 8
+
+
+def test_info_settings(polypath):
+    settings = {
+        setting["name"]: setting
+        for setting in json_of(polypath("info", "-c", "--json", "-", POLYPATH_CHUNKS="8"))[
+            "settings"
+        ]
+    }
+    assert settings["chunks"]["value"] == "8"
+    assert settings["chunks"]["origin"] == "environment"
+    assert settings["routes"]["origin"] == "default"
+    expected = "node routes max_routes chunk_size chunks min_size staging_size profile log_level"
+    assert set(expected.split()) <= set(settings)
+    assert all(setting["meaning"] for setting in settings.values())
+    assert "POLYPATH_STAGING_SIZE" in succeeded(polypath("info", "-c"))
+
+
+def test_info_settings_of_a_node(polypath):
+    result = json_of(polypath("info", "-c", "--node", "narval", "--json", "-"))
+    (node,) = [setting for setting in result["settings"] if setting["name"] == "node"]
+    assert (node["value"], node["origin"]) == ("narval", "argument")
+
+
+def test_info_devices(polypath):
+    devices = json_of(polypath("info", "-d", "--node", "narval", "--json", "-"))["devices"]
+    assert devices["simulated"] is True
+    assert [device["id"] for device in devices["devices"]] == ["gpu0", "gpu1", "gpu2", "gpu3"]
+    text = succeeded(polypath("info", "--node", "narval"))
+    assert "libpolypath_sim.so" in text
+    assert "POLYPATH_ROUTES" in text
+
+
+def test_measure_finds_the_capacities_of_the_node_file(polypath):
+    arguments = ("topo", "--node", "narval", "--json", "-")
+    told = json_of(polypath(*arguments))
+    done = polypath(*arguments, "--measure")
+    measured = json_of(done)
+    assert "measure: " in done.stderr
+    assert measured["capacities"] == "measured"
+    expected = {(link["from"], link["to"]): link["gbps"] for link in told["links"]}
+    found = {(link["from"], link["to"]): link["gbps"] for link in measured["links"]}
+    assert found == pytest.approx(expected, rel=0.03)
+
+
+def test_demo_without_a_gpu(polypath, tmp_path):
+    done = polypath("demo", "--sizes", "1M:4M", CUDA_VISIBLE_DEVICES="")
+    text = succeeded(done)
+    assert text.splitlines()[0] == (
+        "No GPU here: this is the simulated node narval; figures are virtual time"
+    )
+    assert "p2p, gpu0 to gpu1" in text
+    assert "h2d, host0 to gpu0" in text
+    assert text.splitlines()[-1] == "plot: out/demo-narval.png"
+    assert (tmp_path / "out" / "demo-narval.png").read_bytes().startswith(PNG)

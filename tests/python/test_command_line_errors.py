@@ -1,0 +1,90 @@
+"""Bad input: one line that says what to do, the exit code, no traceback."""
+
+import pytest
+
+
+def the_one_line(done, code):
+    lines = done.stderr.splitlines()
+    assert done.returncode == code, done.stderr
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("polypath: ")
+    assert "Traceback" not in done.stderr
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nope"], ["nope"]),
+        (["topo", "--nope"], ["--nope"]),
+        (["plan", "gpu0"], ["DST"]),
+        (["plan", "gpu0", "gpu1", "64X"], ["SIZE", "'64X'", "64K, 64KiB, 1M or 2G"]),
+        (["bench", "p2q"], ["OPERATION", "'p2q'", "p2p, h2d, d2h, bidir, ring"]),
+        (["bench", "p2p", "--sizes", "8K:4K"], ["--sizes", "'8K:4K'", "1M:1G"]),
+        (["bench", "p2p", "--iterations", "0"], ["--iterations", "1"]),
+        (["bench", "p2p", "--warmup", "-1"], ["--warmup", "1"]),
+        (["bench", "p2p", "--executor", "x"], ["--executor", "stream"]),
+        (["bench", "p2p", "--plot", "x.txt"], ["--plot", "'x.txt'", ".png, .svg, .pdf"]),
+    ],
+)
+def test_arguments(polypath, arguments, words):
+    line = the_one_line(polypath(*arguments), 2)
+    for word in words:
+        assert word in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["bench", "p2p", "--src", "host0"], ["--src 'host0'", "gpu0, gpu1, gpu2, gpu3"]),
+        (["bench", "h2d", "--dst", "gpu7"], ["--dst 'gpu7'", "gpu0, gpu1, gpu2, gpu3"]),
+        (["bench", "ring", "--dst", "gpu1"], ["--src and --dst are not for ring"]),
+        (["bench", "p2p", "--both-directions"], ["--both-directions is for ring"]),
+        (["bench", "p2p", "--routes", "sea"], ["routes 'sea'", "direct, gpu, host"]),
+        (["plan", "gpu0", "gpu9", "1M"], ["gpu9"]),
+        (["plan", "gpu0", "moon", "1M"], ["moon"]),
+        (["topo", "--json", "/nowhere/x.json"], ["/nowhere/x.json", "No such file"]),
+        (["topo", "--plot", "/nowhere/x.png"], ["/nowhere/x.png", "No such file"]),
+    ],
+)
+def test_arguments_on_a_node(polypath, arguments, words):
+    line = the_one_line(polypath(*arguments, "--node", "narval"), 2)
+    for word in words:
+        assert word in line
+
+
+@pytest.mark.parametrize("command", ["topo", "info -d", "plan gpu0 gpu1 1M", "bench p2p"])
+def test_no_gpu_and_no_node(polypath, command):
+    done = polypath(*command.split(), CUDA_VISIBLE_DEVICES="")
+    assert "--node" in the_one_line(done, 2)
+
+
+@pytest.mark.parametrize("command", ["topo", "nodes", "plan gpu0 gpu1 1M", "bench p2p", "info"])
+def test_unknown_node(polypath, command):
+    line = the_one_line(polypath(*command.split(), "--node", "atlantis"), 2)
+    assert "atlantis" in line
+    assert "narval" in line
+
+
+def test_setting_out_of_range(polypath):
+    line = the_one_line(polypath("topo", "--node", "narval", POLYPATH_CHUNKS="0"), 2)
+    for word in ("chunks", "'0'", "POLYPATH_CHUNKS", "1 to 4096"):
+        assert word in line
+
+
+def test_broken_node_file(polypath, tmp_path):
+    file = tmp_path / "broken.toml"
+    file.write_text('schema = 1\nname = "x"\ntitle = "x"\n\n[[gpu]]\ncount = 0\n')
+    assert f"{file}:6" in the_one_line(polypath("topo", "--node", str(file)), 2)
+
+
+def test_missing_library(polypath):
+    done = polypath("topo", "--node", "narval", POLYPATH_LIBRARY="/nowhere/libpolypath.so")
+    assert "POLYPATH_LIBRARY" in the_one_line(done, 2)
+
+
+def test_library_that_is_none(polypath, tmp_path):
+    file = tmp_path / "libpolypath.so"
+    file.write_text("not a library")
+    done = polypath("topo", "--node", "narval", POLYPATH_LIBRARY=str(file))
+    assert "cannot be loaded" in the_one_line(done, 2)
