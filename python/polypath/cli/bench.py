@@ -17,7 +17,7 @@ from ..context import Context
 from ..errors import PolypathError
 from ..sizes import format_size, parse_sizes
 from . import options
-from .output import console, plain_table, progress, write_json
+from .output import console, plain_table, print_lines, progress, ratio, write_json
 
 
 class Executor(StrEnum):
@@ -65,7 +65,7 @@ def bench(
         from ..bench_plot import plot_bench
 
         plot_bench([result], plot)
-        console(json).print(f"drawn in {plot}", markup=False)
+        print_lines(console(json), f"drawn in {plot}")
     if not all(row["verified"] for row in result["rows"]):
         raise typer.Exit(1)
 
@@ -87,7 +87,7 @@ def measure(
     warmup = warmup or (1 if simulated else 3)
     rows: list[dict[str, Any]] = []
     out = console(json)
-    out.print(heading(operation, pairs, context.topology()))
+    print_lines(out, heading(operation, pairs, context.topology()))
     try:
         with progress(operation) as step:
             reports = run(context, pairs, sizes, iterations, warmup)
@@ -114,7 +114,7 @@ def heading(operation: Operation, pairs: Sequence[Pair], topology: dict[str, Any
     if len(pairs) > 2:
         between = f"{len(pairs)} transfers at once, {between} ..."
     simulated = " (simulated, virtual time)" if topology["simulated"] else ""
-    return f"[bold]{operation}, {between}[/bold], on {escape(topology['name'])}{simulated}"
+    return f"{operation}, {between}, on {topology['name']}{simulated}"
 
 
 def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
@@ -129,7 +129,7 @@ def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
             f"{row['polypath_gbps']:.1f}",
             f"{row['speedup']:.2f}",
             f"{row['limit_gbps']:.1f}",
-            f"{100 * row['polypath_gbps'] / row['limit_gbps']:.0f} %",
+            ratio(row["polypath_gbps"], row["limit_gbps"], "{:.0%}"),
             "yes" if row["verified"] else "[bold red]NO[/bold red]",
             escape(routes_text(row)),
         )
@@ -139,7 +139,7 @@ def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def routes_text(row: dict[str, Any]) -> str:
-    """ "direct 32 %, via gpu2 31 % in 8": shares, and the chunks of staged routes. For several
+    """ "direct 32%, via gpu2 31% in 8": shares, and the chunks of staged routes. For several
     transfers, how many routes there are of each kind."""
     if row["native"]:
         return f"native copy: {row['reason']}"
@@ -150,7 +150,7 @@ def routes_text(row: dict[str, Any]) -> str:
             counts[kind] = counts.get(kind, 0) + 1
         return ", ".join(f"{count} {kind}" for kind, count in counts.items())
     return ", ".join(
-        f"{route['route']} {100 * route['share']:.0f} %"
+        f"{route['route']} {route['share']:.0%}"
         + (f" in {route['chunks']}" if route["chunks"] > 1 else "")
         for route in row["routes"]
     )

@@ -13,7 +13,7 @@ from ..errors import NoDevice
 from ..sizes import parse_sizes
 from . import options
 from .bench import measure
-from .output import console, write_json
+from .output import console, print_lines, write_json
 
 _NODE = "narval"
 
@@ -31,7 +31,7 @@ def demo(
     options.require_matplotlib()
     printer = console(json)
     context, first_line = _open(node)
-    printer.print(f"[bold]{first_line}[/bold]")
+    print_lines(printer, first_line)
     results: list[dict[str, Any]] = []
     with context:
         topology = context.topology()
@@ -49,7 +49,7 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     plot = out / f"demo-{topology['name'].replace(' ', '-').replace('/', '-')}.png"
     plot_bench(results, plot)
-    printer.print(f"plot: {plot}", markup=False)
+    print_lines(printer, f"plot: {plot}")
     write_json(results, json)
     if not all(row["verified"] for result in results for row in result["rows"]):
         raise typer.Exit(1)

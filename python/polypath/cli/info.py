@@ -12,7 +12,7 @@ from rich.table import Table
 from ..context import Context
 from ..context import settings as default_settings
 from . import options
-from .output import console, plain_table, write_json
+from .output import console, plain_table, print_lines, write_json
 
 
 def info(
@@ -35,8 +35,7 @@ def info(
     if devices or both:
         with Context(node=node) as context:
             result["devices"] = context.devices()
-        for line in driver_lines(result["devices"]):
-            out.print(line, markup=False)
+        print_lines(out, *driver_lines(result["devices"]))
         out.print(devices_table(result["devices"]["devices"]))
     write_json(result, json)
 

@@ -23,7 +23,13 @@ def console(json_target: str | None = None) -> Console:
     """The console of tables. Quiet when JSON has stdout; wide when stdout is not a terminal, so
     that tables in files and pipes are not broken at 80 columns."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _FILE_WIDTH
-    return Console(quiet=json_target == _STDOUT, highlight=False, width=width, soft_wrap=False)
+    return Console(quiet=json_target == _STDOUT, highlight=False, width=width)
+
+
+def print_lines(out: Console, *lines: str) -> None:
+    """Prints text as it is: no markup, and lines as long as they are."""
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)
 
 
 def write_json(value: Any, target: str | None) -> None:
@@ -44,6 +50,11 @@ def plain_table(*columns: str, right: Iterable[str] = ()) -> Table:
     for column in columns:
         table.add_column(column, justify="right" if column in figures else "left", no_wrap=True)
     return table
+
+
+def ratio(value: float, of: float, text: str = "{:.2f}") -> str:
+    """``value / of`` in this format; "-" where there is nothing to compare with."""
+    return text.format(value / of) if of else "-"
 
 
 #: Called before each step with its number from 0, the number of steps, and its name.

@@ -11,7 +11,7 @@ from rich.table import Table
 from ..context import Context
 from ..sizes import format_size
 from . import options
-from .output import console, plain_table, write_json
+from .output import console, plain_table, print_lines, ratio, write_json
 
 _MEMORY_HELP = "A memory: gpu0, gpu1, host0."
 
@@ -31,16 +31,16 @@ def plan(
     out = console(json)
     transfer = planned["transfers"][0]
     simulated = " (simulated)" if topology["simulated"] else ""
-    out.print(
-        f"[bold]{transfer['src']} to {transfer['dst']}, {format_size(transfer['bytes'])}[/bold], "
-        f"on {escape(topology['name'])}{simulated}"
+    print_lines(
+        out,
+        f"{transfer['src']} to {transfer['dst']}, {format_size(transfer['bytes'])}, "
+        f"on {topology['name']}{simulated}",
     )
     if transfer["native"]:
-        out.print(f"native copy: {transfer['reason']}", markup=False)
+        print_lines(out, f"native copy: {transfer['reason']}")
     if transfer["routes"]:
         out.print(route_table(transfer))
-    for line in summary(planned):
-        out.print(line, markup=False)
+    print_lines(out, *summary(planned))
     if transfer["left_out"]:
         out.print(left_out_table(transfer))
     write_json(planned, json)
@@ -53,7 +53,7 @@ def route_table(transfer: dict[str, Any]) -> Table:
     for route in transfer["routes"]:
         table.add_row(
             route["route"],
-            f"{100 * route['share']:.1f} %",
+            f"{route['share']:.1%}",
             f"{route['bytes']:,}",
             str(route["chunks"]),
             f"{route['chunk_bytes'] / 2**20:.2f} MiB",
@@ -74,15 +74,10 @@ def left_out_table(transfer: dict[str, Any]) -> Table:
 def summary(planned: dict[str, Any]) -> list[str]:
     """Prediction, native copy and bound, a line each."""
     predicted, limit = planned["predicted_gbps"], planned["limit_gbps"]
-    speedup = _ratio(planned["native_us"], planned["predicted_us"])
     return [
         f"predicted {predicted:8.1f} GB/s {planned['predicted_us']:10.1f} us, "
-        f"{speedup:.2f} times native, {100 * _ratio(predicted, limit):.1f} % of the bound",
+        f"{ratio(planned['native_us'], planned['predicted_us'])} times native, "
+        f"{ratio(predicted, limit, '{:.1%}')} of the bound",
         f"native    {planned['native_gbps']:8.1f} GB/s {planned['native_us']:10.1f} us",
         f"bound     {limit:8.1f} GB/s, the maximum flow of the allowed routes",
     ]
-
-
-def _ratio(value: float, of: float) -> float:
-    """0 where there is nothing to compare with, as for a transfer of no bytes."""
-    return value / of if of else 0.0

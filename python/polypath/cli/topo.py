@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from ..context import Context
 from ..links import LINK_TYPES, shared_capacities
 from . import options
-from .output import console, plain_table, progress, write_json
+from .output import console, plain_table, print_lines, progress, write_json
 
 
 def topo(
@@ -33,24 +32,22 @@ def topo(
                 context.measure(step)
         topology = context.topology()
     out = console(json)
-    for line in heading(topology):
-        out.print(line)
+    print_lines(out, *heading(topology))
     out.print(link_matrix(topology))
-    for line in legend(topology):
-        out.print(line, markup=False)
+    print_lines(out, *legend(topology))
     write_json(topology, json)
     if plot is not None:
         from ..node_plot import plot_node
 
         plot_node(topology, plot)
-        out.print(f"drawn in {plot}", markup=False)
+        print_lines(out, f"drawn in {plot}")
 
 
 def heading(topology: dict[str, Any]) -> list[str]:
     """What the node is, and where its capacities come from."""
     simulated = " (simulated)" if topology["simulated"] else ""
     return [
-        f"[bold]{escape(topology['title'] or topology['name'])}[/bold]{simulated}",
+        f"{topology['title'] or topology['name']}{simulated}",
         f"capacities: {topology['capacities']}; fingerprint: {topology['fingerprint']}",
     ]
 
