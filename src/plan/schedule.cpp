@@ -42,7 +42,7 @@ void add_chunk(Lane& lane, std::vector<Copy>& copies) {
   // Chunk k writes where chunk k - slots was read; one wait frees a batch of slots, because the
   // readers complete in order.
   const int batch = std::max(1, lane.ring.slots / 2);
-  if (chunk >= lane.ring.slots && chunk % batch == 0) {
+  if (chunk >= lane.ring.slots && (chunk - lane.ring.slots) % batch == 0) {
     const int freed = chunk - lane.ring.slots + batch - 1;
     copy.after = lane.readers[static_cast<std::size_t>(freed)];
     copies[static_cast<std::size_t>(copy.after)].awaited = true;

@@ -1,0 +1,53 @@
+// Events without timing, by GPU, used over and over.
+//
+// An event may be recorded again as soon as the waits for its last record were issued: a stream's wait
+// holds the record that it saw, not the event. So one event serves many chunks of one transfer.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "exec/devices.hpp"
+
+namespace polypath {
+
+/// Not thread-safe: its owner's lock guards it.
+class EventPool {
+ public:
+  EventPool(std::shared_ptr<const CudaDriver> driver, Devices& devices);
+  ~EventPool();
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+
+  /// An event of `gpu`'s context, that nobody else uses until it is released.
+  CUevent acquire(int gpu);
+  void release(int gpu, CUevent event);
+  /// Creates events ahead, so that acquire() need not.
+  void reserve(int gpu, std::size_t count);
+
+ private:
+  CUevent create(int gpu);
+
+  std::shared_ptr<const CudaDriver> driver_;
+  Devices& devices_;
+  std::vector<std::vector<CUevent>> free_;  // by GPU
+  std::vector<CUevent> all_;
+};
+
+/// An event that goes back to its pool with its last owner.
+class PooledEvent {
+ public:
+  PooledEvent(EventPool& pool, int gpu) : pool_(pool), gpu_(gpu), event_(pool.acquire(gpu)) {}
+  ~PooledEvent() { pool_.release(gpu_, event_); }
+  PooledEvent(const PooledEvent&) = delete;
+  PooledEvent& operator=(const PooledEvent&) = delete;
+
+  [[nodiscard]] CUevent get() const noexcept { return event_; }
+
+ private:
+  EventPool& pool_;
+  int gpu_;
+  CUevent event_;
+};
+
+}  // namespace polypath

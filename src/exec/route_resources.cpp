@@ -1,0 +1,173 @@
+#include "exec/route_resources.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "driver/check.hpp"
+#include "exec/context_guard.hpp"
+#include "exec/numa_binding.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr std::size_t kMostChannels = 4;   ///< a link
+constexpr std::uint64_t kRingBytes = 16 * kMiB;
+constexpr std::size_t kEventsAhead = 32;   ///< a GPU, so that a transfer creates none
+
+}  // namespace
+
+RouteResources::RouteResources(std::shared_ptr<const CudaDriver> driver, const Node& node,
+                               Devices& devices, std::uint64_t staging_bytes)
+    : driver_(std::move(driver)),
+      node_(node),
+      devices_(devices),
+      ring_bytes_(std::min(kRingBytes, staging_bytes)),
+      most_rings_(std::max<std::uint64_t>(1, staging_bytes / ring_bytes_)),
+      events_(driver_, devices) {}
+
+RouteResources::~RouteResources() {
+  try {
+    ContextGuard guard(*driver_);
+    for (auto& [link, channels] : channels_)
+      for (auto& channel : channels) POLYPATH_WARN(*driver_, stream_destroy(channel->stream));
+    for (auto& [memory, staging] : staging_) {
+      for (auto& ring : staging.rings) {
+        guard.use(ring->context);
+        if (memory.is_gpu()) {
+          POLYPATH_WARN(*driver_, mem_free(ring->memory));
+        } else {
+          POLYPATH_WARN(*driver_, mem_free_host(reinterpret_cast<void*>(ring->memory)));
+        }
+      }
+    }
+  } catch (const Error& error) {
+    log_warn("staging memory was not freed: {}", error.what());
+  }
+}
+
+int RouteResources::issuer(int link) const {
+  // A GPU pushes over its NVLink; a host link is driven by its GPU either way.
+  const Link& one = node_.links[static_cast<std::size_t>(link)];
+  return one.from.is_gpu() ? one.from.index : one.to.index;
+}
+
+void RouteResources::add_channel(int link) {
+  auto channel = std::make_unique<Channel>();
+  channel->gpu = issuer(link);
+  channel->context = devices_.context(channel->gpu);
+  ContextGuard guard(*driver_);
+  guard.use(channel->context);
+  POLYPATH_CHECK(*driver_, stream_create(&channel->stream, CU_STREAM_NON_BLOCKING));
+  const std::lock_guard lock(mutex_);
+  channels_[link].push_back(std::move(channel));
+}
+
+void RouteResources::add_ring(MemoryId via, int gpu) {
+  auto ring = std::make_unique<Ring>();
+  ring->bytes = ring_bytes_;
+  ring->context = devices_.context(via.is_gpu() ? via.index : gpu);
+  ContextGuard guard(*driver_);
+  guard.use(ring->context);
+  if (via.is_gpu()) {
+    POLYPATH_CHECK(*driver_, mem_alloc(&ring->memory, ring->bytes));
+  } else {
+    const NumaBinding near(node_.hosts[static_cast<std::size_t>(via.index)].numa);
+    void* memory = nullptr;
+    POLYPATH_CHECK(*driver_, mem_host_alloc(&memory, ring->bytes, CU_MEMHOSTALLOC_PORTABLE));
+    ring->memory = reinterpret_cast<CUdeviceptr>(memory);
+  }
+  const std::lock_guard lock(mutex_);
+  staging_[via].rings.push_back(std::move(ring));
+}
+
+void RouteResources::prepare(const Route& route, int copies) {
+  if (!route.staged()) return;
+  const std::lock_guard turn(preparing_);
+  const auto wanted = static_cast<std::size_t>(std::max(1, copies));
+  for (const int leg : route.legs) {
+    const Link& link = node_.links[static_cast<std::size_t>(leg)];
+    if (link.from.is_gpu() && link.to.is_gpu())
+      devices_.enable_peer_access(link.from.index, link.to.index);
+    {
+      const int gpu = issuer(leg);
+      devices_.context(gpu);
+      const std::lock_guard lock(mutex_);
+      events_.reserve(gpu, kEventsAhead);
+    }
+    const auto channels = [&] {
+      const std::lock_guard lock(mutex_);
+      return channels_[leg].size();
+    };
+    while (channels() < std::min(wanted, kMostChannels)) add_channel(leg);
+  }
+  const auto rings = [&] {
+    const std::lock_guard lock(mutex_);
+    return staging_[route.via].rings.size();
+  };
+  while (rings() < std::min(wanted, most_rings_)) add_ring(route.via, issuer(route.legs.front()));
+}
+
+bool RouteResources::ready(const Route& route) const {
+  if (!route.staged()) return true;
+  const auto staging = staging_.find(route.via);
+  if (staging == staging_.end() || staging->second.rings.empty()) return false;
+  return std::ranges::all_of(route.legs, [&](int leg) {
+    const auto channels = channels_.find(leg);
+    return channels != channels_.end() && !channels->second.empty();
+  });
+}
+
+bool RouteResources::can_grow(const Route& route) const {
+  const auto staging = staging_.find(route.via);
+  if (staging == staging_.end() || staging->second.rings.size() < most_rings_) return true;
+  return std::ranges::any_of(route.legs, [&](int leg) {
+    const auto channels = channels_.find(leg);
+    return channels == channels_.end() || channels->second.size() < kMostChannels;
+  });
+}
+
+Channel* RouteResources::find_channel(int link, const Ticket& ticket) {
+  for (auto& channel : channels_[link]) {
+    if (channel->broken) continue;
+    if (channel->tail == nullptr || channel->tail->allows(ticket, *driver_)) return channel.get();
+  }
+  return nullptr;
+}
+
+Ring* RouteResources::find_ring(MemoryId via, const Ticket& ticket, std::uint64_t run) {
+  Staging& staging = staging_[via];
+  for (std::size_t tried = 0; tried < staging.rings.size(); ++tried) {
+    Ring& ring = *staging.rings[(staging.next + tried) % staging.rings.size()];
+    if (ring.broken || ring.run == run) continue;
+    if (ring.tail != nullptr && !ring.tail->allows(ticket, *driver_)) continue;
+    staging.next = (staging.next + tried + 1) % staging.rings.size();
+    return &ring;
+  }
+  return nullptr;
+}
+
+std::optional<RouteLease> RouteResources::lease(const Route& route,
+                                                const std::shared_ptr<Ticket>& ticket,
+                                                std::uint64_t run) {
+  RouteLease lease;
+  lease.first = find_channel(route.legs[0], *ticket);
+  lease.second = find_channel(route.legs[1], *ticket);
+  if (lease.first == nullptr || lease.second == nullptr) return std::nullopt;
+  lease.ring = find_ring(route.via, *ticket, run);
+  if (lease.ring == nullptr) return std::nullopt;
+  // A later transfer of the same stream is forked behind the end of the one before.
+  if (lease.ring->tail != nullptr && lease.ring->tail->caller() != ticket->caller())
+    lease.ring_free = lease.ring->last_read;
+  lease.ring->run = run;
+  return lease;
+}
+
+std::uint64_t RouteResources::staging_bytes(MemoryId memory) {
+  const std::lock_guard lock(mutex_);
+  const auto staging = staging_.find(memory);
+  return staging == staging_.end() ? 0 : staging->second.rings.size() * ring_bytes_;
+}
+
+}  // namespace polypath
