@@ -1,0 +1,56 @@
+#include "tune/resources.hpp"
+
+namespace polypath {
+
+PrimaryContext::PrimaryContext(const CudaDriver& driver, int gpu) : driver_(driver) {
+  POLYPATH_CHECK(driver, device_get(&device_, gpu));
+  POLYPATH_CHECK(driver, primary_ctx_retain(&context_, device_));
+}
+
+PrimaryContext::~PrimaryContext() { POLYPATH_WARN(driver_, primary_ctx_release(device_)); }
+
+CurrentContext::CurrentContext(const CudaDriver& driver, CUcontext context) : driver_(driver) {
+  POLYPATH_CHECK(driver, ctx_push_current(context));
+  pushed_ = true;
+}
+
+CurrentContext::CurrentContext(const CudaDriver& driver, CUcontext context, std::nothrow_t) noexcept
+    : driver_(driver) {
+  const CUresult result = driver.ctx_push_current(context);
+  pushed_ = result == CUDA_SUCCESS;
+  if (!pushed_) warn_driver_error(driver, result, "ctx_push_current(context)");
+}
+
+CurrentContext::~CurrentContext() {
+  if (!pushed_) return;
+  CUcontext popped = nullptr;
+  POLYPATH_WARN(driver_, ctx_pop_current(&popped));
+}
+
+Stream::Stream(const CudaDriver& driver, CUcontext context) : driver_(driver) {
+  const CurrentContext current(driver, context);
+  POLYPATH_CHECK(driver, stream_create(&stream_, CU_STREAM_NON_BLOCKING));
+}
+
+Stream::~Stream() {
+  if (stream_ != nullptr) POLYPATH_WARN(driver_, stream_destroy(stream_));
+}
+
+Event::Event(const CudaDriver& driver, CUstream stream, unsigned flags) : driver_(driver) {
+  CUcontext context = nullptr;
+  POLYPATH_CHECK(driver, stream_get_ctx(stream, &context));
+  const CurrentContext current(driver, context);
+  POLYPATH_CHECK(driver, event_create(&event_, flags));
+}
+
+Event::~Event() {
+  if (event_ != nullptr) POLYPATH_WARN(driver_, event_destroy(event_));
+}
+
+double elapsed_us(const CudaDriver& driver, const Event& start, const Event& end) {
+  float milliseconds = 0;
+  POLYPATH_CHECK(driver, event_elapsed_time(&milliseconds, start.get(), end.get()));
+  return 1e3 * static_cast<double>(milliseconds);
+}
+
+}  // namespace polypath

@@ -1,0 +1,80 @@
+// Owners of driver objects for benchmarks and measurements: a GPU's primary context, streams, events.
+// Each keeps a reference to the driver table, which must outlive it; failures of a destructor are
+// logged.
+#pragma once
+
+#include <new>
+#include <utility>
+
+#include "driver/check.hpp"
+#include "driver/cuda_driver.hpp"
+
+namespace polypath {
+
+/// Retains the primary context of a GPU; creates it (about 0.2 s) when it is not active.
+class PrimaryContext {
+ public:
+  PrimaryContext(const CudaDriver& driver, int gpu);
+  ~PrimaryContext();
+  PrimaryContext(const PrimaryContext&) = delete;
+  PrimaryContext& operator=(const PrimaryContext&) = delete;
+
+  [[nodiscard]] CUcontext get() const noexcept { return context_; }
+
+ private:
+  const CudaDriver& driver_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+};
+
+/// Makes a context current to this thread, until the end of the scope.
+class CurrentContext {
+ public:
+  CurrentContext(const CudaDriver& driver, CUcontext context);
+  /// For destructors: a failure is logged.
+  CurrentContext(const CudaDriver& driver, CUcontext context, std::nothrow_t) noexcept;
+  ~CurrentContext();
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+  bool pushed_ = false;
+};
+
+/// A non-blocking stream of `context`.
+class Stream {
+ public:
+  Stream(const CudaDriver& driver, CUcontext context);
+  Stream(Stream&& other) noexcept
+      : driver_(other.driver_), stream_(std::exchange(other.stream_, nullptr)) {}
+  ~Stream();
+  Stream& operator=(Stream&&) = delete;
+
+  [[nodiscard]] CUstream get() const noexcept { return stream_; }
+
+ private:
+  const CudaDriver& driver_;
+  CUstream stream_ = nullptr;
+};
+
+/// An event of the context of `stream`; `flags` as for cuEventCreate.
+class Event {
+ public:
+  Event(const CudaDriver& driver, CUstream stream, unsigned flags = CU_EVENT_DEFAULT);
+  Event(Event&& other) noexcept
+      : driver_(other.driver_), event_(std::exchange(other.event_, nullptr)) {}
+  ~Event();
+  Event& operator=(Event&&) = delete;
+
+  [[nodiscard]] CUevent get() const noexcept { return event_; }
+
+ private:
+  const CudaDriver& driver_;
+  CUevent event_ = nullptr;
+};
+
+/// Time between two completed timing events of one context, microseconds.
+double elapsed_us(const CudaDriver& driver, const Event& start, const Event& end);
+
+}  // namespace polypath

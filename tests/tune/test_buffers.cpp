@@ -1,0 +1,76 @@
+#include "tune/buffers.hpp"
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "node_fixture.hpp"
+#include "tune/pattern.hpp"
+
+namespace polypath {
+namespace {
+
+using BuffersTest = test::NodeTest;
+
+/// Larger than the block by which device memory is checked, and of an odd size.
+constexpr std::uint64_t kBytes = 33 * kMiB + 5;
+
+void write_byte(const CudaDriver& driver, const TestBuffer& buffer, std::uint64_t at,
+                std::byte value) {
+  const CurrentContext current(driver, buffer.context());
+  void* pinned = nullptr;
+  POLYPATH_CHECK(driver, mem_host_alloc(&pinned, 1, CU_MEMHOSTALLOC_PORTABLE));
+  *static_cast<std::byte*>(pinned) = value;
+  POLYPATH_CHECK(driver,
+                 memcpy_sync(buffer.address() + at, reinterpret_cast<CUdeviceptr>(pinned), 1));
+  POLYPATH_CHECK(driver, mem_free_host(pinned));
+}
+
+TEST_F(BuffersTest, OneWrongByteIsFoundAtItsOffset) {
+  std::vector<std::byte> expected(kBytes);
+  fill_pattern(expected, 5);
+  for (const MemoryId memory : discovered_.memories()) {
+    TestBuffer buffer(*driver_, discovered_, memory, kBytes);
+    buffer.fill(5);
+    EXPECT_EQ(buffer.first_difference(5), std::nullopt) << to_string(memory);
+    // From the end to the start: the earliest of several counts.
+    for (const std::uint64_t at :
+         {kBytes - 1, 32 * kMiB, 16 * kMiB, 16 * kMiB - 1, std::uint64_t{0}}) {
+      write_byte(*driver_, buffer, at, expected[at] ^ std::byte{0x10});
+      EXPECT_EQ(buffer.first_difference(5), at) << to_string(memory);
+    }
+  }
+}
+
+TEST_F(BuffersTest, PoisonIsNotThePattern) {
+  for (const MemoryId memory : discovered_.memories()) {
+    TestBuffer buffer(*driver_, discovered_, memory, kMiB);
+    buffer.fill(9);
+    buffer.poison(0x5A);
+    const auto at = buffer.first_difference(9);
+    ASSERT_TRUE(at) << to_string(memory);
+    EXPECT_LT(*at, 8u) << to_string(memory);
+  }
+}
+
+TEST_F(BuffersTest, ACopyIsVerifiedAgainstTheSeedOfItsSource) {
+  const std::vector<MemoryId> memories = discovered_.memories();
+  TestBuffer src(*driver_, discovered_, memories.front(), kBytes);
+  TestBuffer dst(*driver_, discovered_, memories.back(), kBytes);
+  src.fill(77);
+  dst.poison();
+  const Stream stream(*driver_, src.context());
+  const CurrentContext current(*driver_, src.context());
+  POLYPATH_CHECK(*driver_, memcpy_async(dst.address(), src.address(), kBytes - 1, stream.get()));
+  POLYPATH_CHECK(*driver_, stream_synchronize(stream.get()));
+  EXPECT_EQ(dst.first_difference(77), kBytes - 1);
+  POLYPATH_CHECK(*driver_, memcpy_async(dst.address(), src.address(), kBytes, stream.get()));
+  POLYPATH_CHECK(*driver_, stream_synchronize(stream.get()));
+  EXPECT_EQ(dst.first_difference(77), std::nullopt);
+}
+
+TEST_F(BuffersTest, AMemoryThatTheNodeHasNotIsAnError) {
+  const MemoryId missing = MemoryId::gpu(static_cast<int>(discovered_.gpus.size()));
+  EXPECT_THROW(TestBuffer(*driver_, discovered_, missing, 1), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace polypath
