@@ -1,0 +1,37 @@
+// The time that a group of streams needs, together, for what is issued on them.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "driver/cuda_driver.hpp"
+#include "tune/resources.hpp"
+
+namespace polypath {
+
+/// One fork before everything and one join after it, so that the streams run at once: the first stream
+/// records the start, all others wait for it, the work is issued, the first waits for all others and
+/// records the end. Not thread-safe; `driver` and the streams must outlive it.
+class GroupTimer {
+ public:
+  /// `streams` may belong to different contexts; none may be the null stream. Throws InvalidArgument
+  /// when there is none.
+  GroupTimer(const CudaDriver& driver, std::span<const CUstream> streams);
+
+  /// Runs `issue`, which issues work on the streams and returns without waiting for it; waits for that
+  /// work; returns the microseconds from start to end. The streams must be idle. Throws what `issue`
+  /// throws, or DriverError, after waiting for what had been issued.
+  double run(const std::function<void()>& issue);
+
+ private:
+  double fork_run_join(const std::function<void()>& issue);
+
+  const CudaDriver& driver_;
+  std::vector<CUstream> streams_;
+  Event start_;
+  Event end_;
+  std::vector<Event> joins_;  ///< of the streams but the first
+};
+
+}  // namespace polypath
