@@ -1,0 +1,47 @@
+#include "tune/measure_links.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <vector>
+
+#include "base/error.hpp"
+#include "tune/copy_groups.hpp"
+#include "tune/measure_costs.hpp"
+#include "tune/shared_ports.hpp"
+
+namespace polypath {
+
+Node measure_capacities(const CudaDriver& driver, const Node& discovered,
+                        const ProgressFunction& progress, const MeasureOptions& options) {
+  int gpus = 0;
+  POLYPATH_CHECK(driver, device_get_count(&gpus));
+  if (gpus < static_cast<int>(discovered.gpus.size()))
+    throw NoDevice(fmt::format("{} has {} GPUs, the driver {}", discovered.name,
+                               discovered.gpus.size(), gpus));
+
+  Node node = discovered;
+  add_shared_ports(node);
+  const std::size_t total = node.links.size() + node.ports.size() + 2;
+  std::size_t done = 0;
+  const auto next = [&](const std::string& what) { progress(done++, total, what); };
+
+  next("contexts");
+  CopyGroups groups(driver, node, options.bytes);
+  for (std::size_t i = 0; i < node.links.size(); ++i) {
+    Link& link = node.links[i];
+    next(fmt::format("{} to {}", to_string(link.from), to_string(link.to)));
+    link.gbps = groups.measure(std::array{static_cast<int>(i)}, options.repetitions).gbps;
+  }
+  for (std::size_t i = 0; i < node.ports.size(); ++i) {
+    next(fmt::format("port {}", node.ports[i].name));
+    const std::vector<int> links = filling_links(node, static_cast<int>(i));
+    if (!links.empty()) node.ports[i].gbps = groups.measure(links, options.repetitions).gbps;
+  }
+  next("costs");
+  node.costs = measure_costs(driver, node, groups, options.repetitions);
+  progress(total, total, "done");
+  return node;
+}
+
+}  // namespace polypath
