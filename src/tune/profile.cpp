@@ -1,0 +1,129 @@
+#include "tune/profile.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <polypath/polypath.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "base/error.hpp"
+#include "topology/node_file.hpp"
+#include "topology/toml_table.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr int kSchema = 1;
+
+std::string to_text(const Profile& profile) {
+  const toml::table table{{"profile", toml::table{{"schema", kSchema},
+                                                  {"fingerprint", profile.fingerprint},
+                                                  {"version", profile.version},
+                                                  {"date", profile.date},
+                                                  {"driver", profile.driver}}}};
+  std::ostringstream text;
+  text << format_node_file(profile.node) << '\n' << table << '\n';
+  return text.str();
+}
+
+Profile read_profile(const std::filesystem::path& file) {
+  const std::string name = file.string();
+  Profile profile;
+  try {
+    const toml::table root = toml::parse_file(name);
+    TomlTable table = TomlTable(root, name, "profile").section("profile");
+    table.integer("schema", {kSchema, kSchema});
+    profile.fingerprint = table.text("fingerprint");
+    profile.version = table.text("version");
+    profile.date = table.text("date");
+    profile.driver = table.text("driver");
+    table.finish();
+  } catch (const toml::parse_error& error) {
+    throw InvalidArgument(
+        fmt::format("{}:{}: {}", name, error.source().begin.line, error.description()));
+  }
+  profile.node = read_node_file(file);
+  return profile;
+}
+
+std::filesystem::path absolute_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && value[0] == '/' ? value : std::filesystem::path();
+}
+
+}  // namespace
+
+Profile make_profile(Node node, std::string fingerprint, std::string driver) {
+  return {std::move(node), std::move(fingerprint),
+          fmt::format("{}.{}.{}", POLYPATH_VERSION_MAJOR, POLYPATH_VERSION_MINOR,
+                      POLYPATH_VERSION_PATCH),
+          fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))), std::move(driver)};
+}
+
+std::filesystem::path profile_directory() {
+  if (const auto cache = absolute_variable("XDG_CACHE_HOME"); !cache.empty())
+    return cache / "polypath";
+  const auto home = absolute_variable("HOME");
+  return home.empty() ? home : home / ".cache" / "polypath";
+}
+
+std::filesystem::path profile_file(const std::filesystem::path& directory,
+                                   const std::string& fingerprint) {
+  const bool usable = std::ranges::all_of(fingerprint, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+  });
+  if (fingerprint.empty() || !usable)
+    throw InvalidArgument(fmt::format("\"{}\" is not a fingerprint", fingerprint));
+  return directory / (fingerprint + ".toml");
+}
+
+std::optional<Profile> load_profile(const std::filesystem::path& file,
+                                    const std::string& fingerprint, std::string* why) {
+  why->clear();
+  try {
+    if (!std::filesystem::exists(file)) return std::nullopt;
+    Profile profile = read_profile(file);
+    if (profile.fingerprint == fingerprint) return profile;
+    *why = fmt::format("{}: was measured on another node ({}, this is {})", file.string(),
+                       profile.fingerprint, fingerprint);
+  } catch (const InvalidArgument& error) {
+    *why = error.what();
+  } catch (const std::filesystem::filesystem_error& error) {
+    *why = fmt::format("{}: {}", file.string(), error.code().message());
+  }
+  return std::nullopt;
+}
+
+bool save_profile(const std::filesystem::path& file, const Profile& profile, std::string* why) {
+  why->clear();
+  // In the same folder, because rename() replaces a file only within one file system.
+  std::string temporary = file.string() + ".XXXXXX";
+  try {
+    std::filesystem::create_directories(file.parent_path());
+    const int descriptor = mkstemp(temporary.data());
+    if (descriptor < 0) throw std::system_error(errno, std::generic_category());
+    close(descriptor);
+    std::ofstream stream(temporary);
+    stream << to_text(profile) << std::flush;
+    if (!stream) throw std::system_error(errno, std::generic_category());
+    stream.close();
+    std::filesystem::rename(temporary, file);
+    return true;
+  } catch (const std::system_error& error) {
+    *why = fmt::format("cannot write {}: {}", file.string(), error.code().message());
+  }
+  std::error_code ignored;
+  std::filesystem::remove(temporary, ignored);
+  return false;
+}
+
+}  // namespace polypath

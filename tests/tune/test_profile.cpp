@@ -1,0 +1,146 @@
+#include "tune/profile.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "topology/node_file.hpp"
+
+namespace polypath {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ProfileTest : public testing::Test {
+ protected:
+  ProfileTest() {
+    std::string name = testing::TempDir() + "profile.XXXXXX";
+    folder_ = mkdtemp(name.data());
+    file_ = profile_file(folder_ / "cache", "ab12-x");
+    profile_ = make_profile(read_node_file(find_node_file("narval")), "ab12-x", "580.65 \"beta\"");
+    profile_.node.links.front().gbps = 91.2345678901;
+  }
+  ~ProfileTest() override { fs::remove_all(folder_); }
+
+  void save() { ASSERT_TRUE(save_profile(file_, profile_, &why_)) << why_; }
+
+  void replace(const std::string& old_text, const std::string& new_text) {
+    std::stringstream text;
+    text << std::ifstream(file_).rdbuf();
+    std::string content = text.str();
+    const auto at = content.find(old_text);
+    ASSERT_NE(at, std::string::npos) << content;
+    content.replace(at, old_text.size(), new_text);
+    std::ofstream(file_) << content;
+  }
+
+  void expect_refused(const std::string& reason) {
+    EXPECT_EQ(load_profile(file_, "ab12-x", &why_), std::nullopt);
+    EXPECT_NE(why_.find(reason), std::string::npos) << why_;
+    EXPECT_EQ(why_.find('\n'), std::string::npos) << why_;
+  }
+
+  fs::path folder_;
+  fs::path file_;
+  Profile profile_;
+  std::string why_;
+};
+
+TEST_F(ProfileTest, ComesBackAsItWasSaved) {
+  save();
+  EXPECT_EQ(file_.filename(), "ab12-x.toml");
+  const auto loaded = load_profile(file_, "ab12-x", &why_);
+  ASSERT_TRUE(loaded) << why_;
+  EXPECT_EQ(loaded->node, profile_.node);
+  EXPECT_EQ(loaded->fingerprint, "ab12-x");
+  EXPECT_EQ(loaded->driver, "580.65 \"beta\"");
+  EXPECT_EQ(loaded->date, profile_.date);
+  EXPECT_EQ(loaded->version, profile_.version);
+}
+
+TEST_F(ProfileTest, IsANodeFile) {
+  save();
+  EXPECT_EQ(read_node_file(file_), profile_.node);
+}
+
+TEST_F(ProfileTest, SavingAgainReplacesItAndLeavesNothingElse) {
+  save();
+  profile_.driver = "600";
+  save();
+  EXPECT_EQ(load_profile(file_, "ab12-x", &why_)->driver, "600");
+  EXPECT_EQ(std::distance(fs::directory_iterator(file_.parent_path()), {}), 1);
+}
+
+TEST_F(ProfileTest, AbsentIsNoReason) {
+  why_ = "left over";
+  EXPECT_EQ(load_profile(file_, "ab12-x", &why_), std::nullopt);
+  EXPECT_EQ(why_, "");
+}
+
+TEST_F(ProfileTest, OfAnotherNodeIsRefused) {
+  save();
+  EXPECT_EQ(load_profile(file_, "cd34", &why_), std::nullopt);
+  EXPECT_NE(why_.find("another node"), std::string::npos) << why_;
+}
+
+TEST_F(ProfileTest, NewerSchemaIsRefused) {
+  save();
+  replace("[profile]\n", "[profile]\nfuture = 1\n");
+  expect_refused("future");
+  replace("future = 1\n", "");
+  replace("schema = 1\nversion", "schema = 2\nversion");
+  expect_refused("schema");
+}
+
+TEST_F(ProfileTest, DamagedIsRefused) {
+  save();
+  replace("gbps = ", "gbps = -");
+  expect_refused("gbps");
+  std::ofstream(file_) << "schema = ";
+  expect_refused("ab12-x.toml:1");
+  std::ofstream(file_) << "";
+  expect_refused("missing");
+}
+
+TEST_F(ProfileTest, AFolderInItsPlaceIsRefused) {
+  fs::create_directories(file_);
+  expect_refused("ab12-x.toml");
+  EXPECT_FALSE(save_profile(file_, profile_, &why_));
+  EXPECT_NE(why_.find("cannot write"), std::string::npos) << why_;
+  EXPECT_EQ(std::distance(fs::directory_iterator(file_.parent_path()), {}), 1);
+}
+
+TEST_F(ProfileTest, AFileInPlaceOfTheFolderIsAReason) {
+  std::ofstream(folder_ / "cache") << "";
+  EXPECT_FALSE(save_profile(file_, profile_, &why_));
+  EXPECT_NE(why_.find("cannot write"), std::string::npos) << why_;
+}
+
+TEST(ProfileFile, FingerprintsAreFileNames) {
+  EXPECT_THROW(profile_file("/tmp", ""), InvalidArgument);
+  EXPECT_THROW(profile_file("/tmp", "../x"), InvalidArgument);
+}
+
+TEST(ProfileDirectory, FollowsTheEnvironment) {
+  const char* home = std::getenv("HOME");
+  const std::string old_home = home != nullptr ? home : "";
+  setenv("HOME", "/home/me", 1);
+  unsetenv("XDG_CACHE_HOME");
+  EXPECT_EQ(profile_directory(), "/home/me/.cache/polypath");
+  setenv("XDG_CACHE_HOME", "/var/cache/me", 1);
+  EXPECT_EQ(profile_directory(), "/var/cache/me/polypath");
+  setenv("XDG_CACHE_HOME", "relative", 1);
+  EXPECT_EQ(profile_directory(), "/home/me/.cache/polypath");
+  unsetenv("XDG_CACHE_HOME");
+  setenv("HOME", "", 1);
+  EXPECT_EQ(profile_directory(), "");
+  setenv("HOME", old_home.c_str(), 1);
+}
+
+}  // namespace
+}  // namespace polypath
