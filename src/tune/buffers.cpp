@@ -6,8 +6,8 @@
 #include <new>
 
 #include "base/error.hpp"
-#include "base/numa_preference.hpp"
 #include "base/units.hpp"
+#include "exec/numa_binding.hpp"
 #include "tune/pattern.hpp"
 
 namespace polypath {
@@ -57,7 +57,7 @@ TestBuffer::TestBuffer(const CudaDriver& driver, const Node& node, MemoryId memo
   if (memory.is_gpu()) {
     POLYPATH_CHECK(driver, mem_alloc(&address_, bytes));
   } else {
-    const NumaPreference near(node.hosts[static_cast<std::size_t>(memory.index)].numa);
+    const NumaBinding near(node.hosts[static_cast<std::size_t>(memory.index)].numa);
     void* pointer = nullptr;
     POLYPATH_CHECK(driver, mem_host_alloc(&pointer, bytes, CU_MEMHOSTALLOC_PORTABLE));
     address_ = reinterpret_cast<CUdeviceptr>(pointer);
