@@ -14,13 +14,13 @@ namespace {
 struct HostLeg {
   LinkType type;
   int width;
-  Capacity near;
+  Capacity capacity;
 };
 
 HostLeg host_leg(const ObservedGpu& seen) {
   if (seen.nvlinks.to_cpu > 0)
     return {LinkType::nvlink, seen.nvlinks.to_cpu,
-            nvlink_host_default(seen.nvlinks.version, seen.nvlinks.to_cpu)};
+            nvlink_host_default(seen.compute_capability, seen.nvlinks.to_cpu)};
   if (seen.coherent_with_cpu) return {LinkType::c2c, 0, c2c_default()};
   return {LinkType::pcie, seen.gpu.pcie_width,
           pcie_default(seen.gpu.pcie_generation, seen.gpu.pcie_width)};
@@ -74,12 +74,12 @@ class GraphMaker {
   }
 
   void add_host_ports() {
-    Capacity fastest = legs_.front().near;
+    Capacity fastest = legs_.front().capacity;
     for (std::size_t gpu = 0; gpu < legs_.size(); ++gpu) {
       const HostLeg& leg = legs_[gpu];
       leg_ports_.push_back(add_port(
-          fmt::format("{}.{}", to_string(leg.type), to_string(gpu_id(gpu))), leg.near.gbps));
-      if (leg.near.gbps > fastest.gbps) fastest = leg.near;
+          fmt::format("{}.{}", to_string(leg.type), to_string(gpu_id(gpu))), leg.capacity.gbps));
+      if (leg.capacity.gbps > fastest.gbps) fastest = leg.capacity;
     }
     for (std::size_t host = 0; host < node_.hosts.size(); ++host)
       host_ports_.push_back(
@@ -96,7 +96,7 @@ class GraphMaker {
         switch_in_.push_back(-1);
         continue;
       }
-      const double gbps = nvlink_default(view.version, view.to_switch).gbps;
+      const double gbps = nvlink_default(seen_[gpu].compute_capability, view.to_switch).gbps;
       switch_out_.push_back(add_port("nvlink-out." + to_string(gpu_id(gpu)), gbps));
       switch_in_.push_back(add_port("nvlink-in." + to_string(gpu_id(gpu)), gbps));
     }
@@ -116,11 +116,12 @@ class GraphMaker {
       add_host_bound_link(from, to, LinkType::bounce);
     } else if (direct != source.to_gpu.end()) {
       add_link(gpu_id(from), gpu_id(to), LinkType::nvlink, direct->second,
-               nvlink_default(source.version, direct->second), {});
+               nvlink_default(seen_[from].compute_capability, direct->second), {});
     } else if (source.to_switch > 0 && destination.to_switch > 0) {
       const int width = std::min(source.to_switch, destination.to_switch);
       add_link(gpu_id(from), gpu_id(to), LinkType::nvswitch, width,
-               nvlink_default(source.version, width), {switch_out_[from], switch_in_[to]});
+               nvlink_default(seen_[from].compute_capability, width),
+               {switch_out_[from], switch_in_[to]});
     } else {
       // Over the CPU's own NVLink (POWER9), or peer to peer over PCI Express.
       const bool by_cpu = source.to_cpu > 0 && destination.to_cpu > 0;
@@ -128,25 +129,27 @@ class GraphMaker {
     }
   }
 
-  /// A link between two GPUs that takes both GPUs' links to the host.
+  /// A link between two GPUs that takes both GPUs' links to the host, and has none of its own.
   void add_host_bound_link(std::size_t from, std::size_t to, LinkType type) {
-    const HostLeg& slower = legs_[from].near.gbps <= legs_[to].near.gbps ? legs_[from] : legs_[to];
-    const int width = std::min(legs_[from].width, legs_[to].width);
+    HostLeg leg = legs_[from].capacity.gbps <= legs_[to].capacity.gbps ? legs_[from] : legs_[to];
+    leg.width = type == LinkType::nvlink ? 0 : std::min(legs_[from].width, legs_[to].width);
     std::vector<int> ports{leg_ports_[from], leg_ports_[to]};
-    const bool far = node_.gpus[from].numa != node_.gpus[to].numa;
-    if (far) ports.push_back(socket_port_);
-    add_link(gpu_id(from), gpu_id(to), type, width, far ? far_default(slower.near) : slower.near,
-             std::move(ports));
+    if (node_.gpus[from].numa != node_.gpus[to].numa) cross_sockets(leg, ports);
+    add_link(gpu_id(from), gpu_id(to), type, leg.width, leg.capacity, std::move(ports));
   }
 
   void add_host_links(std::size_t gpu, std::size_t host) {
-    const HostLeg& leg = legs_[gpu];
+    HostLeg leg = legs_[gpu];
     std::vector<int> ports{leg_ports_[gpu], host_ports_[host]};
-    const bool far = node_.gpus[gpu].numa != static_cast<int>(host);
-    if (far) ports.push_back(socket_port_);
-    const Capacity capacity = far ? far_default(leg.near) : leg.near;
-    add_link(gpu_id(gpu), host_id(host), leg.type, leg.width, capacity, ports);
-    add_link(host_id(host), gpu_id(gpu), leg.type, leg.width, capacity, std::move(ports));
+    if (node_.gpus[gpu].numa != static_cast<int>(host)) cross_sockets(leg, ports);
+    add_link(gpu_id(gpu), host_id(host), leg.type, leg.width, leg.capacity, ports);
+    add_link(host_id(host), gpu_id(gpu), leg.type, leg.width, leg.capacity, std::move(ports));
+  }
+
+  void cross_sockets(HostLeg& leg, std::vector<int>& ports) const {
+    leg.width = 0;
+    leg.capacity = far_default(leg.capacity);
+    ports.push_back(socket_port_);
   }
 
   const std::vector<ObservedGpu>& seen_;

@@ -11,10 +11,11 @@ namespace polypath {
 
 /// One GPU as seen. All of it in the order of the CUDA driver.
 struct ObservedGpu {
-  Gpu gpu;  ///< its `numa` is the operating system's number
+  Gpu gpu;                     ///< its `numa` is the operating system's number
+  int compute_capability = 0;  ///< 90 is 9.0; 0: unknown
   NvlinkView nvlinks;
-  bool coherent_with_cpu =
-      false;  ///< it reads the CPU's page tables: NVLink-C2C, or POWER9's NVLink
+  /// It walks the CPU's page tables: by NVLink-C2C, or by NVLink to a POWER9.
+  bool coherent_with_cpu = false;
   std::vector<bool> peer_access;  ///< to each GPU, itself included (any value)
 };
 

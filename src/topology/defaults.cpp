@@ -7,10 +7,14 @@
 namespace polypath {
 namespace {
 
-// GB/s per NVLink and direction, by nvmlNvlinkVersion_t. Source: data sheets of P100 (1.0), V100 (2.0,
-// 2.2), A100 (3.0, 3.1), H100 (4.0) and B200 (5.0).
-constexpr std::array<double, 8> kNvlinkGbps{0, 20, 25, 25, 25, 25, 25, 50};
-constexpr std::size_t kNvlink20 = 2;
+struct NvlinkRate {
+  int compute_capability;  ///< from this one on
+  double gbps;             ///< per link and direction
+};
+
+// Source: data sheets of P100, V100, GA102, H100 and B200 (A100 is as V100).
+constexpr std::array<NvlinkRate, 5> kNvlinkRates{
+    {{0, 20}, {70, 25}, {86, 14.0625}, {90, 25}, {100, 50}}};
 
 // GB/s per PCIe lane and direction, by generation. Source: PCI Express base specifications, the rates
 // usually quoted (16 GB/s for 16 lanes of generation 3).
@@ -30,10 +34,11 @@ constexpr double kFarFraction = 0.5;
 constexpr double kFarLimitGbps = 32;
 constexpr double kPortCopies = 2;
 
-double nvlink_nominal(int nvml_version, int links) {
-  const auto version = static_cast<std::size_t>(std::max(nvml_version, 0));
-  const bool known = version > 0 && version < kNvlinkGbps.size();
-  return kNvlinkGbps[known ? version : kNvlink20] * links;
+double nvlink_nominal(int compute_capability, int links) {
+  double gbps = kNvlinkRates.front().gbps;
+  for (const NvlinkRate& rate : kNvlinkRates)
+    if (compute_capability >= rate.compute_capability) gbps = rate.gbps;
+  return gbps * links;
 }
 
 Capacity scaled(double nominal_gbps, double fraction) {
@@ -42,12 +47,12 @@ Capacity scaled(double nominal_gbps, double fraction) {
 
 }  // namespace
 
-Capacity nvlink_default(int nvml_version, int links) {
-  return scaled(nvlink_nominal(nvml_version, links), kNvlinkFraction);
+Capacity nvlink_default(int compute_capability, int links) {
+  return scaled(nvlink_nominal(compute_capability, links), kNvlinkFraction);
 }
 
-Capacity nvlink_host_default(int nvml_version, int links) {
-  return scaled(nvlink_nominal(nvml_version, links), kHostFraction);
+Capacity nvlink_host_default(int compute_capability, int links) {
+  return scaled(nvlink_nominal(compute_capability, links), kHostFraction);
 }
 
 Capacity pcie_default(int generation, int width) {

@@ -13,12 +13,12 @@ struct Capacity {
   double gbps;          ///< to plan with
 };
 
-/// `links` NVLinks between two GPUs, or a GPU and a switch. `nvml_version` is the number that
-/// nvmlDeviceGetNvLinkVersion gives (an nvmlNvlinkVersion_t); unknown ones count as 2.0.
-Capacity nvlink_default(int nvml_version, int links);
+/// `links` NVLinks between two GPUs, or a GPU and a switch. `compute_capability` (90 is 9.0) tells the
+/// generation: what NVML calls the version of a link has meant different things.
+Capacity nvlink_default(int compute_capability, int links);
 
 /// `links` NVLinks between a GPU and its CPU.
-Capacity nvlink_host_default(int nvml_version, int links);
+Capacity nvlink_host_default(int compute_capability, int links);
 
 /// A PCI Express link; generation or width 0 (unknown) count as 3 and 16.
 Capacity pcie_default(int generation, int width);

@@ -77,6 +77,9 @@ ObservedGpu observe_gpu(const CudaDriver& driver, int ordinal,
   seen.gpu.uuid = get_uuid(driver, device);
   seen.gpu.pci = get_pci(driver, device);
   seen.gpu.numa = get_numa(driver, device, seen.gpu.pci, domains);
+  seen.compute_capability =
+      10 * get_attribute(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0) +
+      get_attribute(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
   std::size_t memory = 0;
   POLYPATH_CHECK(driver, device_total_mem(&memory, device));
   seen.gpu.memory_bytes = memory;

@@ -54,8 +54,8 @@ struct Link {
   LinkType type = LinkType::nvlink;
   double gbps = 0;          ///< what one large copy reaches, GB/s
   double nominal_gbps = 0;  ///< the data sheet's figure, GB/s; 0 when unknown
-  int width = 0;            ///< NVLink links or PCIe lanes bundled in it; 0 when unknown
-  std::vector<int> ports;   ///< indices into Node::ports: the capacities that it shares
+  int width = 0;  ///< NVLink links or PCIe lanes bundled in it; 0: unknown, or none of its own
+  std::vector<int> ports;  ///< indices into Node::ports: the capacities that it shares
 
   friend bool operator==(const Link&, const Link&) = default;
 };

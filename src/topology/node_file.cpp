@@ -183,10 +183,18 @@ std::string port_name(const std::string& name, Per per, MemoryId from, MemoryId 
   return name;
 }
 
+int add_port(const TomlTable& table, Node& node, const std::string& name, double gbps) {
+  for (const Port& other : node.ports)
+    if (other.name == name) table.fail("name", fmt::format("there is a port '{}' already", name));
+  node.ports.push_back({name, gbps});
+  return static_cast<int>(node.ports.size()) - 1;
+}
+
 /// A port that links name by themselves: it has no patterns.
 void read_named_port(TomlTable table, Node& node) {
   if (table.has("from") || table.has("to")) return;
-  node.ports.push_back({table.text("name"), table.number("gbps", kGbps)});
+  const std::string name = table.text("name");
+  add_port(table, node, name, table.number("gbps", kGbps));
   table.text("source", "");
   table.finish();
 }
@@ -205,11 +213,10 @@ void read_pattern_port(TomlTable table, Node& node) {
   const auto add = [&](MemoryId from, MemoryId to, const std::string& port) {
     const auto index = node.find_link(from, to);
     if (!index) return;
-    const auto [entry, created] = ports.try_emplace(port, static_cast<int>(node.ports.size()));
-    if (created) node.ports.push_back({port, gbps});
+    if (!ports.contains(port)) ports[port] = add_port(table, node, port, gbps);
     std::vector<int>& shared = node.links[static_cast<std::size_t>(*index)].ports;
-    if (std::find(shared.begin(), shared.end(), entry->second) == shared.end())
-      shared.push_back(entry->second);
+    if (std::find(shared.begin(), shared.end(), ports[port]) == shared.end())
+      shared.push_back(ports[port]);
   };
   for (const auto& [from, to] : selection.pairs) {
     const std::string port = port_name(name, per, from, to);

@@ -43,10 +43,6 @@ NvlinkView view_nvlinks(const Nvml& nvml, nvmlDevice_t device, const std::set<st
         ++(gpus.contains(remote) ? view.to_gpu[remote] : view.to_switch);
         break;
     }
-    unsigned version = 0;
-    if (nvml.nvlink_version != nullptr &&
-        nvml.nvlink_version(device, link, &version) == NVML_SUCCESS)
-      view.version = static_cast<int>(version);
   }
   return view;
 }

@@ -13,7 +13,6 @@ struct NvlinkView {
   std::map<std::string, int> to_gpu;  ///< links by the PCI bus id of the GPU at the other end
   int to_switch = 0;
   int to_cpu = 0;
-  int version = 0;  ///< nvmlNvlinkVersion_t of the active links; 0: unknown
 };
 
 /// `gpus` are the bus ids of all GPUs. Links that are active but whose other end NVML does not tell
