@@ -1,0 +1,186 @@
+// cuInit, errors, devices.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "call.hpp"
+#include "device_traits.hpp"
+
+using namespace polypath::sim;
+
+namespace {
+
+struct ErrorText {
+  CUresult code;
+  const char* name;
+  const char* text;
+};
+
+#define POLYPATH_ERROR(code, text) ErrorText{code, #code, text}
+constexpr ErrorText kErrors[] = {
+    POLYPATH_ERROR(CUDA_SUCCESS, "no error"),
+    POLYPATH_ERROR(CUDA_ERROR_INVALID_VALUE, "invalid argument"),
+    POLYPATH_ERROR(CUDA_ERROR_OUT_OF_MEMORY, "out of memory"),
+    POLYPATH_ERROR(CUDA_ERROR_NOT_INITIALIZED, "initialization error"),
+    POLYPATH_ERROR(CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected"),
+    POLYPATH_ERROR(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"),
+    POLYPATH_ERROR(CUDA_ERROR_INVALID_CONTEXT, "invalid device context"),
+    POLYPATH_ERROR(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "peer access is not supported"),
+    POLYPATH_ERROR(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"),
+    POLYPATH_ERROR(CUDA_ERROR_NOT_READY, "device not ready"),
+    POLYPATH_ERROR(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled"),
+    POLYPATH_ERROR(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),
+    POLYPATH_ERROR(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "memory is already registered"),
+    POLYPATH_ERROR(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "memory is not registered"),
+    POLYPATH_ERROR(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "not permitted in stream capture"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_MERGE, "would merge two captures"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not begun on this stream"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "captured work was not joined"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "dependency on work outside the capture"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "would depend on a capture implicitly"),
+    POLYPATH_ERROR(CUDA_ERROR_CAPTURED_EVENT, "event was last recorded in a capture"),
+    POLYPATH_ERROR(CUDA_ERROR_UNKNOWN, "unknown error"),
+};
+#undef POLYPATH_ERROR
+
+const ErrorText& find_error(CUresult code) {
+  const auto* const found = std::find_if(std::begin(kErrors), std::end(kErrors),
+                                         [code](const ErrorText& e) { return e.code == code; });
+  require(found != std::end(kErrors), CUDA_ERROR_INVALID_VALUE);
+  return *found;
+}
+
+const polypath::Gpu& gpu_of(const Driver& driver, CUdevice device) {
+  return driver.node.gpus[static_cast<std::size_t>(driver.check_device(device))];
+}
+
+void copy_text(const std::string& text, char* buffer, int length) {
+  require(buffer != nullptr && length > 0, CUDA_ERROR_INVALID_VALUE);
+  const std::size_t size = std::min(text.size(), static_cast<std::size_t>(length) - 1);
+  std::memcpy(buffer, text.data(), size);
+  buffer[size] = '\0';
+}
+
+int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) {
+  const polypath::Gpu& gpu = gpu_of(driver, device);
+  const DeviceTraits& traits = device_traits(gpu.name);
+  unsigned domain = 0;
+  unsigned bus = 0;
+  unsigned slot = 0;
+  std::sscanf(pci_bus_id(driver.node, device).c_str(), "%x:%x:%x", &domain, &bus, &slot);
+  // Whoever asks for anything else is told so loudly.
+  switch (static_cast<int>(wanted)) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return traits.compute_major;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return traits.compute_minor;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return traits.multiprocessors;
+    case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: return static_cast<int>(domain);
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return static_cast<int>(bus);
+    case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: return static_cast<int>(slot);
+    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
+      return driver.node.hosts[static_cast<std::size_t>(gpu.numa)].numa;
+    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return 3;
+    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
+    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
+    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
+      return 1;
+    case CU_DEVICE_ATTRIBUTE_INTEGRATED:
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
+      return 0;
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: return 0;
+  }
+  fail_not_supported(fmt::format("cuDeviceGetAttribute({})", static_cast<int>(wanted)).c_str());
+}
+
+}  // namespace
+
+CUresult cuInit(unsigned int flags) {
+  return guarded([flags] {
+    require(flags == 0, CUDA_ERROR_INVALID_VALUE);
+    Driver::initialise();
+  });
+}
+
+CUresult cuDriverGetVersion(int* version) {
+  return guarded([&] { out(version) = 13000; });
+}
+
+CUresult cuGetErrorName(CUresult error, const char** name) {
+  return guarded([&] { out(name) = nullptr, *name = find_error(error).name; });
+}
+
+CUresult cuGetErrorString(CUresult error, const char** text) {
+  return guarded([&] { out(text) = nullptr, *text = find_error(error).text; });
+}
+
+CUresult cuDeviceGetCount(int* count) {
+  return call([&](Driver& driver) { out(count) = static_cast<int>(driver.node.gpus.size()); });
+}
+
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  return call([&](Driver& driver) { out(device) = driver.check_device(ordinal); });
+}
+
+CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
+  return call([&](Driver& driver) { copy_text(gpu_of(driver, device).name, name, length); });
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+  return call([&](Driver& driver) {
+    const std::string text =
+        fmt::format("{:<12.12}sim{}", driver.node.name, driver.check_device(device));
+    out(uuid) = {};
+    std::memcpy(uuid->bytes, text.data(), std::min(text.size(), sizeof uuid->bytes));
+  });
+}
+
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
+  return call([&](Driver& driver) { out(bytes) = gpu_of(driver, device).memory_bytes; });
+}
+
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute wanted, CUdevice device) {
+  return call([&](Driver& driver) { out(value) = attribute(driver, wanted, device); });
+}
+
+CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
+  return call([&](Driver& driver) {
+    copy_text(pci_bus_id(driver.node, driver.check_device(device)), text, length);
+  });
+}
+
+CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
+  return call([&](Driver& driver) {
+    out(can) = driver.has_peer_link(driver.check_device(device), driver.check_device(peer)) ? 1 : 0;
+  });
+}
+
+CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute wanted, CUdevice device,
+                                 CUdevice peer) {
+  return call([&](Driver& driver) {
+    driver.check_device(device);
+    driver.check_device(peer);
+    require(device != peer, CUDA_ERROR_INVALID_DEVICE);
+    const int linked = driver.has_peer_link(device, peer) ? 1 : 0;
+    switch (static_cast<int>(wanted)) {
+      case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK: out(value) = 0; return;
+      case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED: out(value) = linked; return;
+      case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: out(value) = linked; return;
+    }
+    fail_not_supported("cuDeviceGetP2PAttribute of this attribute");
+  });
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+  return call([&](Driver& driver) {
+    out(pool) = driver.default_pools[static_cast<std::size_t>(driver.check_device(device))];
+  });
+}

@@ -1,0 +1,124 @@
+// Events. Polling a completed event takes no lock.
+#include "call.hpp"
+
+using namespace polypath::sim;
+
+namespace {
+
+void require_not_captured(const Event& event) {
+  require(event.capture.capture == nullptr, CUDA_ERROR_CAPTURED_EVENT);
+}
+
+}  // namespace
+
+CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
+  return call([&](Driver& driver) {
+    constexpr unsigned kFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
+    Context& context = driver.current_context();
+    out(handle);
+    if ((flags & CU_EVENT_INTERPROCESS) != 0) fail_not_supported("interprocess events");
+    require((flags & ~kFlags) == 0, CUDA_ERROR_INVALID_VALUE);
+    auto event = std::make_unique<Event>();
+    event->context = context.handle;
+    event->flags = flags;
+    *handle = driver.events.add(std::move(event));
+    driver.events.set_settled(*handle, true);  // an event never recorded counts as complete
+    context.events.insert(*handle);
+  });
+}
+
+CUresult cuEventDestroy_v2(CUevent handle) {
+  return call([&](Driver& driver) {
+    driver.contexts.get(driver.events.get(handle).context).events.erase(handle);
+    driver.events.remove(handle);
+  });
+}
+
+CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
+  return call([&](Driver& driver) {
+    driver.current_context();
+    Event& event = driver.events.get(handle);
+    Stream& stream = driver.stream(stream_handle);
+    require(event.context == stream.context, CUDA_ERROR_INVALID_HANDLE);
+    driver.events.set_settled(handle, false);
+    if (stream.capture.is_active()) {
+      event.capture = stream.capture;
+      event.record = nullptr;
+      return;
+    }
+    const std::uint64_t serial = ++event.serial;
+    Operation operation;
+    operation.effect = [&driver, handle, serial] {
+      const Event* const recorded = driver.events.find(handle);
+      if (recorded != nullptr && recorded->serial == serial)
+        driver.events.set_settled(handle, true);
+    };
+    event.capture = {};
+    event.stream_id = stream.id;
+    event.record = driver.enqueue(stream, std::move(operation));
+    driver.spend(driver.node.costs.call_us);
+  });
+}
+
+CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
+  return call([&](Driver& driver) {
+    driver.current_context();
+    Stream& stream = driver.stream(stream_handle);
+    const Event& event = driver.events.get(handle);
+    require(flags == CU_EVENT_WAIT_DEFAULT, CUDA_ERROR_INVALID_VALUE);
+    if (event.capture.capture) {
+      require(event.capture.is_active(), CUDA_ERROR_CAPTURED_EVENT);
+      require(!stream.is_legacy, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+      stream.capture.join(event.capture);
+      return;
+    }
+    require(!stream.capture.is_active() || !event.record, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    driver.spend(driver.node.costs.call_us);
+    if (!event.record || event.stream_id == stream.id) return;
+    Operation operation;
+    operation.after.push_back(event.record);
+    driver.enqueue(stream, std::move(operation));
+  });
+}
+
+CUresult cuEventQuery(CUevent handle) {
+  const auto query = [handle](Driver& driver) {
+    require_not_captured(driver.events.get(handle));
+    driver.spend(driver.node.costs.call_us);
+    driver.catch_up();
+    return driver.events.is_settled(handle) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  };
+  return guarded([&] {
+    return Driver::get().events.is_settled(handle) ? CUDA_SUCCESS : call(query);
+  });
+}
+
+CUresult cuEventSynchronize(CUevent handle) {
+  return call([&](Driver& driver) {
+    const Event& event = driver.events.get(handle);
+    require_not_captured(event);
+    driver.spend(driver.node.costs.call_us);
+    if (event.record) driver.wait(OperationPtr(event.record));
+  });
+}
+
+CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start_handle, CUevent end_handle) {
+  return call([&](Driver& driver) {
+    const Event& start = driver.events.get(start_handle);
+    const Event& end = driver.events.get(end_handle);
+    out(milliseconds);
+    for (const Event* event : {&start, &end}) {
+      require_not_captured(*event);
+      require(event->has_timing() && event->record, CUDA_ERROR_INVALID_HANDLE);
+    }
+    require(start.context == end.context, CUDA_ERROR_INVALID_HANDLE);
+    driver.catch_up();
+    if (!start.record->done || !end.record->done) return CUDA_ERROR_NOT_READY;
+    *milliseconds = static_cast<float>((end.record->end_us - start.record->end_us) / 1e3);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  return cuEventElapsedTime_v2(milliseconds, start, end);
+}

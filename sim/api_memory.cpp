@@ -1,0 +1,138 @@
+// Allocation of device, managed and host memory; registration; memory information.
+#include <algorithm>
+#include <bit>
+
+#include "call.hpp"
+
+using namespace polypath::sim;
+using polypath::MemoryId;
+
+namespace {
+
+constexpr std::size_t kMostHostBytes = std::size_t{1} << 44;
+
+MemoryId near_host(const Driver& driver, int device) {
+  return MemoryId::host(driver.node.gpus[static_cast<std::size_t>(device)].numa);
+}
+
+AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes) {
+  const Context& context = driver.current_context();
+  require(bytes > 0, CUDA_ERROR_INVALID_VALUE);
+  Allocation wanted;
+  wanted.kind = kind;
+  wanted.bytes = bytes;
+  wanted.device = context.device;
+  wanted.context = context.handle;
+  // Host memory lies where a thread bound to the current GPU's processor would put it; managed
+  // memory stays there too.
+  wanted.location = kind == Allocation::Kind::device ? MemoryId::gpu(context.device)
+                                                     : near_host(driver, context.device);
+  require(!wanted.location.is_host() || bytes <= kMostHostBytes, CUDA_ERROR_OUT_OF_MEMORY);
+  return driver.memory.add(std::move(wanted));
+}
+
+/// The allocation that begins at the address and is of one of these kinds.
+AllocationPtr find_base(const Driver& driver, std::uintptr_t address,
+                        std::initializer_list<Allocation::Kind> kinds, CUresult otherwise) {
+  const AllocationPtr allocation = driver.memory.find(address);
+  require(allocation && allocation->base == address, otherwise);
+  require(std::find(kinds.begin(), kinds.end(), allocation->kind) != kinds.end(), otherwise);
+  return allocation;
+}
+
+/// As the real driver does, waits for the work of the memory's context first, and for whatever else
+/// uses it.
+void release(Driver& driver, AllocationPtr allocation) {
+  driver.memory.remove(allocation);
+  if (allocation->context != nullptr) driver.synchronize(allocation->context);
+  driver.wait_until([&allocation] { return allocation.use_count() == 1; });
+  driver.memory.give_back(allocation);
+}
+
+}  // namespace
+
+CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
+  return call([&](Driver& driver) {
+    out(address) = allocate(driver, Allocation::Kind::device, bytes)->base;
+  });
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flags) {
+  return call([&](Driver& driver) {
+    require(flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST, CUDA_ERROR_INVALID_VALUE);
+    out(address) = allocate(driver, Allocation::Kind::managed, bytes)->base;
+  });
+}
+
+CUresult cuMemFree_v2(CUdeviceptr address) {
+  return call([&](Driver& driver) {
+    driver.current_context();
+    if (address == 0) return;
+    release(driver, find_base(driver, address,
+                              {Allocation::Kind::device, Allocation::Kind::pool,
+                               Allocation::Kind::managed},
+                              CUDA_ERROR_INVALID_VALUE));
+  });
+}
+
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+  return call([&](Driver& driver) {
+    const int device = driver.current_context().device;
+    if (free != nullptr) *free = driver.memory.free_bytes(device);
+    if (total != nullptr)
+      *total = driver.node.gpus[static_cast<std::size_t>(device)].memory_bytes;
+  });
+}
+
+CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
+  return call([&](Driver& driver) {
+    constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
+                                CU_MEMHOSTALLOC_WRITECOMBINED;
+    require((flags & ~kFlags) == 0, CUDA_ERROR_INVALID_VALUE);
+    out(address) =
+        std::bit_cast<void*>(allocate(driver, Allocation::Kind::pinned, bytes)->base);
+  });
+}
+
+CUresult cuMemFreeHost(void* address) {
+  return call([&](Driver& driver) {
+    driver.current_context();
+    if (address == nullptr) return;
+    release(driver, find_base(driver, std::bit_cast<std::uintptr_t>(address),
+                              {Allocation::Kind::pinned}, CUDA_ERROR_INVALID_VALUE));
+  });
+}
+
+CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
+  return call([&](Driver& driver) {
+    const Context& context = driver.current_context();
+    constexpr unsigned kFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    if ((flags & ~kFlags) != 0) fail_not_supported("cuMemHostRegister of I/O or read-only memory");
+    require(address != nullptr && bytes > 0, CUDA_ERROR_INVALID_VALUE);
+    Allocation wanted;
+    wanted.kind = Allocation::Kind::registered;
+    wanted.base = std::bit_cast<std::uintptr_t>(address);
+    wanted.bytes = bytes;
+    wanted.device = context.device;
+    wanted.context = context.handle;
+    wanted.location = near_host(driver, context.device);
+    require(driver.memory.find_overlap(wanted.base, bytes) == nullptr,
+            CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    require(!driver.memory.owns(wanted.base), CUDA_ERROR_INVALID_VALUE);
+    driver.memory.add(std::move(wanted));
+  });
+}
+
+CUresult cuMemHostUnregister(void* address) {
+  return call([&](Driver& driver) {
+    driver.current_context();
+    release(driver, find_base(driver, std::bit_cast<std::uintptr_t>(address),
+                              {Allocation::Kind::registered},
+                              CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED));
+  });
+}
+
+// No allocation of the virtual memory API exists here, so no address is one.
+CUresult cuMemGetAccess(unsigned long long*, const CUmemLocation*, CUdeviceptr) {
+  return call([](Driver&) { return CUDA_ERROR_INVALID_VALUE; });
+}

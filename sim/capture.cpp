@@ -1,0 +1,31 @@
+#include "capture.hpp"
+
+#include "failure.hpp"
+
+namespace polypath::sim {
+
+void CaptureMember::add_node() {
+  capture->graph.nodes.push_back(last);
+  last = {static_cast<int>(capture->graph.nodes.size()) - 1};
+}
+
+void CaptureMember::join(const CaptureMember& other) {
+  require(!is_active() || capture == other.capture, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+  if (!is_active()) *this = {other.capture, {}};
+  last.insert(other.last.begin(), other.last.end());
+}
+
+bool CaptureMember::covers_all() const {
+  std::set<int> reached;
+  std::vector<int> open(last.begin(), last.end());
+  while (!open.empty()) {
+    const int node = open.back();
+    open.pop_back();
+    if (!reached.insert(node).second) continue;
+    const std::set<int>& before = capture->graph.nodes[static_cast<std::size_t>(node)];
+    open.insert(open.end(), before.begin(), before.end());
+  }
+  return reached.size() == capture->graph.nodes.size();
+}
+
+}  // namespace polypath::sim

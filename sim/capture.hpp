@@ -1,0 +1,41 @@
+// Stream capture: what streams in capture record instead of running. The result is a graph of nodes
+// with their dependencies.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "cuda_api.hpp"
+
+namespace polypath::sim {
+
+/// A captured graph: for each node the nodes that it depends on.
+struct Graph {
+  std::vector<std::set<int>> nodes;
+};
+
+/// One capture, from cuStreamBeginCapture to cuStreamEndCapture.
+struct Capture {
+  Graph graph;
+  std::uint64_t origin = 0;  ///< id of the stream that began it
+  bool ended = false;
+};
+
+/// The place of a stream or an event in a capture.
+struct CaptureMember {
+  std::shared_ptr<Capture> capture;  ///< null, or ended: not in capture
+  std::set<int> last;                ///< the nodes that the next one depends on
+
+  [[nodiscard]] bool is_active() const noexcept { return capture && !capture->ended; }
+  /// Adds a node that depends on `last`, and becomes it.
+  void add_node();
+  /// Makes what follows depend on the other's nodes as well, joining its capture.
+  /// Failure STREAM_CAPTURE_MERGE when both are in different captures.
+  void join(const CaptureMember& other);
+  /// True when every node of the capture comes before `last`, or is in it.
+  [[nodiscard]] bool covers_all() const;
+};
+
+}  // namespace polypath::sim

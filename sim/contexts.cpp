@@ -1,0 +1,74 @@
+#include "contexts.hpp"
+
+#include "driver.hpp"
+
+namespace polypath::sim {
+
+std::vector<CUcontext>& context_stack() noexcept {
+  thread_local std::vector<CUcontext> stack;
+  return stack;
+}
+
+int Driver::check_device(CUdevice device) const {
+  require(device >= 0 && static_cast<std::size_t>(device) < node.gpus.size(),
+          CUDA_ERROR_INVALID_DEVICE);
+  return device;
+}
+
+bool Driver::has_peer_link(int from, int to) const {
+  const auto link = node.find_link(MemoryId::gpu(from), MemoryId::gpu(to));
+  return link && node.links[static_cast<std::size_t>(*link)].type != LinkType::bounce;
+}
+
+Context& Driver::current_context() {
+  const std::vector<CUcontext>& stack = context_stack();
+  require(!stack.empty() && stack.back() != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+  return contexts.get(stack.back(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
+CUcontext Driver::create_context(int device, unsigned flags, bool is_primary) {
+  auto context = std::make_unique<Context>();
+  context->device = device;
+  context->id = ++last_context_id_;
+  context->flags = flags;
+  context->is_primary = is_primary;
+  Context& created = *context;
+  created.handle = contexts.add(std::move(context));
+  created.legacy.context = created.handle;
+  created.legacy.device = device;
+  created.legacy.id = next_stream_id();
+  created.legacy.is_legacy = true;
+  spend(node.costs.context_create_us);
+  return created.handle;
+}
+
+void Driver::destroy_context(CUcontext handle) {
+  synchronize(handle);
+  Context& context = contexts.get(handle, CUDA_ERROR_INVALID_CONTEXT);
+  for (const CUstream stream : context.streams) streams.remove(stream);
+  for (const CUevent event : context.events) events.remove(event);
+  for (const AllocationPtr& allocation : memory.of_context(handle)) {
+    memory.remove(allocation);
+    memory.give_back(allocation);
+  }
+  contexts.remove(handle);
+}
+
+std::vector<OperationPtr> Driver::tails(const Context& context) {
+  std::vector<OperationPtr> tails;
+  const auto add = [&tails](const Stream& stream) {
+    if (stream.tail) tails.push_back(stream.tail);
+  };
+  add(context.legacy);
+  for (const auto& [thread, stream] : context.per_thread) add(*stream);
+  for (const CUstream stream : context.streams) add(streams.get(stream));
+  tails.insert(tails.end(), context.orphans.begin(), context.orphans.end());
+  return tails;
+}
+
+void Driver::synchronize(CUcontext handle) {
+  for (const OperationPtr& tail : tails(contexts.get(handle, CUDA_ERROR_INVALID_CONTEXT)))
+    wait(tail);
+}
+
+}  // namespace polypath::sim

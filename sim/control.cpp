@@ -1,0 +1,97 @@
+// The control functions of polypath_sim.h.
+#include <bit>
+#include <cstring>
+
+#include "call.hpp"
+#include "polypath_sim.h"
+
+using namespace polypath::sim;
+
+namespace {
+
+/// The result of `body(driver)` under the lock; 0 when it fails.
+template <typename Body>
+auto ask(Body&& body) noexcept {
+  decltype(body(std::declval<Driver&>())) result{};
+  call([&](Driver& driver) { result = body(driver); });
+  return result;
+}
+
+Counters::Moved moved(Driver& driver, const char* from, const char* to) {
+  const auto link = driver.node.find_link(polypath::parse_memory(from), polypath::parse_memory(to));
+  driver.catch_up();
+  return link ? driver.counters.links[static_cast<std::size_t>(*link)] : Counters::Moved{};
+}
+
+}  // namespace
+
+double polypath_sim_clock_us() {
+  return ask([](Driver& driver) { return driver.clock_us(); });
+}
+
+void polypath_sim_advance_us(double us) {
+  call([us](Driver& driver) { driver.spend(us); });
+}
+
+uint64_t polypath_sim_link_bytes(const char* from, const char* to) {
+  return ask([=](Driver& driver) { return moved(driver, from, to).bytes; });
+}
+
+uint64_t polypath_sim_link_copies(const char* from, const char* to) {
+  return ask([=](Driver& driver) { return moved(driver, from, to).copies; });
+}
+
+uint64_t polypath_sim_copies() {
+  return ask([](Driver& driver) { return driver.counters.copies; });
+}
+
+uint64_t polypath_sim_bounced_copies() {
+  return ask([](Driver& driver) { return driver.counters.bounced; });
+}
+
+uint64_t polypath_sim_pageable_copies() {
+  return ask([](Driver& driver) { return driver.counters.pageable; });
+}
+
+void polypath_sim_reset_counters() {
+  call([](Driver& driver) {
+    driver.catch_up();
+    driver.counters = {std::vector<Counters::Moved>(driver.node.links.size()), 0, 0, 0};
+  });
+}
+
+uint64_t polypath_sim_live_contexts() {
+  return ask([](Driver& driver) { return driver.contexts.live(); });
+}
+
+uint64_t polypath_sim_live_streams() {
+  return ask([](Driver& driver) { return driver.streams.live(); });
+}
+
+uint64_t polypath_sim_live_events() {
+  return ask([](Driver& driver) { return driver.events.live(); });
+}
+
+uint64_t polypath_sim_live_allocations() {
+  return ask([](Driver& driver) { return driver.memory.live(); });
+}
+
+uint64_t polypath_sim_live_graphs() {
+  return ask([](Driver& driver) { return driver.graphs.live(); });
+}
+
+uint64_t polypath_sim_graph_nodes(void* graph) {
+  return ask([=](Driver& driver) {
+    return driver.graphs.get(static_cast<CUgraph>(graph)).nodes.size();
+  });
+}
+
+int polypath_sim_peek(uint64_t address, void* bytes, uint64_t count) {
+  const CUresult result = call([=](Driver& driver) {
+    const AllocationPtr allocation = driver.memory.find(address);
+    require(allocation && count <= allocation->base + allocation->bytes - address,
+            CUDA_ERROR_INVALID_VALUE);
+    std::memcpy(bytes, allocation->read(address, count), count);
+  });
+  return result == CUDA_SUCCESS ? 0 : -1;
+}

@@ -1,0 +1,116 @@
+// The state of the simulated driver: one a process, made by cuInit, guarded by one lock. The C
+// functions reach it by call() (call.hpp). What belongs together stands in one file each: contexts.cpp,
+// streams.cpp, copies.cpp.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "cuda_api.hpp"
+#include "memory.hpp"
+#include "objects.hpp"
+#include "routing.hpp"
+#include "timeline.hpp"
+#include "topology/node.hpp"
+
+namespace polypath::sim {
+
+/// What has moved since the start or the last reset.
+struct Counters {
+  struct Moved {
+    std::uint64_t bytes = 0;
+    std::uint64_t copies = 0;
+  };
+  std::vector<Moved> links;  ///< by index into Node::links
+  std::uint64_t copies = 0;  ///< of any kind
+  std::uint64_t bounced = 0;
+  std::uint64_t pageable = 0;
+};
+
+class Driver {
+ public:
+  /// Makes the driver of the node that POLYPATH_NODE names, once. Failure NO_DEVICE, with the reason
+  /// on stderr, when there is no such node.
+  static void initialise();
+  /// Failure NOT_INITIALIZED before initialise().
+  static Driver& get();
+
+  explicit Driver(Node node);
+
+  const Node node;
+  std::mutex mutex;  ///< guards all that follows; events.is_settled() alone may be asked without it
+
+  ContextTable contexts;
+  StreamTable streams;
+  EventTable events;
+  PoolTable pools;
+  GraphTable graphs;
+  Memory memory;
+  Counters counters;
+
+  // ---- time ----
+
+  /// Virtual time of the CPU, microseconds since cuInit.
+  [[nodiscard]] double clock_us() const noexcept { return clock_us_; }
+  /// The CPU spends time in a call.
+  void spend(double us) noexcept { clock_us_ += us; }
+  /// Lets the devices catch up with the CPU.
+  void catch_up();
+  /// Blocks until `holds`. While somebody outside must first satisfy an operation that waits
+  /// for a value, the lock is released: handles have to be looked up anew afterwards.
+  void wait_until(const std::function<bool()>& holds);
+  void wait(const OperationPtr& operation);
+
+  // ---- contexts (contexts.cpp) ----
+
+  int check_device(CUdevice device) const;
+  /// True when `from` can reach the memory of `to`: there is a link, and it does not bounce.
+  [[nodiscard]] bool has_peer_link(int from, int to) const;
+  /// The calling thread's current context. Failure INVALID_CONTEXT when there is none,
+  /// CONTEXT_IS_DESTROYED when it was destroyed.
+  Context& current_context();
+  CUcontext create_context(int device, unsigned flags, bool is_primary);
+  /// Waits for the context's work, then releases all that belongs to it.
+  void destroy_context(CUcontext handle);
+  /// The last operations of all streams of the context.
+  [[nodiscard]] std::vector<OperationPtr> tails(const Context& context);
+  void synchronize(CUcontext handle);
+
+  struct Primary {
+    CUcontext handle = nullptr;
+    int retained = 0;
+  };
+  std::vector<Primary> primaries;        ///< by device
+  std::vector<CUmemoryPool> default_pools;  ///< by device
+
+  // ---- streams (streams.cpp) ----
+
+  /// The stream behind a handle, NULL and the special handles included.
+  Stream& stream(CUstream handle);
+  /// Runs it after all that the stream's order demands.
+  OperationPtr enqueue(Stream& stream, Operation operation);
+  /// Failure STREAM_CAPTURE_UNSUPPORTED when the stream is in capture.
+  static void require_no_capture(const Stream& stream);
+  /// True when a stream that is ordered with the legacy stream of the context is in capture.
+  [[nodiscard]] bool has_capture(const Context& context) const;
+  std::uint64_t next_stream_id() noexcept { return ++last_stream_id_; }
+
+  // ---- copies (copies.cpp) ----
+
+  /// cuMemcpyAsync on `stream`; `completed` also waits for its end.
+  void copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUstream stream,
+            bool completed);
+  void fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream stream);
+
+ private:
+  Routing routing_;
+  Timeline timeline_;
+  double clock_us_ = 0;
+  std::uint64_t last_stream_id_ = 0;
+  std::uint64_t last_context_id_ = 0;
+};
+
+}  // namespace polypath::sim

@@ -1,0 +1,122 @@
+#include "flow_network.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/units.hpp"
+
+namespace polypath::sim {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// Shares that differ by less than this are one bottleneck: rounding must not decide who is limited.
+constexpr double kSameShare = 1 + 1e-9;
+
+}  // namespace
+
+FlowNetwork::FlowNetwork(std::vector<double> capacities_gbps, double handover_us)
+    : handover_us_(handover_us) {
+  for (const double gbps : capacities_gbps) resources_.push_back({gbps, 0, 0});
+}
+
+void FlowNetwork::start(Id id, FlowDemand demand, double now_us) {
+  progress(now_us);
+  std::set<int> halted;
+  for (const int index : demand.resources)
+    if (resources_[at(index)].flows > 0) halted.insert(index);
+  for (const int index : halted)
+    resources_[at(index)].halted_until_us =
+        std::max(resources_[at(index)].halted_until_us, now_us) + handover_us_;
+  for (const int index : demand.resources) ++resources_[at(index)].flows;
+  Flow flow;
+  flow.left_bytes = demand.bytes;
+  flow.demand = std::move(demand);
+  flows_.emplace(id, std::move(flow));
+  share();
+}
+
+std::vector<FlowNetwork::Id> FlowNetwork::advance(double now_us) {
+  std::vector<Id> ended;
+  for (const auto& [id, flow] : flows_)
+    if (flow.end_us <= now_us) ended.push_back(id);
+  progress(now_us);
+  for (const Id id : ended) {
+    for (const int index : flows_[id].demand.resources) --resources_[at(index)].flows;
+    flows_.erase(id);
+  }
+  share();
+  return ended;
+}
+
+double FlowNetwork::rate_gbps(Id id) const noexcept {
+  const auto flow = flows_.find(id);
+  return flow == flows_.end() ? 0 : flow->second.rate_gbps;
+}
+
+void FlowNetwork::progress(double now_us) {
+  for (auto& [id, flow] : flows_)
+    flow.left_bytes =
+        std::max(0.0, flow.left_bytes - flow.rate_gbps * kBytesPerGbpsUs * (now_us - now_us_));
+  now_us_ = now_us;
+}
+
+bool FlowNetwork::is_halted(const Flow& flow) const noexcept {
+  return std::any_of(
+      flow.demand.resources.begin(), flow.demand.resources.end(),
+      [this](int index) { return resources_[at(index)].halted_until_us > now_us_; });
+}
+
+// Progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2): raise all rates
+// together; the flows of the resource that fills first keep their rate; repeat with the others.
+void FlowNetwork::share() {
+  struct Left {
+    double gbps;
+    int flows;
+  };
+  std::vector<Left> left;
+  for (const Resource& resource : resources_) left.push_back({resource.gbps, 0});
+
+  std::vector<Flow*> open;
+  next_us_ = kNever;
+  for (auto& [id, flow] : flows_) {
+    flow.rate_gbps = 0;
+    flow.end_us = kNever;
+    if (is_halted(flow)) {
+      for (const int index : flow.demand.resources)
+        if (resources_[at(index)].halted_until_us > now_us_)
+          next_us_ = std::min(next_us_, resources_[at(index)].halted_until_us);
+      continue;
+    }
+    for (const int index : flow.demand.resources) ++left[at(index)].flows;
+    open.push_back(&flow);
+  }
+
+  const auto limit = [&left](const Flow& flow) {
+    double gbps = flow.demand.max_gbps;
+    for (const int index : flow.demand.resources)
+      gbps = std::min(gbps, left[at(index)].gbps / left[at(index)].flows);
+    return gbps;
+  };
+  while (!open.empty()) {
+    double lowest = kNever;
+    for (const Flow* flow : open) lowest = std::min(lowest, limit(*flow));
+    std::vector<Flow*> limited;
+    std::vector<Flow*> others;
+    for (Flow* flow : open)
+      (limit(*flow) <= lowest * kSameShare ? limited : others).push_back(flow);
+    for (Flow* flow : limited) {
+      flow->rate_gbps = lowest;
+      flow->end_us = now_us_ + flow->left_bytes / (lowest * kBytesPerGbpsUs);
+      next_us_ = std::min(next_us_, flow->end_us);
+      for (const int index : flow->demand.resources) {
+        left[at(index)].gbps -= lowest;
+        --left[at(index)].flows;
+      }
+    }
+    open = std::move(others);
+  }
+}
+
+}  // namespace polypath::sim

@@ -1,0 +1,64 @@
+// Who gets how much of a shared capacity: flows over resources (links and ports), each flow at its
+// max-min fair rate, recomputed whenever a flow starts or ends. Time is in microseconds and only
+// moves forward. Pure arithmetic: nothing of CUDA, no clock of its own.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <vector>
+
+namespace polypath::sim {
+
+/// What a flow asks of the network.
+struct FlowDemand {
+  double bytes = 0;
+  std::vector<int> resources;  ///< indices; a flow takes its rate from each of them
+  double max_gbps = std::numeric_limits<double>::infinity();  ///< the flow's own limit
+};
+
+class FlowNetwork {
+ public:
+  using Id = std::uint64_t;
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
+  /// `handover_us`: a flow that starts on a resource in use halts that resource for so long.
+  FlowNetwork(std::vector<double> capacities_gbps, double handover_us);
+
+  /// Starts a flow at time `now_us`, which may not lie past next_us(). Ids must be unique.
+  void start(Id id, FlowDemand demand, double now_us);
+
+  /// When the next flow ends or the next halt is over; kNever when nothing is under way.
+  [[nodiscard]] double next_us() const noexcept { return next_us_; }
+
+  /// Moves time to `now_us` (not past next_us()). Returns the flows that ended, in the order of ids.
+  std::vector<Id> advance(double now_us);
+
+  /// The flow's present rate, GB/s; 0 for an unknown flow.
+  [[nodiscard]] double rate_gbps(Id id) const noexcept;
+
+ private:
+  struct Resource {
+    double gbps = 0;
+    int flows = 0;
+    double halted_until_us = 0;
+  };
+  struct Flow {
+    FlowDemand demand;
+    double left_bytes = 0;
+    double rate_gbps = 0;
+    double end_us = kNever;
+  };
+
+  void progress(double now_us);
+  void share();
+  [[nodiscard]] bool is_halted(const Flow& flow) const noexcept;
+
+  std::vector<Resource> resources_;
+  double handover_us_;
+  std::map<Id, Flow> flows_;  // ordered, so that equal cases always resolve the same way
+  double now_us_ = 0;
+  double next_us_ = kNever;
+};
+
+}  // namespace polypath::sim

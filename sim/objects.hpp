@@ -1,0 +1,69 @@
+// What stands behind the opaque handles: contexts, streams, events, pools, graphs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "capture.hpp"
+#include "cuda_api.hpp"
+#include "handle_table.hpp"
+#include "operation.hpp"
+
+namespace polypath::sim {
+
+struct Stream {
+  CUcontext context = nullptr;
+  int device = 0;
+  std::uint64_t id = 0;   ///< never given out twice
+  unsigned flags = 0;     ///< of cuStreamCreate
+  int priority = 0;
+  bool is_legacy = false;  ///< the context's default stream
+  OperationPtr tail;       ///< last operation issued; null: none yet
+  CaptureMember capture;
+
+  /// Ordered with the legacy default stream of its context.
+  [[nodiscard]] bool is_blocking() const noexcept { return (flags & CU_STREAM_NON_BLOCKING) == 0; }
+};
+
+struct Event {
+  CUcontext context = nullptr;
+  unsigned flags = 0;
+  OperationPtr record;          ///< the most recent record; null: never recorded
+  std::uint64_t serial = 0;     ///< of that record
+  std::uint64_t stream_id = 0;  ///< that it was recorded on
+  CaptureMember capture;        ///< set when it was last recorded in a capture
+
+  [[nodiscard]] bool has_timing() const noexcept { return (flags & CU_EVENT_DISABLE_TIMING) == 0; }
+};
+
+struct Context {
+  CUcontext handle = nullptr;
+  int device = 0;
+  std::uint64_t id = 0;  ///< never given out twice
+  unsigned flags = 0;
+  bool is_primary = false;
+  std::set<CUcontext> peers;  ///< contexts whose device memory work of this one may reach
+  Stream legacy;
+  std::map<std::thread::id, std::unique_ptr<Stream>> per_thread;
+  std::set<CUstream> streams;
+  std::set<CUevent> events;
+  std::vector<OperationPtr> orphans;  ///< last operations of streams destroyed with work under way
+};
+
+/// The default memory pool of a device.
+struct Pool {
+  int device = 0;
+  std::map<int, CUmemAccess_flags> access;  ///< of other devices
+};
+
+using ContextTable = HandleTable<CUcontext, Context, 0x51C0>;
+using StreamTable = HandleTable<CUstream, Stream, 0x5150>;
+using EventTable = HandleTable<CUevent, Event, 0x51E0>;
+using PoolTable = HandleTable<CUmemoryPool, Pool, 0x51B0>;
+using GraphTable = HandleTable<CUgraph, Graph, 0x51A0>;
+
+}  // namespace polypath::sim

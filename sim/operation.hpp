@@ -1,0 +1,38 @@
+// One piece of device work: a node of the DAG that the timeline runs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "flow_network.hpp"
+
+namespace polypath::sim {
+
+struct Operation;
+using OperationPtr = std::shared_ptr<Operation>;
+
+struct Operation {
+  // What it is, given by whoever issues it.
+  std::optional<FlowDemand> flow;      ///< moves bytes; without it, it takes no time
+  std::function<bool()> may_complete;  ///< waits until this holds; empty: no such wait
+  std::function<void()> effect;        ///< what happens at its completion, e.g. the bytes move
+
+  // When it may start, given at its issue.
+  OperationPtr previous;            ///< the operation before it on its stream
+  std::vector<OperationPtr> after;  ///< operations of other streams that it waits for
+
+  // What the timeline keeps.
+  std::uint64_t id = 0;  ///< order of issue
+  double issue_us = 0;
+  int pending = 0;                        ///< predecessors that have not completed
+  std::vector<OperationPtr> successors;
+  double cold_us = 0;  ///< on its stream, what follows starts from idle, not before this time
+  double warm_us = 0;  ///< on its stream, a copy ended at this time; 0: none
+  double end_us = 0;
+  bool done = false;
+};
+
+}  // namespace polypath::sim

@@ -1,0 +1,56 @@
+/* Control of the simulated node, for tests and tools that know that they run on one. A program that
+ * does not use these functions sees an ordinary CUDA driver.
+ *
+ * All functions may be called from any thread, after cuInit; before it they return 0 or do nothing.
+ * Units: microseconds of virtual time, bytes.
+ */
+#ifndef POLYPATH_SIM_H
+#define POLYPATH_SIM_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define POLYPATH_SIM_API __attribute__((visibility("default")))
+
+/* Virtual time of the CPU since cuInit. */
+POLYPATH_SIM_API double polypath_sim_clock_us(void);
+/* Lets the CPU spend time, as if it computed. */
+POLYPATH_SIM_API void polypath_sim_advance_us(double us);
+
+/* What completed copies moved over the link between two memories ("gpu0", "host0") since the start or
+ * the last reset. 0 where there is no such link. */
+POLYPATH_SIM_API uint64_t polypath_sim_link_bytes(const char *from, const char *to);
+POLYPATH_SIM_API uint64_t polypath_sim_link_copies(const char *from, const char *to);
+
+/* Copies issued, and those among them that the driver had to carry through host memory (no link, or no
+ * peer access) or that had pageable memory on a side, since the start or the last reset. */
+POLYPATH_SIM_API uint64_t polypath_sim_copies(void);
+POLYPATH_SIM_API uint64_t polypath_sim_bounced_copies(void);
+POLYPATH_SIM_API uint64_t polypath_sim_pageable_copies(void);
+
+/* Sets these counts to zero. */
+POLYPATH_SIM_API void polypath_sim_reset_counters(void);
+
+/* Objects that exist now, for leak tests: contexts (primary ones that are retained, too), streams,
+ * events, allocations and registrations, graphs. */
+POLYPATH_SIM_API uint64_t polypath_sim_live_contexts(void);
+POLYPATH_SIM_API uint64_t polypath_sim_live_streams(void);
+POLYPATH_SIM_API uint64_t polypath_sim_live_events(void);
+POLYPATH_SIM_API uint64_t polypath_sim_live_allocations(void);
+POLYPATH_SIM_API uint64_t polypath_sim_live_graphs(void);
+
+/* Nodes of a captured graph (a CUgraph); 0 for an unknown one. */
+POLYPATH_SIM_API uint64_t polypath_sim_graph_nodes(void *graph);
+
+/* Reads device memory past the API, without time and without order, e.g. to see that a copy has not
+ * arrived too early. Returns 0, or -1 when the range is not wholly inside one allocation. */
+POLYPATH_SIM_API int polypath_sim_peek(uint64_t address, void *bytes, uint64_t count);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* POLYPATH_SIM_H */

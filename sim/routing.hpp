@@ -1,0 +1,40 @@
+// Which links, ports and memories of the node a copy occupies.
+#pragma once
+
+#include <vector>
+
+#include "flow_network.hpp"
+#include "topology/node.hpp"
+
+namespace polypath::sim {
+
+struct CopyRoute {
+  FlowDemand demand;       ///< without its bytes
+  std::vector<int> links;  ///< indices into Node::links
+  bool is_bounced = false;
+};
+
+class Routing {
+ public:
+  explicit Routing(const Node& node);
+
+  /// Capacities of all resources, GB/s, in the order that FlowDemand::resources counts them: links,
+  /// ports, then every memory for copies within it.
+  [[nodiscard]] std::vector<double> capacities_gbps() const;
+
+  /// The route of a copy that `issuer`'s copy engine makes: its data go through that GPU. With
+  /// `may_reach` false the engine has no access to one of the memories, and the driver carries the
+  /// copy through host memory, as it does where there is no link.
+  [[nodiscard]] CopyRoute route(int issuer, MemoryId from, MemoryId to, bool may_reach) const;
+  /// A copy or fill that crosses no link.
+  [[nodiscard]] CopyRoute local_route(MemoryId from, MemoryId to) const;
+
+ private:
+  bool add_hop(CopyRoute& route, MemoryId from, MemoryId to) const;
+  [[nodiscard]] CopyRoute bounced(MemoryId from, MemoryId to) const;
+  [[nodiscard]] int local_resource(MemoryId memory) const;
+
+  const Node& node_;
+};
+
+}  // namespace polypath::sim

@@ -1,0 +1,49 @@
+#include "driver.hpp"
+#include "failure.hpp"
+
+namespace polypath::sim {
+
+Stream& Driver::stream(CUstream handle) {
+  if (handle == nullptr || handle == CU_STREAM_LEGACY) return current_context().legacy;
+  if (handle != CU_STREAM_PER_THREAD) return streams.get(handle);
+  Context& context = current_context();
+  std::unique_ptr<Stream>& stream = context.per_thread[std::this_thread::get_id()];
+  if (!stream) {
+    stream = std::make_unique<Stream>();
+    stream->context = context.handle;
+    stream->device = context.device;
+    stream->id = next_stream_id();
+  }
+  return *stream;
+}
+
+OperationPtr Driver::enqueue(Stream& stream, Operation operation) {
+  const Context& context = contexts.get(stream.context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  operation.previous = stream.tail;
+  if (stream.is_legacy) {
+    require(!has_capture(context), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    const auto add = [&operation](const Stream& other) {
+      if (other.is_blocking() && other.tail) operation.after.push_back(other.tail);
+    };
+    for (const CUstream other : context.streams) add(streams.get(other));
+    for (const auto& [thread, other] : context.per_thread) add(*other);
+  } else if (stream.is_blocking() && context.legacy.tail) {
+    operation.after.push_back(context.legacy.tail);
+  }
+  stream.tail = timeline_.issue(std::move(operation), clock_us_);
+  return stream.tail;
+}
+
+void Driver::require_no_capture(const Stream& stream) {
+  require(!stream.capture.is_active(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
+bool Driver::has_capture(const Context& context) const {
+  for (const CUstream handle : context.streams) {
+    const Stream& stream = streams.get(handle);
+    if (stream.is_blocking() && stream.capture.is_active()) return true;
+  }
+  return false;
+}
+
+}  // namespace polypath::sim

@@ -1,0 +1,71 @@
+// Virtual time of all devices of a node: runs operations in the order that their dependencies, the
+// costs and the capacity graph give. Deterministic: equal times resolve by order of issue.
+//
+// An operation may run when it is issued, the operation before it on its stream has ended, and
+// event_us after the others that it waits for. A copy's bytes start to flow copy_start_us later, or
+// copy_gap_us after the end of a copy that runs ahead of it on its stream; whichever is the latest.
+#pragma once
+
+#include <set>
+#include <vector>
+
+#include "flow_network.hpp"
+#include "operation.hpp"
+#include "topology/node.hpp"
+
+namespace polypath::sim {
+
+class Timeline {
+ public:
+  static constexpr double kNever = FlowNetwork::kNever;
+
+  Timeline(const Costs& costs, std::vector<double> capacities_gbps);
+
+  /// Adds an operation at CPU time `issue_us`, which may not lie before now_us().
+  OperationPtr issue(Operation operation, double issue_us);
+
+  /// Time up to which everything has happened.
+  [[nodiscard]] double now_us() const noexcept { return now_us_; }
+
+  /// Lets all happen that is due until `us`.
+  void run_until(double us);
+
+  /// Lets the next thing happen. False when there is nothing to happen but by somebody outside.
+  bool step();
+
+  /// Looks whether somebody outside has satisfied an operation that waits for a value; it then
+  /// completes at `cpu_us`. To be called before time is moved on.
+  void poll(double cpu_us);
+
+  /// Operations that wait for a value now.
+  [[nodiscard]] bool has_waiting() const noexcept { return !waiting_.empty(); }
+
+ private:
+  struct Start {
+    double us;
+    OperationPtr operation;
+  };
+  struct ById {
+    bool operator()(const OperationPtr& a, const OperationPtr& b) const { return a->id < b->id; }
+  };
+  struct Earlier {
+    bool operator()(const Start& a, const Start& b) const {
+      return a.us != b.us ? a.us < b.us : a.operation->id < b.operation->id;
+    }
+  };
+
+  [[nodiscard]] double next_us() const noexcept;
+  void make_ready(const OperationPtr& operation);
+  void start(const OperationPtr& operation);
+  void complete(const OperationPtr& operation);
+
+  Costs costs_;
+  FlowNetwork network_;
+  std::set<Start, Earlier> starts_;
+  std::map<FlowNetwork::Id, OperationPtr> flowing_;
+  std::set<OperationPtr, ById> waiting_;
+  double now_us_ = 0;
+  std::uint64_t next_id_ = 1;
+};
+
+}  // namespace polypath::sim
