@@ -89,18 +89,18 @@ std::vector<Remote> nvlinks(const polypath::Node& node, int device) {
   int switch_width = 0;
   for (const Link& link : node.links) {
     if (link.from != MemoryId::gpu(device)) continue;
-    const auto width = static_cast<std::size_t>(std::max(link.width, 1));
+    const auto width = static_cast<std::size_t>(link.width);
     switch (link.type) {
       case LinkType::nvswitch:
         switch_width = std::max(switch_width, link.width);
         break;
       case LinkType::nvlink:
-      case LinkType::c2c:
         remotes.insert(remotes.end(), width,
                        link.to.is_gpu()
                            ? Remote{NVML_NVLINK_DEVICE_TYPE_GPU, pci_bus_id(node, link.to.index)}
                            : Remote{NVML_NVLINK_DEVICE_TYPE_IBMNPU, kProcessorBusId});
         break;
+      case LinkType::c2c:  // NVML does not count NVLink-C2C
       case LinkType::pcie:
       case LinkType::bounce:
         break;
