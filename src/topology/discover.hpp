@@ -1,8 +1,6 @@
 // The node that this process runs on, from the CUDA driver, NVML and the operating system.
 #pragma once
 
-#include <string>
-
 #include "driver/cuda_driver.hpp"
 #include "driver/nvml.hpp"
 #include "topology/node.hpp"
@@ -14,9 +12,5 @@ namespace polypath {
 /// NVLinks are not seen, and GPUs with peer access count as joined by PCI Express.
 /// Throws NoDevice when there is no GPU, DriverError when a driver call fails.
 Node discover_node(const CudaDriver& driver, const Nvml* nvml);
-
-/// 16 hexadecimal digits that change when the GPUs, the type or width of a link, or the driver change;
-/// capacities do not count, so that a measured node keeps its fingerprint.
-std::string fingerprint(const Node& node, const std::string& driver_version);
 
 }  // namespace polypath

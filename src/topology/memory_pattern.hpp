@@ -1,15 +1,22 @@
-// Patterns over the memories of a node, as node files write them: "gpu0", "gpu*", "host*".
+// The part of a [[link]] or [[port]] entry of a node file that says which links it is about:
+// from, to, both_directions, distance.
 #pragma once
 
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "topology/node.hpp"
+#include "topology/toml_table.hpp"
 
 namespace polypath {
 
-/// The memories of `node` that any of the patterns names, each once, in the order of the patterns.
-/// Throws InvalidArgument, with what is allowed, for a pattern that names none.
-std::vector<MemoryId> match_memories(const Node& node, const std::vector<std::string>& patterns);
+struct Selection {
+  std::vector<std::pair<MemoryId, MemoryId>> pairs;  ///< (from, to) as the patterns have them
+  bool both_directions = false;                      ///< each (to, from) as well
+};
+
+/// Reads these four keys. `node` has its GPUs and hosts already; the pairs need not be linked. Throws
+/// InvalidArgument with file, line and what is allowed, also when no pair is left.
+Selection read_selection(TomlTable& table, const Node& node);
 
 }  // namespace polypath

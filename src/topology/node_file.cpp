@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <utility>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
@@ -41,15 +40,6 @@ LinkType read_link_type(TomlTable& table) {
   table.fail("type", "must be nvlink, nvswitch, pcie, c2c or bounce");
 }
 
-std::vector<MemoryId> read_pattern(TomlTable& table, const Node& node, std::string_view key) {
-  const std::vector<std::string> patterns = table.texts(key);
-  try {
-    return match_memories(node, patterns);
-  } catch (const InvalidArgument& error) {
-    table.fail(key, error.what());
-  }
-}
-
 void read_host(TomlTable table, Node& node) {
   HostMemory host;
   host.numa = table.integer("numa", kNuma);
@@ -82,47 +72,6 @@ void read_gpus(TomlTable table, Node& node) {
     gpu.numa = host_index(table, node, numa);
     node.gpus.push_back(gpu);
   }
-}
-
-enum class Distance { any, near, far };
-
-Distance read_distance(TomlTable& table) {
-  const std::string text = table.text("distance", "any");
-  if (text == "any") return Distance::any;
-  if (text == "near") return Distance::near;
-  if (text == "far") return Distance::far;
-  table.fail("distance", "must be near, far or any");
-}
-
-bool has_distance(const Node& node, MemoryId a, MemoryId b, Distance wanted) {
-  const auto domain = [&node](MemoryId id) {
-    return id.is_gpu() ? node.gpus[static_cast<std::size_t>(id.index)].numa : id.index;
-  };
-  switch (wanted) {
-    case Distance::any: return true;
-    case Distance::near: return domain(a) == domain(b);
-    case Distance::far: return domain(a) != domain(b);
-  }
-  return false;
-}
-
-/// What from, to, both_directions and distance of an entry select.
-struct Selection {
-  std::vector<std::pair<MemoryId, MemoryId>> pairs;  ///< (from, to) as the patterns have them
-  bool both_directions = false;                      ///< each (to, from) as well
-};
-
-Selection read_selection(TomlTable& table, const Node& node) {
-  Selection selection;
-  const std::vector<MemoryId> from = read_pattern(table, node, "from");
-  const std::vector<MemoryId> to = read_pattern(table, node, "to");
-  selection.both_directions = table.boolean("both_directions", false);
-  const Distance distance = read_distance(table);
-  for (const MemoryId f : from)
-    for (const MemoryId t : to)
-      if (f != t && has_distance(node, f, t, distance)) selection.pairs.emplace_back(f, t);
-  if (selection.pairs.empty()) table.fail("from, to and distance match no pair of memories");
-  return selection;
 }
 
 std::vector<int> read_port_names(TomlTable& table, const Node& node) {

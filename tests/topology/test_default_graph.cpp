@@ -1,10 +1,7 @@
 #include "topology/default_graph.hpp"
 
-#include <gtest/gtest.h>
-
 #include <fmt/format.h>
-
-#include "topology/discover.hpp"
+#include <gtest/gtest.h>
 
 namespace polypath {
 namespace {
@@ -138,42 +135,6 @@ TEST(DefaultGraph, OneGpuAloneIsANode) {
   const Node node = make_default_graph(pcie_gpus(1), {{0, 1}});
   EXPECT_NO_THROW(validate(node));
   EXPECT_EQ(node.links.size(), 2u);
-}
-
-class Fingerprint : public testing::Test {
- protected:
-  const Node node_ = make_default_graph(switched_gpus(2), {{0, 1}});
-  const std::string print_ = fingerprint(node_, "580.1");
-};
-
-TEST_F(Fingerprint, IsSixteenHexadecimalDigits) {
-  EXPECT_EQ(print_.size(), 16u);
-  EXPECT_EQ(print_.find_first_not_of("0123456789abcdef"), std::string::npos);
-  EXPECT_EQ(fingerprint(node_, "580.1"), print_);
-}
-
-TEST_F(Fingerprint, ChangesWithGpusLinksAndDriver) {
-  EXPECT_NE(fingerprint(node_, "580.2"), print_);
-  Node other = node_;
-  other.gpus[1].uuid = "GPU-1";
-  EXPECT_NE(fingerprint(other, "580.1"), print_);
-  other = node_;
-  other.gpus[0].pci = "0000:99:00.0";
-  EXPECT_NE(fingerprint(other, "580.1"), print_);
-  other = node_;
-  other.links[0].width = 17;
-  EXPECT_NE(fingerprint(other, "580.1"), print_);
-  other = node_;
-  other.links[0].type = LinkType::nvlink;
-  EXPECT_NE(fingerprint(other, "580.1"), print_);
-}
-
-TEST_F(Fingerprint, DoesNotChangeWithWhatIsMeasured) {
-  Node other = node_;
-  other.links[0].gbps = 1;
-  other.ports[0].gbps = 1;
-  other.costs.copy_start_us = 1;
-  EXPECT_EQ(fingerprint(other, "580.1"), print_);
 }
 
 }  // namespace
