@@ -31,6 +31,7 @@ void FlowNetwork::start(Id id, FlowDemand demand, double now_us) {
         std::max(resources_[at(index)].halted_until_us, now_us) + handover_us_;
   for (const int index : demand.resources) ++resources_[at(index)].flows;
   Flow flow;
+  flow.begin_us = now_us + handover_us_;
   flow.left_bytes = demand.bytes;
   flow.demand = std::move(demand);
   flows_.emplace(id, std::move(flow));
@@ -62,10 +63,11 @@ void FlowNetwork::progress(double now_us) {
   now_us_ = now_us;
 }
 
-bool FlowNetwork::is_halted(const Flow& flow) const noexcept {
-  return std::any_of(
-      flow.demand.resources.begin(), flow.demand.resources.end(),
-      [this](int index) { return resources_[at(index)].halted_until_us > now_us_; });
+double FlowNetwork::halted_until_us(const Flow& flow) const noexcept {
+  double until = flow.begin_us;
+  for (const int index : flow.demand.resources)
+    until = std::max(until, resources_[at(index)].halted_until_us);
+  return until;
 }
 
 // Progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2): raise all rates
@@ -83,10 +85,8 @@ void FlowNetwork::share() {
   for (auto& [id, flow] : flows_) {
     flow.rate_gbps = 0;
     flow.end_us = kNever;
-    if (is_halted(flow)) {
-      for (const int index : flow.demand.resources)
-        if (resources_[at(index)].halted_until_us > now_us_)
-          next_us_ = std::min(next_us_, resources_[at(index)].halted_until_us);
+    if (const double until = halted_until_us(flow); until > now_us_) {
+      next_us_ = std::min(next_us_, until);
       continue;
     }
     for (const int index : flow.demand.resources) ++left[at(index)].flows;

@@ -22,13 +22,14 @@ class FlowNetwork {
   using Id = std::uint64_t;
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-  /// `handover_us`: a flow that starts on a resource in use halts that resource for so long.
+  /// `handover_us`: a flow begins to move so long after its start; meanwhile each resource that it
+  /// finds in use stands still.
   FlowNetwork(std::vector<double> capacities_gbps, double handover_us);
 
   /// Starts a flow at time `now_us`, which may not lie past next_us(). Ids must be unique.
   void start(Id id, FlowDemand demand, double now_us);
 
-  /// When the next flow ends or the next halt is over; kNever when nothing is under way.
+  /// When the next flow begins to move or ends, or the next halt is over; kNever when nothing is under way.
   [[nodiscard]] double next_us() const noexcept { return next_us_; }
 
   /// Moves time to `now_us` (not past next_us()). Returns the flows that ended, in the order of ids.
@@ -45,6 +46,7 @@ class FlowNetwork {
   };
   struct Flow {
     FlowDemand demand;
+    double begin_us = 0;
     double left_bytes = 0;
     double rate_gbps = 0;
     double end_us = kNever;
@@ -52,7 +54,7 @@ class FlowNetwork {
 
   void progress(double now_us);
   void share();
-  [[nodiscard]] bool is_halted(const Flow& flow) const noexcept;
+  [[nodiscard]] double halted_until_us(const Flow& flow) const noexcept;
 
   std::vector<Resource> resources_;
   double handover_us_;

@@ -13,7 +13,6 @@ Shadow::Shadow(std::size_t bytes)
   void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) throw std::bad_alloc();
-  if (bytes >= 2 * kGranule) ::madvise(base, bytes, MADV_HUGEPAGE);
   base_ = static_cast<std::byte*>(base);
 }
 

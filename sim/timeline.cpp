@@ -75,8 +75,11 @@ void Timeline::make_ready(const OperationPtr& operation) {
 
   double start_us = std::max(cold, warm);
   if (operation->flow) {
-    start_us = cold + costs_.copy_start_us;
-    if (warm > 0) start_us = std::max(start_us, warm + costs_.copy_gap_us);
+    // The network adds the hand-over, which is part of both costs.
+    start_us = cold + std::max(costs_.copy_start_us - costs_.copy_handover_us, 0.0);
+    if (warm > 0)
+      start_us =
+          std::max(start_us, warm + std::max(costs_.copy_gap_us - costs_.copy_handover_us, 0.0));
   }
   starts_.insert({std::max(start_us, now_us_), operation});
 }
