@@ -1,0 +1,36 @@
+// One row of a benchmark: transfers together, native copies and polypath in alternating pairs, every
+// byte verified.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/context.hpp"
+#include "tune/copy_groups.hpp"
+#include "tune/pairs.hpp"
+
+namespace polypath {
+
+/// Runs rows on one context; keeps between them what is slow to make. Not thread-safe.
+class Bench {
+ public:
+  explicit Bench(Context& context) : context_(context) {}
+
+  /// The row as polypath_bench() documents it. Throws Error when bytes differ, or went another way than
+  /// the plan says.
+  nlohmann::json run(const std::vector<Request>& requests, const PairOptions& options);
+
+ private:
+  struct Buffers;
+
+  void verify(const char* way, const std::vector<Buffers>& buffers, const Plan& plan,
+              const std::function<void()>& issue, std::vector<CUstream>& streams);
+  double all_gpus_at_once(bool to_host);
+
+  Context& context_;
+  std::unique_ptr<CopyGroups> groups_;
+};
+
+}  // namespace polypath

@@ -1,0 +1,213 @@
+// The C boundary: handles and strings in, exceptions out as status codes, converted in one place.
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/version.hpp"
+#include "core/bench.hpp"
+#include "core/json.hpp"
+#include "polypath/polypath.h"
+
+struct polypath_context {
+  explicit polypath_context(const polypath::OptionArguments& arguments) : context(arguments) {}
+
+  polypath::Context context;
+  std::mutex bench_mutex;
+  polypath::Bench bench{context};
+};
+
+namespace {
+
+using namespace polypath;
+
+thread_local std::string last_error;
+
+/// Runs `body`; turns what it throws into a status and the thread's last error.
+template <typename Body>
+polypath_status guarded(Body&& body) noexcept {
+  const auto fail = [](polypath_status status, const char* message) noexcept {
+    try {
+      last_error = message;
+    } catch (...) {
+      last_error.clear();
+    }
+    return status;
+  };
+  try {
+    body();
+    return POLYPATH_SUCCESS;
+  } catch (const InvalidArgument& error) {
+    return fail(POLYPATH_INVALID_ARGUMENT, error.what());
+  } catch (const NoDevice& error) {
+    return fail(POLYPATH_NO_DEVICE, error.what());
+  } catch (const NotSupported& error) {
+    return fail(POLYPATH_NOT_SUPPORTED, error.what());
+  } catch (const DriverError& error) {
+    return fail(POLYPATH_DRIVER_ERROR, error.what());
+  } catch (const std::exception& error) {
+    return fail(POLYPATH_INTERNAL_ERROR, error.what());
+  } catch (...) {
+    return fail(POLYPATH_INTERNAL_ERROR, "unknown error");
+  }
+}
+
+void require(bool condition, const char* message) {
+  if (!condition) throw InvalidArgument(message);
+}
+
+char* copy_of(const std::string& text) {
+  char* copy = static_cast<char*>(std::malloc(text.size() + 1));
+  if (copy == nullptr) throw std::bad_alloc();
+  std::memcpy(copy, text.c_str(), text.size() + 1);
+  return copy;
+}
+
+void give(const nlohmann::json& value, char** out) {
+  require(out != nullptr, "json is null");
+  *out = copy_of(value.dump());
+}
+
+Context& of(polypath_context* context) {
+  require(context != nullptr, "context is null");
+  return context->context;
+}
+
+Transfer transfer_of(void* dst, const void* src, std::size_t bytes, void* stream) {
+  return {reinterpret_cast<CUdeviceptr>(dst), reinterpret_cast<CUdeviceptr>(src), bytes,
+          static_cast<CUstream>(stream)};
+}
+
+std::vector<Request> requests_of(const polypath_request* requests, std::size_t count) {
+  require(requests != nullptr && count > 0, "requests is null or empty");
+  std::vector<Request> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    require(requests[i].src != nullptr && requests[i].dst != nullptr,
+            "src or dst of a request is null");
+    out.push_back({parse_memory(requests[i].src), parse_memory(requests[i].dst), requests[i].bytes});
+  }
+  return out;
+}
+
+OptionArguments arguments_of(const polypath_setting* settings, std::size_t count) {
+  require(settings != nullptr || count == 0, "settings is null");
+  OptionArguments arguments;
+  for (std::size_t i = 0; i < count; ++i) {
+    require(settings[i].name != nullptr && settings[i].value != nullptr,
+            "name or value of a setting is null");
+    arguments.emplace_back(settings[i].name, settings[i].value);
+  }
+  return arguments;
+}
+
+}  // namespace
+
+const char* polypath_version(void) { return polypath::version(); }
+
+const char* polypath_status_name(polypath_status status) {
+  switch (status) {
+    case POLYPATH_SUCCESS: return "POLYPATH_SUCCESS";
+    case POLYPATH_INVALID_ARGUMENT: return "POLYPATH_INVALID_ARGUMENT";
+    case POLYPATH_NO_DEVICE: return "POLYPATH_NO_DEVICE";
+    case POLYPATH_NOT_SUPPORTED: return "POLYPATH_NOT_SUPPORTED";
+    case POLYPATH_DRIVER_ERROR: return "POLYPATH_DRIVER_ERROR";
+    case POLYPATH_INTERNAL_ERROR: return "POLYPATH_INTERNAL_ERROR";
+  }
+  return "unknown status";
+}
+
+const char* polypath_last_error(void) { return last_error.c_str(); }
+
+void polypath_free(char* string) { std::free(string); }
+
+polypath_status polypath_context_create(const polypath_setting* settings, size_t count,
+                                        polypath_context** context) {
+  return guarded([&] {
+    require(context != nullptr, "context is null");
+    *context = new polypath_context(arguments_of(settings, count));
+  });
+}
+
+void polypath_context_destroy(polypath_context* context) { delete context; }
+
+polypath_status polypath_copy_async(polypath_context* context, void* dst, const void* src,
+                                    size_t bytes, void* stream) {
+  return guarded([&] { of(context).copy_async(transfer_of(dst, src, bytes, stream)); });
+}
+
+polypath_status polypath_group_copy_async(polypath_context* context,
+                                          const polypath_transfer* transfers, size_t count) {
+  return guarded([&] {
+    require(transfers != nullptr || count == 0, "transfers is null");
+    std::vector<Transfer> group;
+    for (std::size_t i = 0; i < count; ++i)
+      group.push_back(transfer_of(transfers[i].dst, transfers[i].src, transfers[i].bytes,
+                                  transfers[i].stream));
+    of(context).group_copy_async(group);
+  });
+}
+
+polypath_status polypath_prepare(polypath_context* context, const polypath_request* requests,
+                                 size_t count) {
+  return guarded([&] { of(context).prepare(requests_of(requests, count)); });
+}
+
+polypath_status polypath_plan(polypath_context* context, const polypath_request* requests,
+                              size_t count, char** json) {
+  return guarded([&] { give(to_json(of(context).plan(requests_of(requests, count))), json); });
+}
+
+polypath_status polypath_topology(polypath_context* context, char** json) {
+  return guarded([&] { give(topology_json(of(context)), json); });
+}
+
+polypath_status polypath_measure(polypath_context* context, polypath_progress progress,
+                                 void* user) {
+  return guarded([&] {
+    of(context).measure([&](std::size_t done, std::size_t total, const std::string& what) {
+      if (progress != nullptr) progress(done, total, what.c_str(), user);
+    });
+  });
+}
+
+polypath_status polypath_settings(polypath_context* context, char** json) {
+  return guarded([&] {
+    if (context != nullptr) {
+      give(to_json(context->context.option_infos()), json);
+      return;
+    }
+    std::vector<OptionInfo> infos;
+    load_options({}, &infos);
+    give(to_json(infos), json);
+  });
+}
+
+polypath_status polypath_devices(polypath_context* context, char** json) {
+  return guarded([&] { give(devices_json(of(context)), json); });
+}
+
+polypath_status polypath_counters(polypath_context* context, char** json) {
+  return guarded([&] { give(counters_json(of(context)), json); });
+}
+
+polypath_status polypath_counters_reset(polypath_context* context) {
+  return guarded([&] { of(context).counters().reset(); });
+}
+
+polypath_status polypath_bench(polypath_context* context, const polypath_bench_request* request,
+                               char** json) {
+  return guarded([&] {
+    require(context != nullptr, "context is null");
+    require(request != nullptr, "request is null");
+    require(request->warmup >= 1 && request->iterations >= 1,
+            "warmup and iterations must be at least 1");
+    PairOptions options;
+    options.warmup = request->warmup;
+    options.iterations = request->iterations;
+    const std::lock_guard lock(context->bench_mutex);
+    give(context->bench.run(requests_of(request->transfers, request->count), options), json);
+  });
+}

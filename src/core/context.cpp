@@ -1,0 +1,408 @@
+#include "core/context.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "driver/check.hpp"
+#include "tune/profile.hpp"
+
+namespace polypath {
+namespace {
+
+/// Forking and joining a staged route alone takes as long as the native copy of this many bytes; looking
+/// for a plan would only delay it.
+constexpr std::uint64_t kNeverSplitBelow = 256 * kKiB;
+
+PlanOptions plan_options(const Options& options, std::uint64_t ring_bytes) {
+  PlanOptions plan;
+  plan.filter.direct = options.direct_routes;
+  plan.filter.gpu = options.gpu_routes;
+  plan.filter.host = options.host_routes;
+  plan.max_routes = options.max_routes;
+  plan.min_bytes = options.min_size;
+  plan.chunks.chunk_bytes = options.chunk_size;
+  plan.chunks.chunks = options.chunks;
+  // Three slots at least: one being written, one being read, one on its way.
+  plan.chunks.max_chunk_bytes = ring_bytes / 3 / (4 * kKiB) * (4 * kKiB);
+  plan.chunks.min_chunk_bytes =
+      std::min(plan.chunks.min_chunk_bytes, plan.chunks.max_chunk_bytes);
+  return plan;
+}
+
+std::string range_text(CUdeviceptr address, std::uint64_t bytes) {
+  return fmt::format("[{:#x}, +{})", address, bytes);
+}
+
+bool is_special_stream(CUstream stream) {
+  return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+}  // namespace
+
+Context::Context(const OptionArguments& arguments)
+    : Context(open_node(load_options(arguments)), arguments) {}
+
+Context::Context(NodeSource source, const OptionArguments& arguments)
+    : options_(load_options(arguments, &infos_)),
+      source_(std::move(source)),
+      never_split_below_(std::max(kNeverSplitBelow, options_.min_size)),
+      devices_(source_.driver, static_cast<int>(source_.node.gpus.size())),
+      resources_(source_.driver, source_.node, devices_, options_.staging_size),
+      planner_(source_.node, plan_options(options_, resources_.ring_bytes()),
+               resources_.ring_bytes()),
+      executor_(source_.driver, resources_.events()),
+      preparer_(*source_.driver, resources_) {}
+
+Context::~Context() = default;
+
+// ---- from the addresses to a request -------------------------------------------------------------
+
+PointerInfo Context::checked_info(const char* argument, CUdeviceptr address, std::uint64_t bytes) {
+  if (address == 0) throw InvalidArgument(fmt::format("{} is null", argument));
+  const PointerInfo info = inspect(driver(), address);
+  if (info.kind == PointerInfo::Kind::unknown) {
+    if (!is_readable(address, bytes))
+      throw InvalidArgument(fmt::format(
+          "{} {} is no memory of this process: out of range, or freed", argument,
+          range_text(address, bytes)));
+    return info;
+  }
+  const std::uint64_t offset = address - info.start;
+  if (info.bytes != 0 && bytes > info.bytes - offset &&
+      inspect(driver(), address + bytes - 1).kind == PointerInfo::Kind::unknown)
+    throw InvalidArgument(fmt::format("{} {} passes the end of its allocation {}", argument,
+                                      range_text(address, bytes),
+                                      range_text(info.start, info.bytes)));
+  return info;
+}
+
+std::optional<MemoryId> Context::memory_of(CUdeviceptr address, const PointerInfo& info) {
+  if (info.kind == PointerInfo::Kind::device) return MemoryId::gpu(info.gpu);
+  const auto& hosts = node().hosts;
+  if (hosts.empty()) return std::nullopt;
+  if (hosts.size() == 1) return MemoryId::host(0);
+  const int domain = numa_domain_of(address);
+  for (std::size_t i = 0; i < hosts.size(); ++i)
+    if (hosts[i].numa == domain) return MemoryId::host(static_cast<int>(i));
+  return MemoryId::host(0);
+}
+
+CallerStream Context::caller_of(CUstream stream) {
+  CallerStream caller;
+  caller.stream = stream;
+  if (is_special_stream(stream)) {
+    POLYPATH_CHECK(driver(), ctx_get_current(&caller.context));
+  } else {
+    POLYPATH_CHECK(driver(), stream_get_ctx(stream, &caller.context));
+  }
+  if (driver().stream_get_id != nullptr)
+    POLYPATH_CHECK(driver(), stream_get_id(stream, &caller.id));
+  return caller;
+}
+
+std::uint64_t Context::unreachable_for(const PointerInfo& dst, CUdeviceptr address,
+                                       std::uint64_t bytes) {
+  // A staging GPU writes to the destination itself; the source is read by its own GPU. Plain memory is
+  // reached by the peer access that prepare() enables; pools and mappings have their own access lists.
+  if (dst.kind != PointerInfo::Kind::device || dst.plain) return 0;
+  std::uint64_t unreachable = 0;
+  for (int gpu = 0; gpu < devices_.count(); ++gpu) {
+    CUmemLocation location{};
+    location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    location.id = gpu;
+    bool reached = false;
+    if (dst.pool != nullptr && driver().mem_pool_get_access != nullptr) {
+      CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+      reached = driver().mem_pool_get_access(&access, dst.pool, &location) == CUDA_SUCCESS &&
+                access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    } else if (dst.pool == nullptr && driver().mem_get_access != nullptr) {
+      for (const CUdeviceptr end : {address, address + bytes - 1}) {
+        unsigned long long access = 0;
+        reached = driver().mem_get_access(&access, &location, end) == CUDA_SUCCESS &&
+                  access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        if (!reached) break;
+      }
+    }
+    if (!reached) unreachable |= planner_.bit(MemoryId::gpu(gpu));
+  }
+  return unreachable;
+}
+
+Context::Classified Context::classify(const Transfer& transfer) {
+  using Kind = PointerInfo::Kind;
+  const auto native = [](NativeReason reason) { return Classified{std::nullopt, reason}; };
+
+  const PointerInfo src = checked_info("src", transfer.src, transfer.bytes);
+  const PointerInfo dst = checked_info("dst", transfer.dst, transfer.bytes);
+  if (transfer.bytes < never_split_below_) return native(NativeReason::small);
+  if (src.kind == Kind::managed || dst.kind == Kind::managed) return native(NativeReason::managed);
+  if (src.kind == Kind::unknown || dst.kind == Kind::unknown) return native(NativeReason::pageable);
+  const auto passes = [&](const PointerInfo& info, CUdeviceptr address) {
+    return info.bytes != 0 && transfer.bytes > info.bytes - (address - info.start);
+  };
+  if (passes(src, transfer.src) || passes(dst, transfer.dst))
+    return native(NativeReason::several_allocations);
+
+  const auto from = memory_of(transfer.src, src);
+  const auto to = memory_of(transfer.dst, dst);
+  if (!from || !to || *from == *to || (from->is_host() && to->is_host()))
+    return native(NativeReason::same_memory);
+
+  if (driver().stream_is_capturing != nullptr) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (driver().stream_is_capturing(transfer.stream, &status) != CUDA_SUCCESS ||
+        status != CU_STREAM_CAPTURE_STATUS_NONE)
+      return native(NativeReason::capturing);
+  }
+
+  Splittable splittable;
+  splittable.transfer = transfer;
+  splittable.request = {*from, *to, transfer.bytes};
+  splittable.caller = caller_of(transfer.stream);
+  splittable.caller_gpu = devices_.gpu_of(splittable.caller.context);
+  const auto primary = [&](const PointerInfo& info) {
+    return info.kind != Kind::device || info.context == nullptr ||
+           info.context == devices_.context_if_active(info.gpu);
+  };
+  if (splittable.caller_gpu < 0 || !primary(src) || !primary(dst))
+    return native(NativeReason::other_context);
+  splittable.unreachable = unreachable_for(dst, transfer.dst, transfer.bytes);
+  return {std::move(splittable), NativeReason::no_gain};
+}
+
+// ---- the native copy -------------------------------------------------------------------------------
+
+void Context::native_copy(const Transfer& transfer, NativeReason reason) {
+  const CUresult result =
+      driver().memcpy_async(transfer.dst, transfer.src, transfer.bytes, transfer.stream);
+  if (result != CUDA_SUCCESS) [[unlikely]] {
+    const auto describe_argument = [&](const char* name, CUdeviceptr address) {
+      const PointerInfo info = inspect(driver(), address);
+      return fmt::format("{} {} of allocation {}", name, range_text(address, transfer.bytes),
+                         info.bytes == 0 ? "unknown" : range_text(info.start, info.bytes));
+    };
+    const std::string message =
+        fmt::format("cuMemcpyAsync failed: {}; {}, {}", describe(driver(), result),
+                    describe_argument("dst", transfer.dst), describe_argument("src", transfer.src));
+    if (result == CUDA_ERROR_INVALID_VALUE) throw InvalidArgument(message);
+    throw DriverError(message, static_cast<int>(result));
+  }
+  counters_.count_native(reason, transfer.bytes);
+}
+
+// ---- the split transfer ----------------------------------------------------------------------------
+
+void Context::leave_out(const Route& route, LeftOutReason why, NativeReason native,
+                        Exclusions& without) {
+  without.memories |= planner_.bit(route.via);
+  without.reason = native;
+  counters_.count_left_out(why);
+}
+
+bool Context::all_ready(const Plan& plan, Exclusions& without) {
+  bool ready = true;
+  for (const TransferPlan& transfer : plan.transfers) {
+    for (const RouteShare& share : transfer.routes) {
+      if (resources_.ready(share.route)) continue;
+      ready = false;
+      if (preparer_.failed(share.route)) {
+        leave_out(share.route, LeftOutReason::failed, NativeReason::not_ready, without);
+      } else {
+        preparer_.request(share.route, 1);
+        leave_out(share.route, LeftOutReason::not_ready, NativeReason::not_ready, without);
+      }
+    }
+  }
+  return ready;
+}
+
+std::optional<std::vector<BoundTransfer>> Context::bind(const Plan& plan,
+                                                        const std::vector<Splittable>& group,
+                                                        Exclusions& without) {
+  const std::uint64_t run = ++runs_;
+  std::vector<BoundTransfer> bound(group.size());
+  for (std::size_t t = 0; t < group.size(); ++t) {
+    const TransferPlan& transfer = plan.transfers[t];
+    bound[t].dst = group[t].transfer.dst;
+    bound[t].src = group[t].transfer.src;
+    bound[t].caller = group[t].caller;
+    bound[t].leases.resize(transfer.routes.size());
+    if (transfer.native()) continue;
+    bound[t].ticket = std::make_shared<Ticket>(
+        group[t].caller,
+        std::make_shared<PooledEvent>(resources_.events(), group[t].caller_gpu));
+    for (std::size_t r = 0; r < transfer.routes.size(); ++r) {
+      const Route& route = transfer.routes[r].route;
+      if (!route.staged()) continue;
+      auto lease = resources_.lease(route, bound[t].ticket, run);
+      if (!lease) {
+        if (const auto more = resources_.next_size(route)) preparer_.request(route, *more);
+        leave_out(route, LeftOutReason::busy, NativeReason::busy, without);
+        return std::nullopt;
+      }
+      bound[t].leases[r] = std::move(*lease);
+    }
+  }
+  return bound;
+}
+
+bool Context::try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
+                       Exclusions& without) {
+  const auto give_up = [&] {
+    without.reason = NativeReason::driver_error;
+    without.memories = ~std::uint64_t{0};
+    return false;
+  };
+  const std::lock_guard lock(resources_.lock());
+  std::optional<std::vector<BoundTransfer>> bound;
+  try {
+    if (!all_ready(prepared.plan, without)) return false;
+    bound = bind(prepared.plan, group, without);
+  } catch (const DriverError& error) {
+    log_info("native copy instead: {}", error.what());
+    return give_up();
+  }
+  if (!bound) return false;
+  if (executor_.run(prepared.schedule, *bound) == RunOutcome::failed_before_first_copy)
+    return give_up();
+  counters_.count_split(prepared.plan, prepared.schedule);
+  return true;
+}
+
+void Context::split(std::vector<Splittable>& group) {
+  Exclusions without;
+  std::vector<Request> requests;
+  for (const Splittable& one : group) {
+    requests.push_back(one.request);
+    without.memories |= one.unreachable;
+    if (one.unreachable != 0) {
+      counters_.count_left_out(LeftOutReason::unreachable);
+      without.reason = NativeReason::unreachable;
+    }
+  }
+  // Each round leaves out at least one staging memory more, until the plan is native.
+  for (;;) {
+    const auto prepared = planner_.plan(requests, without.memories);
+    if (prepared->plan.native()) break;
+    if (try_plan(*prepared, group, without)) {
+      for (std::size_t t = 0; t < group.size(); ++t)
+        if (prepared->plan.transfers[t].native())
+          counters_.count_native(NativeReason::no_gain, requests[t].bytes);
+      return;
+    }
+  }
+  for (const Splittable& one : group) native_copy(one.transfer, without.reason);
+}
+
+// ---- entry points ----------------------------------------------------------------------------------
+
+void Context::issue(std::span<const Transfer> transfers) {
+  std::vector<Splittable> group;
+  std::vector<std::pair<const Transfer*, NativeReason>> native;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const Transfer& transfer = transfers[i];
+    if (transfer.bytes == 0) continue;
+    try {
+      const CUdeviceptr low = std::min(transfer.dst, transfer.src);
+      const CUdeviceptr high = std::max(transfer.dst, transfer.src);
+      if (low != 0 && high - low < transfer.bytes)
+        throw InvalidArgument(fmt::format("dst {} and src {} overlap",
+                                          range_text(transfer.dst, transfer.bytes),
+                                          range_text(transfer.src, transfer.bytes)));
+      Classified classified = classify(transfer);
+      if (classified.splittable)
+        group.push_back(std::move(*classified.splittable));
+      else
+        native.emplace_back(&transfer, classified.reason);
+    } catch (const DriverError& error) {
+      log_info("native copy instead: {}", error.what());
+      native.emplace_back(&transfer, NativeReason::driver_error);
+    } catch (const InvalidArgument& error) {
+      if (transfers.size() == 1) throw;
+      throw InvalidArgument(fmt::format("transfer {}: {}", i, error.what()));
+    }
+  }
+  for (const auto& [transfer, reason] : native) native_copy(*transfer, reason);
+  if (!group.empty()) split(group);
+}
+
+void Context::copy_async(const Transfer& transfer) { group_copy_async({&transfer, 1}); }
+
+void Context::group_copy_async(std::span<const Transfer> transfers) {
+  try {
+    issue(transfers);
+  } catch (...) {
+    counters_.count_failed();
+    throw;
+  }
+}
+
+Plan Context::plan(const std::vector<Request>& requests) {
+  for (const Request& request : requests) {
+    for (const MemoryId memory : {request.src, request.dst})
+      if (!node().contains(memory))
+        throw InvalidArgument(fmt::format("{} is not on this node ({} GPUs, {} host memories)",
+                                          to_string(memory), node().gpus.size(),
+                                          node().hosts.size()));
+    if (request.src == request.dst)
+      throw InvalidArgument(
+          fmt::format("source and destination are both {}", to_string(request.src)));
+  }
+  return planner_.plan(requests, 0)->plan;
+}
+
+void Context::prepare(const std::vector<Request>& requests) {
+  static_cast<void>(plan(requests));  // checks the memories
+  std::map<MemoryId, int> rings;
+  std::map<int, int> channels;
+  std::vector<Route> routes;
+  const auto sets = planner_.widest(requests);
+  for (std::size_t t = 0; t < requests.size(); ++t) {
+    const auto [src, dst, bytes] = requests[t];
+    for (const MemoryId end : {src, dst})
+      if (end.is_gpu()) devices_.context(end.index);
+    if (src.is_gpu() && dst.is_gpu()) {
+      const auto link = node().find_link(src, dst);
+      if (link && node().links[static_cast<std::size_t>(*link)].type != LinkType::bounce) {
+        devices_.enable_peer_access(src.index, dst.index);
+        devices_.enable_peer_access(dst.index, src.index);
+      }
+    }
+    for (const Route& route : sets[t]) {
+      if (!route.staged()) continue;
+      ++rings[route.via];
+      for (const int leg : route.legs) ++channels[leg];
+      routes.push_back(route);
+    }
+  }
+  for (const Route& route : routes) {
+    int copies = rings[route.via];
+    for (const int leg : route.legs) copies = std::max(copies, channels[leg]);
+    resources_.prepare(route, copies);
+  }
+}
+
+void Context::measure(const ProgressFunction& progress) {
+  Node measured = measure_capacities(driver(), node(), progress);
+  source_.node.links = std::move(measured.links);
+  source_.node.ports = std::move(measured.ports);
+  source_.node.costs = measured.costs;
+  planner_.clear();
+  if (source_.simulated) return;
+  source_.capacities = Capacities::measured;
+  if (source_.profile_file.empty()) return;
+  std::string why;
+  if (save_profile(source_.profile_file,
+                   make_profile(source_.node, source_.fingerprint, source_.driver_version), &why))
+    source_.profile_state = "measured now";
+  else
+    log_warn("the profile was not kept: {}", why);
+}
+
+}  // namespace polypath

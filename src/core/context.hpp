@@ -1,0 +1,111 @@
+// The context: wires driver, topology, planner, resources and executor together, and carries a transfer
+// from its addresses to its copies. The C API is a thin shell around it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/options.hpp"
+#include "core/counters.hpp"
+#include "core/node_source.hpp"
+#include "core/planner.hpp"
+#include "core/pointer_info.hpp"
+#include "core/preparer.hpp"
+#include "exec/stream_executor.hpp"
+#include "tune/measure_links.hpp"
+
+namespace polypath {
+
+/// Addresses of one transfer, as the caller gave them.
+struct Transfer {
+  CUdeviceptr dst = 0;
+  CUdeviceptr src = 0;
+  std::uint64_t bytes = 0;
+  CUstream stream = nullptr;
+};
+
+/// Thread-safe, but for measure(). All functions throw the exceptions of base/error.hpp.
+class Context {
+ public:
+  explicit Context(const OptionArguments& arguments);
+  /// On a node that was opened elsewhere (tests give a fault-injecting driver).
+  Context(NodeSource source, const OptionArguments& arguments);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  /// polypath_copy_async.
+  void copy_async(const Transfer& transfer);
+  /// polypath_group_copy_async.
+  void group_copy_async(std::span<const Transfer> transfers);
+  /// polypath_prepare.
+  void prepare(const std::vector<Request>& requests);
+  /// Waits until the background thread has nothing left to prepare.
+  void wait_prepared() { preparer_.wait(); }
+
+  Plan plan(const std::vector<Request>& requests);
+  /// polypath_measure.
+  void measure(const ProgressFunction& progress);
+
+  [[nodiscard]] const NodeSource& source() const noexcept { return source_; }
+  [[nodiscard]] const Node& node() const noexcept { return source_.node; }
+  [[nodiscard]] const CudaDriver& driver() const noexcept { return *source_.driver; }
+  [[nodiscard]] const Options& options() const noexcept { return options_; }
+  [[nodiscard]] const std::vector<OptionInfo>& option_infos() const noexcept { return infos_; }
+  [[nodiscard]] Counters& counters() noexcept { return counters_; }
+  [[nodiscard]] RouteResources& resources() noexcept { return resources_; }
+  [[nodiscard]] Devices& devices() noexcept { return devices_; }
+  [[nodiscard]] std::string_view executor_name() const noexcept { return executor_.name(); }
+
+ private:
+  /// A transfer whose memories and stream allow it to be split.
+  struct Splittable {
+    Transfer transfer;
+    Request request;
+    CallerStream caller;
+    int caller_gpu = 0;
+    std::uint64_t unreachable = 0;  ///< staging memories out of reach, as bits of the planner
+  };
+  /// Either what to split, or why not.
+  struct Classified {
+    std::optional<Splittable> splittable;
+    NativeReason reason = NativeReason::no_gain;
+  };
+  /// Staging memories to plan without, and why the last of them was left out.
+  struct Exclusions {
+    std::uint64_t memories = 0;
+    NativeReason reason = NativeReason::no_gain;
+  };
+
+  void issue(std::span<const Transfer> transfers);
+  Classified classify(const Transfer& transfer);
+  PointerInfo checked_info(const char* argument, CUdeviceptr address, std::uint64_t bytes);
+  std::optional<MemoryId> memory_of(CUdeviceptr address, const PointerInfo& info);
+  CallerStream caller_of(CUstream stream);
+  std::uint64_t unreachable_for(const PointerInfo& dst, CUdeviceptr address, std::uint64_t bytes);
+  void native_copy(const Transfer& transfer, NativeReason reason);
+  void split(std::vector<Splittable>& group);
+  bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
+                Exclusions& without);
+  bool all_ready(const Plan& plan, Exclusions& without);
+  std::optional<std::vector<BoundTransfer>> bind(const Plan& plan,
+                                                 const std::vector<Splittable>& group,
+                                                 Exclusions& without);
+  void leave_out(const Route& route, LeftOutReason why, NativeReason native, Exclusions& without);
+
+  std::vector<OptionInfo> infos_;
+  Options options_;
+  NodeSource source_;
+  std::uint64_t never_split_below_;
+  Counters counters_;
+  Devices devices_;
+  RouteResources resources_;
+  Planner planner_;
+  StreamExecutor executor_;
+  Preparer preparer_;
+  std::atomic<std::uint64_t> runs_{0};
+};
+
+}  // namespace polypath

@@ -1,0 +1,89 @@
+#include "core/counters.hpp"
+
+#include <cstddef>
+
+namespace polypath {
+
+std::string_view to_string(NativeReason reason) noexcept {
+  switch (reason) {
+    case NativeReason::small: return "small";
+    case NativeReason::no_gain: return "no gain";
+    case NativeReason::pageable: return "pageable memory";
+    case NativeReason::managed: return "managed memory";
+    case NativeReason::capturing: return "stream in capture";
+    case NativeReason::same_memory: return "same memory";
+    case NativeReason::other_context: return "not a primary context";
+    case NativeReason::several_allocations: return "several allocations";
+    case NativeReason::not_ready: return "routes not ready";
+    case NativeReason::busy: return "routes busy";
+    case NativeReason::unreachable: return "memory out of reach";
+    case NativeReason::driver_error: return "driver error";
+    case NativeReason::count_: break;
+  }
+  return "?";
+}
+
+std::string_view to_string(LeftOutReason reason) noexcept {
+  switch (reason) {
+    case LeftOutReason::not_ready: return "not ready";
+    case LeftOutReason::busy: return "busy";
+    case LeftOutReason::failed: return "preparation failed";
+    case LeftOutReason::unreachable: return "memory out of reach";
+    case LeftOutReason::count_: break;
+  }
+  return "?";
+}
+
+void Counters::count_native(NativeReason reason, std::uint64_t bytes) noexcept {
+  native_[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+  native_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+void Counters::count_left_out(LeftOutReason reason) noexcept {
+  left_out_[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+}
+
+void Counters::count_split(const Plan& plan, const Schedule& schedule) {
+  const std::lock_guard lock(mutex_);
+  for (const TransferPlan& transfer : plan.transfers) {
+    if (transfer.native()) continue;
+    ++split_.split;
+    split_.bytes += transfer.request.bytes;
+    for (const RouteShare& share : transfer.routes) {
+      RouteCount& count =
+          split_.routes[{transfer.request.src, transfer.request.dst, to_string(share.route)}];
+      ++count.transfers;
+      count.bytes += share.bytes;
+    }
+  }
+  for (const Copy& copy : schedule.copies) {
+    const TransferPlan& transfer = plan.transfers[static_cast<std::size_t>(copy.transfer)];
+    if (transfer.native()) continue;
+    ++split_.copies;
+    const Route& route = transfer.routes[static_cast<std::size_t>(copy.route)].route;
+    LinkCount& count = split_.links[route.legs[static_cast<std::size_t>(copy.leg)]];
+    ++count.copies;
+    count.bytes += copy.bytes;
+  }
+}
+
+void Counters::reset() {
+  const std::lock_guard lock(mutex_);
+  split_ = {};
+  native_bytes_ = 0;
+  failed_ = 0;
+  for (auto& count : native_) count = 0;
+  for (auto& count : left_out_) count = 0;
+}
+
+Counters::Snapshot Counters::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  Snapshot snapshot = split_;
+  snapshot.failed = failed_;
+  snapshot.bytes += native_bytes_;
+  for (std::size_t i = 0; i < native_.size(); ++i) snapshot.native[i] = native_[i];
+  for (std::size_t i = 0; i < left_out_.size(); ++i) snapshot.left_out[i] = left_out_[i];
+  return snapshot;
+}
+
+}  // namespace polypath

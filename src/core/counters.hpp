@@ -1,0 +1,86 @@
+// What a context has done. Counts by reason and route are kept under a lock; the native fast path only
+// adds to atomics.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "plan/schedule.hpp"
+
+namespace polypath {
+
+/// Why a transfer went as the native copy.
+enum class NativeReason : std::uint8_t {
+  small,            ///< below the smallest size that is ever split
+  no_gain,          ///< the plan says so
+  pageable,         ///< host memory that is not page-locked
+  managed,          ///< managed memory
+  capturing,        ///< the stream is in capture
+  same_memory,      ///< within one GPU, or host to host
+  other_context,    ///< the stream or an address is of a context that is not a GPU's primary one
+  several_allocations,  ///< the range passes from one allocation into the next
+  not_ready,        ///< staged routes are being prepared
+  busy,             ///< every channel or ring holds a transfer that has not started
+  unreachable,      ///< a pool or mapping that no staging GPU may reach
+  driver_error,     ///< a driver call failed before the first copy
+  count_
+};
+std::string_view to_string(NativeReason reason) noexcept;
+
+/// Why a route of a plan was left out of a transfer.
+enum class LeftOutReason : std::uint8_t { not_ready, busy, failed, unreachable, count_ };
+std::string_view to_string(LeftOutReason reason) noexcept;
+
+class Counters {
+ public:
+  Counters() = default;
+
+  void count_native(NativeReason reason, std::uint64_t bytes) noexcept;
+  void count_left_out(LeftOutReason reason) noexcept;
+  void count_failed() noexcept { ++failed_; }
+  /// A run of `schedule` was issued; of the plan's transfers those that are split count.
+  void count_split(const Plan& plan, const Schedule& schedule);
+  void reset();
+
+  struct RouteCount {
+    std::uint64_t transfers = 0;
+    std::uint64_t bytes = 0;
+  };
+  struct RouteKey {
+    MemoryId src;
+    MemoryId dst;
+    std::string route;
+    friend auto operator<=>(const RouteKey&, const RouteKey&) = default;
+  };
+  struct LinkCount {
+    std::uint64_t copies = 0;
+    std::uint64_t bytes = 0;
+  };
+  /// A copy of all counts at one time.
+  struct Snapshot {
+    std::uint64_t split = 0;
+    std::uint64_t failed = 0;
+    std::uint64_t bytes = 0;   ///< of all transfers
+    std::uint64_t copies = 0;  ///< of split transfers
+    std::array<std::uint64_t, static_cast<std::size_t>(NativeReason::count_)> native{};
+    std::array<std::uint64_t, static_cast<std::size_t>(LeftOutReason::count_)> left_out{};
+    std::map<RouteKey, RouteCount> routes;  ///< of split transfers
+    std::map<int, LinkCount> links;         ///< by index; of split transfers
+  };
+  [[nodiscard]] Snapshot snapshot() const;
+
+ private:
+  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(NativeReason::count_)> native_{};
+  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(LeftOutReason::count_)> left_out_{};
+  std::atomic<std::uint64_t> native_bytes_{0};
+  std::atomic<std::uint64_t> failed_{0};
+  mutable std::mutex mutex_;
+  Snapshot split_;
+};
+
+}  // namespace polypath

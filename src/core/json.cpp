@@ -1,0 +1,158 @@
+#include "core/json.hpp"
+
+#include <array>
+#include <cstddef>
+#include <numeric>
+#include <string>
+
+#include "base/units.hpp"
+#include "base/version.hpp"
+#include "exec/context_guard.hpp"
+#include "topology/node_json.hpp"
+
+namespace polypath {
+namespace {
+
+using nlohmann::json;
+
+json transfer_json(const TransferPlan& transfer) {
+  json routes = json::array();
+  for (const RouteShare& share : transfer.routes) {
+    const auto bytes = static_cast<double>(transfer.request.bytes);
+    routes.push_back({{"route", to_string(share.route)},
+                      {"kind", to_string(share.route.kind)},
+                      {"via", share.route.staged() ? json(to_string(share.route.via)) : json()},
+                      {"bytes", share.bytes},
+                      {"share", bytes > 0 ? static_cast<double>(share.bytes) / bytes : 0.0},
+                      {"chunks", share.chunks},
+                      {"chunk_bytes", share.chunk_bytes},
+                      {"rate_gbps", share.gbps}});
+  }
+  json left_out = json::array();
+  for (const LeftOut& one : transfer.left_out)
+    left_out.push_back({{"route", to_string(one.route)}, {"reason", one.reason}});
+  return {{"src", to_string(transfer.request.src)}, {"dst", to_string(transfer.request.dst)},
+          {"bytes", transfer.request.bytes},        {"native", transfer.native()},
+          {"routes", std::move(routes)},            {"left_out", std::move(left_out)}};
+}
+
+}  // namespace
+
+json to_json(const Plan& plan) {
+  json transfers = json::array();
+  for (const TransferPlan& transfer : plan.transfers) {
+    transfers.push_back(transfer_json(transfer));
+    transfers.back()["reason"] = plan.reason;
+  }
+  return {{"bytes", plan.bytes()},
+          {"predicted_us", plan.predicted_us},
+          {"predicted_gbps", rate_gbps(plan.bytes(), plan.predicted_us)},
+          {"native_us", plan.native_us},
+          {"native_gbps", rate_gbps(plan.bytes(), plan.native_us)},
+          {"limit_gbps", plan.limit_gbps},
+          {"transfers", std::move(transfers)}};
+}
+
+json to_json(const std::vector<OptionInfo>& options) {
+  json rows = json::array();
+  for (const OptionInfo& option : options)
+    rows.push_back({{"name", option.name},
+                    {"environment", option.environment},
+                    {"value", option.value},
+                    {"origin", to_string(option.origin)},
+                    {"default", option.default_value},
+                    {"allowed", option.allowed},
+                    {"meaning", option.meaning}});
+  return rows;
+}
+
+json topology_json(const Context& context) {
+  json node = to_json(context.node());
+  node["simulated"] = context.source().simulated;
+  node["fingerprint"] = context.source().fingerprint;
+  node["capacities"] = to_string(context.source().capacities);
+  return node;
+}
+
+json devices_json(Context& context) {
+  const NodeSource& source = context.source();
+  const CudaDriver& driver = context.driver();
+  int cuda_version = 0;
+  POLYPATH_CHECK(driver, driver_get_version(&cuda_version));
+
+  json devices = json::array();
+  for (int gpu = 0; gpu < context.devices().count(); ++gpu) {
+    const Gpu& one = source.node.gpus[static_cast<std::size_t>(gpu)];
+    // Free memory can be asked only within a context, and none is made just to ask.
+    const CUcontext active = context.devices().context_if_active(gpu);
+    json free_bytes;
+    if (active != nullptr) {
+      ContextGuard guard(driver);
+      guard.use(active);
+      std::size_t free = 0;
+      std::size_t total = 0;
+      POLYPATH_CHECK(driver, mem_get_info(&free, &total));
+      free_bytes = free;
+    }
+    devices.push_back({{"id", to_string(MemoryId::gpu(gpu))},
+                       {"name", one.name},
+                       {"memory_bytes", one.memory_bytes},
+                       {"free_bytes", std::move(free_bytes)},
+                       {"context_active", active != nullptr}});
+  }
+  return {{"driver",
+           {{"library", driver.library},
+            {"cuda_version", cuda_version},
+            {"driver_version", source.driver_version}}},
+          {"simulated", source.simulated},
+          {"nvml", source.nvml != nullptr},
+          {"library", own_directory()},
+          {"version", polypath::version()},
+          {"profile", {{"file", source.profile_file}, {"state", source.profile_state}}},
+          {"devices", std::move(devices)}};
+}
+
+json counters_json(Context& context) {
+  const Counters::Snapshot counts = context.counters().snapshot();
+  const auto native = std::accumulate(counts.native.begin(), counts.native.end(), std::uint64_t{0});
+  json by_reason = json::object();
+  for (std::size_t i = 0; i < counts.native.size(); ++i)
+    if (counts.native[i] != 0)
+      by_reason[std::string(to_string(static_cast<NativeReason>(i)))] = counts.native[i];
+  json left_out = json::object();
+  for (std::size_t i = 0; i < counts.left_out.size(); ++i)
+    if (counts.left_out[i] != 0)
+      left_out[std::string(to_string(static_cast<LeftOutReason>(i)))] = counts.left_out[i];
+  json routes = json::array();
+  for (const auto& [key, count] : counts.routes)
+    routes.push_back({{"src", to_string(key.src)},
+                      {"dst", to_string(key.dst)},
+                      {"route", key.route},
+                      {"transfers", count.transfers},
+                      {"bytes", count.bytes}});
+  json links = json::array();
+  for (const auto& [index, count] : counts.links) {
+    const Link& link = context.node().links[static_cast<std::size_t>(index)];
+    links.push_back({{"from", to_string(link.from)},
+                     {"to", to_string(link.to)},
+                     {"bytes", count.bytes},
+                     {"copies", count.copies}});
+  }
+  json staging = json::array();
+  for (const MemoryId memory : context.node().memories())
+    if (const auto bytes = context.resources().staging_bytes(memory); bytes != 0)
+      staging.push_back({{"memory", to_string(memory)}, {"bytes", bytes}});
+  return {{"transfers", counts.split + native},
+          {"split", counts.split},
+          {"native", native},
+          {"failed", counts.failed},
+          {"bytes", counts.bytes},
+          {"copies", counts.copies},
+          {"native_by_reason", std::move(by_reason)},
+          {"left_out_by_reason", std::move(left_out)},
+          {"routes", std::move(routes)},
+          {"links", std::move(links)},
+          {"staging", std::move(staging)}};
+}
+
+}  // namespace polypath

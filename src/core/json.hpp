@@ -1,0 +1,16 @@
+// The JSON that the C API returns; the shapes are documented in polypath.h.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "core/context.hpp"
+
+namespace polypath {
+
+nlohmann::json to_json(const Plan& plan);
+nlohmann::json to_json(const std::vector<OptionInfo>& options);
+nlohmann::json topology_json(const Context& context);
+nlohmann::json devices_json(Context& context);
+nlohmann::json counters_json(Context& context);
+
+}  // namespace polypath

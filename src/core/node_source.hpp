@@ -1,0 +1,39 @@
+// The node that a context works on: its driver and its capacity graph, real or simulated.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/options.hpp"
+#include "driver/cuda_driver.hpp"
+#include "driver/nvml.hpp"
+#include "topology/node.hpp"
+
+namespace polypath {
+
+/// Where the capacities of a node came from.
+enum class Capacities : std::uint8_t { node_file, measured, defaults };
+std::string_view to_string(Capacities capacities) noexcept;
+
+struct NodeSource {
+  std::shared_ptr<const CudaDriver> driver;
+  std::shared_ptr<const Nvml> nvml;  ///< null where there is none
+  Node node;
+  bool simulated = false;
+  Capacities capacities = Capacities::defaults;
+  std::string fingerprint;
+  std::string driver_version;
+  std::string profile_file;   ///< empty: none is kept
+  std::string profile_state;  ///< "loaded", "none yet", "off", or what is wrong with it
+};
+
+/// With Options::node: that node file, on the simulated driver, which reads the same node from
+/// POLYPATH_NODE (set here). Otherwise this machine's GPUs, with their profile if there is one.
+/// Throws NoDevice with a line that says what to do, InvalidArgument for a node that is not known.
+/// One process has one driver: a second node in the same process is refused.
+NodeSource open_node(const Options& options);
+
+/// The folder of the library or program that holds this code.
+std::string own_directory();
+
+}  // namespace polypath

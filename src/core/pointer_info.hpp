@@ -1,0 +1,35 @@
+// What an address is: on which memory it lies, and in which allocation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "driver/cuda_driver.hpp"
+
+namespace polypath {
+
+struct PointerInfo {
+  enum class Kind : std::uint8_t {
+    device,    ///< memory of one GPU
+    pinned,    ///< page-locked host memory
+    managed,   ///< memory that the driver moves by itself
+    unknown,   ///< nothing that CUDA knows: pageable host memory, or nothing at all
+  };
+  Kind kind = Kind::unknown;
+  int gpu = -1;                    ///< of device memory
+  CUcontext context = nullptr;     ///< that it was allocated in; null for pools and mappings
+  CUdeviceptr start = 0;           ///< of its allocation
+  std::uint64_t bytes = 0;         ///< of its allocation
+  CUmemoryPool pool = nullptr;
+  bool plain = false;              ///< from cuMemAlloc: peer access of its context reaches it
+};
+
+PointerInfo inspect(const CudaDriver& driver, CUdeviceptr address);
+
+/// Whether [address, address + bytes) can be read by this process; true when the kernel does not tell.
+bool is_readable(CUdeviceptr address, std::uint64_t bytes) noexcept;
+
+/// The NUMA domain (the operating system's number) of the page at `address`, or -1 when unknown.
+int numa_domain_of(CUdeviceptr address) noexcept;
+
+}  // namespace polypath
