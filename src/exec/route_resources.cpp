@@ -119,13 +119,20 @@ bool RouteResources::ready(const Route& route) const {
   });
 }
 
-bool RouteResources::can_grow(const Route& route) const {
+std::optional<int> RouteResources::next_size(const Route& route) const {
+  // A prepare() for n copies widens whatever has fewer than n, as far as its limit goes.
+  std::size_t least = kMostChannels;
+  const auto consider = [&](std::size_t have, std::size_t limit) {
+    if (have < limit) least = std::min(least, have);
+  };
   const auto staging = staging_.find(route.via);
-  if (staging == staging_.end() || staging->second.rings.size() < most_rings_) return true;
-  return std::ranges::any_of(route.legs, [&](int leg) {
+  consider(staging == staging_.end() ? 0 : staging->second.rings.size(), most_rings_);
+  for (const int leg : route.legs) {
     const auto channels = channels_.find(leg);
-    return channels == channels_.end() || channels->second.size() < kMostChannels;
-  });
+    consider(channels == channels_.end() ? 0 : channels->second.size(), kMostChannels);
+  }
+  if (least >= kMostChannels) return std::nullopt;
+  return static_cast<int>(least) + 1;
 }
 
 Channel* RouteResources::find_channel(int link, const Ticket& ticket) {

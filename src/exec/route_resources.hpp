@@ -72,8 +72,8 @@ class RouteResources {
   /// Lends what `route` needs, or says why not. `run` tells the leases of one run apart.
   std::optional<RouteLease> lease(const Route& route, const std::shared_ptr<Ticket>& ticket,
                                   std::uint64_t run);
-  /// Whether a busy route could be widened by another prepare().
-  [[nodiscard]] bool can_grow(const Route& route) const;
+  /// The `copies` to ask prepare() for when a route is busy; nothing when it is as wide as it may be.
+  [[nodiscard]] std::optional<int> next_size(const Route& route) const;
   EventPool& events() noexcept { return events_; }
 
   /// Bytes of staging memory allocated in `memory`. Takes lock().
