@@ -71,6 +71,13 @@ bool is_coherent_with_cpu(const polypath::Node& node, int device) {
   });
 }
 
+bool is_coherent_with_host(const Driver& driver, int device) {
+  const auto& links = driver.node.links;
+  return std::any_of(links.begin(), links.end(), [device](const polypath::Link& link) {
+    return link.from == polypath::MemoryId::gpu(device) && link.type == polypath::LinkType::c2c;
+  });
+}
+
 int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) {
   const polypath::Gpu& gpu = gpu_of(driver, device);
   const DeviceTraits& traits = device_traits(gpu.name);
@@ -91,6 +98,9 @@ int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) 
     case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
       return is_coherent_with_cpu(driver.node, device) ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return 3;
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
+      return is_coherent_with_host(driver, device) ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
     case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
@@ -102,11 +112,10 @@ int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) 
       return 1;
     case CU_DEVICE_ATTRIBUTE_INTEGRATED:
     case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
-    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
       return 0;
-    case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: return 0;
   }
   fail_not_supported(fmt::format("cuDeviceGetAttribute({})", static_cast<int>(wanted)).c_str());
 }

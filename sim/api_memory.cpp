@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "call.hpp"
+#include "host_placement.hpp"
 
 using namespace polypath::sim;
 using polypath::MemoryId;
@@ -10,10 +11,6 @@ using polypath::MemoryId;
 namespace {
 
 constexpr std::size_t kMostHostBytes = std::size_t{1} << 44;
-
-MemoryId near_host(const Driver& driver, int device) {
-  return MemoryId::host(driver.node.gpus[static_cast<std::size_t>(device)].numa);
-}
 
 AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes) {
   const Context& context = driver.current_context();
@@ -23,10 +20,10 @@ AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes)
   wanted.bytes = bytes;
   wanted.device = context.device;
   wanted.context = context.handle;
-  // Host memory lies where a thread bound to the current GPU's processor would put it; managed
-  // memory stays there too.
-  wanted.location = kind == Allocation::Kind::device ? MemoryId::gpu(context.device)
-                                                     : near_host(driver, context.device);
+  // Managed memory does not migrate here: it stays in host memory.
+  wanted.location = kind == Allocation::Kind::device
+                        ? MemoryId::gpu(context.device)
+                        : place_host_memory(driver.node, context.device);
   require(!wanted.location.is_host() || bytes <= kMostHostBytes, CUDA_ERROR_OUT_OF_MEMORY);
   return driver.memory.add(std::move(wanted));
 }
@@ -115,7 +112,7 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     wanted.bytes = bytes;
     wanted.device = context.device;
     wanted.context = context.handle;
-    wanted.location = near_host(driver, context.device);
+    wanted.location = place_host_memory(driver.node, context.device);
     require(driver.memory.find_overlap(wanted.base, bytes) == nullptr,
             CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     require(!driver.memory.owns(wanted.base), CUDA_ERROR_INVALID_VALUE);
