@@ -64,20 +64,6 @@ void copy_text(const std::string& text, char* buffer, int length) {
 }
 
 /// NVLink or NVLink-C2C to the CPU: the GPU walks the CPU's page tables then.
-bool is_coherent_with_cpu(const polypath::Node& node, int device) {
-  return std::any_of(node.links.begin(), node.links.end(), [device](const polypath::Link& link) {
-    return link.from == polypath::MemoryId::gpu(device) && link.to.is_host() &&
-           link.type != polypath::LinkType::pcie;
-  });
-}
-
-bool is_coherent_with_host(const Driver& driver, int device) {
-  const auto& links = driver.node.links;
-  return std::any_of(links.begin(), links.end(), [device](const polypath::Link& link) {
-    return link.from == polypath::MemoryId::gpu(device) && link.type == polypath::LinkType::c2c;
-  });
-}
-
 int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) {
   const polypath::Gpu& gpu = gpu_of(driver, device);
   const DeviceTraits& traits = device_traits(gpu.name);
@@ -95,12 +81,10 @@ int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) 
     case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: return static_cast<int>(slot);
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
       return driver.node.hosts[static_cast<std::size_t>(gpu.numa)].numa;
-    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
-      return is_coherent_with_cpu(driver.node, device) ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return 3;
     case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
     case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
-      return is_coherent_with_host(driver, device) ? 1 : 0;
+      return is_coherent_with_cpu(driver.node, device) ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
     case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
