@@ -84,8 +84,8 @@ void Bench::verify(const char* way, const std::vector<Buffers>& buffers, const P
 
 double Bench::all_gpus_at_once(bool to_host) {
   const Node& node = context_.node();
-  if (groups_ == nullptr)
-    groups_ = std::make_unique<CopyGroups>(context_.driver(), node, kLimitBytes);
+  if (lanes_ == nullptr)
+    lanes_ = std::make_unique<Lanes>(context_.driver(), node, kLimitBytes);
   std::vector<int> links;
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
     const MemoryId device = MemoryId::gpu(static_cast<int>(gpu));
@@ -93,7 +93,7 @@ double Bench::all_gpus_at_once(bool to_host) {
     const auto link = to_host ? node.find_link(device, host) : node.find_link(host, device);
     if (link) links.push_back(*link);
   }
-  return groups_->measure_gbps(links, kLimitRepetitions);
+  return measure_together_gbps(*lanes_, links, kLimitRepetitions);
 }
 
 json Bench::run(const std::vector<Request>& requests, const PairOptions& options) {
@@ -127,7 +127,11 @@ json Bench::run(const std::vector<Request>& requests, const PairOptions& options
                                           one.transfer.stream));
     }
   };
-  const auto polypath = [&] { context_.group_copy_async(transfers); };
+  const auto polypath = [&] {
+    ContextGuard guard(driver);
+    guard.use(buffers.front().context);
+    context_.group_copy_async(transfers);
+  };
 
   verify("native", buffers, plan, native, streams);
   verify("polypath", buffers, plan, polypath, streams);

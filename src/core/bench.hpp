@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/context.hpp"
-#include "tune/copy_groups.hpp"
+#include "tune/copy_group.hpp"
 #include "tune/pairs.hpp"
 
 namespace polypath {
@@ -30,7 +30,7 @@ class Bench {
   double all_gpus_at_once(bool to_host);
 
   Context& context_;
-  std::unique_ptr<CopyGroups> groups_;
+  std::unique_ptr<Lanes> lanes_;
 };
 
 }  // namespace polypath
