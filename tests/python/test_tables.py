@@ -122,7 +122,7 @@ def test_settings_table():
 
 def test_devices():
     devices = {
-        "driver": {"library": "libcuda.so.1", "cuda_version": "13.0", "driver_version": ""},
+        "driver": {"library": "libcuda.so.1", "cuda_version": 13010, "driver_version": ""},
         "simulated": False,
         "nvml": False,
         "library": "/lib/libpolypath.so",
@@ -138,7 +138,7 @@ def test_devices():
             }
         ],
     }
-    assert "unknown, CUDA 13.0, libcuda.so.1" in info.driver_lines(devices)[0]
+    assert "unknown, CUDA 13.1, libcuda.so.1" in info.driver_lines(devices)[0]
     row = rendered(info.devices_table(devices["devices"]))[2]
     assert row == ["gpu0", "NVIDIA", "H200", "140.0", "GiB", "-", "none"]
 

@@ -73,9 +73,10 @@ def driver_lines(devices: dict[str, Any]) -> list[str]:
     """Driver, NVML, library and profile, a line each."""
     driver, profile = devices["driver"], devices["profile"]
     simulated = " (simulated)" if devices["simulated"] else ""
+    major, minor = divmod(driver["cuda_version"], 1000)  # as cuDriverGetVersion counts: 13000
     return [
         f"driver    {driver['driver_version'] or 'unknown'}{simulated}, "
-        f"CUDA {driver['cuda_version']}, {driver['library']}",
+        f"CUDA {major}.{minor // 10}, {driver['library']}",
         f"NVML      {'yes' if devices['nvml'] else 'no: links come from the driver alone'}",
         f"polypath  {devices['version']}, {devices['library']}",
         f"profile   {profile['state']}" + (f", {profile['file']}" if profile["file"] else ""),
