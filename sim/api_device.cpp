@@ -64,6 +64,13 @@ void copy_text(const std::string& text, char* buffer, int length) {
 }
 
 /// NVLink or NVLink-C2C to the CPU: the GPU walks the CPU's page tables then.
+bool is_coherent_with_cpu(const polypath::Node& node, int device) {
+  return std::any_of(node.links.begin(), node.links.end(), [device](const polypath::Link& link) {
+    return link.from == polypath::MemoryId::gpu(device) && link.to.is_host() &&
+           link.type != polypath::LinkType::pcie;
+  });
+}
+
 int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) {
   const polypath::Gpu& gpu = gpu_of(driver, device);
   const DeviceTraits& traits = device_traits(gpu.name);
