@@ -10,19 +10,28 @@ CUstream first_of(std::span<const CUstream> streams) {
   return streams.front();
 }
 
+CUcontext context_of(const CudaDriver& driver, CUstream stream) {
+  CUcontext context = nullptr;
+  POLYPATH_CHECK(driver, stream_get_ctx(stream, &context));
+  return context;
+}
+
 }  // namespace
 
 GroupTimer::GroupTimer(const CudaDriver& driver, std::span<const CUstream> streams)
     : driver_(driver),
       streams_(streams.begin(), streams.end()),
-      start_(driver, first_of(streams)),
-      end_(driver, first_of(streams)) {
+      context_(context_of(driver, first_of(streams))),
+      start_(driver, context_),
+      end_(driver, context_) {
   for (const CUstream stream : streams.subspan(1))
-    joins_.emplace_back(driver, stream, CU_EVENT_DISABLE_TIMING);
+    joins_.emplace_back(driver, context_of(driver, stream), CU_EVENT_DISABLE_TIMING);
 }
 
-double GroupTimer::run(const std::function<void()>& issue) {
+double GroupTimer::run(const std::function<void()>& issue, const std::function<void()>& ahead) {
+  const CurrentContext current(driver_, context_);
   try {
+    if (ahead) ahead();
     return fork_run_join(issue);
   } catch (...) {
     for (const CUstream stream : streams_) POLYPATH_WARN(driver_, stream_synchronize(stream));

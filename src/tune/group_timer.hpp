@@ -20,15 +20,19 @@ class GroupTimer {
   GroupTimer(const CudaDriver& driver, std::span<const CUstream> streams);
 
   /// Runs `issue`, which issues work on the streams and returns without waiting for it; waits for that
-  /// work; returns the microseconds from start to end. The streams must be idle. Throws what `issue`
-  /// throws, or DriverError, after waiting for what had been issued.
-  double run(const std::function<void()>& issue);
+  /// work; returns the microseconds from start to end. `ahead`, if given, runs before the start is
+  /// recorded and issues work on the first stream: if that lasts until all is issued, the CPU's time is
+  /// not in the result. The streams must be idle. The context of the first stream is current to the
+  /// thread while the callables run. Throws what they throw, or DriverError, after waiting for what had
+  /// been issued.
+  double run(const std::function<void()>& issue, const std::function<void()>& ahead = {});
 
  private:
   double fork_run_join(const std::function<void()>& issue);
 
   const CudaDriver& driver_;
   std::vector<CUstream> streams_;
+  CUcontext context_;  ///< of the first stream
   Event start_;
   Event end_;
   std::vector<Event> joins_;  ///< of the streams but the first

@@ -28,16 +28,16 @@ const Link& probed_link(const Node& node) {
 
 class CostProbe {
  public:
-  CostProbe(const CudaDriver& driver, const Link& link, CopyGroups& groups, int repetitions)
-      : driver_(driver),
+  CostProbe(Lanes& lanes, const Link& link, int repetitions)
+      : driver_(lanes.driver()),
         repetitions_(repetitions),
-        current_(driver, groups.context(link.from.index)),
-        src_(groups.buffer(link.from, 0)),
-        dst_(groups.buffer(link.to, 0)),
-        first_(groups.stream(link.from.index, 0).get()),
-        second_(groups.stream(link.from.index, 1).get()),
-        event_(driver, first_, CU_EVENT_DISABLE_TIMING),
-        copy_bytes_(src_.size() / kCopies / kIssueBytes * kIssueBytes) {}
+        current_(driver_, lanes.context(link.from.index)),
+        src_(lanes.buffer(link.from, 0)),
+        dst_(lanes.buffer(link.to, 0)),
+        first_(lanes.stream(link.from.index, 0)),
+        second_(lanes.stream(link.from.index, 1)),
+        event_(driver_, lanes.context(link.from.index), CU_EVENT_DISABLE_TIMING),
+        copy_bytes_(lanes.copy_bytes(1) / kCopies / kIssueBytes * kIssueBytes) {}
 
   double call_us() {
     const double total = cpu_us([&] {
@@ -56,11 +56,11 @@ class CostProbe {
     return std::max(0.0, total - call_us) / kCalls;
   }
 
-  /// From the copy's call to its first byte.
-  double copy_start_us(double copy_issue_us) {
+  /// From the copy's call to its first byte: that call begins one event record after the start.
+  double copy_start_us(double call_us) {
     const double small = repeat({{first_}}, [&] { copy(copy_bytes_, first_); });
     const double large = repeat({{first_}}, [&] { copy(2 * copy_bytes_, first_); });
-    return std::max(0.0, 2 * small - large - copy_issue_us);
+    return std::max(0.0, 2 * small - large - call_us);
   }
 
   double copy_gap_us() {
@@ -90,7 +90,7 @@ class CostProbe {
 
  private:
   void copy(std::uint64_t bytes, CUstream stream) {
-    POLYPATH_CHECK(driver_, memcpy_async(dst_.address(), src_.address(), bytes, stream));
+    POLYPATH_CHECK(driver_, memcpy_async(dst_, src_, bytes, stream));
   }
 
   double repeat(std::span<const CUstream> timed, const std::function<void()>& issue) {
@@ -115,8 +115,8 @@ class CostProbe {
   const CudaDriver& driver_;
   int repetitions_;
   CurrentContext current_;
-  const TestBuffer& src_;
-  const TestBuffer& dst_;
+  CUdeviceptr src_;
+  CUdeviceptr dst_;
   CUstream first_;
   CUstream second_;
   Event event_;
@@ -125,13 +125,12 @@ class CostProbe {
 
 }  // namespace
 
-Costs measure_costs(const CudaDriver& driver, const Node& node, CopyGroups& groups,
-                    int repetitions) {
-  CostProbe probe(driver, probed_link(node), groups, repetitions);
-  Costs costs = node.costs;
+Costs measure_costs(Lanes& lanes, int repetitions) {
+  CostProbe probe(lanes, probed_link(lanes.node()), repetitions);
+  Costs costs = lanes.node().costs;
   costs.call_us = probe.call_us();
   costs.copy_issue_us = probe.copy_issue_us(costs.call_us);
-  costs.copy_start_us = probe.copy_start_us(costs.copy_issue_us);
+  costs.copy_start_us = probe.copy_start_us(costs.call_us);
   costs.copy_gap_us = probe.copy_gap_us();
   costs.event_us = probe.event_us(costs.copy_gap_us, costs.copy_start_us);
   return costs;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "tune/copy_groups.hpp"
+#include "tune/copy_group.hpp"
 #include "tune/measure_costs.hpp"
 #include "tune/shared_ports.hpp"
 
@@ -27,19 +27,20 @@ Node measure_capacities(const CudaDriver& driver, const Node& discovered,
   const auto next = [&](const std::string& what) { progress(done++, total, what); };
 
   next("contexts");
-  CopyGroups groups(driver, node, options.bytes);
+  Lanes lanes(driver, node, options.bytes);
   for (std::size_t i = 0; i < node.links.size(); ++i) {
     Link& link = node.links[i];
     next(fmt::format("{} to {}", to_string(link.from), to_string(link.to)));
-    link.gbps = groups.measure(std::array{static_cast<int>(i)}, options.repetitions).gbps;
+    link.gbps = measure_together_gbps(lanes, std::array{static_cast<int>(i)}, options.repetitions);
   }
   for (std::size_t i = 0; i < node.ports.size(); ++i) {
     next(fmt::format("port {}", node.ports[i].name));
     const std::vector<int> links = filling_links(node, static_cast<int>(i));
-    if (!links.empty()) node.ports[i].gbps = groups.measure(links, options.repetitions).gbps;
+    if (!links.empty())
+      node.ports[i].gbps = measure_together_gbps(lanes, links, options.repetitions);
   }
   next("costs");
-  node.costs = measure_costs(driver, node, groups, options.repetitions);
+  node.costs = measure_costs(lanes, options.repetitions);
   progress(total, total, "done");
   return node;
 }

@@ -36,7 +36,8 @@ struct PairSamples {
 };
 
 /// Runs native, polypath, native, polypath... Each callable issues its work on (at least one of)
-/// `streams` and returns without waiting; every stream is idle when it is called.
+/// `streams` and returns without waiting; every stream is idle, and the context
+/// of the first is current, when it is called.
 ///
 /// The time of a way is that of the whole group: a start event on the first stream, which all others
 /// wait for; the call; then the first stream waits for all others, and an end event. One fork before

@@ -36,9 +36,7 @@ Stream::~Stream() {
   if (stream_ != nullptr) POLYPATH_WARN(driver_, stream_destroy(stream_));
 }
 
-Event::Event(const CudaDriver& driver, CUstream stream, unsigned flags) : driver_(driver) {
-  CUcontext context = nullptr;
-  POLYPATH_CHECK(driver, stream_get_ctx(stream, &context));
+Event::Event(const CudaDriver& driver, CUcontext context, unsigned flags) : driver_(driver) {
   const CurrentContext current(driver, context);
   POLYPATH_CHECK(driver, event_create(&event_, flags));
 }

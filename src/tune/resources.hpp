@@ -58,10 +58,10 @@ class Stream {
   CUstream stream_ = nullptr;
 };
 
-/// An event of the context of `stream`; `flags` as for cuEventCreate.
+/// An event of `context`; `flags` as for cuEventCreate.
 class Event {
  public:
-  Event(const CudaDriver& driver, CUstream stream, unsigned flags = CU_EVENT_DEFAULT);
+  Event(const CudaDriver& driver, CUcontext context, unsigned flags = CU_EVENT_DEFAULT);
   Event(Event&& other) noexcept
       : driver_(other.driver_), event_(std::exchange(other.event_, nullptr)) {}
   ~Event();

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "driver/fault_injection.hpp"
 #include "node_fixture.hpp"
 #include "tune/pattern.hpp"
 
@@ -22,6 +23,13 @@ void write_byte(const CudaDriver& driver, const TestBuffer& buffer, std::uint64_
   POLYPATH_CHECK(driver,
                  memcpy_sync(buffer.address() + at, reinterpret_cast<CUdeviceptr>(pinned), 1));
   POLYPATH_CHECK(driver, mem_free_host(pinned));
+}
+
+/// After a failed pop the context is still current.
+void leave_all_contexts(const CudaDriver& driver) {
+  CUcontext current = nullptr;
+  while (driver.ctx_get_current(&current) == CUDA_SUCCESS && current != nullptr)
+    driver.ctx_pop_current(&current);
 }
 
 TEST_F(BuffersTest, OneWrongByteIsFoundAtItsOffset) {
@@ -70,6 +78,35 @@ TEST_F(BuffersTest, ACopyIsVerifiedAgainstTheSeedOfItsSource) {
 TEST_F(BuffersTest, AMemoryThatTheNodeHasNotIsAnError) {
   const MemoryId missing = MemoryId::gpu(static_cast<int>(discovered_.gpus.size()));
   EXPECT_THROW(TestBuffer(*driver_, discovered_, missing, 1), InvalidArgument);
+}
+
+TEST_F(BuffersTest, EveryFailingCallIsAnErrorAndTheNextBufferWorks) {
+  FaultInjector injector(driver_);
+  const auto use = [&] {
+    TestBuffer buffer(*injector.driver(), discovered_, MemoryId::gpu(0), kMiB);
+    buffer.fill(1);
+    const bool filled = !buffer.first_difference(1);
+    buffer.poison();
+    return filled;
+  };
+  const PrimaryContext keep(*driver_, 0);  // otherwise each turn would create it anew
+  EXPECT_TRUE(use());
+  const std::uint64_t calls = injector.calls();
+  int errors = 0;
+  for (std::uint64_t call = 1; call <= calls; ++call) {
+    injector.clear();
+    injector.fail_call(call, CUDA_ERROR_LAUNCH_FAILED);
+    try {
+      use();  // succeeds when the call was part of a destructor
+    } catch (const DriverError& error) {
+      EXPECT_EQ(error.code(), CUDA_ERROR_LAUNCH_FAILED);
+      ++errors;
+    }
+    EXPECT_NE(injector.last_failed(), "") << call;
+    leave_all_contexts(*driver_);
+  }
+  EXPECT_GT(errors, 10);
+  EXPECT_TRUE(use());
 }
 
 }  // namespace

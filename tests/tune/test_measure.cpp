@@ -2,17 +2,23 @@
 
 #include <map>
 
+#include "base/error.hpp"
 #include "node_fixture.hpp"
-#include "tune/copy_groups.hpp"
 #include "tune/shared_ports.hpp"
 
 namespace polypath {
 namespace {
 
-using MeasureTest = test::NodeTest;
+class MeasureTest : public test::NodeTest {
+ protected:
+  /// The simulated node is exact at any size.
+  [[nodiscard]] MeasureOptions options() const {
+    return simulated_ ? MeasureOptions{.bytes = 4 * kMiB, .repetitions = 1} : MeasureOptions{};
+  }
+};
 
-/// Quick: the simulated node is exact at any size, and on a real one only plausibility is asked for.
-constexpr MeasureOptions kQuick{.bytes = 16 * kMiB, .repetitions = 1};
+void no_progress(std::size_t, std::size_t, const std::string&) {}
+
 /// Measured capacities are to lie within this part of those that the simulated node obeys.
 constexpr double kTolerance = 0.03;
 
@@ -33,9 +39,8 @@ std::vector<int> links_of(const Node& node, int port) {
 
 TEST_F(MeasureTest, FindsTheCapacitiesThatTheNodeObeys) {
   if (!simulated_) GTEST_SKIP() << "a real node's capacities are not known";
-  const Node measured = measure_capacities(
-      *driver_, with_wrong_capacities(file_), [](std::size_t, std::size_t, const std::string&) {},
-      kQuick);
+  const Node measured =
+      measure_capacities(*driver_, with_wrong_capacities(file_), no_progress, options());
   validate(measured);
   ASSERT_EQ(measured.links.size(), file_.links.size());
   for (std::size_t i = 0; i < file_.links.size(); ++i) {
@@ -65,7 +70,7 @@ TEST_F(MeasureTest, ADiscoveredNodeGetsUsableCapacitiesAndItsPorts) {
         done.push_back(step);
         total = of;
       },
-      kQuick);
+      options());
   validate(measured);
   for (std::size_t i = 0; i < done.size(); ++i) EXPECT_EQ(done[i], i);
   EXPECT_EQ(done.size(), total + 1);
@@ -115,9 +120,7 @@ TEST_F(MeasureTest, PortsWithTheSameLinksAreNotAddedAgain) {
 TEST_F(MeasureTest, MoreGpusThanTheDriverHasIsAnError) {
   Node node = discovered_;
   node.gpus.push_back(node.gpus.back());
-  EXPECT_THROW(measure_capacities(
-                   *driver_, node, [](std::size_t, std::size_t, const std::string&) {}, kQuick),
-               NoDevice);
+  EXPECT_THROW(measure_capacities(*driver_, node, no_progress, options()), NoDevice);
 }
 
 }  // namespace
