@@ -40,9 +40,9 @@ RouteCost cost_of(const Node& node, const RatedRoute& rated) {
     cost.fixed_us = costs.copy_start_us;
     return cost;
   }
-  // Fork, hand-over and join are one event wait each.
-  cost.fixed_us = 2 * costs.copy_start_us + 3 * costs.event_us;
-  cost.gap_us = costs.copy_gap_us;
+  cost.fixed_us = costs.staged_fixed_us > 0 ? costs.staged_fixed_us
+                                            : 2 * costs.copy_start_us + 3 * costs.event_us;
+  cost.gap_us = costs.staged_gap_us > 0 ? costs.staged_gap_us : costs.copy_gap_us;
   for (const int leg : rated.route.legs) {
     const Link& link = node.links[static_cast<std::size_t>(leg)];
     cost.fill_bytes_per_us = std::max(cost.fill_bytes_per_us, link.gbps * kBytesPerGbpsUs);

@@ -27,4 +27,9 @@ struct Flow {
 /// one that prefers routes listed first.
 Flow maximum_flow(const Node& node, const std::vector<Demand>& demands);
 
+/// What the routes get when all carry data at once and links and ports share themselves fairly, as
+/// hardware does: rates rise together until a link or port is full, and go on rising elsewhere
+/// (max-min fairness; Bertsekas and Gallager, "Data Networks", section 6.5). [transfer][route], GB/s.
+std::vector<std::vector<double>> fair_rates(const Node& node, const std::vector<Demand>& demands);
+
 }  // namespace polypath

@@ -1,6 +1,7 @@
 #include "plan/ladder.hpp"
 
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 namespace polypath {
@@ -28,15 +29,26 @@ void prune(std::vector<Demand>& demands, Flow& flow) {
   }
 }
 
-Rung make_rung(const std::vector<Demand>& demands, const Flow& flow) {
+Rung make_rung(const Node& node, const std::vector<Demand>& demands, const Flow& flow) {
   Rung rung;
   rung.gbps = flow.gbps;
+  const auto rates = fair_rates(node, demands);
   for (std::size_t t = 0; t < demands.size(); ++t) {
     auto& routes = rung.transfers.emplace_back();
     for (std::size_t r = 0; r < demands[t].routes.size(); ++r)
-      routes.push_back({demands[t].routes[r], flow.route_gbps[t][r]});
+      routes.push_back({demands[t].routes[r], rates[t][r]});
   }
   return rung;
+}
+
+/// Whether all routes of the one transfer, sharing fairly, carry the whole flow.
+bool can_spread(const Node& node, const std::vector<Demand>& demands, const Flow& flow) {
+  const auto& routes = demands.front().routes;
+  const Link& last = node.links[static_cast<std::size_t>(routes.front().legs.back())];
+  const Link& first = node.links[static_cast<std::size_t>(routes.front().legs.front())];
+  if (demands.size() != 1 || (first.from.is_gpu() && last.to.is_gpu())) return false;
+  const auto rates = fair_rates(node, demands).front();
+  return std::accumulate(rates.begin(), rates.end(), 0.0) >= flow.gbps * (1 - kNegligible);
 }
 
 /// Takes out the route that is missed least; false when none may go.
@@ -69,9 +81,12 @@ Ladder make_ladder(const Node& node, std::vector<Demand> demands) {
 
   do {
     Flow flow = maximum_flow(node, demands);
-    if (ladder.rungs.empty()) ladder.limit_gbps = flow.gbps;
-    prune(demands, flow);
-    ladder.rungs.push_back(make_rung(demands, flow));
+    if (ladder.rungs.empty()) {
+      ladder.limit_gbps = flow.gbps;
+      ladder.spread = can_spread(node, demands, flow);
+    }
+    if (!ladder.spread) prune(demands, flow);
+    ladder.rungs.push_back(make_rung(node, demands, flow));
   } while (descend(node, demands));
   return ladder;
 }

@@ -10,7 +10,7 @@
 
 namespace polypath {
 
-/// A route with the rate that the flow gives it.
+/// A route with the rate that it gets beside the others of its rung (fair_rates).
 struct RatedRoute {
   Route route;
   double gbps = 0;
@@ -26,9 +26,14 @@ struct Ladder {
   double limit_gbps = 0;          ///< maximum flow over all allowed routes
   std::vector<Rung> rungs;        ///< most routes first; empty when a transfer has no route
   std::vector<Demand> candidates;  ///< the routes that were allowed at all
+  /// One transfer from or to host memory: more routes are better than fewer where the model is
+  /// indifferent. What many host links carry together is no sharp limit, and the more of them share
+  /// the load, the less it depends on any.
+  bool spread = false;
 };
 
-/// Each rung leaves out the route whose loss costs least flow (of equals the one listed last). The
+/// The first rung has the routes that the maximum flow uses; of a transfer from or to host memory all
+/// routes, when sharing fairly they carry as much. Each further rung leaves out the route whose loss costs least flow (of equals the one listed last). The
 /// direct route of a transfer, or its only one, is never left out.
 Ladder make_ladder(const Node& node, std::vector<Demand> demands);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <numeric>
 #include <optional>
 
@@ -15,8 +16,9 @@ namespace {
 
 /// A rung must promise this part of the native time at most.
 constexpr double kWorthwhile = 0.98;
-/// Two rungs this near are equal: fewer routes win.
+/// Two rungs this near are equal: fewer routes win, or more where the ladder says spread.
 constexpr double kTie = 0.999;
+constexpr double kTieToSpread = 1.04;
 /// Staged shares are multiples of this, so that every chunk but the message's end is aligned.
 constexpr std::uint64_t kGranule = 4 * kKiB;
 /// A smaller share does not pay for its events.
@@ -199,6 +201,9 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
   }
 
   std::optional<RungPlan> best = native;
+  const double worthwhile_us =
+      native ? native->us * kWorthwhile : std::numeric_limits<double>::infinity();
+  double least_us = worthwhile_us;
   bool dropped_by_limit = false;
   if (!(small && native)) {
     for (auto rung = ladder.rungs.rbegin(); rung != ladder.rungs.rend(); ++rung) {
@@ -209,8 +214,10 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
       }
       auto candidate = plan_rung(node, *rung, requests, options.chunks);
       if (!candidate) continue;
-      const bool worthwhile = !native || candidate->us <= native->us * kWorthwhile;
-      if (worthwhile && (!best || candidate->us < best->us * kTie)) best = std::move(candidate);
+      const double tie = ladder.spread ? kTieToSpread : kTie;
+      if (candidate->us > worthwhile_us || candidate->us >= least_us * tie) continue;
+      least_us = std::min(least_us, candidate->us);
+      best = std::move(candidate);
     }
   }
 

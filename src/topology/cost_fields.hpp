@@ -23,6 +23,8 @@ inline constexpr std::array kCostFields{
     CostField{"copy_gap_us", &Costs::copy_gap_us, 0, 1e4},
     CostField{"copy_handover_us", &Costs::copy_handover_us, 0, 1e4},
     CostField{"event_us", &Costs::event_us, 0, 1e4},
+    CostField{"staged_fixed_us", &Costs::staged_fixed_us, 0, 1e4},
+    CostField{"staged_gap_us", &Costs::staged_gap_us, 0, 1e4},
     CostField{"context_create_us", &Costs::context_create_us, 0, 1e8},
 };
 

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "tune/copy_group.hpp"
 #include "tune/measure_costs.hpp"
+#include "tune/measure_staging.hpp"
 #include "tune/shared_ports.hpp"
 
 namespace polypath {
@@ -22,7 +23,7 @@ Node measure_capacities(const CudaDriver& driver, const Node& discovered,
 
   Node node = discovered;
   add_shared_ports(node);
-  const std::size_t total = node.links.size() + node.ports.size() + 2;
+  const std::size_t total = node.links.size() + node.ports.size() + 3;
   std::size_t done = 0;
   const auto next = [&](const std::string& what) { progress(done++, total, what); };
 
@@ -41,6 +42,8 @@ Node measure_capacities(const CudaDriver& driver, const Node& discovered,
   }
   next("costs");
   node.costs = measure_costs(lanes, options.repetitions);
+  next("staged routes");
+  node.costs = measure_staging(lanes, node.costs, options.repetitions);
   progress(total, total, "done");
   return node;
 }

@@ -27,13 +27,13 @@ PairSamples measure_pairs(const CudaDriver& driver, std::span<const CUstream> st
       const double before = options.clock();
       issue();
       issue_us = options.clock() - before;
-    });
+    }, options.ahead);
     samples.device_us.push_back(device_us);
     samples.issue_us.push_back(issue_us);
   };
   for (int i = 0; i < options.warmup; ++i) {
-    timer.run(native);
-    timer.run(polypath);
+    timer.run(native, options.ahead);
+    timer.run(polypath, options.ahead);
   }
   PairSamples samples;
   for (int i = 0; i < options.iterations; ++i) {

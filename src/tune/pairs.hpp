@@ -18,6 +18,9 @@ double steady_clock_us();
 struct PairOptions {
   int warmup = 1;                         ///< untimed pairs first
   int iterations = 10;                    ///< timed pairs, at least 1
+  /// Issued on the first stream before each start event, untimed: keeps the GPU busy while the CPU
+  /// issues. Empty: nothing.
+  std::function<void()> ahead;
   ClockFunction clock = steady_clock_us;  ///< on a simulated node: its virtual time
 };
 
@@ -41,9 +44,9 @@ struct PairSamples {
 ///
 /// The time of a way is that of the whole group: a start event on the first stream, which all others
 /// wait for; the call; then the first stream waits for all others, and an end event. One fork before
-/// everything and one join after it: the streams run at once. The start event is recorded immediately
-/// before the call and completes at once, so the CPU time that passes before the work starts counts,
-/// as it does for a user who waits for the result.
+/// everything and one join after it: the streams run at once. Without `ahead` the CPU time that passes
+/// before the work starts counts; with it the time is the GPU's, as for a stream that has work, and
+/// the CPU's is in issue_us.
 ///
 /// Throws what a callable throws, DriverError when a timing call fails, InvalidArgument for no stream
 /// or no iteration; the streams have been synchronised then, unless that failed as well. `driver` must

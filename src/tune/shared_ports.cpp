@@ -65,7 +65,8 @@ void add_port(Node& node, std::string name, const std::vector<int>& links) {
   node.ports.push_back({std::move(name), sum_gbps});
 }
 
-/// Three ports of the links of one memory: what leaves it, what enters it, and both.
+/// Ports of the links of one memory: what leaves it, what enters it, and, where the directions share a
+/// capacity, both.
 struct PortNames {
   std::string_view out;
   std::string_view in;
@@ -83,7 +84,7 @@ void add_ports(Node& node, MemoryId memory, PortNames names, Condition condition
   const std::string id = to_string(memory);
   add_port(node, fmt::format("{}.{}", names.out, id), out);
   add_port(node, fmt::format("{}.{}", names.in, id), in);
-  add_port(node, fmt::format("{}.{}", names.both, id), both);
+  if (!names.both.empty()) add_port(node, fmt::format("{}.{}", names.both, id), both);
 }
 
 PortNames host_port_names(const Node& node, MemoryId gpu) {
@@ -106,7 +107,9 @@ void add_shared_ports(Node& node) {
       add_ports(node, memory, {"host-read", "host-write", "host"}, is_with_host);
       continue;
     }
-    add_ports(node, memory, {"nvlink-out", "nvlink-in", "nvlink"},
+    // NVLink is full duplex: both directions of one pair reach twice the rate of one. All pairs at once
+    // do not, but as a shared capacity that would forbid what two GPUs do every day.
+    add_ports(node, memory, {"nvlink-out", "nvlink-in", ""},
               [](const Link& link) { return link.type == LinkType::nvswitch; });
     // Decided before any port is added, because added ports are shared as well.
     const Node before = node;

@@ -9,8 +9,7 @@ namespace polypath {
 
 /// Adds the ports at which links of such a node may meet, where no port of the name, or with just
 /// these links, exists:
-/// - "nvlink-out.gpu0", "nvlink-in.gpu0", "nvlink.gpu0": a GPU's links to an NVSwitch, by direction and
-///   both directions together
+/// - "nvlink-out.gpu0", "nvlink-in.gpu0": a GPU's links to an NVSwitch, by direction
 /// - "pcie-out.gpu0", "pcie-in.gpu0", "pcie.gpu0" (or "nvlink-host", "c2c"): what goes over a GPU's
 ///   link to the host: its links with host memory, and with GPUs that are reached that way
 /// - "host-write.host0", "host-read.host0", "host.host0": a host memory's links with all GPUs

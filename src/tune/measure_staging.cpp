@@ -1,0 +1,108 @@
+#include "tune/measure_staging.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "base/units.hpp"
+#include "exec/stream_executor.hpp"
+#include "tune/group_timer.hpp"
+#include "tune/median.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr std::uint64_t kSmallBytes = 64 * kKiB;
+constexpr std::uint64_t kChunkBytes = kMiB;
+constexpr int kChunks = 24;
+
+/// A plan of one staged route that carries everything.
+Plan staged_plan(const Route& route, std::uint64_t chunk_bytes, int chunks) {
+  RouteShare share;
+  share.route = route;
+  share.bytes = chunk_bytes * static_cast<std::uint64_t>(chunks);
+  share.chunks = chunks;
+  share.chunk_bytes = chunk_bytes;
+  Plan plan;
+  plan.transfers.push_back({{MemoryId::gpu(0), MemoryId::gpu(1), share.bytes}, {share}, {}});
+  return plan;
+}
+
+class StagingProbe {
+ public:
+  StagingProbe(Lanes& lanes, const Route& route, int repetitions)
+      : lanes_(lanes),
+        route_(route),
+        repetitions_(repetitions),
+        driver_(std::shared_ptr<void>(), &lanes.driver()),
+        devices_(driver_, static_cast<int>(lanes.node().gpus.size())),
+        resources_(driver_, lanes.node(), devices_, 64 * kMiB),
+        executor_(driver_, resources_.events()) {
+    resources_.prepare(route, 1);
+  }
+
+  double time_us(std::uint64_t chunk_bytes, int chunks) {
+    const Plan plan = staged_plan(route_, chunk_bytes, chunks);
+    const Schedule schedule = make_schedule(plan, resources_.ring_bytes());
+    const std::array streams{lanes_.stream(0, 0)};
+    GroupTimer timer(*driver_, streams);
+    std::vector<double> samples;
+    for (int i = 0; i < repetitions_ + 1; ++i) {
+      const double us = timer.run([&] { issue(schedule, streams.front()); });
+      if (i > 0) samples.push_back(us);  // the first one warms up
+    }
+    return median(samples);
+  }
+
+ private:
+  void issue(const Schedule& schedule, CUstream stream) {
+    const std::lock_guard lock(resources_.lock());
+    std::vector<BoundTransfer> transfers(1);
+    BoundTransfer& transfer = transfers.front();
+    transfer.dst = lanes_.buffer(MemoryId::gpu(1), 0);
+    transfer.src = lanes_.buffer(MemoryId::gpu(0), 0);
+    transfer.caller = {lanes_.context(0), stream, 0};
+    transfer.ticket = std::make_shared<Ticket>(
+        transfer.caller, std::make_shared<PooledEvent>(resources_.events(), 0));
+    // Nothing else runs on these resources.
+    transfer.leases.push_back(resources_.lease(route_, transfer.ticket, ++run_).value());
+    if (executor_.run(schedule, transfers) != RunOutcome::done)
+      throw Error("a staged route could not be measured");
+  }
+
+  Lanes& lanes_;
+  Route route_;
+  int repetitions_;
+  std::shared_ptr<const CudaDriver> driver_;  // owned by the caller of the measurement
+  Devices devices_;
+  RouteResources resources_;
+  StreamExecutor executor_;
+  std::uint64_t run_ = 0;
+};
+
+}  // namespace
+
+Costs measure_staging(Lanes& lanes, Costs costs, int repetitions) {
+  const Node& node = lanes.node();
+  if (node.gpus.size() < 2) return costs;
+  const auto routes = find_routes(node, MemoryId::gpu(0), MemoryId::gpu(1), {});
+  const auto staged = std::find_if(routes.rbegin(), routes.rend(),
+                                   [](const Route& route) { return route.staged(); });
+  if (staged == routes.rend()) return costs;
+  const auto leg_us = [&](std::size_t leg, std::uint64_t bytes) {
+    return transfer_us(bytes, node.links[static_cast<std::size_t>(staged->legs[leg])].gbps);
+  };
+
+  StagingProbe probe(lanes, *staged, repetitions);
+  const double small = probe.time_us(kSmallBytes, 1);
+  costs.staged_fixed_us =
+      std::max(0.0, small - leg_us(0, kSmallBytes) - leg_us(1, kSmallBytes) - costs.copy_gap_us);
+  const double pipeline = probe.time_us(kChunkBytes, kChunks);
+  const double slower = std::max(leg_us(0, kChunkBytes), leg_us(1, kChunkBytes));
+  const double faster = std::min(leg_us(0, kChunkBytes), leg_us(1, kChunkBytes));
+  costs.staged_gap_us = std::max(
+      costs.copy_gap_us, (pipeline - costs.staged_fixed_us - kChunks * slower - faster) / kChunks);
+  return costs;
+}
+
+}  // namespace polypath
