@@ -40,6 +40,14 @@ def format_size(size: int) -> str:
     return str(size)
 
 
+def rounded_size(size: int) -> str:
+    """For people, to three or four digits: 2110464 -> ``2.01 MiB``, 100 -> ``100 B``."""
+    for unit in ("G", "M", "K"):
+        if size >= 1 << _UNITS[unit.lower()]:
+            return f"{size / (1 << _UNITS[unit.lower()]):.2f} {unit}iB"
+    return f"{size} B"
+
+
 def parse_sizes(text: str) -> list[int]:
     """Sizes of a list such as ``64K,1M:8M``, in the order given; a range doubles from its first
     size up to its last. ``ValueError`` says what is allowed."""

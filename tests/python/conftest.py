@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -18,24 +19,31 @@ def polypath(tmp_path) -> Run:
     environment but those given as keywords. A process of its own, because the simulated driver is
     one node for the whole process."""
 
-    def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("POLYPATH_") or name == "POLYPATH_LIBRARY"
-        }
-        return subprocess.run(
-            [sys.executable, "-m", "polypath", *arguments],
-            cwd=tmp_path,
-            env={
-                **inherited,
-                "COLUMNS": "160",
-                "XDG_CACHE_HOME": str(tmp_path / "cache"),
-                **settings,
-            },
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
+    return lambda *arguments, **settings: _run(tmp_path, "-m", "polypath", *arguments, **settings)
 
-    return run
+
+@pytest.fixture
+def polypath_program(tmp_path) -> Run:
+    """Runs the program that is the first argument, as `polypath` does."""
+    return lambda program, *arguments: _run(tmp_path, "-c", program, *arguments)
+
+
+def _run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("POLYPATH_") or name == "POLYPATH_LIBRARY"
+    }
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={
+            **inherited,
+            "COLUMNS": "160",
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            **settings,
+        },
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )

@@ -1,6 +1,7 @@
 """The command line, end to end, on simulated nodes."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -114,7 +115,7 @@ def test_bench(polypath, node, operation):
     document = json_of(polypath(*arguments))
     check_schema(document, operation, node)
     assert [row["bytes"] for row in document["rows"]] == [64 << 10, 4 << 20]
-    assert all(row["speedup"] >= 0.99 for row in document["rows"])
+    assert min(row["speedup"] for row in document["rows"]) >= 0.99
 
 
 def test_bench_shows_a_table_and_draws_a_plot(polypath, tmp_path):
@@ -135,6 +136,8 @@ def test_bench_shows_a_table_and_draws_a_plot(polypath, tmp_path):
 def test_bench_is_the_same_twice(polypath):
     arguments = ("bench", "p2p", "--node", "narval", "--sizes", "1M,8M", "--json", "-")
     first, second = (json_of(polypath(*arguments)) for _ in range(2))
+    for row in (*first["rows"], *second["rows"]):
+        del row["issue_us"], row["native_issue_us"]  # the time of this machine's CPU
     assert first["rows"] == second["rows"]
 
 
@@ -176,12 +179,12 @@ def test_info_devices(polypath):
 
 
 def test_measure_finds_the_capacities_of_the_node_file(polypath):
-    arguments = ("topo", "--node", "narval", "--json", "-")
+    node = Path(__file__).parent / "two_gpus.toml"
+    arguments = ("topo", "--node", str(node), "--json", "-")
     told = json_of(polypath(*arguments))
     done = polypath(*arguments, "--measure")
     measured = json_of(done)
-    assert "measure: " in done.stderr
-    assert measured["capacities"] == "measured"
+    assert done.stderr.startswith("measure: 1/")
     expected = {(link["from"], link["to"]): link["gbps"] for link in told["links"]}
     found = {(link["from"], link["to"]): link["gbps"] for link in measured["links"]}
     assert found == pytest.approx(expected, rel=0.03)

@@ -1,5 +1,7 @@
 """Bad input: one line that says what to do, the exit code, no traceback."""
 
+from pathlib import Path
+
 import pytest
 
 
@@ -74,8 +76,10 @@ def test_setting_out_of_range(polypath):
 
 def test_broken_node_file(polypath, tmp_path):
     file = tmp_path / "broken.toml"
-    file.write_text('schema = 1\nname = "x"\ntitle = "x"\n\n[[gpu]]\ncount = 0\n')
-    assert f"{file}:6" in the_one_line(polypath("topo", "--node", str(file)), 2)
+    good = (Path(__file__).parent / "two_gpus.toml").read_text()
+    file.write_text(good.replace("gbps = 50\n", "gbps = -50\n", 1))
+    line = good[: good.index("gbps = 50\n")].count("\n") + 1
+    assert f"{file}:{line}: " in the_one_line(polypath("topo", "--node", str(file)), 2)
 
 
 def test_missing_library(polypath):

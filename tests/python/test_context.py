@@ -2,6 +2,7 @@
 
 import gc
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,14 +10,14 @@ from polypath import Context, InvalidArgument, Request, Transfer, settings, vers
 from simulated import DeviceArray, Driver
 
 SIZE = 8 << 20
+TWO_GPUS = Path(__file__).parent / "two_gpus.toml"
 
 
 @pytest.fixture(scope="module")
 def context():
     with Context(node="narval") as made:
-        made.group_prepare(
-            [("gpu0", "gpu1", SIZE), ("gpu1", "gpu0", SIZE), ("host0", "gpu0", SIZE)]
-        )
+        made.prepare("gpu0", "gpu1", SIZE)
+        made.group_prepare([("gpu0", "gpu1", SIZE), ("gpu1", "gpu0", SIZE)])
         yield made
 
 
@@ -136,18 +137,21 @@ def test_sizes_that_no_address_space_has(context, size):
         context.plan("gpu0", "gpu1", size)
 
 
-def test_measure_reports_progress_and_passes_an_exception_on():
-    with Context(node="narval", profile="off") as context:
-        steps = []
-        context.measure(lambda done, total, what: steps.append((done, total, what)))
-        assert steps
-        assert all(0 <= done <= total and what for done, total, what in steps)
-
-        def fail(done, total, what):
-            raise KeyError("of the caller")
-
-        with pytest.raises(KeyError, match="of the caller"):
-            context.measure(fail)
+def test_an_exception_of_the_progress_comes_back(polypath_program):
+    done = polypath_program(
+        "import polypath, sys\n"
+        "calls = []\n"
+        "def progress(done, total, what):\n"
+        "    calls.append((done, total, what))\n"
+        "    raise KeyError('of the caller')\n"
+        "with polypath.Context(node=sys.argv[1]) as context:\n"
+        "    try:\n"
+        "        context.measure(progress)\n"
+        "    except KeyError as error:\n"
+        "        print(error, len(calls), calls[0][0])\n",
+        str(TWO_GPUS),
+    )
+    assert done.stdout == "'of the caller' 1 0\n", done.stderr
 
 
 def test_settings_have_an_origin():

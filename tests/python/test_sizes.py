@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from polypath.sizes import format_size, parse_size, parse_sizes
+from polypath.sizes import format_size, parse_size, parse_sizes, rounded_size
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,20 @@ def test_refuses_to_write_a_negative_size():
 @given(st.integers(0, 1 << 63))
 def test_reads_what_it_writes(size):
     assert parse_size(format_size(size)) == size
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.50 KiB"),
+        (2110464, "2.01 MiB"),
+        (3 << 30, "3.00 GiB"),
+    ],
+)
+def test_rounds_for_people(size, expected):
+    assert rounded_size(size) == expected
 
 
 def test_a_range_doubles_up_to_its_end():

@@ -140,7 +140,7 @@ def test_devices():
     }
     assert "unknown, CUDA 13.1, libcuda.so.1" in info.driver_lines(devices)[0]
     row = rendered(info.devices_table(devices["devices"]))[2]
-    assert row == ["gpu0", "NVIDIA", "H200", "140.0", "GiB", "-", "none"]
+    assert row == ["gpu0", "NVIDIA", "H200", "140.00", "GiB", "-", "none"]
 
 
 def test_nodes_table():

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from ..context import Context
 from ..context import settings as default_settings
+from ..sizes import rounded_size
 from . import options
 from .output import console, plain_table, print_lines, write_json
 
@@ -72,10 +73,9 @@ def settings_table(settings: Sequence[dict[str, Any]]) -> Table:
 def driver_lines(devices: dict[str, Any]) -> list[str]:
     """Driver, NVML, library and profile, a line each."""
     driver, profile = devices["driver"], devices["profile"]
-    simulated = " (simulated)" if devices["simulated"] else ""
     major, minor = divmod(driver["cuda_version"], 1000)  # as cuDriverGetVersion counts: 13000
     return [
-        f"driver    {driver['driver_version'] or 'unknown'}{simulated}, "
+        f"driver    {driver['driver_version'] or 'unknown'}, "
         f"CUDA {major}.{minor // 10}, {driver['library']}",
         f"NVML      {'yes' if devices['nvml'] else 'no: links come from the driver alone'}",
         f"polypath  {devices['version']}, {devices['library']}",
@@ -91,12 +91,8 @@ def devices_table(devices: Sequence[dict[str, Any]]) -> Table:
         table.add_row(
             device["id"],
             escape(device["name"]),
-            _gib(device["memory_bytes"]),
-            "-" if free is None else _gib(free),
+            rounded_size(device["memory_bytes"]),
+            "-" if free is None else rounded_size(free),
             "active" if device["context_active"] else "none",
         )
     return table
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..context import Context
-from ..sizes import format_size
+from ..sizes import format_size, rounded_size
 from . import options
 from .output import console, plain_table, print_lines, ratio, write_json
 
@@ -56,7 +56,7 @@ def route_table(transfer: dict[str, Any]) -> Table:
             f"{route['share']:.1%}",
             f"{route['bytes']:,}",
             str(route["chunks"]),
-            f"{route['chunk_bytes'] / 2**20:.2f} MiB",
+            rounded_size(route["chunk_bytes"]),
             f"{route['rate_gbps']:.1f}",
         )
     return table
