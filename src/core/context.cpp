@@ -134,7 +134,7 @@ std::uint64_t Context::unreachable_for(const PointerInfo& dst, CUdeviceptr addre
   return unreachable;
 }
 
-Context::Classified Context::classify(const Transfer& transfer) {
+Context::Classified Context::classify(const Transfer& transfer, bool alone) {
   using Kind = PointerInfo::Kind;
   const auto native = [](NativeReason reason) { return Classified{std::nullopt, reason}; };
 
@@ -153,6 +153,8 @@ Context::Classified Context::classify(const Transfer& transfer) {
   const auto to = memory_of(transfer.dst, dst);
   if (!from || !to || *from == *to || (from->is_host() && to->is_host()))
     return native(NativeReason::same_memory);
+  const Request request{*from, *to, transfer.bytes};
+  if (alone && planner_.plan({&request, 1}, 0)->plan.native()) return native(NativeReason::no_gain);
 
   if (driver().stream_is_capturing != nullptr) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -163,7 +165,7 @@ Context::Classified Context::classify(const Transfer& transfer) {
 
   Splittable splittable;
   splittable.transfer = transfer;
-  splittable.request = {*from, *to, transfer.bytes};
+  splittable.request = request;
   splittable.caller = caller_of(transfer.stream);
   splittable.caller_gpu = devices_.gpu_of(splittable.caller.context);
   const auto primary = [&](const PointerInfo& info) {
@@ -302,29 +304,45 @@ void Context::split(std::vector<Splittable>& group) {
 
 // ---- entry points ----------------------------------------------------------------------------------
 
-void Context::issue(std::span<const Transfer> transfers) {
+Context::Classified Context::checked(const Transfer& transfer, bool alone) {
+  const CUdeviceptr low = std::min(transfer.dst, transfer.src);
+  const CUdeviceptr high = std::max(transfer.dst, transfer.src);
+  if (low != 0 && high - low < transfer.bytes)
+    throw InvalidArgument(fmt::format("dst {} and src {} overlap",
+                                      range_text(transfer.dst, transfer.bytes),
+                                      range_text(transfer.src, transfer.bytes)));
+  try {
+    return classify(transfer, alone);
+  } catch (const DriverError& error) {
+    log_info("native copy instead: {}", error.what());
+    return {std::nullopt, NativeReason::driver_error};
+  }
+}
+
+void Context::issue_one(const Transfer& transfer) {
+  if (transfer.bytes == 0) return;
+  Classified classified = checked(transfer, true);
+  if (!classified.splittable) {
+    native_copy(transfer, classified.reason);
+    return;
+  }
+  std::vector<Splittable> group;
+  group.push_back(std::move(*classified.splittable));
+  split(group);
+}
+
+void Context::issue_group(std::span<const Transfer> transfers) {
   std::vector<Splittable> group;
   std::vector<std::pair<const Transfer*, NativeReason>> native;
   for (std::size_t i = 0; i < transfers.size(); ++i) {
-    const Transfer& transfer = transfers[i];
-    if (transfer.bytes == 0) continue;
+    if (transfers[i].bytes == 0) continue;
     try {
-      const CUdeviceptr low = std::min(transfer.dst, transfer.src);
-      const CUdeviceptr high = std::max(transfer.dst, transfer.src);
-      if (low != 0 && high - low < transfer.bytes)
-        throw InvalidArgument(fmt::format("dst {} and src {} overlap",
-                                          range_text(transfer.dst, transfer.bytes),
-                                          range_text(transfer.src, transfer.bytes)));
-      Classified classified = classify(transfer);
+      Classified classified = checked(transfers[i], false);
       if (classified.splittable)
         group.push_back(std::move(*classified.splittable));
       else
-        native.emplace_back(&transfer, classified.reason);
-    } catch (const DriverError& error) {
-      log_info("native copy instead: {}", error.what());
-      native.emplace_back(&transfer, NativeReason::driver_error);
+        native.emplace_back(&transfers[i], classified.reason);
     } catch (const InvalidArgument& error) {
-      if (transfers.size() == 1) throw;
       throw InvalidArgument(fmt::format("transfer {}: {}", i, error.what()));
     }
   }
@@ -332,11 +350,19 @@ void Context::issue(std::span<const Transfer> transfers) {
   if (!group.empty()) split(group);
 }
 
-void Context::copy_async(const Transfer& transfer) { group_copy_async({&transfer, 1}); }
+void Context::copy_async(const Transfer& transfer) {
+  try {
+    issue_one(transfer);
+  } catch (...) {
+    counters_.count_failed();
+    throw;
+  }
+}
 
 void Context::group_copy_async(std::span<const Transfer> transfers) {
+  if (transfers.size() == 1) return copy_async(transfers.front());
   try {
-    issue(transfers);
+    issue_group(transfers);
   } catch (...) {
     counters_.count_failed();
     throw;

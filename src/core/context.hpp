@@ -79,8 +79,11 @@ class Context {
     NativeReason reason = NativeReason::no_gain;
   };
 
-  void issue(std::span<const Transfer> transfers);
-  Classified classify(const Transfer& transfer);
+  void issue_one(const Transfer& transfer);
+  void issue_group(std::span<const Transfer> transfers);
+  /// Throws InvalidArgument for what cannot be copied at all. `alone`: not one of a group.
+  Classified checked(const Transfer& transfer, bool alone);
+  Classified classify(const Transfer& transfer, bool alone);
   PointerInfo checked_info(const char* argument, CUdeviceptr address, std::uint64_t bytes);
   std::optional<MemoryId> memory_of(CUdeviceptr address, const PointerInfo& info);
   CallerStream caller_of(CUstream stream);

@@ -52,13 +52,15 @@ std::shared_ptr<const Ladder> Planner::ladder(const Key& key) {
   return made;
 }
 
-std::shared_ptr<const PreparedPlan> Planner::plan(const std::vector<Request>& requests,
+std::shared_ptr<const PreparedPlan> Planner::plan(std::span<const Request> requests,
                                                   std::uint64_t without) {
   const std::lock_guard lock(mutex_);
-  const Key key{requests, without};
+  Key& key = wanted_;
+  key.requests.assign(requests.begin(), requests.end());
+  key.without = without;
   if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
   auto made = std::make_shared<PreparedPlan>();
-  made->plan = make_plan(node_, *ladder(key), requests, options_);
+  made->plan = make_plan(node_, *ladder(key), key.requests, options_);
   made->schedule = make_schedule(made->plan, ring_bytes_);
   if (plans_.size() >= kMostPlans) plans_.clear();
   plans_.emplace(key, made);

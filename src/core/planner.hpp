@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -26,7 +27,7 @@ class Planner {
 
   /// The plan for `requests` without the staging memories of `without`, a set of bits: GPUs first, then
   /// host memories, by index.
-  std::shared_ptr<const PreparedPlan> plan(const std::vector<Request>& requests,
+  std::shared_ptr<const PreparedPlan> plan(std::span<const Request> requests,
                                            std::uint64_t without);
 
   /// The routes of each request that the maximum flow uses: what any size may need.
@@ -54,6 +55,7 @@ class Planner {
   PlanOptions options_;
   std::uint64_t ring_bytes_;
   std::mutex mutex_;
+  Key wanted_;  // kept, so that looking a plan up allocates nothing
   std::unordered_map<Key, std::shared_ptr<const Ladder>, Hash> ladders_;  // sizes as proportions
   std::unordered_map<Key, std::shared_ptr<const PreparedPlan>, Hash> plans_;
 };

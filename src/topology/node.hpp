@@ -85,7 +85,7 @@ struct Costs {
   double copy_issue_us = 1.7;     ///< CPU time of one asynchronous copy call
   double call_us = 0.35;          ///< CPU time of one event record or stream wait
   double copy_start_us = 5.5;     ///< from "may run" to the first byte, on an idle stream
-  double copy_gap_us = 2.7;       ///< between two copies queued on one stream
+  double copy_gap_us = 2.4;       ///< between two copies queued on one stream
   double copy_handover_us = 2.2;  ///< for so long a starting copy halts the link or port that it
                                   ///< shares with copies under way
   double event_us = 2.0;  ///< from an event's completion to the start of work that waits for it
