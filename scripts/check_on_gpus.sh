@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # check_on_gpus.sh RESULTS [BUILD]: the tests and benchmarks on a machine with GPUs, with a build made
-# elsewhere (BUILD, default build/release). Nothing is built or downloaded here. Each step runs under a
-# time limit; a failing one does not stop the others. RESULTS gets a log per step, the gtest reports,
-# the benchmarks as JSON and PNG, the machine's description and a summary.
+# elsewhere (BUILD, default build/release; pack_build.sh makes a small copy of it). Nothing is built or
+# downloaded here. Each step runs under a time limit; a failing one does not stop the others. RESULTS
+# gets a log per step, the gtest reports, the benchmarks as JSON and PNG, the machine's description
+# and a summary.
 #
 #   SIZES=1M:1G       message sizes of the benchmarks
 #   STEP_SECONDS=300  time limit of one step

@@ -6,8 +6,11 @@ source "$(dirname "$0")/common.sh"
 status=0
 python scripts/check_layers.py || status=1
 scripts/check_headers.sh || status=1
-if command -v clang-format >/dev/null; then
-  source_files | xargs -0 clang-format --dry-run --Werror || status=1
+unformatted=$(source_files | xargs -0 clang-format --dry-run 2>&1 |
+  sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: warning.*/\1/p' | sort -u)
+if [[ -n $unformatted ]]; then
+  printf 'not formatted (make format):\n%s\n' "$unformatted"
+  status=1
 fi
 ruff check --quiet . || status=1
 ruff format --quiet --check . || status=1

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# pack_build.sh [FOLDER]: the release build's libraries and test programs, stripped, in a folder that
+# can travel to a machine with GPUs (default: build/packed). check_on_gpus.sh runs it there.
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+
+folder=${1:-build/packed}
+rm -rf "$folder"
+mkdir -p "$folder/bin"
+cp build/release/libpolypath.so build/release/libpolypath_sim.so "$folder"
+# The tests name their library by its SONAME.
+ln -s libpolypath.so "$folder/$(readelf -d "$folder/libpolypath.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')"
+cp build/release/bin/test_* "$folder/bin"
+strip "$folder"/*.so "$folder"/bin/*
+du -sh "$folder"
