@@ -18,7 +18,7 @@ NODE = {
 }
 
 RULES = {
-    "base": {"base"},
+    "base": {"base", "api"},  # the version is the header's
     "driver": {"driver", "base"},
     "node": {"node", "base"},
     "topology": {"topology", "node", "driver", "base"},
