@@ -16,8 +16,9 @@ namespace {
 
 /// A rung must promise this part of the native time at most.
 constexpr double kWorthwhile = 0.98;
-/// Two rungs this near are equal: fewer routes win, or more where the ladder says spread.
-constexpr double kTie = 0.999;
+/// Two rungs this near are equal: fewer routes win (each costs CPU time and staging memory), or more where
+/// the ladder says spread.
+constexpr double kTie = 0.99;
 constexpr double kTieToSpread = 1.04;
 /// Staged shares are multiples of this, so that every chunk but the message's end is aligned.
 constexpr std::uint64_t kGranule = 4 * kKiB;
