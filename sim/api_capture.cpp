@@ -3,13 +3,17 @@
 
 using namespace polypath::sim;
 
-CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode) {
+CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
   return call([&](Driver& driver) {
     Stream& stream = driver.stream(handle);
     require(!stream.is_legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     require(!stream.capture.is_active(), CUDA_ERROR_ILLEGAL_STATE);
-    stream.capture = {std::make_shared<Capture>(), {}};
-    stream.capture.capture->origin = stream.id;
+    auto capture = std::make_shared<Capture>();
+    capture->origin = stream.id;
+    capture->thread = std::this_thread::get_id();
+    capture->mode = mode;
+    stream.capture = {capture, {}};
+    driver.captures.push_back(std::move(capture));
   });
 }
 
@@ -20,22 +24,32 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
     require(stream.capture.is_active(), CUDA_ERROR_ILLEGAL_STATE);
     Capture& capture = *stream.capture.capture;
     require(capture.origin == stream.id, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    require(capture.mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
+                capture.thread == std::this_thread::get_id(),
+            CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    const CaptureMember ended = std::exchange(stream.capture, {});
     capture.ended = true;
-    require(stream.capture.covers_all(), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    std::erase(driver.captures, ended.capture);
+    require(capture.is_valid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    require(ended.covers_all(), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
     *graph = driver.graphs.add(std::make_unique<Graph>(std::move(capture.graph)));
-    stream.capture = {};
   });
 }
 
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
   return call([&](Driver& driver) {
     const Stream& stream = driver.stream(handle);
-    out(status) = stream.capture.is_active() ? CU_STREAM_CAPTURE_STATUS_ACTIVE
-                                             : CU_STREAM_CAPTURE_STATUS_NONE;
+    out(status) = !stream.capture.is_active()         ? CU_STREAM_CAPTURE_STATUS_NONE
+                  : stream.capture.capture->is_valid ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                                     : CU_STREAM_CAPTURE_STATUS_INVALIDATED;
     if (stream.is_legacy)
       require(!driver.has_capture(driver.contexts.get(stream.context)),
               CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
   });
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  return call([&](Driver&) { std::swap(out(mode), thread_capture_mode()); });
 }
 
 CUresult cuGraphDestroy(CUgraph graph) {

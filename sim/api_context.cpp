@@ -112,6 +112,7 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 
 CUresult cuCtxSynchronize() {
   return call([](Driver& driver) {
+    driver.require_capture_allows();
     driver.spend(driver.node.costs.call_us);
     driver.synchronize(driver.current_context().handle);
   });

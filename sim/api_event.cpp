@@ -84,6 +84,7 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int 
 CUresult cuEventQuery(CUevent handle) {
   const auto query = [handle](Driver& driver) {
     require_not_captured(driver.events.get(handle));
+    driver.require_capture_allows();
     driver.spend(driver.node.costs.call_us);
     driver.catch_up();
     return driver.events.is_settled(handle) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -97,6 +98,7 @@ CUresult cuEventSynchronize(CUevent handle) {
   return call([&](Driver& driver) {
     const Event& event = driver.events.get(handle);
     require_not_captured(event);
+    driver.require_capture_allows();
     driver.spend(driver.node.costs.call_us);
     if (event.record) driver.wait(OperationPtr(event.record));
   });

@@ -14,6 +14,7 @@ constexpr std::size_t kMostHostBytes = std::size_t{1} << 44;
 
 AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes) {
   const Context& context = driver.current_context();
+  driver.require_capture_allows();
   require(bytes > 0, CUDA_ERROR_INVALID_VALUE);
   Allocation wanted;
   wanted.kind = kind;
@@ -40,6 +41,7 @@ AllocationPtr find_base(const Driver& driver, std::uintptr_t address,
 /// As the real driver does, waits for the work of the memory's context first, and for whatever else
 /// uses it.
 void release(Driver& driver, AllocationPtr allocation) {
+  driver.require_capture_allows();
   driver.memory.remove(allocation);
   if (allocation->context != nullptr) driver.synchronize(allocation->context);
   driver.wait_until([&allocation] { return allocation.use_count() == 1; });
@@ -103,6 +105,7 @@ CUresult cuMemFreeHost(void* address) {
 CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
   return call([&](Driver& driver) {
     const Context& context = driver.current_context();
+    driver.require_capture_allows();
     constexpr unsigned kFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
     if ((flags & ~kFlags) != 0) fail_not_supported("cuMemHostRegister of I/O or read-only memory");
     require(address != nullptr && bytes > 0, CUDA_ERROR_INVALID_VALUE);

@@ -61,6 +61,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
   return call([&](Driver& driver) {
     Stream& stream = driver.stream(handle);
     Driver::require_no_capture(stream);
+    driver.require_capture_allows();
     driver.spend(driver.node.costs.call_us);
     if (stream.tail) driver.wait(OperationPtr(stream.tail));
   });
@@ -70,6 +71,7 @@ CUresult cuStreamQuery(CUstream handle) {
   return call([&](Driver& driver) {
     Stream& stream = driver.stream(handle);
     Driver::require_no_capture(stream);
+    driver.require_capture_allows();
     driver.spend(driver.node.costs.call_us);
     driver.catch_up();
     return !stream.tail || stream.tail->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -78,6 +80,10 @@ CUresult cuStreamQuery(CUstream handle) {
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
   return call([&](Driver& driver) { out(context) = driver.stream(handle).context; });
+}
+
+CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
+  return call([&](Driver& driver) { out(id) = driver.stream(handle).id; });
 }
 
 CUresult cuStreamWaitValue32_v2(CUstream handle, CUdeviceptr address, cuuint32_t value,

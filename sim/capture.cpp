@@ -28,4 +28,17 @@ bool CaptureMember::covers_all() const {
   return reached.size() == capture->graph.nodes.size();
 }
 
+CUstreamCaptureMode& thread_capture_mode() noexcept {
+  thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  return mode;
+}
+
+bool forbids_unsafe_calls(const Capture& capture) noexcept {
+  const CUstreamCaptureMode mode = thread_capture_mode();
+  if (mode == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
+  if (capture.thread == std::this_thread::get_id())
+    return capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+  return mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
 }  // namespace polypath::sim

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "cuda_api.hpp"
@@ -20,6 +21,9 @@ struct Graph {
 struct Capture {
   Graph graph;
   std::uint64_t origin = 0;  ///< id of the stream that began it
+  std::thread::id thread;    ///< that began it
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  bool is_valid = true;  ///< false once a call was made that a capture forbids
   bool ended = false;
 };
 
@@ -37,5 +41,11 @@ struct CaptureMember {
   /// True when every node of the capture comes before `last`, or is in it.
   [[nodiscard]] bool covers_all() const;
 };
+
+/// How far captures restrict the calling thread (cuThreadExchangeStreamCaptureMode).
+CUstreamCaptureMode& thread_capture_mode() noexcept;
+
+/// True when the capture forbids calls to the calling thread that might disturb it.
+bool forbids_unsafe_calls(const Capture& capture) noexcept;
 
 }  // namespace polypath::sim

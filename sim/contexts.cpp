@@ -45,7 +45,12 @@ CUcontext Driver::create_context(int device, unsigned flags, bool is_primary) {
 void Driver::destroy_context(CUcontext handle) {
   synchronize(handle);
   Context& context = contexts.get(handle, CUDA_ERROR_INVALID_CONTEXT);
-  for (const CUstream stream : context.streams) streams.remove(stream);
+  for (const CUstream stream : context.streams) {
+    const std::shared_ptr<Capture> capture = streams.get(stream).capture.capture;
+    if (capture) capture->ended = true;
+    std::erase(captures, capture);
+    streams.remove(stream);
+  }
   for (const CUevent event : context.events) events.remove(event);
   for (const AllocationPtr& allocation : memory.of_context(handle)) {
     memory.remove(allocation);

@@ -55,6 +55,7 @@ bool may_reach(const Driver& driver, const Stream& stream, const Operand& operan
 void Driver::copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUstream handle,
                   bool completed) {
   current_context();
+  if (completed) require_capture_allows();
   Stream& on = stream(handle);
   if (bytes == 0) return;
   const MemoryId near = MemoryId::host(node.gpus[static_cast<std::size_t>(on.device)].numa);

@@ -50,6 +50,7 @@ class Driver {
   GraphTable graphs;
   Memory memory;
   Counters counters;
+  std::vector<std::shared_ptr<Capture>> captures;  ///< those under way
 
   // ---- time ----
 
@@ -94,6 +95,9 @@ class Driver {
   OperationPtr enqueue(Stream& stream, Operation operation);
   /// Failure STREAM_CAPTURE_UNSUPPORTED when the stream is in capture.
   static void require_no_capture(const Stream& stream);
+  /// To be called first by whatever might disturb a capture: allocations, and all that waits or asks.
+  /// Where a capture forbids that, it is invalidated: Failure STREAM_CAPTURE_UNSUPPORTED.
+  void require_capture_allows();
   /// True when a stream that is ordered with the legacy stream of the context is in capture.
   [[nodiscard]] bool has_capture(const Context& context) const;
   std::uint64_t next_stream_id() noexcept { return ++last_stream_id_; }

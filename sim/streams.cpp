@@ -38,6 +38,16 @@ void Driver::require_no_capture(const Stream& stream) {
   require(!stream.capture.is_active(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
+void Driver::require_capture_allows() {
+  bool is_forbidden = false;
+  for (const std::shared_ptr<Capture>& capture : captures) {
+    if (!forbids_unsafe_calls(*capture)) continue;
+    capture->is_valid = false;
+    is_forbidden = true;
+  }
+  require(!is_forbidden, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
 bool Driver::has_capture(const Context& context) const {
   for (const CUstream handle : context.streams) {
     const Stream& stream = streams.get(handle);

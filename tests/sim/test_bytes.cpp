@@ -1,0 +1,127 @@
+// Bytes really move: all of them, no others, and not before the copy completes.
+#include <fstream>
+#include <sstream>
+
+#include "fixture.hpp"
+
+namespace polypath::sim::test {
+namespace {
+
+class Bytes : public SimTest {
+ protected:
+  void SetUp() override {
+    SimTest::SetUp();
+    enable_peer(0, 1);
+  }
+};
+
+TEST_F(Bytes, ArriveAtCompletionAndNotEarlier) {
+  constexpr std::size_t kSize = 5 * kMiB + 3;
+  const CUdeviceptr src = allocate(0, kSize);
+  const CUdeviceptr dst = allocate(1, kSize);
+  const auto before = pattern(kSize, 1);
+  const auto after = pattern(kSize, 2);
+  write(dst, before);
+  write(src, after);
+  const CUstream stream = create_stream(0);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kSize, stream));
+  while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
+    if (HasFailure()) break;
+    EXPECT_EQ(before, peek(dst, kSize));
+    polypath_sim_advance_us(10);
+  }
+  EXPECT_EQ(after, peek(dst, kSize));
+}
+
+TEST_F(Bytes, ASecondCopyReadsWhatTheFirstWrote) {
+  constexpr std::size_t kSize = 3 * kMiB;
+  const CUdeviceptr a = allocate(0, kSize);
+  const CUdeviceptr b = allocate(1, kSize);
+  std::uint8_t* const host = allocate_host(kSize);
+  const auto values = pattern(kSize, 3);
+  std::copy(values.begin(), values.end(), host);
+  const CUstream stream = create_stream(0);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyHtoDAsync(a, host, kSize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyDtoDAsync(b, a, kSize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD8Async(a, 0x55, kSize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+  EXPECT_EQ(values, peek(b, kSize));
+  EXPECT_EQ(std::vector<std::uint8_t>(kSize, 0x55), peek(a, kSize));
+}
+
+TEST_F(Bytes, WithoutADependencyASecondCopyReadsOldBytes) {
+  constexpr std::size_t kSize = 1 * kMiB;
+  const CUdeviceptr a = allocate(0, kSize);
+  const CUdeviceptr b = allocate(1, kSize);
+  const auto old = pattern(kSize, 4);
+  write(a, old);
+  std::uint8_t* const host = allocate_host(kSize);
+  std::fill_n(host, kSize, std::uint8_t{0x77});
+  // The host link is slower than the peer link: the second copy ends first.
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(a, device(host), kSize, create_stream(0)));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kSize, create_stream(0)));
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
+  EXPECT_EQ(old, peek(b, kSize));
+}
+
+TEST_F(Bytes, OddOffsetsAndSizesTouchNothingElse) {
+  constexpr std::size_t kSize = 4 * kMiB + 100;
+  const CUdeviceptr src = allocate(0, kSize);
+  const CUdeviceptr dst = allocate(1, kSize);
+  const auto values = pattern(kSize, 5);
+  write(src, values);
+  for (const auto& [from, to, size] :
+       {std::array<std::size_t, 3>{1, 3, 7}, {kMiB - 1, 2 * kMiB + 1, kMiB}, {0, kSize - 1, 1}}) {
+    std::vector<std::uint8_t> expected(kSize, 0xEE);
+    write(dst, expected);
+    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(from), size,
+                expected.begin() + static_cast<std::ptrdiff_t>(to));
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(dst + to, src + from, size));
+    EXPECT_EQ(expected, peek(dst, kSize)) << from << ' ' << to << ' ' << size;
+  }
+}
+
+TEST_F(Bytes, FreshDeviceMemoryHoldsAPattern) {
+  constexpr std::size_t kSize = 3 * kMiB;
+  const CUdeviceptr address = allocate(0, kSize);
+  EXPECT_EQ(std::vector<std::uint8_t>(kSize, 0xC3), peek(address, kSize));
+  write(address + 100, std::vector<std::uint8_t>(10, 1));
+  EXPECT_EQ(0xC3, peek(address + 110, 1)[0]);
+  EXPECT_EQ(0xC3, peek(address + 99, 1)[0]);
+}
+
+TEST_F(Bytes, AddressesAreNotGivenOutAgain) {
+  const CUdeviceptr first = allocate(0, kMiB);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(first));
+  EXPECT_NE(first, allocate(0, kMiB));
+}
+
+/// The access of the mapping that holds the address, "rw-p" for example.
+std::string access_of(CUdeviceptr address) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream fields(line);
+    CUdeviceptr begin = 0;
+    CUdeviceptr end = 0;
+    char dash = 0;
+    std::string access;
+    fields >> std::hex >> begin >> dash >> end >> access;
+    if (begin <= address && address < end) return access;
+  }
+  return "unmapped";
+}
+
+TEST_F(Bytes, TheProgramHasNoAccessToDeviceMemory) {
+  EXPECT_EQ("---p", access_of(allocate(0, kMiB)));
+  EXPECT_EQ("rw-p", access_of(device(allocate_host(kMiB))));
+}
+
+TEST_F(Bytes, AWholeGpuCanBeAllocated) {
+  CUdeviceptr address = allocate(0, kGiB - kMiB);
+  EXPECT_EQ(0xC3, peek(address + kGiB - 2 * kMiB, 1)[0]);
+  CUdeviceptr more = 0;
+  EXPECT_CUDA(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&more, 2 * kMiB));
+}
+
+}  // namespace
+}  // namespace polypath::sim::test

@@ -1,0 +1,146 @@
+// Contexts: the stack of a thread, primary contexts, what needs a current one, peer access.
+#include <thread>
+
+#include "fixture.hpp"
+
+namespace polypath::sim::test {
+namespace {
+
+class Contexts : public SimTest {};
+
+TEST_F(Contexts, TheStackBelongsToTheThread) {
+  ASSERT_CUDA(cuCtxPushCurrent(context(1)));
+  CUdevice device = -1;
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxGetDevice(&device));
+  EXPECT_EQ(1, device);
+  std::thread([] {
+    CUcontext current = nullptr;
+    EXPECT_CUDA(CUDA_SUCCESS, cuCtxGetCurrent(&current));
+    EXPECT_EQ(nullptr, current);
+    CUdevice none = -1;
+    EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuCtxGetDevice(&none));
+    EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuCtxPopCurrent(nullptr));
+  }).join();
+  CUcontext popped = nullptr;
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxPopCurrent(&popped));
+  EXPECT_EQ(context(1), popped);
+  CUcontext current = nullptr;
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxGetCurrent(&current));
+  EXPECT_EQ(context(0), current);
+}
+
+TEST_F(Contexts, MuchNeedsACurrentOne) {
+  const CUdeviceptr src = allocate(0, kMiB);
+  const CUstream stream = create_stream(0);
+  const CUevent event = create_event(0);
+  ASSERT_CUDA(cuCtxSetCurrent(nullptr));
+  CUdeviceptr address = 0;
+  void* host = nullptr;
+  CUstream made = nullptr;
+  CUevent made_event = nullptr;
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuMemAlloc(&address, kMiB));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuMemFree(src));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuMemHostAlloc(&host, kMiB, 0));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuStreamCreate(&made, 0));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuEventCreate(&made_event, 0));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuMemcpyAsync(src, src, 1, stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuEventRecord(event, stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuCtxSynchronize());
+  EXPECT_CUDA(CUDA_SUCCESS, cuEventQuery(event));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+}
+
+TEST_F(Contexts, AStreamOfAnotherContextCanBeUsed) {
+  enable_peer(1, 0);
+  const CUdeviceptr src = allocate(0, kMiB);
+  const CUdeviceptr dst = allocate(1, kMiB);
+  const CUstream stream = create_stream(1);
+  use(2);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kMiB, stream));
+  EXPECT_EQ(0U, polypath_sim_bounced_copies());
+  CUcontext owner = nullptr;
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamGetCtx(stream, &owner));
+  EXPECT_EQ(context(1), owner);
+}
+
+TEST_F(Contexts, AContextCostsTime) {
+  const double begin = polypath_sim_clock_us();
+  CUcontext own = nullptr;
+  ASSERT_CUDA(cuCtxCreate_v4(&own, nullptr, 0, 1));
+  EXPECT_DOUBLE_EQ(begin + 1000, polypath_sim_clock_us());
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxDestroy(own));
+}
+
+TEST_F(Contexts, APrimaryOneLivesUntilItsLastRelease) {
+  CUcontext again = nullptr;
+  ASSERT_CUDA(cuDevicePrimaryCtxRetain(&again, 1));
+  EXPECT_EQ(context(1), again);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuCtxDestroy(again));
+  EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxRelease(1));
+  unsigned flags = 1;
+  int active = 0;
+  EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxGetState(1, &flags, &active));
+  EXPECT_EQ(1, active);
+  EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxRelease(1));
+  EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxGetState(1, &flags, &active));
+  EXPECT_EQ(0, active);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuDevicePrimaryCtxRelease(1));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuCtxSetCurrent(again));
+  ASSERT_CUDA(cuDevicePrimaryCtxRetain(&again, 1));
+  EXPECT_NE(context(1), again);
+}
+
+TEST_F(Contexts, ADestroyedOneTakesAllItsThingsWithIt) {
+  CUcontext own = nullptr;
+  const auto allocations = polypath_sim_live_allocations();
+  ASSERT_CUDA(cuCtxCreate_v4(&own, nullptr, 0, 0));  // is current now
+  CUdeviceptr address = 0;
+  CUstream stream = nullptr;
+  CUevent event = nullptr;
+  ASSERT_CUDA(cuMemAlloc(&address, kMiB));
+  ASSERT_CUDA(cuStreamCreate(&stream, 0));
+  ASSERT_CUDA(cuEventCreate(&event, 0));
+  ASSERT_CUDA(cuCtxPushCurrent(context(0)));
+  ASSERT_CUDA(cuCtxDestroy(own));
+  EXPECT_EQ(allocations, polypath_sim_live_allocations());
+  EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuStreamQuery(stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(event));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemFree(address));
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxPopCurrent(nullptr));
+  EXPECT_CUDA(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemAlloc(&address, kMiB));
+}
+
+TEST_F(Contexts, PeerAccessNeedsALinkAndIsGivenOnce) {
+  int can = 0;
+  EXPECT_CUDA(CUDA_SUCCESS, cuDeviceCanAccessPeer(&can, 0, 1));
+  EXPECT_EQ(1, can);
+  EXPECT_CUDA(CUDA_SUCCESS, cuDeviceCanAccessPeer(&can, 1, 2));
+  EXPECT_EQ(0, can);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuCtxEnablePeerAccess(context(0), 0));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuCtxEnablePeerAccess(context(1), 1));
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxEnablePeerAccess(context(1), 0));
+  EXPECT_CUDA(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(context(1), 0));
+  use(1);
+  EXPECT_CUDA(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, cuCtxEnablePeerAccess(context(2), 0));
+}
+
+TEST_F(Contexts, DevicesAnswerForTheNode) {
+  char text[64];
+  EXPECT_CUDA(CUDA_SUCCESS, cuDeviceGetName(text, sizeof text, 2));
+  EXPECT_STREQ("NVIDIA A100-SXM4-40GB", text);
+  std::size_t bytes = 0;
+  EXPECT_CUDA(CUDA_SUCCESS, cuDeviceTotalMem(&bytes, 2));
+  EXPECT_EQ(kGiB, bytes);
+  int value = -1;
+  EXPECT_CUDA(CUDA_SUCCESS,
+              cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 2));
+  EXPECT_EQ(8, value);
+  EXPECT_CUDA(CUDA_SUCCESS, cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 2));
+  EXPECT_EQ(1, value);
+  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED,
+              cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, 2));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_DEVICE, cuDeviceGetName(text, sizeof text, 3));
+}
+
+}  // namespace
+}  // namespace polypath::sim::test

@@ -1,0 +1,76 @@
+// NVML tells how the node is wired.
+#include <nvml.h>
+
+#include "fixture.hpp"
+
+namespace polypath::sim::test {
+namespace {
+
+class NvmlTest : public SimTest {
+ protected:
+  void SetUp() override {
+    SimTest::SetUp();
+    ASSERT_EQ(NVML_SUCCESS, nvmlInit());
+  }
+
+  static nvmlDevice_t device_of(int gpu) {
+    char bus_id[32];
+    EXPECT_CUDA(CUDA_SUCCESS, cuDeviceGetPCIBusId(bus_id, sizeof bus_id, gpu));
+    nvmlDevice_t found = nullptr;
+    EXPECT_EQ(NVML_SUCCESS, nvmlDeviceGetHandleByPciBusId(bus_id, &found));
+    return found;
+  }
+  static std::string bus_id_of(int gpu) {
+    nvmlPciInfo_t info{};
+    EXPECT_EQ(NVML_SUCCESS, nvmlDeviceGetPciInfo(device_of(gpu), &info));
+    return info.busId;
+  }
+};
+
+TEST_F(NvmlTest, EachLinkNamesItsPeer) {
+  const nvmlDevice_t gpu0 = device_of(0);
+  std::vector<std::string> peers;
+  for (unsigned link = 0; link < NVML_NVLINK_MAX_LINKS; ++link) {
+    nvmlEnableState_t state = NVML_FEATURE_DISABLED;
+    const nvmlReturn_t result = nvmlDeviceGetNvLinkState(gpu0, link, &state);
+    if (result == NVML_ERROR_NOT_SUPPORTED) break;
+    EXPECT_EQ(NVML_SUCCESS, result);
+    EXPECT_EQ(NVML_FEATURE_ENABLED, state);
+    nvmlIntNvLinkDeviceType_t type = NVML_NVLINK_DEVICE_TYPE_UNKNOWN;
+    EXPECT_EQ(NVML_SUCCESS, nvmlDeviceGetNvLinkRemoteDeviceType(gpu0, link, &type));
+    EXPECT_EQ(NVML_NVLINK_DEVICE_TYPE_GPU, type);
+    unsigned version = 0;
+    EXPECT_EQ(NVML_SUCCESS, nvmlDeviceGetNvLinkVersion(gpu0, link, &version));
+    EXPECT_EQ(3U, version);
+    nvmlPciInfo_t info{};
+    EXPECT_EQ(NVML_SUCCESS, nvmlDeviceGetNvLinkRemotePciInfo(gpu0, link, &info));
+    peers.emplace_back(info.busId);
+  }
+  const std::string a = bus_id_of(1);
+  const std::string b = bus_id_of(2);
+  EXPECT_EQ((std::vector{a, a, a, a, b, b}), peers);
+}
+
+TEST_F(NvmlTest, PcieIsTheNodeFiles) {
+  unsigned value = 0;
+  EXPECT_EQ(NVML_SUCCESS, nvmlDeviceGetMaxPcieLinkGeneration(device_of(0), &value));
+  EXPECT_EQ(4U, value);
+  EXPECT_EQ(NVML_SUCCESS, nvmlDeviceGetMaxPcieLinkWidth(device_of(0), &value));
+  EXPECT_EQ(16U, value);
+}
+
+TEST_F(NvmlTest, TheVersionSaysThatItIsSimulated) {
+  char version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
+  EXPECT_EQ(NVML_SUCCESS, nvmlSystemGetDriverVersion(version, sizeof version));
+  EXPECT_STREQ("580.0 (simulated)", version);
+}
+
+TEST_F(NvmlTest, UnknownDevicesAreRefused) {
+  nvmlDevice_t device = nullptr;
+  EXPECT_EQ(NVML_ERROR_NOT_FOUND, nvmlDeviceGetHandleByPciBusId("0000:ff:00.0", &device));
+  unsigned value = 0;
+  EXPECT_EQ(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceGetMaxPcieLinkWidth(nullptr, &value));
+}
+
+}  // namespace
+}  // namespace polypath::sim::test

@@ -1,0 +1,110 @@
+// Which links a copy takes, how fast it is there, and when the driver has to bounce it.
+#include <vector>
+
+#include "fixture.hpp"
+
+namespace polypath::sim::test {
+namespace {
+
+constexpr std::size_t kSize = 100 * 1000 * 1000;  // 1 ms at 100 GB/s: costs of calls vanish
+
+class Routes : public SimTest {
+ protected:
+  /// Rate of one copy on a stream of `issuer`, GB/s.
+  double rate(CUdeviceptr dst, CUdeviceptr src, int issuer) {
+    const CUstream stream = create_stream(issuer);
+    polypath_sim_reset_counters();
+    const double begin = polypath_sim_clock_us();
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kSize, stream));
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+    return rate_gbps(kSize, polypath_sim_clock_us() - begin);
+  }
+};
+
+TEST_F(Routes, APeerCopyTakesItsLink) {
+  enable_peer(0, 1);
+  EXPECT_NEAR(100, rate(allocate(1, kSize), allocate(0, kSize), 0), 1);
+  EXPECT_EQ(kSize, polypath_sim_link_bytes("gpu0", "gpu1"));
+  EXPECT_EQ(1U, polypath_sim_link_copies("gpu0", "gpu1"));
+  EXPECT_EQ(0U, polypath_sim_link_bytes("gpu1", "gpu0"));
+  EXPECT_EQ(1U, polypath_sim_copies());
+  EXPECT_EQ(0U, polypath_sim_bounced_copies());
+}
+
+TEST_F(Routes, WithoutPeerAccessTheDriverBouncesTheCopy) {
+  EXPECT_NEAR(20 * 37 / 55.4, rate(allocate(1, kSize), allocate(0, kSize), 0), 1);
+  EXPECT_EQ(1U, polypath_sim_bounced_copies());
+  EXPECT_EQ(kSize, polypath_sim_link_bytes("gpu0", "host0"));
+  EXPECT_EQ(kSize, polypath_sim_link_bytes("host0", "gpu1"));
+  EXPECT_EQ(0U, polypath_sim_link_bytes("gpu0", "gpu1"));
+}
+
+TEST_F(Routes, PeerAccessGoesOneWay) {
+  enable_peer(0, 1);
+  rate(allocate(1, kSize), allocate(0, kSize), 1);
+  EXPECT_EQ(1U, polypath_sim_bounced_copies());
+}
+
+TEST_F(Routes, WithoutALinkTheDriverBouncesTheCopy) {
+  rate(allocate(2, kSize), allocate(1, kSize), 1);
+  EXPECT_EQ(1U, polypath_sim_bounced_copies());
+  EXPECT_EQ(kSize, polypath_sim_link_bytes("gpu1", "host0"));
+  EXPECT_EQ(kSize, polypath_sim_link_bytes("host1", "gpu2"));
+}
+
+TEST_F(Routes, AThirdGpusCopyEngineTakesTheDataThroughIt) {
+  const CUdeviceptr src = allocate(1, kSize);
+  const CUdeviceptr dst = allocate(2, kSize);
+  enable_peer(0, 1);
+  rate(dst, src, 0);
+  EXPECT_EQ(1U, polypath_sim_bounced_copies());  // it does not reach GPU 2
+  enable_peer(0, 2);
+  EXPECT_NEAR(50, rate(dst, src, 0), 1);
+  EXPECT_EQ(0U, polypath_sim_bounced_copies());
+  EXPECT_EQ(kSize, polypath_sim_link_bytes("gpu1", "gpu0"));
+  EXPECT_EQ(kSize, polypath_sim_link_bytes("gpu0", "gpu2"));
+}
+
+TEST_F(Routes, HostMemoryLiesWithTheCurrentGpu) {
+  const CUdeviceptr memory = allocate(2, kSize);
+  use(2);
+  const CUdeviceptr near = device(allocate_host(kSize));
+  use(0);
+  EXPECT_NEAR(20, rate(memory, near, 2), 0.2);
+  EXPECT_EQ(kSize, polypath_sim_link_bytes("host1", "gpu2"));
+  EXPECT_EQ(0U, polypath_sim_link_bytes("host0", "gpu2"));
+}
+
+TEST_F(Routes, BothDirectionsShareAPort) {
+  const CUdeviceptr memory = allocate(0, 2 * kSize);
+  const CUdeviceptr host = device(allocate_host(2 * kSize));
+  const double begin = polypath_sim_clock_us();
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(memory, host, kSize, create_stream(0)));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(host + kSize, memory + kSize, kSize, create_stream(0)));
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
+  EXPECT_NEAR(30, rate_gbps(2 * kSize, polypath_sim_clock_us() - begin), 0.3);
+}
+
+TEST_F(Routes, PageableMemoryIsSlowAndBlocksTheCaller) {
+  std::vector<std::uint8_t> memory(kSize, 9);
+  const CUdeviceptr dst = allocate(0, kSize);
+  const CUstream stream = create_stream(0);
+  const double begin = polypath_sim_clock_us();
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, device(memory.data()), kSize, stream));
+  EXPECT_LT(rate_gbps(kSize, polypath_sim_clock_us() - begin), 20 / 2);
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
+  EXPECT_EQ(1U, polypath_sim_pageable_copies());
+  EXPECT_EQ(9, peek(dst + kSize - 1, 1)[0]);
+}
+
+TEST_F(Routes, ASynchronousCopyBlocks) {
+  const CUdeviceptr a = allocate(0, kSize);
+  const CUdeviceptr b = allocate(0, kSize);
+  const double begin = polypath_sim_clock_us();
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(b, a, kSize));
+  EXPECT_GT(polypath_sim_clock_us(), begin + 50);
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(nullptr));
+}
+
+}  // namespace
+}  // namespace polypath::sim::test

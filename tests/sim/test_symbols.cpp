@@ -1,0 +1,41 @@
+// The library exports every function that the engine may ask a driver for, and nothing of itself.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace polypath::sim::test {
+namespace {
+
+constexpr std::array kCudaNames{
+#define POLYPATH_CUDA(member, name, type, need) name,
+#include "driver/cuda_symbols.def"
+    "cuMemcpyDtoDAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyPeerAsync"};
+
+constexpr std::array kNvmlNames{
+#define POLYPATH_NVML(member, name, type) name,
+#include "driver/nvml_symbols.def"
+    "nvmlShutdown"};
+
+class Symbols : public testing::Test {
+ protected:
+  void SetUp() override {
+    library = dlopen(POLYPATH_SIM_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(nullptr, library) << dlerror();
+  }
+  void* library = nullptr;
+};
+
+TEST_F(Symbols, AllOfTheListsAreThere) {
+  for (const char* name : kCudaNames) EXPECT_NE(nullptr, dlsym(library, name)) << name;
+  for (const char* name : kNvmlNames) EXPECT_NE(nullptr, dlsym(library, name)) << name;
+}
+
+TEST_F(Symbols, NothingWorksBeforeCuInit) {
+  const auto count = reinterpret_cast<int (*)(int*)>(dlsym(library, "cuDeviceGetCount"));
+  int gpus = 0;
+  EXPECT_EQ(3, count(&gpus));  // CUDA_ERROR_NOT_INITIALIZED
+}
+
+}  // namespace
+}  // namespace polypath::sim::test

@@ -1,0 +1,93 @@
+// Streams held back by a value in memory.
+#include <atomic>
+#include <thread>
+
+#include "fixture.hpp"
+
+namespace polypath::sim::test {
+namespace {
+
+class WaitValue : public SimTest {
+ protected:
+  void SetUp() override {
+    SimTest::SetUp();
+    word = reinterpret_cast<std::atomic<std::uint32_t>*>(allocate_host(4096));
+    word->store(0);
+    stream = create_stream(0);
+    src = allocate(0, kMiB);
+    dst = allocate(0, kMiB);
+  }
+
+  CUresult wait_for(std::uint32_t value, unsigned flags) {
+    return cuStreamWaitValue32(stream, device(word), value, flags);
+  }
+
+  std::atomic<std::uint32_t>* word = nullptr;
+  CUstream stream = nullptr;
+  CUdeviceptr src = 0;
+  CUdeviceptr dst = 0;
+};
+
+TEST_F(WaitValue, OtherStreamsPassByAHeldOne) {
+  ASSERT_CUDA(wait_for(1, CU_STREAM_WAIT_VALUE_EQ));
+  ASSERT_CUDA(cuMemcpyAsync(dst, src, kMiB, stream));
+  const CUstream other = create_stream(0);
+  ASSERT_CUDA(cuMemcpyAsync(dst, src, kMiB, other));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(other));
+  polypath_sim_advance_us(1e6);
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+  const double begin = polypath_sim_clock_us();
+  word->store(1);
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+  EXPECT_GT(polypath_sim_clock_us(), begin + 5);  // the copy began after the value came
+}
+
+TEST_F(WaitValue, ABlockedThreadWaitsForAnother) {
+  ASSERT_CUDA(wait_for(1, CU_STREAM_WAIT_VALUE_EQ));
+  const CUstream released_by = create_stream(0);
+  std::thread other([&] {
+    use(0);
+    // The lock is free while the first thread blocks.
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kMiB, released_by));
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(released_by));
+    word->store(1);
+  });
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+  other.join();
+}
+
+TEST_F(WaitValue, AGreaterValueWillDoForGeq) {
+  word->store(6);
+  ASSERT_CUDA(wait_for(5, CU_STREAM_WAIT_VALUE_GEQ));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
+  ASSERT_CUDA(wait_for(5, CU_STREAM_WAIT_VALUE_EQ));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+  word->store(5);
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
+}
+
+TEST_F(WaitValue, GeqCountsInACircle) {
+  word->store(1);
+  ASSERT_CUDA(wait_for(0xFFFFFFFF, CU_STREAM_WAIT_VALUE_GEQ));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
+}
+
+TEST_F(WaitValue, ACopyIntoDeviceMemorySatisfiesIt) {
+  const CUdeviceptr flag = allocate(0, 4);
+  write(flag, {0, 0, 0, 0});
+  ASSERT_CUDA(cuStreamWaitValue32(stream, flag, 7, CU_STREAM_WAIT_VALUE_EQ));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+  word->store(7);
+  ASSERT_CUDA(cuMemcpyAsync(flag, device(word), 4, create_stream(0)));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+}
+
+TEST_F(WaitValue, TheAddressMustBeKnownAndAligned) {
+  std::uint32_t local = 0;
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuStreamWaitValue32(stream, device(&local), 0, 0));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuStreamWaitValue32(stream, device(word) + 1, 0, 0));
+  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, wait_for(0, CU_STREAM_WAIT_VALUE_NOR));
+}
+
+}  // namespace
+}  // namespace polypath::sim::test
