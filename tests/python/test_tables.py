@@ -80,8 +80,8 @@ def test_bench_table():
     rows = [values.row(), values.row(1 << 20, verified=False, native=True, reason="small [x]")]
     first, second = rendered(bench.bench_table(rows))[2:4]
     assert first[:8] == ["64M", "91.9", "167.8", "1.83", "186.0", "90%", "yes", "direct"]
-    assert first[8:] == ["50%,", "via", "gpu2", "50%", "in", "8"]
-    assert second[6:] == ["NO", "native", "copy:", "small", "[x]"]
+    assert first[8:] == ["50%,", "gpu2", "50%/8"]
+    assert second[6:] == ["NO", "native:", "small", "[x]"]
 
 
 def test_bench_table_of_several_transfers_counts_routes():
@@ -116,8 +116,9 @@ def test_settings_table():
         "allowed": "1 to 4096",
         "meaning": "chunks of a staged route",
     }
-    row = rendered(info.settings_table([setting]))[2]
-    assert row[:5] == ["chunks", "POLYPATH_CHUNKS", "8", "environment", "-"]
+    first, second = rendered(info.settings_table([setting]))[2:]
+    assert first == ["chunks", "8", "environment", *["chunks", "of", "a", "staged", "route"]]
+    assert second == ["POLYPATH_CHUNKS", "1", "to", "4096"]
 
 
 def test_devices():

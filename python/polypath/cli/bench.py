@@ -133,16 +133,16 @@ def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
             "yes" if row["verified"] else "[bold red]NO[/bold red]",
             escape(routes_text(row)),
         )
-    table.caption = "GB/s (1e9 bytes/s), medians; 'in 8': in 8 chunks"
+    table.caption = "GB/s (1e9 bytes/s), medians; gpu2 28%/9: 28% of the bytes via gpu2 in 9 chunks"
     table.caption_justify = "left"
     return table
 
 
 def routes_text(row: dict[str, Any]) -> str:
-    """ "direct 32%, via gpu2 31% in 8": shares, and the chunks of staged routes. For several
-    transfers, how many routes there are of each kind."""
+    """ "direct 32%, gpu2 31%/8": shares, and the chunks of staged routes. For several transfers,
+    how many routes there are of each kind."""
     if row["native"]:
-        return f"native copy: {row['reason']}"
+        return f"native: {row['reason']}"
     if "transfers" in row:
         counts: dict[str, int] = {}
         for route in row["routes"]:
@@ -150,7 +150,7 @@ def routes_text(row: dict[str, Any]) -> str:
             counts[kind] = counts.get(kind, 0) + 1
         return ", ".join(f"{count} {kind}" for kind, count in counts.items())
     return ", ".join(
-        f"{route['route']} {route['share']:.0%}"
-        + (f" in {route['chunks']}" if route["chunks"] > 1 else "")
+        f"{route['route'].removeprefix('via ')} {route['share']:.0%}"
+        + (f"/{route['chunks']}" if route["chunks"] > 1 else "")
         for route in row["routes"]
     )

@@ -49,23 +49,19 @@ def _settings(node: str | None) -> list[dict[str, Any]]:
 
 
 def settings_table(settings: Sequence[dict[str, Any]]) -> Table:
-    """Each setting's name, environment variable, value, where that came from, default and
-    meaning."""
-    table = plain_table(
-        "setting", "environment", "value", "origin", "default", "allowed", "meaning"
-    )
-    for column in table.columns[-2:]:
-        column.no_wrap = False
+    """Two lines a setting: its name, value, origin and meaning; its environment variable, what is
+    allowed and the default."""
+    table = plain_table("setting", "value", "origin", "meaning")
+    table.columns[-1].no_wrap = False
+    table.leading = 1
     for setting in settings:
         value = escape(setting["value"] or "-")
+        default = f"; default {setting['default']}" if setting["default"] else ""
         table.add_row(
-            setting["name"],
-            setting["environment"],
+            f"{setting['name']}\n[dim]{setting['environment']}[/dim]",
             value if setting["origin"] == "default" else f"[bold]{value}[/bold]",
             setting["origin"],
-            escape(setting["default"] or "-"),
-            escape(setting["allowed"]),
-            escape(setting["meaning"]),
+            escape(f"{setting['meaning']}\n{setting['allowed']}{default}"),
         )
     return table
 

@@ -48,7 +48,12 @@ def plain_table(*columns: str, right: Iterable[str] = ()) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     figures = set(right)
     for column in columns:
-        table.add_column(column, justify="right" if column in figures else "left", no_wrap=True)
+        table.add_column(
+            column,
+            justify="right" if column in figures else "left",
+            no_wrap=True,
+            overflow="fold",
+        )
     return table
 
 

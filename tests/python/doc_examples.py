@@ -1,0 +1,75 @@
+"""The examples of the documentation: read them, run them, or write their output anew.
+
+    python tests/python/doc_examples.py       writes the output of every command anew
+
+A block ```console holds a command after "$ " and what it prints. Simulated nodes run in virtual
+time, so that the output is the same everywhere; folders are written as in a home folder. A block
+```python is a program of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+COMMANDS = DOCS / "command-line.md"
+PROGRAMS = DOCS / "python.md"
+
+_CONSOLE = re.compile(r"(?<=^```console\n)\$ (.*)\n((?:.*\n)*?)(?=^```$)", re.MULTILINE)
+_PYTHON = re.compile(r"(?<=^```python\n)((?:.*\n)*?)(?=^```$)", re.MULTILINE)
+
+
+def commands(text: str) -> list[tuple[str, str]]:
+    """Every command with the output that the document gives."""
+    return _CONSOLE.findall(text)
+
+
+def programs(text: str) -> list[str]:
+    return _PYTHON.findall(text)
+
+
+def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs Python with these arguments in an empty folder, as on a machine without a GPU."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("POLYPATH_", "XDG_")) or name == "POLYPATH_LIBRARY"
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env={**inherited, "COLUMNS": "116", "CUDA_VISIBLE_DEVICES": "", "HOME": folder},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+    done.stdout = done.stdout.replace(folder, "~").replace(str(ROOT), "~/polypath")
+    return done
+
+
+def output(command: str) -> str:
+    """What a command prints, tables and messages, without the spaces that end lines and without the
+    progress on stderr."""
+    program, *arguments = shlex.split(command)
+    assert program == "polypath", command
+    done = run(["-m", "polypath", *arguments])
+    text = done.stdout if done.returncode == 0 else done.stdout + done.stderr
+    lines = [line.rstrip() for line in text.strip("\n").splitlines()]
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def main() -> None:
+    text = COMMANDS.read_text()
+    COMMANDS.write_text(_CONSOLE.sub(lambda found: f"$ {found[1]}\n{output(found[1])}", text))
+
+
+if __name__ == "__main__":
+    main()
