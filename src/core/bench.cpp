@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kLimitRepetitions = 5;
-constexpr int kCopiesAhead = 4;
+constexpr int kCopiesAhead = 8;
 constexpr std::uint64_t kAheadBytes = 16 * kKiB;
 constexpr std::uint64_t kLimitBytes = 64 * kMiB;
 

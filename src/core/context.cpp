@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "driver/check.hpp"
+#include "exec/context_guard.hpp"
 #include "tune/profile.hpp"
 
 namespace polypath {
@@ -19,7 +20,7 @@ namespace {
 /// for a plan would only delay it.
 constexpr std::uint64_t kNeverSplitBelow = 256 * kKiB;
 
-PlanOptions plan_options(const Options& options, std::uint64_t ring_bytes) {
+PlanOptions plan_options(const Options& options, const RingBytes& rings) {
   PlanOptions plan;
   plan.filter.direct = options.direct_routes;
   plan.filter.gpu = options.gpu_routes;
@@ -28,10 +29,7 @@ PlanOptions plan_options(const Options& options, std::uint64_t ring_bytes) {
   plan.min_bytes = options.min_size;
   plan.chunks.chunk_bytes = options.chunk_size;
   plan.chunks.chunks = options.chunks;
-  // Three slots at least: one being written, one being read, one on its way.
-  plan.chunks.max_chunk_bytes = ring_bytes / 3 / (4 * kKiB) * (4 * kKiB);
-  plan.chunks.min_chunk_bytes =
-      std::min(plan.chunks.min_chunk_bytes, plan.chunks.max_chunk_bytes);
+  plan.chunks.rings = rings;
   return plan;
 }
 
@@ -54,8 +52,7 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
       never_split_below_(std::max(kNeverSplitBelow, options_.min_size)),
       devices_(source_.driver, static_cast<int>(source_.node.gpus.size())),
       resources_(source_.driver, source_.node, devices_, options_.staging_size),
-      planner_(source_.node, plan_options(options_, resources_.ring_bytes()),
-               resources_.ring_bytes()),
+      planner_(source_.node, plan_options(options_, resources_.ring_bytes())),
       executor_(source_.driver, resources_.events()),
       preparer_(*source_.driver, resources_) {}
 
@@ -198,6 +195,15 @@ void Context::native_copy(const Transfer& transfer, NativeReason reason) {
   counters_.count_native(reason, transfer.bytes);
 }
 
+void Context::native_copy_in_its_context(const Transfer& transfer, NativeReason reason) {
+  ContextGuard guard(driver());
+  CUcontext context = guard.saved();
+  if (!is_special_stream(transfer.stream))
+    POLYPATH_CHECK(driver(), stream_get_ctx(transfer.stream, &context));
+  guard.use(context);
+  native_copy(transfer, reason);
+}
+
 // ---- the split transfer ----------------------------------------------------------------------------
 
 void Context::leave_out(const Route& route, LeftOutReason why, NativeReason native,
@@ -299,7 +305,7 @@ void Context::split(std::vector<Splittable>& group) {
       return;
     }
   }
-  for (const Splittable& one : group) native_copy(one.transfer, without.reason);
+  for (const Splittable& one : group) native_copy_in_its_context(one.transfer, without.reason);
 }
 
 // ---- entry points ----------------------------------------------------------------------------------
@@ -346,7 +352,7 @@ void Context::issue_group(std::span<const Transfer> transfers) {
       throw InvalidArgument(fmt::format("transfer {}: {}", i, error.what()));
     }
   }
-  for (const auto& [transfer, reason] : native) native_copy(*transfer, reason);
+  for (const auto& [transfer, reason] : native) native_copy_in_its_context(*transfer, reason);
   if (!group.empty()) split(group);
 }
 

@@ -89,6 +89,9 @@ class Context {
   CallerStream caller_of(CUstream stream);
   std::uint64_t unreachable_for(const PointerInfo& dst, CUdeviceptr address, std::uint64_t bytes);
   void native_copy(const Transfer& transfer, NativeReason reason);
+  /// A copy on another GPU's stream is slow to start unless that GPU's context is current, and the
+  /// transfers of a group have streams of several.
+  void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
   void split(std::vector<Splittable>& group);
   bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                 Exclusions& without);

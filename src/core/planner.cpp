@@ -10,8 +10,8 @@ constexpr std::size_t kMostPlans = 4096;
 
 }  // namespace
 
-Planner::Planner(const Node& node, PlanOptions options, std::uint64_t ring_bytes)
-    : node_(node), options_(std::move(options)), ring_bytes_(ring_bytes) {}
+Planner::Planner(const Node& node, PlanOptions options)
+    : node_(node), options_(std::move(options)) {}
 
 std::uint64_t Planner::bit(MemoryId memory) const noexcept {
   const std::size_t index =
@@ -61,7 +61,7 @@ std::shared_ptr<const PreparedPlan> Planner::plan(std::span<const Request> reque
   if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
   auto made = std::make_shared<PreparedPlan>();
   made->plan = make_plan(node_, *ladder(key), key.requests, options_);
-  made->schedule = make_schedule(made->plan, ring_bytes_);
+  made->schedule = make_schedule(made->plan, options_.chunks.rings);
   if (plans_.size() >= kMostPlans) plans_.clear();
   plans_.emplace(key, made);
   return made;

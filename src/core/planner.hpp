@@ -23,7 +23,7 @@ struct PreparedPlan {
 class Planner {
  public:
   /// `node` must outlive it.
-  Planner(const Node& node, PlanOptions options, std::uint64_t ring_bytes);
+  Planner(const Node& node, PlanOptions options);
 
   /// The plan for `requests` without the staging memories of `without`, a set of bits: GPUs first, then
   /// host memories, by index.
@@ -53,7 +53,6 @@ class Planner {
 
   const Node& node_;
   PlanOptions options_;
-  std::uint64_t ring_bytes_;
   std::mutex mutex_;
   Key wanted_;  // kept, so that looking a plan up allocates nothing
   std::unordered_map<Key, std::shared_ptr<const Ladder>, Hash> ladders_;  // sizes as proportions

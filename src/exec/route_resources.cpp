@@ -13,7 +13,12 @@ namespace polypath {
 namespace {
 
 constexpr std::size_t kMostChannels = 4;   ///< a link
-constexpr std::uint64_t kRingBytes = 16 * kMiB;
+/// Rings that share the staging memory of a GPU, and of a host: many routes end in host memory at once.
+constexpr std::uint64_t kGpuRings = 3;
+constexpr std::uint64_t kHostRings = 4;
+/// More staging memory makes more rings, not larger ones.
+constexpr RingBytes kMostRingBytes{21 * kMiB, 16 * kMiB};
+constexpr std::uint64_t kPage = 4 * kKiB;
 constexpr std::size_t kEventsAhead = 32;   ///< a GPU, so that a transfer creates none
 
 }  // namespace
@@ -23,8 +28,9 @@ RouteResources::RouteResources(std::shared_ptr<const CudaDriver> driver, const N
     : driver_(std::move(driver)),
       node_(node),
       devices_(devices),
-      ring_bytes_(std::min(kRingBytes, staging_bytes)),
-      most_rings_(std::max<std::uint64_t>(1, staging_bytes / ring_bytes_)),
+      staging_limit_(staging_bytes),
+      ring_bytes_{std::min(kMostRingBytes.gpu, staging_bytes / kGpuRings / kPage * kPage),
+                  std::min(kMostRingBytes.host, staging_bytes / kHostRings / kPage * kPage)},
       events_(driver_, devices) {}
 
 RouteResources::~RouteResources() {
@@ -53,6 +59,10 @@ int RouteResources::issuer(int link) const {
   return one.from.is_gpu() ? one.from.index : one.to.index;
 }
 
+std::size_t RouteResources::most_rings(MemoryId memory) const noexcept {
+  return staging_limit_ / (memory.is_gpu() ? ring_bytes_.gpu : ring_bytes_.host);
+}
+
 void RouteResources::add_channel(int link) {
   auto channel = std::make_unique<Channel>();
   channel->gpu = issuer(link);
@@ -66,7 +76,7 @@ void RouteResources::add_channel(int link) {
 
 void RouteResources::add_ring(MemoryId via, int gpu) {
   auto ring = std::make_unique<Ring>();
-  ring->bytes = ring_bytes_;
+  ring->bytes = via.is_gpu() ? ring_bytes_.gpu : ring_bytes_.host;
   ring->context = devices_.context(via.is_gpu() ? via.index : gpu);
   ContextGuard guard(*driver_);
   guard.use(ring->context);
@@ -106,7 +116,7 @@ void RouteResources::prepare(const Route& route, int copies) {
     const std::lock_guard lock(mutex_);
     return staging_[route.via].rings.size();
   };
-  while (rings() < std::min(wanted, most_rings_)) add_ring(route.via, issuer(route.legs.front()));
+  while (rings() < std::min(wanted, most_rings(route.via))) add_ring(route.via, issuer(route.legs.front()));
 }
 
 bool RouteResources::ready(const Route& route) const {
@@ -126,7 +136,8 @@ std::optional<int> RouteResources::next_size(const Route& route) const {
     if (have < limit) least = std::min(least, have);
   };
   const auto staging = staging_.find(route.via);
-  consider(staging == staging_.end() ? 0 : staging->second.rings.size(), most_rings_);
+  consider(staging == staging_.end() ? 0 : staging->second.rings.size(),
+           most_rings(route.via));
   for (const int leg : route.legs) {
     const auto channels = channels_.find(leg);
     consider(channels == channels_.end() ? 0 : channels->second.size(), kMostChannels);
@@ -174,7 +185,8 @@ std::optional<RouteLease> RouteResources::lease(const Route& route,
 std::uint64_t RouteResources::staging_bytes(MemoryId memory) {
   const std::lock_guard lock(mutex_);
   const auto staging = staging_.find(memory);
-  return staging == staging_.end() ? 0 : staging->second.rings.size() * ring_bytes_;
+  if (staging == staging_.end()) return 0;
+  return staging->second.rings.size() * (memory.is_gpu() ? ring_bytes_.gpu : ring_bytes_.host);
 }
 
 }  // namespace polypath

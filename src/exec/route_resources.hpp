@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "exec/ticket.hpp"
-#include "plan/route.hpp"
+#include "plan/cost_model.hpp"
 
 namespace polypath {
 
@@ -58,7 +58,7 @@ class RouteResources {
   RouteResources& operator=(const RouteResources&) = delete;
 
   /// Bytes of one ring: what a route's slots must fit.
-  [[nodiscard]] std::uint64_t ring_bytes() const noexcept { return ring_bytes_; }
+  [[nodiscard]] const RingBytes& ring_bytes() const noexcept { return ring_bytes_; }
 
   /// Makes `route` usable by at least `copies` transfers at once, as far as limits allow. Slow; throws
   /// DriverError. Concurrent calls take turns.
@@ -86,6 +86,7 @@ class RouteResources {
   };
 
   [[nodiscard]] int issuer(int link) const;
+  [[nodiscard]] std::size_t most_rings(MemoryId memory) const noexcept;
   void add_channel(int link);
   void add_ring(MemoryId via, int gpu);
   Channel* find_channel(int link, const Ticket& ticket);
@@ -94,8 +95,8 @@ class RouteResources {
   std::shared_ptr<const CudaDriver> driver_;
   const Node& node_;
   Devices& devices_;
-  std::uint64_t ring_bytes_;
-  std::size_t most_rings_;
+  std::uint64_t staging_limit_;
+  RingBytes ring_bytes_;
   std::mutex preparing_;
   std::mutex mutex_;
   EventPool events_;

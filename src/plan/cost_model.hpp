@@ -17,16 +17,32 @@
 
 namespace polypath {
 
+/// Bytes of one staging ring, by the memory that it lies in.
+struct RingBytes {
+  std::uint64_t gpu = 21u << 20;
+  std::uint64_t host = 16u << 20;
+
+  [[nodiscard]] std::uint64_t of(const Route& route) const noexcept {
+    return route.kind == RouteKind::via_host ? host : gpu;
+  }
+};
+
 /// What the caller or the engine fixes.
 struct ChunkLimits {
   std::uint64_t chunk_bytes = 0;  ///< 0: the best
   int chunks = 0;                 ///< 0: the best
-  std::uint64_t max_chunk_bytes = 5u << 20;  ///< a slot of the staging ring
   std::uint64_t min_chunk_bytes = 256u << 10;
+  RingBytes rings;
+
+  /// Four slots at least: one being written, one being read, and two that one wait frees together.
+  [[nodiscard]] std::uint64_t max_chunk_bytes(const Route& route) const noexcept {
+    return rings.of(route) / 4 / 4096 * 4096;
+  }
 };
 
 /// The model of one route; bytes and microseconds.
 struct RouteCost {
+  Route route;
   bool staged = false;
   double fixed_us = 0;
   double bytes_per_us = 0;       ///< the flow's rate, less the caution for host memory

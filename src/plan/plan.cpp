@@ -100,11 +100,10 @@ std::optional<Candidate> equalise(const Node& node, const std::vector<RatedRoute
       const double exact = static_cast<double>(one.bytes) / wanted;
       auto pieces = static_cast<std::uint64_t>(std::max(1.0, std::round(exact)));
       // Rounding down must not make a chunk that is larger than a slot.
-      if ((one.bytes + pieces - 1) / pieces > limits.max_chunk_bytes)
-        pieces = (one.bytes + limits.max_chunk_bytes - 1) / limits.max_chunk_bytes;
+      const std::uint64_t most = limits.max_chunk_bytes(one.route);
+      if ((one.bytes + pieces - 1) / pieces > most) pieces = (one.bytes + most - 1) / most;
       const std::uint64_t even = (one.bytes + pieces - 1) / pieces;
-      one.chunk_bytes = std::min(limits.max_chunk_bytes,
-                                 (even + kGranule - 1) / kGranule * kGranule);
+      one.chunk_bytes = std::min(most, (even + kGranule - 1) / kGranule * kGranule);
       one.chunks = static_cast<int>((one.bytes + one.chunk_bytes - 1) / one.chunk_bytes);
     }
     candidate.us = std::max(candidate.us,

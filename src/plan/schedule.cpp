@@ -21,9 +21,9 @@ struct Lane {
   std::vector<int> readers;  ///< chunk -> index of its leg 1
 };
 
-RingShape shape_of(const RouteShare& share, std::uint64_t ring_bytes) {
+RingShape shape_of(const RouteShare& share, const RingBytes& ring_bytes) {
   if (!share.route.staged()) return {};
-  const std::uint64_t fit = std::max<std::uint64_t>(1, ring_bytes / share.chunk_bytes);
+  const std::uint64_t fit = std::max<std::uint64_t>(1, ring_bytes.of(share.route) / share.chunk_bytes);
   const auto slots = std::min({static_cast<std::uint64_t>(share.chunks), fit, kMostSlots});
   return {static_cast<int>(slots), share.chunk_bytes};
 }
@@ -60,7 +60,7 @@ void add_chunk(Lane& lane, std::vector<Copy>& copies) {
 
 }  // namespace
 
-Schedule make_schedule(const Plan& plan, std::uint64_t ring_bytes) {
+Schedule make_schedule(const Plan& plan, const RingBytes& ring_bytes) {
   Schedule schedule;
   std::vector<Lane> lanes;
   for (std::size_t t = 0; t < plan.transfers.size(); ++t) {

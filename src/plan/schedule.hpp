@@ -38,9 +38,9 @@ struct Schedule {
 };
 
 /// Direct copies first, one a transfer; then the chunks of all staged routes in turn. A ring has as many
-/// slots as chunks, at most what fits `ring_bytes` and at most eight. Leg 0 waits once for half a ring
+/// slots as chunks, at most what fits its ring and at most eight. Leg 0 waits once for half a ring
 /// of slots instead of once for each: a wait for another GPU's event costs the CPU as much as a copy.
-Schedule make_schedule(const Plan& plan, std::uint64_t ring_bytes);
+Schedule make_schedule(const Plan& plan, const RingBytes& ring_bytes);
 
 /// A line a copy, for people and tests.
 std::string to_string(const Schedule& schedule);

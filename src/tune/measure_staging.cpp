@@ -14,35 +14,46 @@ namespace {
 
 constexpr std::uint64_t kSmallBytes = 64 * kKiB;
 constexpr std::uint64_t kChunkBytes = kMiB;
-constexpr int kChunks = 24;
+constexpr int kChunks = 8;
+/// Of the staged route's time, the part that the direct copy beside it takes.
+constexpr double kDirectPart = 0.7;
 
-/// A plan of one staged route that carries everything.
-Plan staged_plan(const Route& route, std::uint64_t chunk_bytes, int chunks) {
+RouteShare share_of(const Route& route, std::uint64_t offset, std::uint64_t chunk_bytes,
+                    int chunks) {
   RouteShare share;
   share.route = route;
-  share.bytes = chunk_bytes * static_cast<std::uint64_t>(chunks);
-  share.chunks = chunks;
+  share.offset = offset;
   share.chunk_bytes = chunk_bytes;
-  Plan plan;
-  plan.transfers.push_back({{MemoryId::gpu(0), MemoryId::gpu(1), share.bytes}, {share}, {}});
-  return plan;
+  share.chunks = chunks;
+  share.bytes = chunk_bytes * static_cast<std::uint64_t>(chunks);
+  return share;
 }
 
 class StagingProbe {
  public:
-  StagingProbe(Lanes& lanes, const Route& route, int repetitions)
+  StagingProbe(Lanes& lanes, const Route& direct, const Route& staged, int repetitions)
       : lanes_(lanes),
-        route_(route),
+        direct_(direct),
+        route_(staged),
         repetitions_(repetitions),
         driver_(std::shared_ptr<void>(), &lanes.driver()),
         devices_(driver_, static_cast<int>(lanes.node().gpus.size())),
         resources_(driver_, lanes.node(), devices_, 64 * kMiB),
         executor_(driver_, resources_.events()) {
-    resources_.prepare(route, 1);
+    resources_.prepare(staged, 1);
   }
 
-  double time_us(std::uint64_t chunk_bytes, int chunks) {
-    const Plan plan = staged_plan(route_, chunk_bytes, chunks);
+  /// Of the staged route, beside a direct copy that ends before it: `staged_us` is about its time.
+  double time_us(std::uint64_t chunk_bytes, int chunks, double staged_us) {
+    const RouteShare staged = share_of(route_, 0, chunk_bytes, chunks);
+    const double gbps = lanes_.node().links[static_cast<std::size_t>(direct_.legs[0])].gbps;
+    const auto wanted = static_cast<std::uint64_t>(kDirectPart * staged_us * gbps * kBytesPerGbpsUs);
+    const RouteShare direct = share_of(
+        direct_, staged.bytes, std::min(wanted, lanes_.copy_bytes(1) - staged.bytes), 1);
+    Plan plan;
+    plan.transfers.push_back({{MemoryId::gpu(0), MemoryId::gpu(1), direct.bytes + staged.bytes},
+                              {direct, staged},
+                              {}});
     const Schedule schedule = make_schedule(plan, resources_.ring_bytes());
     const std::array streams{lanes_.stream(0, 0)};
     GroupTimer timer(*driver_, streams);
@@ -64,6 +75,7 @@ class StagingProbe {
     transfer.caller = {lanes_.context(0), stream, 0};
     transfer.ticket = std::make_shared<Ticket>(
         transfer.caller, std::make_shared<PooledEvent>(resources_.events(), 0));
+    transfer.leases.emplace_back();
     // Nothing else runs on these resources.
     transfer.leases.push_back(resources_.lease(route_, transfer.ticket, ++run_).value());
     if (executor_.run(schedule, transfers) != RunOutcome::done)
@@ -71,6 +83,7 @@ class StagingProbe {
   }
 
   Lanes& lanes_;
+  Route direct_;
   Route route_;
   int repetitions_;
   std::shared_ptr<const CudaDriver> driver_;  // owned by the caller of the measurement
@@ -88,18 +101,18 @@ Costs measure_staging(Lanes& lanes, Costs costs, int repetitions) {
   const auto routes = find_routes(node, MemoryId::gpu(0), MemoryId::gpu(1), {});
   const auto staged = std::find_if(routes.rbegin(), routes.rend(),
                                    [](const Route& route) { return route.staged(); });
-  if (staged == routes.rend()) return costs;
+  if (staged == routes.rend() || routes.front().staged()) return costs;
   const auto leg_us = [&](std::size_t leg, std::uint64_t bytes) {
     return transfer_us(bytes, node.links[static_cast<std::size_t>(staged->legs[leg])].gbps);
   };
 
-  StagingProbe probe(lanes, *staged, repetitions);
-  const double small = probe.time_us(kSmallBytes, 1);
+  StagingProbe probe(lanes, routes.front(), *staged, repetitions);
+  const double small = probe.time_us(kSmallBytes, 1, 2 * costs.copy_start_us);
   costs.staged_fixed_us =
       std::max(0.0, small - leg_us(0, kSmallBytes) - leg_us(1, kSmallBytes) - costs.copy_gap_us);
-  const double pipeline = probe.time_us(kChunkBytes, kChunks);
   const double slower = std::max(leg_us(0, kChunkBytes), leg_us(1, kChunkBytes));
   const double faster = std::min(leg_us(0, kChunkBytes), leg_us(1, kChunkBytes));
+  const double pipeline = probe.time_us(kChunkBytes, kChunks, (kChunks + 1) * slower);
   costs.staged_gap_us = std::max(
       costs.copy_gap_us, (pipeline - costs.staged_fixed_us - kChunks * slower - faster) / kChunks);
   return costs;

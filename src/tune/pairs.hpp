@@ -16,11 +16,11 @@ using ClockFunction = std::function<double()>;
 double steady_clock_us();
 
 struct PairOptions {
-  int warmup = 1;                         ///< untimed pairs first
-  int iterations = 10;                    ///< timed pairs, at least 1
+  int warmup = 1;       ///< untimed pairs first
+  int iterations = 10;  ///< timed pairs, at least 1
   /// Issued on the first stream before each start event, untimed: keeps the GPU busy while the CPU
   /// issues. Empty: nothing.
-  std::function<void()> ahead;
+  std::function<void()> ahead = {};
   ClockFunction clock = steady_clock_us;  ///< on a simulated node: its virtual time
 };
 
