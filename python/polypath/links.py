@@ -32,15 +32,13 @@ def shared_capacities(topology: dict[str, Any]) -> list[str]:
         return port["name"].split(".")[0], port["gbps"]
 
     return [
-        f"{_span([port['name'] for port in ports])} {gbps:.4g} GB/s"
-        for (_, gbps), ports in (
-            (key, list(group))
-            for key, group in groupby(sorted(topology["ports"], key=family), family)
-        )
+        f"{_span(sorted(port['name'] for port in ports))} {gbps:.4g} GB/s"
+        for (_, gbps), ports in groupby(sorted(topology["ports"], key=family), family)
     ]
 
 
 def _span(names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
-    return f"{names[0]} ... {names[-1].partition('.')[2]}, each"
+    between = " ... " if len(names) > 2 else ", "
+    return f"{names[0]}{between}{names[-1].partition('.')[2]}, each"

@@ -91,7 +91,10 @@ def _lines(topology: dict[str, Any], gpus: dict[str, Box], hosts: dict[str, Box]
             points = [(hosts[start].x, _HOST_Y), (hosts[end].x, _HOST_Y)]
         else:
             gpu, host = (gpus[start], hosts[end]) if start in gpus else (gpus[end], hosts[start])
-            points = [(gpu.x, gpu.y), (_nearest_inside(host, gpu.x), host.y)]
+            points = [
+                (gpu.x, gpu.y - gpu.height / 2),
+                (_nearest_inside(host, gpu.x), host.y + host.height / 2),
+            ]
         backward = back["gbps"] if back else 0
         lines.append(
             Line((start, end), link["type"], link["width"], link["gbps"], backward, points)

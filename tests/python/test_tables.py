@@ -40,11 +40,18 @@ def test_the_legend_explains_what_is_there_and_nothing_else():
     assert "shared host-read 89 GB/s" in legend
 
 
+def test_a_wide_matrix_puts_the_rate_below_the_type():
+    rows = rendered(topo.link_matrix(values.topology(8, 2, "nvswitch", 396)), width=80)
+    assert rows[2][:4] == ["gpu0", "X", "SW4", "SW4"]
+    assert rows[3][:2] == ["396", "396"]
+
+
 def test_ports_of_one_family_are_told_together():
     assert shared_capacities(values.topology(4)) == [
         "host-read 89 GB/s",
         "pcie.gpu0 ... gpu3, each 25 GB/s",
     ]
+    assert shared_capacities(values.topology(2))[1] == "pcie.gpu0, gpu1, each 25 GB/s"
 
 
 def test_lines_are_neither_markup_nor_broken():

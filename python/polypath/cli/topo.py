@@ -12,6 +12,8 @@ from ..links import LINK_TYPES, shared_capacities
 from . import options
 from .output import console, plain_table, print_lines, progress, write_json
 
+_WIDE = 6  # memories of which a row fits 80 columns, with the rate beside the type
+
 
 def topo(
     node: options.Node = None,
@@ -53,22 +55,28 @@ def heading(topology: dict[str, Any]) -> list[str]:
 
 
 def link_matrix(topology: dict[str, Any]) -> Table:
-    """The matrix of `nvidia-smi topo -m`, from row to column, with the GB/s of each link."""
+    """The matrix of `nvidia-smi topo -m`, from row to column, with the GB/s of each link: beside
+    its type, or below it where there are many memories."""
     memories = [memory["id"] for memory in (*topology["gpus"], *topology["hosts"])]
     links = {(link["from"], link["to"]): link for link in topology["links"]}
     table = plain_table("", *memories)
+    between = " "
+    if len(memories) > _WIDE:
+        between = "\n"
+        table.leading = 1
+        table.padding = (0, 0)
     for start in memories:
         cells = []
         for end in memories:
             link = links.get((start, end))
-            cells.append("X" if start == end else link_cell(link) if link else "-")
+            cells.append("X" if start == end else link_cell(link, between) if link else "-")
         table.add_row(f"[bold]{start}[/bold]", *cells)
     return table
 
 
-def link_cell(link: dict[str, Any]) -> str:
+def link_cell(link: dict[str, Any], between: str) -> str:
     """ "NV4 93": type and width, then GB/s."""
-    return f"{LINK_TYPES[link['type']].short}{link['width'] or ''} {link['gbps']:.4g}"
+    return f"{LINK_TYPES[link['type']].short}{link['width'] or ''}{between}{link['gbps']:.4g}"
 
 
 def legend(topology: dict[str, Any]) -> list[str]:
