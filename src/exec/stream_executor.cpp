@@ -29,13 +29,26 @@ class StreamExecutor::Run {
 
   [[nodiscard]] bool copied() const noexcept { return copied_; }
 
-  /// One event on each caller's stream, before anything; every staged route waits for it.
+  /// One event on each caller's stream, before anything.
   void fork() {
     for (BoundTransfer& transfer : transfers_) {
       if (transfer.ticket == nullptr) continue;
       guard_.use(transfer.caller.context);
       POLYPATH_CHECK(driver_, event_record(transfer.ticket->fork(), transfer.caller.stream));
     }
+  }
+
+  /// The direct copies, which the schedule lists first, do not wait until the staged routes are set up.
+  void copy_all() {
+    const int count = static_cast<int>(schedule_.copies.size());
+    int next = 0;
+    while (next < count && lease_of(next).ring == nullptr) issue(next++);
+    open_routes();
+    while (next < count) issue(next++);
+  }
+
+  /// Every staged route waits for its transfer's fork, and for its ring.
+  void open_routes() {
     for (BoundTransfer& transfer : transfers_) {
       for (RouteLease& lease : transfer.leases) {
         if (lease.ring == nullptr) continue;
@@ -47,10 +60,6 @@ class StreamExecutor::Run {
                          stream_wait_event(lease.first->stream, lease.ring_free->get(), 0));
       }
     }
-  }
-
-  void copy_all() {
-    for (std::size_t i = 0; i < schedule_.copies.size(); ++i) issue(static_cast<int>(i));
   }
 
   /// Each caller's stream waits for one event a staged route, after everything.
@@ -105,10 +114,16 @@ class StreamExecutor::Run {
   }
 
  private:
+  [[nodiscard]] const RouteLease& lease_of(int index) const {
+    const Copy& copy = schedule_.copies[static_cast<std::size_t>(index)];
+    return transfers_[static_cast<std::size_t>(copy.transfer)]
+        .leases[static_cast<std::size_t>(copy.route)];
+  }
+
   void issue(int index) {
     const Copy& copy = schedule_.copies[static_cast<std::size_t>(index)];
     BoundTransfer& transfer = transfers_[static_cast<std::size_t>(copy.transfer)];
-    const RouteLease& lease = transfer.leases[static_cast<std::size_t>(copy.route)];
+    const RouteLease& lease = lease_of(index);
     if (lease.ring == nullptr) {
       guard_.use(transfer.caller.context);
       copy_bytes(transfer.dst + copy.offset, transfer.src + copy.offset, copy.bytes,
@@ -148,8 +163,7 @@ class StreamExecutor::Run {
   /// The one wait for it was issued, so the event may be recorded anew.
   void release_event(int index) {
     const Copy& copy = schedule_.copies[static_cast<std::size_t>(index)];
-    const RouteLease& lease = transfers_[static_cast<std::size_t>(copy.transfer)]
-                                  .leases[static_cast<std::size_t>(copy.route)];
+    const RouteLease& lease = lease_of(index);
     CUevent& event = chunk_events_[static_cast<std::size_t>(index)];
     events_.release(copy.leg == 0 ? lease.first->gpu : lease.second->gpu, event);
     event = nullptr;

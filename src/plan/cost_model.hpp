@@ -33,21 +33,16 @@ struct ChunkLimits {
   int chunks = 0;                 ///< 0: the best
   std::uint64_t min_chunk_bytes = 256u << 10;
   RingBytes rings;
-
-  /// Four slots at least: one being written, one being read, and two that one wait frees together.
-  [[nodiscard]] std::uint64_t max_chunk_bytes(const Route& route) const noexcept {
-    return rings.of(route) / 4 / 4096 * 4096;
-  }
 };
 
 /// The model of one route; bytes and microseconds.
 struct RouteCost {
-  Route route;
   bool staged = false;
   double fixed_us = 0;
   double bytes_per_us = 0;       ///< the flow's rate, less the caution for host memory
   double fill_bytes_per_us = 0;  ///< the wider leg
   double gap_us = 0;
+  std::uint64_t max_chunk_bytes = 0;
 
   /// Best chunk for a share of `bytes`, within the limits.
   [[nodiscard]] double chunk_bytes(double bytes, const ChunkLimits& limits) const noexcept;
@@ -55,6 +50,9 @@ struct RouteCost {
   [[nodiscard]] double time_us(double bytes, double chunk) const noexcept;
 };
 
-RouteCost cost_of(const Node& node, const RatedRoute& route);
+/// Costs::staged_fixed_us, or what stands for it.
+double staged_fixed_us(const Costs& costs) noexcept;
+
+RouteCost cost_of(const Node& node, const RatedRoute& route, const RingBytes& rings);
 
 }  // namespace polypath
