@@ -39,7 +39,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
   return call([&](Driver& driver) {
     const Stream& stream = driver.stream(handle);
-    out(status) = !stream.capture.is_active()         ? CU_STREAM_CAPTURE_STATUS_NONE
+    out(status) = !stream.capture.is_active()        ? CU_STREAM_CAPTURE_STATUS_NONE
                   : stream.capture.capture->is_valid ? CU_STREAM_CAPTURE_STATUS_ACTIVE
                                                      : CU_STREAM_CAPTURE_STATUS_INVALIDATED;
     if (stream.is_legacy)

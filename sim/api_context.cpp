@@ -49,8 +49,8 @@ CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device)
   return create(context, flags, device);
 }
 
-CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinity, int,
-                        unsigned int flags, CUdevice device) {
+CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinity, int, unsigned int flags,
+                        CUdevice device) {
   if (affinity != nullptr)
     return guarded([] { fail_not_supported("cuCtxCreate_v3 with an execution affinity"); });
   return create(context, flags, device);

@@ -89,9 +89,8 @@ CUresult cuEventQuery(CUevent handle) {
     driver.catch_up();
     return driver.events.is_settled(handle) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   };
-  return guarded([&] {
-    return Driver::get().events.is_settled(handle) ? CUDA_SUCCESS : call(query);
-  });
+  return guarded(
+      [&] { return Driver::get().events.is_settled(handle) ? CUDA_SUCCESS : call(query); });
 }
 
 CUresult cuEventSynchronize(CUevent handle) {

@@ -67,10 +67,10 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   return call([&](Driver& driver) {
     driver.current_context();
     if (address == 0) return;
-    release(driver, find_base(driver, address,
-                              {Allocation::Kind::device, Allocation::Kind::pool,
-                               Allocation::Kind::managed},
-                              CUDA_ERROR_INVALID_VALUE));
+    release(driver,
+            find_base(driver, address,
+                      {Allocation::Kind::device, Allocation::Kind::pool, Allocation::Kind::managed},
+                      CUDA_ERROR_INVALID_VALUE));
   });
 }
 
@@ -78,18 +78,16 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   return call([&](Driver& driver) {
     const int device = driver.current_context().device;
     if (free != nullptr) *free = driver.memory.free_bytes(device);
-    if (total != nullptr)
-      *total = driver.node.gpus[static_cast<std::size_t>(device)].memory_bytes;
+    if (total != nullptr) *total = driver.node.gpus[static_cast<std::size_t>(device)].memory_bytes;
   });
 }
 
 CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
   return call([&](Driver& driver) {
-    constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
-                                CU_MEMHOSTALLOC_WRITECOMBINED;
+    constexpr unsigned kFlags =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     require((flags & ~kFlags) == 0, CUDA_ERROR_INVALID_VALUE);
-    out(address) =
-        std::bit_cast<void*>(allocate(driver, Allocation::Kind::pinned, bytes)->base);
+    out(address) = std::bit_cast<void*>(allocate(driver, Allocation::Kind::pinned, bytes)->base);
   });
 }
 
@@ -126,9 +124,9 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
 CUresult cuMemHostUnregister(void* address) {
   return call([&](Driver& driver) {
     driver.current_context();
-    release(driver, find_base(driver, std::bit_cast<std::uintptr_t>(address),
-                              {Allocation::Kind::registered},
-                              CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED));
+    release(driver,
+            find_base(driver, std::bit_cast<std::uintptr_t>(address),
+                      {Allocation::Kind::registered}, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED));
   });
 }
 

@@ -20,8 +20,6 @@ unsigned memory_type(const Allocation& allocation) {
   return is_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
 }
 
-std::uint64_t handle_types(const Allocation&) { return CU_MEM_HANDLE_TYPE_NONE; }
-
 unsigned access_flags(const Driver& driver, const Allocation& allocation, int device) {
   if (!allocation.is_on_device() || allocation.device == device)
     return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
@@ -69,15 +67,11 @@ bool write_attribute(Driver& driver, CUpointer_attribute attribute, const Alloca
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
       put(data, known ? allocation->bytes : std::size_t{0});
       return known;
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-      put(data, known ? 1U : 0U);
-      return known;
+    case CU_POINTER_ATTRIBUTE_MAPPED: put(data, known ? 1U : 0U); return known;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-      put(data, known ? handle_types(*allocation) : std::uint64_t{0});
+      put(data, std::uint64_t{CU_MEM_HANDLE_TYPE_NONE});
       return known;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      put(data, 0U);
-      return known;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: put(data, 0U); return known;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       put(data, known ? allocation->pool : nullptr);
       return known;
@@ -85,8 +79,7 @@ bool write_attribute(Driver& driver, CUpointer_attribute attribute, const Alloca
       put(data, known ? access_flags(driver, *allocation, driver.current_context().device) : 0U);
       return known;
   }
-  fail_not_supported(
-      fmt::format("cuPointerGetAttribute({})", static_cast<int>(attribute)).c_str());
+  fail_not_supported(fmt::format("cuPointerGetAttribute({})", static_cast<int>(attribute)).c_str());
 }
 
 }  // namespace

@@ -38,8 +38,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     Stream& stream = driver.stream(handle);
     Driver::require_no_capture(stream);
     const AllocationPtr allocation = driver.memory.find(address);
-    require(allocation && allocation->base == address &&
-                allocation->kind == Allocation::Kind::pool,
+    require(allocation && allocation->base == address && allocation->kind == Allocation::Kind::pool,
             CUDA_ERROR_INVALID_VALUE);
     // No later call may use the address; the memory is free when the stream gets here.
     driver.memory.remove(allocation);
@@ -50,7 +49,8 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   });
 }
 
-CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation* location) {
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle,
+                            CUmemLocation* location) {
   return call([&](Driver& driver) {
     const Pool& pool = driver.pools.get(handle, CUDA_ERROR_INVALID_VALUE);
     const int device = device_of(driver, out(location));

@@ -101,8 +101,8 @@ CUresult cuStreamWaitValue32_v2(CUstream handle, CUdeviceptr address, cuuint32_t
     Operation operation;
     operation.may_complete = [allocation, address, value, condition] {
       // The program may write host memory at any time, from any thread.
-      const auto* const word = reinterpret_cast<const std::uint32_t*>(
-          allocation->read(address, sizeof value));
+      const auto* const word =
+          reinterpret_cast<const std::uint32_t*>(allocation->read(address, sizeof value));
       return holds(__atomic_load_n(word, __ATOMIC_ACQUIRE), value, condition);
     };
     driver.enqueue(stream, std::move(operation));

@@ -81,9 +81,8 @@ uint64_t polypath_sim_live_graphs() {
 }
 
 uint64_t polypath_sim_graph_nodes(void* graph) {
-  return ask([=](Driver& driver) {
-    return driver.graphs.get(static_cast<CUgraph>(graph)).nodes.size();
-  });
+  return ask(
+      [=](Driver& driver) { return driver.graphs.get(static_cast<CUgraph>(graph)).nodes.size(); });
 }
 
 int polypath_sim_peek(uint64_t address, void* bytes, uint64_t count) {

@@ -67,16 +67,14 @@ void Driver::copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUs
     return;
   }
 
-  CopyRoute route =
-      from.location.is_host() && to.location.is_host()
-          ? routing_.local_route(from.location, to.location)
-          : routing_.route(on.device, from.location, to.location,
-                           may_reach(*this, on, from) && may_reach(*this, on, to));
+  CopyRoute route = from.location.is_host() && to.location.is_host()
+                        ? routing_.local_route(from.location, to.location)
+                        : routing_.route(on.device, from.location, to.location,
+                                         may_reach(*this, on, from) && may_reach(*this, on, to));
   if (is_pageable)
     for (const int link : route.links)
-      route.demand.max_gbps =
-          std::min(route.demand.max_gbps,
-                   kPageableShare * node.links[static_cast<std::size_t>(link)].gbps);
+      route.demand.max_gbps = std::min(
+          route.demand.max_gbps, kPageableShare * node.links[static_cast<std::size_t>(link)].gbps);
   route.demand.bytes = static_cast<double>(bytes);
 
   Operation operation;

@@ -18,9 +18,10 @@ constexpr std::array kTraits{
 }  // namespace
 
 const DeviceTraits& device_traits(std::string_view gpu_name) noexcept {
-  const auto known = std::find_if(
-      kTraits.begin(), kTraits.end(),
-      [gpu_name](const DeviceTraits& traits) { return gpu_name.find(traits.model) != gpu_name.npos; });
+  const auto known =
+      std::find_if(kTraits.begin(), kTraits.end(), [gpu_name](const DeviceTraits& traits) {
+        return gpu_name.find(traits.model) != gpu_name.npos;
+      });
   return known == kTraits.end() ? kTraits.front() : *known;
 }
 

@@ -84,7 +84,7 @@ class Driver {
     CUcontext handle = nullptr;
     int retained = 0;
   };
-  std::vector<Primary> primaries;        ///< by device
+  std::vector<Primary> primaries;           ///< by device
   std::vector<CUmemoryPool> default_pools;  ///< by device
 
   // ---- streams (streams.cpp) ----

@@ -54,7 +54,9 @@ class Memory {
   /// An allocation that overlaps the range; null when there is none.
   [[nodiscard]] AllocationPtr find_overlap(std::uintptr_t address, std::size_t bytes) const;
   /// True for addresses that only this driver can have given out, alive or not.
-  [[nodiscard]] bool owns(std::uintptr_t address) const noexcept { return space_.contains(address); }
+  [[nodiscard]] bool owns(std::uintptr_t address) const noexcept {
+    return space_.contains(address);
+  }
 
   [[nodiscard]] std::uint64_t free_bytes(int device) const;
   [[nodiscard]] std::size_t live() const noexcept { return allocations_.size(); }

@@ -91,9 +91,7 @@ std::vector<Remote> nvlinks(const polypath::Node& node, int device) {
     if (link.from != MemoryId::gpu(device)) continue;
     const auto width = static_cast<std::size_t>(link.width);
     switch (link.type) {
-      case LinkType::nvswitch:
-        switch_width = std::max(switch_width, link.width);
-        break;
+      case LinkType::nvswitch: switch_width = std::max(switch_width, link.width); break;
       case LinkType::nvlink:
         remotes.insert(remotes.end(), width,
                        link.to.is_gpu()
@@ -102,8 +100,7 @@ std::vector<Remote> nvlinks(const polypath::Node& node, int device) {
         break;
       case LinkType::c2c:  // NVML does not count NVLink-C2C
       case LinkType::pcie:
-      case LinkType::bounce:
-        break;
+      case LinkType::bounce: break;
     }
   }
   remotes.insert(remotes.end(), static_cast<std::size_t>(switch_width),
@@ -178,9 +175,8 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, nvmlDevice_t* 
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t* info) {
-  return nvml_call([=] {
-    nvml_out(info) = parse_bus_id(pci_bus_id(Driver::get().node, decode(device)));
-  });
+  return nvml_call(
+      [=] { nvml_out(info) = parse_bus_id(pci_bus_id(Driver::get().node, decode(device))); });
 }
 
 nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned int* generation) {

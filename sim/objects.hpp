@@ -18,8 +18,8 @@ namespace polypath::sim {
 struct Stream {
   CUcontext context = nullptr;
   int device = 0;
-  std::uint64_t id = 0;   ///< never given out twice
-  unsigned flags = 0;     ///< of cuStreamCreate
+  std::uint64_t id = 0;  ///< never given out twice
+  unsigned flags = 0;    ///< of cuStreamCreate
   int priority = 0;
   bool is_legacy = false;  ///< the context's default stream
   OperationPtr tail;       ///< last operation issued; null: none yet

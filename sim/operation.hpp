@@ -27,7 +27,7 @@ struct Operation {
   // What the timeline keeps.
   std::uint64_t id = 0;  ///< order of issue
   double issue_us = 0;
-  int pending = 0;                        ///< predecessors that have not completed
+  int pending = 0;  ///< predecessors that have not completed
   std::vector<OperationPtr> successors;
   double cold_us = 0;  ///< on its stream, what follows starts from idle, not before this time
   double warm_us = 0;  ///< on its stream, a copy ended at this time; 0: none

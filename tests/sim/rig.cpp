@@ -97,8 +97,7 @@ CUstream Rig::forked(int gpu, int number) {
   const std::pair entry{gpu, wanted};
   if (std::find(forked_.begin(), forked_.end(), entry) == forked_.end()) {
     forked_.push_back(entry);
-    if (wanted != stream(0, 0))
-      CHECK_CUDA(cuStreamWaitEvent(wanted, fork_, CU_EVENT_WAIT_DEFAULT));
+    if (wanted != stream(0, 0)) CHECK_CUDA(cuStreamWaitEvent(wanted, fork_, CU_EVENT_WAIT_DEFAULT));
   }
   return wanted;
 }

@@ -30,7 +30,9 @@ class Rig {
   explicit Rig(std::size_t bytes);
 
   [[nodiscard]] int gpus() const { return static_cast<int>(contexts_.size()); }
-  [[nodiscard]] CUdeviceptr gpu(int index) const { return buffers_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] CUdeviceptr gpu(int index) const {
+    return buffers_[static_cast<std::size_t>(index)];
+  }
   [[nodiscard]] CUdeviceptr host() const { return host_; }
 
   void use(int gpu) { CHECK_CUDA(cuCtxSetCurrent(contexts_[static_cast<std::size_t>(gpu)])); }

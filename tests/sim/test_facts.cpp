@@ -78,18 +78,19 @@ Row two_processes_row(int percent, double measured, double bound = 5) {
 }
 
 Row host_row(const char* what, Direction direction, int gpus, double measured) {
-  return {std::string("PCIe ") + what + ", " + std::to_string(gpus) + " GPU at once", measured,
-          [=](Rig& r) { return host_copies(r, direction, gpus, 256 * kMiB); }};
+  return {std::string("PCIe ") + what + ", " + std::to_string(gpus) +
+              (gpus == 1 ? " GPU" : " GPUs at once"),
+          measured, [=](Rig& r) { return host_copies(r, direction, gpus, 256 * kMiB); }};
 }
 
 Row h2d_row(int gpus, double measured) {
-  return {"h2d over " + std::to_string(gpus) + " GPUs' links", measured,
-          [=](Rig& r) { return into_gpu_over(r, gpus, 512 * kMiB, 8 * kMiB); }};
+  return {"h2d over " + std::to_string(gpus) + (gpus == 1 ? " GPU's link" : " GPUs' links"),
+          measured, [=](Rig& r) { return into_gpu_over(r, gpus, 512 * kMiB, 8 * kMiB); }};
 }
 
 Row d2h_row(int gpus, double measured, double bound = 5) {
-  return {"d2h over " + std::to_string(gpus) + " GPUs' links", measured,
-          [=](Rig& r) { return out_of_gpu_over(r, gpus, 512 * kMiB, 8 * kMiB); }, bound};
+  return {"d2h over " + std::to_string(gpus) + (gpus == 1 ? " GPU's link" : " GPUs' links"),
+          measured, [=](Rig& r) { return out_of_gpu_over(r, gpus, 512 * kMiB, 8 * kMiB); }, bound};
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -113,6 +114,12 @@ INSTANTIATE_TEST_SUITE_P(
         h2d_row(3, 150), h2d_row(4, 188), d2h_row(1, 55.3), d2h_row(2, 107), d2h_row(3, 124),
         d2h_row(4, 133), Row{"CPU time of a copy call, us", 1.7, issue_us}),
     [](const testing::TestParamInfo<Row>& row) { return "Row" + std::to_string(row.index); });
+
+TEST(FactsInWords, PartsOnSeveralStreamsAreNeverFaster) {
+  for (std::size_t bytes = 1 * kMiB; bytes <= 256 * kMiB; bytes *= 4)
+    for (const int streams : {2, 4})
+      EXPECT_LT(split(rig(), bytes, streams), direct(rig(), bytes)) << bytes << ' ' << streams;
+}
 
 }  // namespace
 }  // namespace polypath::sim::test

@@ -113,8 +113,8 @@ TEST(FlowNetwork, RandomSharesAreMaxMinFair) {
     for (std::size_t r = 0; r < 6; ++r) EXPECT_LE(used[r], capacities[r] * (1 + 1e-9)) << seed;
     for (FlowNetwork::Id id = 0; id < 8; ++id) {
       const double rate = network.rate_gbps(id);
-      const bool limited = std::any_of(
-          flows[id].resources.begin(), flows[id].resources.end(), [&](int resource) {
+      const bool limited =
+          std::any_of(flows[id].resources.begin(), flows[id].resources.end(), [&](int resource) {
             const auto r = static_cast<std::size_t>(resource);
             return used[r] >= capacities[r] * (1 - 1e-6) && rate >= fastest[r] * (1 - 1e-6);
           });

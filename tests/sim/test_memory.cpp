@@ -119,7 +119,8 @@ TEST_F(MemoryTest, ARangeThatRunsIntoAnAllocationIsRefused) {
 TEST_F(MemoryTest, AttributesOfDeviceMemory) {
   const CUdeviceptr base = allocate(1, kMiB);
   const CUdeviceptr inside = base + 1000;
-  EXPECT_EQ(unsigned{CU_MEMORYTYPE_DEVICE}, attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside, 0U));
+  EXPECT_EQ(unsigned{CU_MEMORYTYPE_DEVICE},
+            attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside, 0U));
   EXPECT_EQ(1, attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, inside, -1));
   EXPECT_EQ(context(1), attribute(CU_POINTER_ATTRIBUTE_CONTEXT, inside, CUcontext{}));
   EXPECT_EQ(base, attribute(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside, CUdeviceptr{0}));

@@ -18,9 +18,7 @@ class Streams : public SimTest {
     far = allocate(2, kSize);
   }
 
-  void copy(CUstream stream) {
-    EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kSize, stream));
-  }
+  void copy(CUstream stream) { EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kSize, stream)); }
 
   CUdeviceptr src = 0;
   CUdeviceptr dst = 0;

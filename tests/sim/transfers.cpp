@@ -25,8 +25,11 @@ void copy(Rig& rig, CUdeviceptr dst, CUdeviceptr src, std::size_t bytes, int gpu
 StagedRoute host_route(Rig& rig, int from, int to, std::size_t total, std::size_t bytes,
                        std::size_t chunk, int slots) {
   const CUdeviceptr staging = rig.host_staging(from, chunk * static_cast<std::size_t>(slots));
-  return {rig, {rig.gpu(from) + total - bytes, staging, rig.gpu(to) + total - bytes, from, to, 1},
-          bytes, chunk, slots};
+  return {rig,
+          {rig.gpu(from) + total - bytes, staging, rig.gpu(to) + total - bytes, from, to, 1},
+          bytes,
+          chunk,
+          slots};
 }
 
 }  // namespace
@@ -103,8 +106,12 @@ double direct_and_gpu(Rig& rig, std::size_t bytes, int percent, std::size_t chun
   const std::size_t share = part(bytes, percent);
   return sum_gbps(rig, bytes, [&] {
     copy(rig, rig.gpu(1), rig.gpu(0), bytes - share, 0, 0);
-    const StagedRoute::Ends ends{rig.gpu(0) + bytes - share, rig.staging(2, 0, chunk * kSlots),
-                                 rig.gpu(1) + bytes - share, 0, 2, 1};
+    const StagedRoute::Ends ends{rig.gpu(0) + bytes - share,
+                                 rig.staging(2, 0, chunk * kSlots),
+                                 rig.gpu(1) + bytes - share,
+                                 0,
+                                 2,
+                                 1};
     std::vector<StagedRoute> routes{{rig, ends, share, chunk, kSlots}};
     issue_all(routes);
   });
@@ -140,8 +147,8 @@ double into_gpu_over(Rig& rig, int gpus, std::size_t bytes, std::size_t chunk) {
     std::vector<StagedRoute> routes;
     for (int i = 1; i < gpus; ++i) {
       const std::size_t size = dealt(bytes, chunk, gpus, i);
-      const StagedRoute::Ends ends{rig.host() + offset, rig.staging(i, 1, chunk * kSlots),
-                                   rig.gpu(0) + offset, i, i, 1};
+      const StagedRoute::Ends ends{
+          rig.host() + offset, rig.staging(i, 1, chunk * kSlots), rig.gpu(0) + offset, i, i, 1};
       routes.emplace_back(rig, ends, size, chunk, kSlots);
       offset += size;
     }
@@ -156,8 +163,8 @@ double out_of_gpu_over(Rig& rig, int gpus, std::size_t bytes, std::size_t chunk)
     std::vector<StagedRoute> routes;
     for (int i = 1; i < gpus; ++i) {
       const std::size_t size = dealt(bytes, chunk, gpus, i);
-      const StagedRoute::Ends ends{rig.gpu(0) + offset, rig.staging(i, 1, chunk * kSlots),
-                                   rig.host() + offset, 0, i, i};
+      const StagedRoute::Ends ends{
+          rig.gpu(0) + offset, rig.staging(i, 1, chunk * kSlots), rig.host() + offset, 0, i, i};
       routes.emplace_back(rig, ends, size, chunk, kSlots);
       offset += size;
     }

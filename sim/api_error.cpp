@@ -1,0 +1,65 @@
+// Names and texts of the results that this driver gives.
+#include <algorithm>
+
+#include "call.hpp"
+
+using namespace polypath::sim;
+
+namespace {
+
+struct ErrorText {
+  CUresult code;
+  const char* name;
+  const char* text;
+};
+
+#define POLYPATH_ERROR(code, text) \
+  ErrorText { code, #code, text }
+constexpr ErrorText kErrors[] = {
+    POLYPATH_ERROR(CUDA_SUCCESS, "no error"),
+    POLYPATH_ERROR(CUDA_ERROR_INVALID_VALUE, "invalid argument"),
+    POLYPATH_ERROR(CUDA_ERROR_OUT_OF_MEMORY, "out of memory"),
+    POLYPATH_ERROR(CUDA_ERROR_NOT_INITIALIZED, "initialization error"),
+    POLYPATH_ERROR(CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected"),
+    POLYPATH_ERROR(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"),
+    POLYPATH_ERROR(CUDA_ERROR_INVALID_CONTEXT, "invalid device context"),
+    POLYPATH_ERROR(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "peer access is not supported"),
+    POLYPATH_ERROR(CUDA_ERROR_ILLEGAL_STATE, "not permitted in this state"),
+    POLYPATH_ERROR(CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered"),
+    POLYPATH_ERROR(CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"),
+    POLYPATH_ERROR(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"),
+    POLYPATH_ERROR(CUDA_ERROR_NOT_READY, "device not ready"),
+    POLYPATH_ERROR(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled"),
+    POLYPATH_ERROR(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),
+    POLYPATH_ERROR(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "memory is already registered"),
+    POLYPATH_ERROR(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "memory is not registered"),
+    POLYPATH_ERROR(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "not permitted in stream capture"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture was invalidated"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "another thread began the capture"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_MERGE, "would merge two captures"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not begun on this stream"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "captured work was not joined"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "dependency on work outside the capture"),
+    POLYPATH_ERROR(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "would depend on a capture implicitly"),
+    POLYPATH_ERROR(CUDA_ERROR_CAPTURED_EVENT, "event was last recorded in a capture"),
+    POLYPATH_ERROR(CUDA_ERROR_UNKNOWN, "unknown error"),
+};
+#undef POLYPATH_ERROR
+
+const ErrorText& find_error(CUresult code) {
+  const auto* const found = std::find_if(std::begin(kErrors), std::end(kErrors),
+                                         [code](const ErrorText& e) { return e.code == code; });
+  require(found != std::end(kErrors), CUDA_ERROR_INVALID_VALUE);
+  return *found;
+}
+
+}  // namespace
+
+CUresult cuGetErrorName(CUresult error, const char** name) {
+  return guarded([&] { out(name) = nullptr, *name = find_error(error).name; });
+}
+
+CUresult cuGetErrorString(CUresult error, const char** text) {
+  return guarded([&] { out(text) = nullptr, *text = find_error(error).text; });
+}
