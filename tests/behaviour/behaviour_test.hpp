@@ -1,0 +1,54 @@
+// The behaviour that every executor must show, written once. An executor instantiates it with the way
+// to make its contexts (stream_executor.cpp). Every test asserts the bytes and how they went.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "base/units.hpp"
+#include "support/engine_test.hpp"
+
+namespace polypath::test {
+
+/// How to make a context that runs one executor.
+struct ExecutorCase {
+  std::string name;
+  std::function<std::unique_ptr<Context>(const NodeSource&, const OptionArguments&)> make;
+};
+inline void PrintTo(const ExecutorCase& executor, std::ostream* out) { *out << executor.name; }
+
+class BehaviourTest : public EngineTest, public testing::WithParamInterface<ExecutorCase> {
+ protected:
+  [[nodiscard]] std::unique_ptr<Context> make_context(const OptionArguments& arguments = {}) const {
+    return GetParam().make(source(), arguments);
+  }
+
+  /// One transfer on a stream of its own, prepared: it goes as planned, or as the native copy where
+  /// there is nothing to plan, and every byte arrives.
+  void expect_transfer(Context& context, const Payload::Shape& shape);
+};
+
+/// Transfers that are planned together.
+class GroupTest : public BehaviourTest {
+ protected:
+  void SetUp() override;
+  /// Runs the requests as one group, each on its own stream: every byte arrives, as planned.
+  void expect_group(const std::vector<Request>& requests);
+
+  std::unique_ptr<Context> context_;
+};
+
+/// Streams that the test holds back. Skips where the driver cannot.
+class HeldStreamTest : public BehaviourTest {
+ protected:
+  void SetUp() override;
+  [[nodiscard]] Payload::Shape to_far() const { return {MemoryId::gpu(0), far_, bytes_}; }
+
+  std::unique_ptr<Context> context_;
+  MemoryId far_;
+  std::uint64_t bytes_ = 0;  ///< enough to be split, where anything is
+};
+
+}  // namespace polypath::test

@@ -1,0 +1,118 @@
+// Contexts and staging memory are made on demand, by another thread; until they are ready, transfers go
+// without them (DESIGN: decision 4).
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "behaviour_test.hpp"
+
+namespace polypath::test {
+namespace {
+
+/// Notes which GPUs' contexts this thread makes. Entry points are plain functions, so there is one.
+struct ContextSpy {
+  std::mutex mutex;
+  std::thread::id caller;
+  std::set<CUdevice> retained;
+  CUresult (*original)(CUcontext*, CUdevice) = nullptr;
+};
+ContextSpy spy;
+
+CUresult spying_retain(CUcontext* context, CUdevice device) {
+  {
+    const std::lock_guard lock(spy.mutex);
+    if (std::this_thread::get_id() == spy.caller) spy.retained.insert(device);
+  }
+  return spy.original(context, device);
+}
+
+NodeSource spied(const NodeSource& source) {
+  auto table = std::make_shared<CudaDriver>(*source.driver);
+  spy.original = source.driver->primary_ctx_retain;
+  spy.caller = std::this_thread::get_id();
+  spy.retained.clear();
+  table->primary_ctx_retain = spying_retain;
+  NodeSource copy = source;
+  copy.driver = std::move(table);
+  return copy;
+}
+
+/// GPUs that some staged route of the plan needs and that are no end point.
+std::set<int> staging_gpus(const Node& node, const TransferPlan& transfer) {
+  std::set<int> gpus;
+  for (const RouteShare& share : transfer.routes) {
+    if (!share.route.staged()) continue;
+    for (const int leg : share.route.legs) {
+      const Link& link = node.links[static_cast<std::size_t>(leg)];
+      for (const MemoryId end : {link.from, link.to})
+        if (end.is_gpu() && end != transfer.request.src && end != transfer.request.dst)
+          gpus.insert(end.index);
+    }
+  }
+  return gpus;
+}
+
+TEST_P(BehaviourTest, RoutesThatAreNotReadyAreLeftOutUntilTheyAre) {
+  const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
+  const auto context = GetParam().make(spied(source()), {});
+  const auto bytes = least_split(*context, MemoryId::gpu(0), far);
+  if (!bytes) GTEST_SKIP() << "nothing is split on this node";
+  const Payload first = payload({MemoryId::gpu(0), far, *bytes});
+  const Payload second = payload({MemoryId::gpu(0), far, *bytes});
+  const Plan plan = context->plan({first.request()});
+  const std::set<int> staging = staging_gpus(node(), plan.transfers.front());
+  for (const int gpu : staging) ASSERT_FALSE(context_active(gpu)) << "of a test before";
+  const Stream stream = stream_on(0);
+
+  const Traffic before(*context);
+  copy(*context, first.transfer(stream.get()));
+  synchronize(stream.get());
+  EXPECT_TRUE(first.arrived());
+  EXPECT_TRUE(before.went_natively(NativeReason::not_ready, *bytes));
+  EXPECT_GT(before.left_out(LeftOutReason::not_ready), 0u);
+
+  context->wait_prepared();
+  // The rounds of the first transfer asked for one route after the other.
+  const Traffic after(*context);
+  copy(*context, second.transfer(stream.get()));
+  synchronize(stream.get());
+  EXPECT_TRUE(second.arrived());
+  EXPECT_TRUE(after.went_as(plan));
+  for (const int gpu : staging) {
+    EXPECT_TRUE(context_active(gpu));
+    EXPECT_FALSE(spy.retained.contains(gpu)) << "made on the caller's path: gpu" << gpu;
+  }
+}
+
+TEST_P(BehaviourTest, NothingIsPreparedThatNoRouteUses) {
+  const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
+  const auto expect_nothing = [&](Context& context, std::uint64_t bytes) {
+    const Payload one = payload({MemoryId::gpu(0), far, bytes});
+    const Stream stream = stream_on(0);
+    copy(context, one.transfer(stream.get()));
+    context.wait_prepared();
+    synchronize(stream.get());
+    EXPECT_TRUE(one.arrived());
+    for (int gpu = 2; gpu < gpus(); ++gpu) EXPECT_FALSE(context_active(gpu)) << "gpu" << gpu;
+    for (const MemoryId memory : node().memories())
+      EXPECT_EQ(context.resources().staging_bytes(memory), 0u) << to_string(memory);
+  };
+  const auto any = make_context();
+  expect_nothing(*any, 100 * kKiB);
+  const auto direct = make_context({{"routes", "direct"}});
+  expect_nothing(*direct, 32 * kMiB);
+  const auto large_only = make_context({{"min_size", "64M"}});
+  expect_nothing(*large_only, 32 * kMiB);
+}
+
+TEST_P(BehaviourTest, AContextReleasesWhatItMade) {
+  const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
+  for (int round = 0; round < 3; ++round) {
+    const auto context = make_context();
+    expect_transfer(*context, {MemoryId::gpu(0), far, 32 * kMiB});
+  }
+  for (int gpu = 2; gpu < gpus(); ++gpu) EXPECT_FALSE(context_active(gpu)) << "gpu" << gpu;
+}
+
+}  // namespace
+}  // namespace polypath::test
