@@ -53,7 +53,7 @@ std::optional<Candidate> equalise(const Node& node, const std::vector<RatedRoute
     total_gbps += route.gbps;
     if (!costs.back().staged) continue;
     costs.back().fixed_us += issued_us;
-    issued_us += 2 * kIssueOfStaged * node.costs.copy_issue_us;
+    issued_us += kIssueOfStaged * node.costs.copy_issue_us;
   }
   if (total_gbps <= 0) return std::nullopt;
 

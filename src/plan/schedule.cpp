@@ -13,12 +13,13 @@ constexpr std::uint64_t kMostSlots = 8;
 
 /// A staged route on its way through the schedule.
 struct Lane {
-  int transfer;
-  int route;
-  const RouteShare* share;
-  RingShape ring;
+  int transfer = 0;
+  int route = 0;
+  const RouteShare* share = nullptr;
+  RingShape ring = {};
   int next = 0;              ///< chunk
-  std::vector<int> readers;  ///< chunk -> index of its leg 1
+  int writer = kNoCopy;      ///< leg 0 of the chunk before
+  std::vector<int> readers = {};  ///< chunk -> index of its leg 1
 };
 
 RingShape shape_of(const RouteShare& share, const RingBytes& ring_bytes) {
@@ -28,7 +29,8 @@ RingShape shape_of(const RouteShare& share, const RingBytes& ring_bytes) {
   return {static_cast<int>(slots), share.chunk_bytes};
 }
 
-void add_chunk(Lane& lane, std::vector<Copy>& copies) {
+/// Leg 0 of the lane's next chunk.
+void add_writer(Lane& lane, std::vector<Copy>& copies) {
   const RouteShare& share = *lane.share;
   const int chunk = lane.next++;
   const std::uint64_t start = static_cast<std::uint64_t>(chunk) * share.chunk_bytes;
@@ -48,11 +50,15 @@ void add_chunk(Lane& lane, std::vector<Copy>& copies) {
     copies[static_cast<std::size_t>(copy.after)].awaited = true;
   }
   copy.awaited = true;
-  const int writer = static_cast<int>(copies.size());
+  lane.writer = static_cast<int>(copies.size());
   copies.push_back(copy);
+}
 
+/// Leg 1 of the chunk that add_writer() added last.
+void add_reader(Lane& lane, std::vector<Copy>& copies) {
+  Copy copy = copies[static_cast<std::size_t>(lane.writer)];
   copy.leg = 1;
-  copy.after = writer;
+  copy.after = lane.writer;
   copy.awaited = false;
   lane.readers.push_back(static_cast<int>(copies.size()));
   copies.push_back(copy);
@@ -70,7 +76,7 @@ Schedule make_schedule(const Plan& plan, const RingBytes& ring_bytes) {
       const RouteShare& share = routes[r];
       rings.push_back(shape_of(share, ring_bytes));
       if (share.route.staged()) {
-        lanes.push_back({static_cast<int>(t), static_cast<int>(r), &share, rings.back(), 0, {}});
+        lanes.push_back({static_cast<int>(t), static_cast<int>(r), &share, rings.back()});
         continue;
       }
       Copy copy;
@@ -81,13 +87,16 @@ Schedule make_schedule(const Plan& plan, const RingBytes& ring_bytes) {
       schedule.copies.push_back(copy);
     }
   }
-  for (bool more = true; more;) {
-    more = false;
+  for (int round = 0;; ++round) {
+    bool more = false;
     for (Lane& lane : lanes) {
-      if (lane.next == lane.share->chunks) continue;
-      add_chunk(lane, schedule.copies);
+      if (round >= lane.share->chunks) continue;
+      add_writer(lane, schedule.copies);
       more = true;
     }
+    if (!more) break;
+    for (Lane& lane : lanes)
+      if (round < lane.share->chunks) add_reader(lane, schedule.copies);
   }
   return schedule;
 }

@@ -37,7 +37,8 @@ struct Schedule {
   std::vector<std::vector<RingShape>> rings;  ///< [transfer][route]
 };
 
-/// Direct copies first, one a transfer; then the chunks of all staged routes in turn. A ring has as many
+/// Direct copies first, one a transfer; then the chunks of all staged routes in turn, leg 0 of all before
+/// leg 1 of any, so that no route starts late. A ring has as many
 /// slots as chunks, at most what fits its ring and at most eight. Leg 0 waits once for half a ring
 /// of slots instead of once for each: a wait for another GPU's event costs the CPU as much as a copy.
 Schedule make_schedule(const Plan& plan, const RingBytes& ring_bytes);
