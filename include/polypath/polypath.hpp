@@ -1,0 +1,126 @@
+// polypath in C++: thin owners and exceptions over polypath.h, header only. Units, threads and the
+// meaning of each call are documented there.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "polypath/polypath.h"
+
+namespace polypath {
+
+/// What every call of this header throws: the message of the library, and its status.
+class error : public std::runtime_error {
+ public:
+  error(polypath_status status, const char* message)
+      : std::runtime_error(message), status_(status) {}
+  [[nodiscard]] polypath_status status() const noexcept { return status_; }
+
+ private:
+  polypath_status status_;
+};
+
+namespace detail {
+
+inline void check(polypath_status status) {
+  if (status != POLYPATH_SUCCESS) throw error(status, polypath_last_error());
+}
+
+/// Runs a call that returns a string by its last argument, and owns the string.
+template <typename Call>
+std::string json_of(Call&& call) {
+  char* text = nullptr;
+  check(call(&text));
+  const std::unique_ptr<char, void (*)(char*)> owner(text, &polypath_free);
+  return text;
+}
+
+}  // namespace detail
+
+/// A transfer without addresses: from and to "gpu0", "host0".
+struct request {
+  std::string src;
+  std::string dst;
+  std::size_t bytes = 0;
+};
+
+/// Owns a polypath_context. Movable, not copyable; usable from any number of threads at once. All
+/// transfers must have completed when it is destroyed.
+class context {
+ public:
+  using settings = std::initializer_list<std::pair<const char*, const char*>>;
+
+  /// Settings as {"routes", "direct,gpu"}; they override the environment.
+  explicit context(settings given = {}) {
+    std::vector<polypath_setting> list;
+    for (const auto& [name, value] : given) list.push_back({name, value});
+    polypath_context* made = nullptr;
+    detail::check(polypath_context_create(list.data(), list.size(), &made));
+    handle_.reset(made);
+  }
+
+  /// Copies `bytes` from `src` to `dst`, ordered on `stream` as cuMemcpyAsync is.
+  void copy_async(void* dst, const void* src, std::size_t bytes, void* stream) {
+    detail::check(polypath_copy_async(get(), dst, src, bytes, stream));
+  }
+
+  /// The contents of `src` to `dst`, which must not be shorter: POLYPATH_INVALID_ARGUMENT else.
+  template <typename T>
+  void copy_async(std::span<T> dst, std::span<const T> src, void* stream) {
+    if (dst.size() < src.size())
+      throw error(POLYPATH_INVALID_ARGUMENT, "dst is shorter than src");
+    copy_async(dst.data(), src.data(), src.size_bytes(), stream);
+  }
+
+  /// Transfers that are planned together, so that their routes do not contend.
+  void group_copy_async(std::span<const polypath_transfer> transfers) {
+    detail::check(polypath_group_copy_async(get(), transfers.data(), transfers.size()));
+  }
+
+  /// Makes ready, and waits for, all that such transfers can use.
+  void prepare(std::span<const request> requests) {
+    const auto list = views(requests);
+    detail::check(polypath_prepare(get(), list.data(), list.size()));
+  }
+
+  /// The plan, as JSON, without running it.
+  [[nodiscard]] std::string plan(std::span<const request> requests) {
+    const auto list = views(requests);
+    return detail::json_of(
+        [&](char** json) { return polypath_plan(get(), list.data(), list.size(), json); });
+  }
+
+  /// The capacity graph, as JSON.
+  [[nodiscard]] std::string topology() {
+    return detail::json_of([&](char** json) { return polypath_topology(get(), json); });
+  }
+
+  /// What was done since the context was made, as JSON.
+  [[nodiscard]] std::string counters() {
+    return detail::json_of([&](char** json) { return polypath_counters(get(), json); });
+  }
+
+  /// The C handle; it stays this object's.
+  [[nodiscard]] polypath_context* get() const noexcept { return handle_.get(); }
+
+ private:
+  static std::vector<polypath_request> views(std::span<const request> requests) {
+    std::vector<polypath_request> list;
+    for (const request& one : requests)
+      list.push_back({one.src.c_str(), one.dst.c_str(), one.bytes});
+    return list;
+  }
+
+  struct destroyer {
+    void operator()(polypath_context* handle) const noexcept { polypath_context_destroy(handle); }
+  };
+  std::unique_ptr<polypath_context, destroyer> handle_;
+};
+
+}  // namespace polypath
