@@ -12,8 +12,9 @@ Driver::Primary& primary(Driver& driver, CUdevice device) {
 
 CUresult create(CUcontext* context, unsigned flags, CUdevice device) {
   return call([&](Driver& driver) {
-    out(context) = driver.create_context(driver.check_device(device), flags, false);
-    context_stack().push_back(*context);
+    CUcontext& result = out(context);
+    result = driver.create_context(driver.check_device(device), flags, false);
+    context_stack().push_back(result);
   });
 }
 

@@ -40,22 +40,25 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
     Event& event = driver.events.get(handle);
     Stream& stream = driver.stream(stream_handle);
     require(event.context == stream.context, CUDA_ERROR_INVALID_HANDLE);
-    driver.events.set_settled(handle, false);
+    const std::uint64_t serial = event.serial + 1;
     if (stream.capture.is_active()) {
+      driver.events.set_settled(handle, false);
+      event.serial = serial;
       event.capture = stream.capture;
       event.record = nullptr;
       return;
     }
-    const std::uint64_t serial = ++event.serial;
     Operation operation;
     operation.effect = [&driver, handle, serial] {
       const Event* const recorded = driver.events.find(handle);
       if (recorded != nullptr && recorded->serial == serial)
         driver.events.set_settled(handle, true);
     };
+    event.record = driver.enqueue(stream, std::move(operation));
+    driver.events.set_settled(handle, false);
+    event.serial = serial;
     event.capture = {};
     event.stream_id = stream.id;
-    event.record = driver.enqueue(stream, std::move(operation));
     driver.spend(driver.node.costs.call_us);
   });
 }

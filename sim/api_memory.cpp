@@ -38,28 +38,28 @@ AllocationPtr find_base(const Driver& driver, std::uintptr_t address,
   return allocation;
 }
 
-/// As the real driver does, waits for the work of the memory's context first, and for whatever else
-/// uses it.
-void release(Driver& driver, AllocationPtr allocation) {
+/// As the real driver does, waits for the work of the memory's context first.
+void free_memory(Driver& driver, AllocationPtr allocation) {
   driver.require_capture_allows();
   driver.memory.remove(allocation);
   if (allocation->context != nullptr) driver.synchronize(allocation->context);
-  driver.wait_until([&allocation] { return allocation.use_count() == 1; });
-  driver.memory.give_back(allocation);
+  driver.release(std::move(allocation));
 }
 
 }  // namespace
 
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   return call([&](Driver& driver) {
-    out(address) = allocate(driver, Allocation::Kind::device, bytes)->base;
+    CUdeviceptr& result = out(address);
+    result = allocate(driver, Allocation::Kind::device, bytes)->base;
   });
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flags) {
   return call([&](Driver& driver) {
     require(flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST, CUDA_ERROR_INVALID_VALUE);
-    out(address) = allocate(driver, Allocation::Kind::managed, bytes)->base;
+    CUdeviceptr& result = out(address);
+    result = allocate(driver, Allocation::Kind::managed, bytes)->base;
   });
 }
 
@@ -67,10 +67,10 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   return call([&](Driver& driver) {
     driver.current_context();
     if (address == 0) return;
-    release(driver,
-            find_base(driver, address,
-                      {Allocation::Kind::device, Allocation::Kind::pool, Allocation::Kind::managed},
-                      CUDA_ERROR_INVALID_VALUE));
+    free_memory(driver, find_base(driver, address,
+                                  {Allocation::Kind::device, Allocation::Kind::pool,
+                                   Allocation::Kind::managed},
+                                  CUDA_ERROR_INVALID_VALUE));
   });
 }
 
@@ -87,7 +87,8 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
     constexpr unsigned kFlags =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     require((flags & ~kFlags) == 0, CUDA_ERROR_INVALID_VALUE);
-    out(address) = std::bit_cast<void*>(allocate(driver, Allocation::Kind::pinned, bytes)->base);
+    void*& result = out(address);
+    result = std::bit_cast<void*>(allocate(driver, Allocation::Kind::pinned, bytes)->base);
   });
 }
 
@@ -95,8 +96,8 @@ CUresult cuMemFreeHost(void* address) {
   return call([&](Driver& driver) {
     driver.current_context();
     if (address == nullptr) return;
-    release(driver, find_base(driver, std::bit_cast<std::uintptr_t>(address),
-                              {Allocation::Kind::pinned}, CUDA_ERROR_INVALID_VALUE));
+    free_memory(driver, find_base(driver, std::bit_cast<std::uintptr_t>(address),
+                                  {Allocation::Kind::pinned}, CUDA_ERROR_INVALID_VALUE));
   });
 }
 
@@ -124,9 +125,9 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
 CUresult cuMemHostUnregister(void* address) {
   return call([&](Driver& driver) {
     driver.current_context();
-    release(driver,
-            find_base(driver, std::bit_cast<std::uintptr_t>(address),
-                      {Allocation::Kind::registered}, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED));
+    free_memory(driver,
+                find_base(driver, std::bit_cast<std::uintptr_t>(address),
+                          {Allocation::Kind::registered}, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED));
   });
 }
 

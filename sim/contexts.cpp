@@ -44,7 +44,11 @@ CUcontext Driver::create_context(int device, unsigned flags, bool is_primary) {
 
 void Driver::destroy_context(CUcontext handle) {
   synchronize(handle);
-  Context& context = contexts.get(handle, CUDA_ERROR_INVALID_CONTEXT);
+  for (AllocationPtr& allocation : memory.of_context(handle)) {
+    memory.remove(allocation);
+    release(std::move(allocation));
+  }
+  const Context& context = contexts.get(handle, CUDA_ERROR_INVALID_CONTEXT);
   for (const CUstream stream : context.streams) {
     const std::shared_ptr<Capture> capture = streams.get(stream).capture.capture;
     if (capture) capture->ended = true;
@@ -52,10 +56,6 @@ void Driver::destroy_context(CUcontext handle) {
     streams.remove(stream);
   }
   for (const CUevent event : context.events) events.remove(event);
-  for (const AllocationPtr& allocation : memory.of_context(handle)) {
-    memory.remove(allocation);
-    memory.give_back(allocation);
-  }
   contexts.remove(handle);
 }
 

@@ -95,6 +95,11 @@ void Driver::wait_until(const std::function<bool()>& holds) {
   }
 }
 
+void Driver::release(AllocationPtr allocation) {
+  wait_until([&allocation] { return allocation.use_count() == 1; });
+  memory.give_back(allocation);
+}
+
 void Driver::wait(const OperationPtr& operation) {
   wait_until([&operation] { return operation->done; });
   clock_us_ = std::max(clock_us_, operation->end_us);

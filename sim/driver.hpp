@@ -64,6 +64,8 @@ class Driver {
   /// for a value, the lock is released: handles have to be looked up anew afterwards.
   void wait_until(const std::function<bool()>& holds);
   void wait(const OperationPtr& operation);
+  /// Gives the memory of a removed allocation back as soon as no operation uses it.
+  void release(AllocationPtr allocation);
 
   // ---- contexts (contexts.cpp) ----
 

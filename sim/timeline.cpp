@@ -98,7 +98,8 @@ void Timeline::start(const OperationPtr& operation) {
 void Timeline::complete(const OperationPtr& operation) {
   operation->end_us = now_us_;
   if (operation->flow) operation->warm_us = now_us_;
-  if (operation->may_complete) operation->cold_us = now_us_;
+  // What the functions hold on to must not outlive the work.
+  if (std::exchange(operation->may_complete, nullptr)) operation->cold_us = now_us_;
   if (const auto effect = std::exchange(operation->effect, nullptr)) effect();
   operation->done = true;
   for (const OperationPtr& successor : std::exchange(operation->successors, {}))

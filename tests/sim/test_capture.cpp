@@ -122,6 +122,15 @@ TEST_F(CaptureTest, AnotherThreadIsOnlyBoundByAGlobalCapture) {
   EXPECT_EQ(0U, end());
 }
 
+TEST_F(CaptureTest, AnOlderRecordDoesNotCompleteACapturedEvent) {
+  const CUevent event_of_side = record(side);
+  ASSERT_CUDA(cuStreamBeginCapture(side, CU_STREAM_CAPTURE_MODE_RELAXED));
+  ASSERT_CUDA(cuEventRecord(event_of_side, side));
+  EXPECT_EQ(0U, end());
+  ASSERT_CUDA(cuCtxSynchronize());
+  EXPECT_CUDA(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery(event_of_side));
+}
+
 TEST_F(CaptureTest, DependenciesFromOutsideAreRefused) {
   const CUevent outside = record(side);
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, cuStreamWaitEvent(stream, outside, 0));

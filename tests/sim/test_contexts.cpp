@@ -110,6 +110,19 @@ TEST_F(Contexts, ADestroyedOneTakesAllItsThingsWithIt) {
   EXPECT_CUDA(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemAlloc(&address, kMiB));
 }
 
+TEST_F(Contexts, ADestroyedOneWaitsForOthersThatUseItsMemory) {
+  CUcontext own = nullptr;
+  ASSERT_CUDA(cuCtxCreate_v4(&own, nullptr, 0, 0));
+  std::uint8_t* const host = allocate_host(kMiB);
+  std::fill_n(host, kMiB, std::uint8_t{0x42});
+  const CUdeviceptr memory = allocate(1, kMiB);
+  const CUstream stream = create_stream(1);
+  ASSERT_CUDA(cuMemcpyAsync(memory, device(host), kMiB, stream));
+  ASSERT_CUDA(cuCtxDestroy(own));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
+  EXPECT_EQ(std::vector<std::uint8_t>(kMiB, 0x42), peek(memory, kMiB));
+}
+
 TEST_F(Contexts, PeerAccessNeedsALinkAndIsGivenOnce) {
   int can = 0;
   EXPECT_CUDA(CUDA_SUCCESS, cuDeviceCanAccessPeer(&can, 0, 1));
