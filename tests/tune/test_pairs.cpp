@@ -102,6 +102,24 @@ TEST(Pairs, AGroupForksOnceBeforeAndJoinsOnceAfter) {
   EXPECT_EQ(log, "rwwirwrwrrwwirwrwr");
 }
 
+TEST(Pairs, WorkAheadIsIssuedBeforeTheStartAndNotTimed) {
+  const CudaDriver driver = fake_driver();
+  const std::array streams{stream(1)};
+  PairOptions behind_work = options(1, 1);
+  behind_work.ahead = [&] {
+    log += 'a';
+    now_us += 100;
+  };
+  const auto issue = [&] {
+    log += 'i';
+    now_us += 5;
+  };
+  const PairSamples samples = measure_pairs(driver, streams, issue, issue, behind_work);
+  EXPECT_EQ(log, "arirarirarirarir");
+  EXPECT_NEAR(samples.native.median_device_us(), 5, 1e-3);
+  EXPECT_NEAR(samples.native.median_issue_us(), 5, 1e-9);
+}
+
 TEST(Pairs, AFailingCallableEndsItAfterWaitingForTheStreams) {
   const CudaDriver driver = fake_driver();
   const std::array streams{stream(1), stream(2)};

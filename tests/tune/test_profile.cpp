@@ -22,7 +22,8 @@ class ProfileTest : public testing::Test {
     std::string name = testing::TempDir() + "profile.XXXXXX";
     folder_ = mkdtemp(name.data());
     file_ = profile_file(folder_ / "cache", "ab12-x");
-    profile_ = make_profile(read_node_file(find_node_file("narval")), "ab12-x", "580.65 \"beta\"");
+    profile_ = make_profile(read_node_file(fs::path(POLYPATH_NODE_FILES) / "narval.toml"), "ab12-x",
+                            "580.65 \"beta\"");
     profile_.node.links.front().gbps = 91.2345678901;
   }
   ~ProfileTest() override { fs::remove_all(folder_); }
