@@ -18,7 +18,7 @@ cpp_tests() { scripts/build.sh "$1" && ctest --preset "$1"; }
 thread_tests() {
   local fixed=()
   setarch -R true 2>/dev/null && fixed=(setarch -R)
-  scripts/build.sh tsan && "${fixed[@]}" ctest --preset tsan
+  scripts/build.sh tsan thread_tests && "${fixed[@]}" ctest --preset tsan
 }
 
 scripts/setup.sh || exit 1
