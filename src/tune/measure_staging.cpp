@@ -13,8 +13,10 @@ namespace polypath {
 namespace {
 
 constexpr std::uint64_t kSmallBytes = 64 * kKiB;
-constexpr std::uint64_t kChunkBytes = kMiB;
+constexpr std::uint64_t kLargestChunk = kMiB;
 constexpr int kChunks = 8;
+/// The staged part is at most this part of the buffers; the rest is for the direct copy.
+constexpr std::uint64_t kStagedPart = 4;
 /// Of the staged route's time, the part that the direct copy beside it takes.
 constexpr double kDirectPart = 0.7;
 
@@ -47,13 +49,13 @@ class StagingProbe {
   double time_us(std::uint64_t chunk_bytes, int chunks, double staged_us) {
     const RouteShare staged = share_of(route_, 0, chunk_bytes, chunks);
     const double gbps = lanes_.node().links[static_cast<std::size_t>(direct_.legs[0])].gbps;
-    const auto wanted = static_cast<std::uint64_t>(kDirectPart * staged_us * gbps * kBytesPerGbpsUs);
-    const RouteShare direct = share_of(
-        direct_, staged.bytes, std::min(wanted, lanes_.copy_bytes(1) - staged.bytes), 1);
+    const auto wanted =
+        static_cast<std::uint64_t>(kDirectPart * staged_us * gbps * kBytesPerGbpsUs);
+    const RouteShare direct =
+        share_of(direct_, staged.bytes, std::min(wanted, lanes_.copy_bytes(1) - staged.bytes), 1);
     Plan plan;
-    plan.transfers.push_back({{MemoryId::gpu(0), MemoryId::gpu(1), direct.bytes + staged.bytes},
-                              {direct, staged},
-                              {}});
+    plan.transfers.push_back(
+        {{MemoryId::gpu(0), MemoryId::gpu(1), direct.bytes + staged.bytes}, {direct, staged}, {}});
     const Schedule schedule = make_schedule(plan, resources_.ring_bytes());
     const std::array streams{lanes_.stream(0, 0)};
     GroupTimer timer(*driver_, streams);
@@ -110,9 +112,11 @@ Costs measure_staging(Lanes& lanes, Costs costs, int repetitions) {
   const double small = probe.time_us(kSmallBytes, 1, 2 * costs.copy_start_us);
   costs.staged_fixed_us =
       std::max(0.0, small - leg_us(0, kSmallBytes) - leg_us(1, kSmallBytes) - costs.copy_gap_us);
-  const double slower = std::max(leg_us(0, kChunkBytes), leg_us(1, kChunkBytes));
-  const double faster = std::min(leg_us(0, kChunkBytes), leg_us(1, kChunkBytes));
-  const double pipeline = probe.time_us(kChunkBytes, kChunks, (kChunks + 1) * slower);
+  const std::uint64_t chunk =
+      std::min(kLargestChunk, lanes.copy_bytes(1) / (kStagedPart * std::uint64_t{kChunks}));
+  const double slower = std::max(leg_us(0, chunk), leg_us(1, chunk));
+  const double faster = std::min(leg_us(0, chunk), leg_us(1, chunk));
+  const double pipeline = probe.time_us(chunk, kChunks, (kChunks + 1) * slower);
   costs.staged_gap_us = std::max(
       costs.copy_gap_us, (pipeline - costs.staged_fixed_us - kChunks * slower - faster) / kChunks);
   return costs;
