@@ -20,7 +20,7 @@ namespace {
 /// for a plan would only delay it.
 constexpr std::uint64_t kNeverSplitBelow = 256 * kKiB;
 
-PlanOptions plan_options(const Options& options, const RingBytes& rings) {
+PlanOptions plan_options(const Options& options, const RingLimits& rings) {
   PlanOptions plan;
   plan.filter.direct = options.direct_routes;
   plan.filter.gpu = options.gpu_routes;
@@ -52,7 +52,7 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
       never_split_below_(std::max(kNeverSplitBelow, options_.min_size)),
       devices_(source_.driver, static_cast<int>(source_.node.gpus.size())),
       resources_(source_.driver, source_.node, devices_, options_.staging_size),
-      planner_(source_.node, plan_options(options_, resources_.ring_bytes())),
+      planner_(source_.node, plan_options(options_, resources_.ring_limits())),
       executor_(source_.driver, resources_.events()),
       preparer_(*source_.driver, resources_) {}
 

@@ -13,13 +13,18 @@ namespace polypath {
 namespace {
 
 constexpr std::size_t kMostChannels = 4;   ///< a link
-/// Rings that share the staging memory of a GPU, and of a host: many routes end in host memory at once.
-constexpr std::uint64_t kGpuRings = 3;
-constexpr std::uint64_t kHostRings = 4;
-/// More staging memory makes more rings, not larger ones.
-constexpr RingBytes kMostRingBytes{21 * kMiB, 16 * kMiB};
-constexpr std::uint64_t kPage = 4 * kKiB;
 constexpr std::size_t kEventsAhead = 32;   ///< a GPU, so that a transfer creates none
+
+/// Small staging memories have small rings; large ones more rings, not larger ones.
+RingLimits ring_limits(std::uint64_t staging_bytes) {
+  constexpr std::uint64_t page = 4 * kKiB;
+  RingLimits limits;
+  limits.gpu = std::min(limits.gpu, staging_bytes / 3 / page * page);
+  limits.host = std::min(limits.host, staging_bytes / 4 / page * page);
+  limits.most_in_gpu = static_cast<int>(staging_bytes / limits.gpu);
+  limits.most_in_host = static_cast<int>(staging_bytes / limits.host);
+  return limits;
+}
 
 }  // namespace
 
@@ -28,9 +33,7 @@ RouteResources::RouteResources(std::shared_ptr<const CudaDriver> driver, const N
     : driver_(std::move(driver)),
       node_(node),
       devices_(devices),
-      staging_limit_(staging_bytes),
-      ring_bytes_{std::min(kMostRingBytes.gpu, staging_bytes / kGpuRings / kPage * kPage),
-                  std::min(kMostRingBytes.host, staging_bytes / kHostRings / kPage * kPage)},
+      rings_(ring_limits(staging_bytes)),
       events_(driver_, devices) {}
 
 RouteResources::~RouteResources() {
@@ -59,10 +62,6 @@ int RouteResources::issuer(int link) const {
   return one.from.is_gpu() ? one.from.index : one.to.index;
 }
 
-std::size_t RouteResources::most_rings(MemoryId memory) const noexcept {
-  return staging_limit_ / (memory.is_gpu() ? ring_bytes_.gpu : ring_bytes_.host);
-}
-
 void RouteResources::add_channel(int link) {
   auto channel = std::make_unique<Channel>();
   channel->gpu = issuer(link);
@@ -76,7 +75,7 @@ void RouteResources::add_channel(int link) {
 
 void RouteResources::add_ring(MemoryId via, int gpu) {
   auto ring = std::make_unique<Ring>();
-  ring->bytes = via.is_gpu() ? ring_bytes_.gpu : ring_bytes_.host;
+  ring->bytes = via.is_gpu() ? rings_.gpu : rings_.host;
   ring->context = devices_.context(via.is_gpu() ? via.index : gpu);
   ContextGuard guard(*driver_);
   guard.use(ring->context);
@@ -116,7 +115,8 @@ void RouteResources::prepare(const Route& route, int copies) {
     const std::lock_guard lock(mutex_);
     return staging_[route.via].rings.size();
   };
-  while (rings() < std::min(wanted, most_rings(route.via))) add_ring(route.via, issuer(route.legs.front()));
+  const auto most = static_cast<std::size_t>(rings_.most_in(route.via));
+  while (rings() < std::min(wanted, most)) add_ring(route.via, issuer(route.legs.front()));
 }
 
 bool RouteResources::ready(const Route& route) const {
@@ -137,7 +137,7 @@ std::optional<int> RouteResources::next_size(const Route& route) const {
   };
   const auto staging = staging_.find(route.via);
   consider(staging == staging_.end() ? 0 : staging->second.rings.size(),
-           most_rings(route.via));
+           static_cast<std::size_t>(rings_.most_in(route.via)));
   for (const int leg : route.legs) {
     const auto channels = channels_.find(leg);
     consider(channels == channels_.end() ? 0 : channels->second.size(), kMostChannels);
@@ -186,7 +186,7 @@ std::uint64_t RouteResources::staging_bytes(MemoryId memory) {
   const std::lock_guard lock(mutex_);
   const auto staging = staging_.find(memory);
   if (staging == staging_.end()) return 0;
-  return staging->second.rings.size() * (memory.is_gpu() ? ring_bytes_.gpu : ring_bytes_.host);
+  return staging->second.rings.size() * (memory.is_gpu() ? rings_.gpu : rings_.host);
 }
 
 }  // namespace polypath

@@ -57,8 +57,8 @@ class RouteResources {
   RouteResources(const RouteResources&) = delete;
   RouteResources& operator=(const RouteResources&) = delete;
 
-  /// Bytes of one ring: what a route's slots must fit.
-  [[nodiscard]] const RingBytes& ring_bytes() const noexcept { return ring_bytes_; }
+  /// What a route's slots, and a plan's routes, must fit.
+  [[nodiscard]] const RingLimits& ring_limits() const noexcept { return rings_; }
 
   /// Makes `route` usable by at least `copies` transfers at once, as far as limits allow. Slow; throws
   /// DriverError. Concurrent calls take turns.
@@ -86,7 +86,6 @@ class RouteResources {
   };
 
   [[nodiscard]] int issuer(int link) const;
-  [[nodiscard]] std::size_t most_rings(MemoryId memory) const noexcept;
   void add_channel(int link);
   void add_ring(MemoryId via, int gpu);
   Channel* find_channel(int link, const Ticket& ticket);
@@ -95,8 +94,7 @@ class RouteResources {
   std::shared_ptr<const CudaDriver> driver_;
   const Node& node_;
   Devices& devices_;
-  std::uint64_t staging_limit_;
-  RingBytes ring_bytes_;
+  RingLimits rings_;
   std::mutex preparing_;
   std::mutex mutex_;
   EventPool events_;

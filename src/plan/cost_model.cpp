@@ -39,7 +39,7 @@ double staged_fixed_us(const Costs& costs) noexcept {
                                    : 2 * costs.copy_start_us + costs.event_us;
 }
 
-RouteCost cost_of(const Node& node, const RatedRoute& rated, const RingBytes& rings) {
+RouteCost cost_of(const Node& node, const RatedRoute& rated, const RingLimits& rings) {
   RouteCost cost;
   cost.staged = rated.route.staged();
   cost.bytes_per_us = rated.gbps * kBytesPerGbpsUs;

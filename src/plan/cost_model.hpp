@@ -17,13 +17,18 @@
 
 namespace polypath {
 
-/// Bytes of one staging ring, by the memory that it lies in.
-struct RingBytes {
+/// Bytes of one staging ring, and how many there may be, by the memory that they lie in.
+struct RingLimits {
   std::uint64_t gpu = 21u << 20;
   std::uint64_t host = 16u << 20;
+  int most_in_gpu = 3;
+  int most_in_host = 4;
 
   [[nodiscard]] std::uint64_t of(const Route& route) const noexcept {
     return route.kind == RouteKind::via_host ? host : gpu;
+  }
+  [[nodiscard]] int most_in(MemoryId memory) const noexcept {
+    return memory.is_host() ? most_in_host : most_in_gpu;
   }
 };
 
@@ -32,7 +37,7 @@ struct ChunkLimits {
   std::uint64_t chunk_bytes = 0;  ///< 0: the best
   int chunks = 0;                 ///< 0: the best
   std::uint64_t min_chunk_bytes = 256u << 10;
-  RingBytes rings;
+  RingLimits rings;
 };
 
 /// The model of one route; bytes and microseconds.
@@ -53,6 +58,6 @@ struct RouteCost {
 /// Costs::staged_fixed_us, or what stands for it.
 double staged_fixed_us(const Costs& costs) noexcept;
 
-RouteCost cost_of(const Node& node, const RatedRoute& route, const RingBytes& rings);
+RouteCost cost_of(const Node& node, const RatedRoute& route, const RingLimits& rings);
 
 }  // namespace polypath

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -150,10 +152,18 @@ double worthwhile(const Node& node, double native_us) {
          std::max(native_us * kLeastGain, staged_fixed_us(node.costs) * kLeastGainOfFixed);
 }
 
-bool within(const Rung& rung, int max_routes) {
-  return max_routes == 0 || std::ranges::all_of(rung.transfers, [&](const auto& routes) {
-           return routes.size() <= static_cast<std::size_t>(max_routes);
-         });
+/// Whether the rung keeps to the number of routes a transfer, and to the rings of each memory.
+bool within(const Rung& rung, const PlanOptions& options) {
+  std::map<MemoryId, int> rings;
+  for (const auto& routes : rung.transfers) {
+    if (options.max_routes != 0 && std::cmp_greater(routes.size(), options.max_routes)) return false;
+    for (const RatedRoute& rated : routes) {
+      const Route& route = rated.route;
+      if (route.staged() && ++rings[route.via] > options.chunks.rings.most_in(route.via))
+        return false;
+    }
+  }
+  return true;
 }
 
 bool direct_only(const Rung& rung) {
@@ -227,7 +237,7 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
   if (!(small && native)) {
     for (auto rung = ladder.rungs.rbegin(); rung != ladder.rungs.rend(); ++rung) {
       if (direct_only(*rung)) continue;
-      if (!within(*rung, options.max_routes)) {
+      if (!within(*rung, options)) {
         dropped_by_limit = true;
         continue;
       }
@@ -248,7 +258,7 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
 
   std::string why = "would not pay at this size";
   if (small && native) why = "the message is below the smallest size to split";
-  if (dropped_by_limit) why += ", or exceeds the allowed number of routes";
+  if (dropped_by_limit) why += ", or takes more routes or staging memory than allowed";
   if (ladder.rungs.empty())
     plan.reason = "no allowed route leads there";
   else if (!plan.native())

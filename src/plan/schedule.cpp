@@ -22,9 +22,9 @@ struct Lane {
   std::vector<int> readers = {};  ///< chunk -> index of its leg 1
 };
 
-RingShape shape_of(const RouteShare& share, const RingBytes& ring_bytes) {
+RingShape shape_of(const RouteShare& share, const RingLimits& limits) {
   if (!share.route.staged()) return {};
-  const std::uint64_t fit = std::max<std::uint64_t>(1, ring_bytes.of(share.route) / share.chunk_bytes);
+  const std::uint64_t fit = std::max<std::uint64_t>(1, limits.of(share.route) / share.chunk_bytes);
   const auto slots = std::min({static_cast<std::uint64_t>(share.chunks), fit, kMostSlots});
   return {static_cast<int>(slots), share.chunk_bytes};
 }
@@ -66,7 +66,7 @@ void add_reader(Lane& lane, std::vector<Copy>& copies) {
 
 }  // namespace
 
-Schedule make_schedule(const Plan& plan, const RingBytes& ring_bytes) {
+Schedule make_schedule(const Plan& plan, const RingLimits& limits) {
   Schedule schedule;
   std::vector<Lane> lanes;
   for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
@@ -74,7 +74,7 @@ Schedule make_schedule(const Plan& plan, const RingBytes& ring_bytes) {
     const auto& routes = plan.transfers[t].routes;
     for (std::size_t r = 0; r < routes.size(); ++r) {
       const RouteShare& share = routes[r];
-      rings.push_back(shape_of(share, ring_bytes));
+      rings.push_back(shape_of(share, limits));
       if (share.route.staged()) {
         lanes.push_back({static_cast<int>(t), static_cast<int>(r), &share, rings.back()});
         continue;

@@ -41,7 +41,7 @@ struct Schedule {
 /// leg 1 of any, so that no route starts late. A ring has as many
 /// slots as chunks, at most what fits its ring and at most eight. Leg 0 waits once for half a ring
 /// of slots instead of once for each: a wait for another GPU's event costs the CPU as much as a copy.
-Schedule make_schedule(const Plan& plan, const RingBytes& ring_bytes);
+Schedule make_schedule(const Plan& plan, const RingLimits& limits);
 
 /// A line a copy, for people and tests.
 std::string to_string(const Schedule& schedule);

@@ -16,8 +16,18 @@ namespace {
 /// Device memory is filled and checked by way of a pinned block of this size.
 constexpr std::uint64_t kBlockBytes = 16 * kMiB;
 
+int nearest_gpu(const Node& node, MemoryId memory) {
+  if (!node.contains(memory))
+    throw InvalidArgument(fmt::format("{} is not a memory of {}", to_string(memory), node.name));
+  if (memory.is_gpu()) return memory.index;
+  const auto near = std::ranges::find(node.gpus, memory.index, &Gpu::numa);
+  return near == node.gpus.end() ? 0 : static_cast<int>(near - node.gpus.begin());
+}
+
+}  // namespace
+
 /// Pinned host memory, mapped in every context; allocated from the current one.
-class PinnedBlock {
+class TestBuffer::PinnedBlock {
  public:
   PinnedBlock(const CudaDriver& driver, std::uint64_t bytes) : driver_(driver), bytes_(bytes) {
     POLYPATH_CHECK(driver, mem_host_alloc(&address_, bytes, CU_MEMHOSTALLOC_PORTABLE));
@@ -40,21 +50,12 @@ class PinnedBlock {
   std::uint64_t bytes_;
 };
 
-int nearest_gpu(const Node& node, MemoryId memory) {
-  if (!node.contains(memory))
-    throw InvalidArgument(fmt::format("{} is not a memory of {}", to_string(memory), node.name));
-  if (memory.is_gpu()) return memory.index;
-  const auto near = std::ranges::find(node.gpus, memory.index, &Gpu::numa);
-  return near == node.gpus.end() ? 0 : static_cast<int>(near - node.gpus.begin());
-}
-
-}  // namespace
-
 TestBuffer::TestBuffer(const CudaDriver& driver, const Node& node, MemoryId memory,
                        std::uint64_t bytes)
     : driver_(driver), memory_(memory), bytes_(bytes), context_(driver, nearest_gpu(node, memory)) {
   const CurrentContext current(driver, context_.get());
   if (memory.is_gpu()) {
+    block_ = std::make_unique<PinnedBlock>(driver, std::min(bytes, kBlockBytes));
     POLYPATH_CHECK(driver, mem_alloc(&address_, bytes));
   } else {
     const NumaBinding near(node.hosts[static_cast<std::size_t>(memory.index)].numa);
@@ -68,6 +69,7 @@ TestBuffer::~TestBuffer() {
   const CurrentContext current(driver_, context_.get(), std::nothrow);
   if (memory_.is_gpu()) {
     POLYPATH_WARN(driver_, mem_free(address_));
+    block_.reset();
   } else {
     POLYPATH_WARN(driver_, mem_free_host(host_bytes().data()));
   }
@@ -83,7 +85,7 @@ void TestBuffer::fill(std::uint64_t seed) {
     return;
   }
   const CurrentContext current(driver_, context_.get());
-  const PinnedBlock block(driver_, std::min(bytes_, kBlockBytes));
+  const PinnedBlock& block = *block_;
   for (std::uint64_t offset = 0; offset < bytes_; offset += block.size()) {
     const std::uint64_t bytes = std::min(block.size(), bytes_ - offset);
     fill_pattern(block.first(bytes), seed, offset);
@@ -105,7 +107,7 @@ void TestBuffer::poison(std::uint8_t value) {
 std::optional<std::uint64_t> TestBuffer::first_difference(std::uint64_t seed) const {
   if (memory_.is_host()) return polypath::first_difference(host_bytes(), seed);
   const CurrentContext current(driver_, context_.get());
-  const PinnedBlock block(driver_, std::min(bytes_, kBlockBytes));
+  const PinnedBlock& block = *block_;
   for (std::uint64_t offset = 0; offset < bytes_; offset += block.size()) {
     const std::uint64_t bytes = std::min(block.size(), bytes_ - offset);
     POLYPATH_CHECK(driver_, memcpy_sync(block.address(), address_ + offset, bytes));

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -40,6 +41,8 @@ class TestBuffer {
   [[nodiscard]] std::optional<std::uint64_t> first_difference(std::uint64_t seed) const;
 
  private:
+  class PinnedBlock;
+
   [[nodiscard]] std::span<std::byte> host_bytes() const noexcept;
 
   const CudaDriver& driver_;
@@ -47,6 +50,9 @@ class TestBuffer {
   std::uint64_t bytes_;
   PrimaryContext context_;
   CUdeviceptr address_ = 0;
+  /// By which device memory is filled and checked; kept, because allocating and freeing pinned memory
+  /// waits for all work of the GPU.
+  std::unique_ptr<PinnedBlock> block_;
 };
 
 }  // namespace polypath

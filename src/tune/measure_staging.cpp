@@ -56,7 +56,7 @@ class StagingProbe {
     Plan plan;
     plan.transfers.push_back(
         {{MemoryId::gpu(0), MemoryId::gpu(1), direct.bytes + staged.bytes}, {direct, staged}, {}});
-    const Schedule schedule = make_schedule(plan, resources_.ring_bytes());
+    const Schedule schedule = make_schedule(plan, resources_.ring_limits());
     const std::array streams{lanes_.stream(0, 0)};
     GroupTimer timer(*driver_, streams);
     std::vector<double> samples;
