@@ -16,7 +16,7 @@ constexpr std::size_t kMostChannels = 4;   ///< a link
 constexpr std::size_t kEventsAhead = 32;   ///< a GPU, so that a transfer creates none
 
 /// Small staging memories have small rings; large ones more rings, not larger ones.
-RingLimits ring_limits(std::uint64_t staging_bytes) {
+RingLimits limits_for(std::uint64_t staging_bytes) {
   constexpr std::uint64_t page = 4 * kKiB;
   RingLimits limits;
   limits.gpu = std::min(limits.gpu, staging_bytes / 3 / page * page);
@@ -33,7 +33,7 @@ RouteResources::RouteResources(std::shared_ptr<const CudaDriver> driver, const N
     : driver_(std::move(driver)),
       node_(node),
       devices_(devices),
-      rings_(ring_limits(staging_bytes)),
+      rings_(limits_for(staging_bytes)),
       events_(driver_, devices) {}
 
 RouteResources::~RouteResources() {
