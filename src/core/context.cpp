@@ -418,6 +418,10 @@ void Context::prepare(const std::vector<Request>& requests) {
     for (const int leg : route.legs) copies = std::max(copies, channels[leg]);
     resources_.prepare(route, copies);
   }
+  // Each of them alone may take routes that the group leaves to the others.
+  if (requests.size() == 1) return;
+  for (const Request& request : requests)
+    for (const Route& route : planner_.widest({request}).front()) resources_.prepare(route, 1);
 }
 
 void Context::measure(const ProgressFunction& progress) {
