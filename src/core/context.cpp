@@ -420,8 +420,10 @@ void Context::prepare(const std::vector<Request>& requests) {
   }
   // Each of them alone may take routes that the group leaves to the others.
   if (requests.size() == 1) return;
-  for (const Request& request : requests)
-    for (const Route& route : planner_.widest({request}).front()) resources_.prepare(route, 1);
+  for (const Request& request : requests) {
+    const auto alone = planner_.widest({request});
+    for (const Route& route : alone.front()) resources_.prepare(route, 1);
+  }
 }
 
 void Context::measure(const ProgressFunction& progress) {
