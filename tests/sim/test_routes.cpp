@@ -6,7 +6,7 @@
 namespace polypath::sim::test {
 namespace {
 
-constexpr std::size_t kSize = 100 * 1000 * 1000;  // 1 ms at 100 GB/s: costs of calls vanish
+constexpr std::size_t kSize = 50 * 1000 * 1000;  // 0.5 ms at 100 GB/s: costs of calls vanish
 
 class Routes : public SimTest {
  protected:
@@ -23,7 +23,7 @@ class Routes : public SimTest {
 
 TEST_F(Routes, APeerCopyTakesItsLink) {
   enable_peer(0, 1);
-  EXPECT_NEAR(100, rate(allocate(1, kSize), allocate(0, kSize), 0), 1);
+  EXPECT_NEAR(100, rate(allocate(1, kSize), allocate(0, kSize), 0), 2);
   EXPECT_EQ(kSize, polypath_sim_link_bytes("gpu0", "gpu1"));
   EXPECT_EQ(1U, polypath_sim_link_copies("gpu0", "gpu1"));
   EXPECT_EQ(0U, polypath_sim_link_bytes("gpu1", "gpu0"));
@@ -102,7 +102,7 @@ TEST_F(Routes, ASynchronousCopyBlocks) {
   const CUdeviceptr b = allocate(0, kSize);
   const double begin = polypath_sim_clock_us();
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(b, a, kSize));
-  EXPECT_GT(polypath_sim_clock_us(), begin + 50);
+  EXPECT_GT(polypath_sim_clock_us(), begin + 30);
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(nullptr));
 }
 
