@@ -1,0 +1,21 @@
+// The sections of the program, each in the file of its name. They throw DriverError, or Error when a byte
+// is wrong; what the node cannot show they report as skipped.
+#pragma once
+
+#include "report.hpp"
+#include "workbench.hpp"
+
+namespace polypath::facts {
+
+/// CPU time of single driver calls.
+void call_costs(Workbench& bench, Report& report);
+/// What cuPointerGetAttributes says of each kind of memory.
+void pointer_facts(Workbench& bench, Report& report);
+/// Time between two copies queued on one stream, by their size.
+void copy_gaps(Workbench& bench, Report& report);
+/// What a staged route costs a chunk, alone, and for one small chunk.
+void staged_gaps(Workbench& bench, Report& report);
+/// What the host links of one, two and all GPUs carry at once.
+void host_links(Workbench& bench, Report& report);
+
+}  // namespace polypath::facts
