@@ -2,10 +2,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
 #include "base/units.hpp"
+#include "support/driver_extras.hpp"
 
 namespace polypath::test {
 namespace {
@@ -19,6 +21,9 @@ struct Opened {
 
 const Opened& opened() {
   static const Opened once = [] {
+    // Streams share a GPU's hardware queues, 8 by default: one that a test holds back must not hold
+    // another because of that. Read when the driver makes a context.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     Opened node;
     try {
       node.source = open_node(load_options({}));
@@ -85,9 +90,18 @@ testing::AssertionResult EngineTest::completes(CUstream stream) {
   while (!done(stream)) {
     if (std::chrono::steady_clock::now() > deadline)
       return testing::AssertionFailure() << "the stream has not completed within a minute";
-    std::this_thread::yield();
+    pass_time();
   }
   return testing::AssertionSuccess();
+}
+
+void EngineTest::pass_time() const {
+  constexpr int kMicroseconds = 50;
+  if (source().simulated) {
+    driver_function<void(double)>(driver(), "polypath_sim_advance_us")(kMicroseconds);
+  } else {
+    std::this_thread::sleep_for(std::chrono::microseconds(kMicroseconds));
+  }
 }
 
 }  // namespace polypath::test

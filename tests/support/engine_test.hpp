@@ -48,6 +48,8 @@ class EngineTest : public testing::Test {
   /// Whether all on `stream` completes within a minute.
   testing::AssertionResult completes(CUstream stream);
   [[nodiscard]] bool done(CUstream stream) { return driver().stream_query(stream) == CUDA_SUCCESS; }
+  /// Lets some time pass, simulated or real.
+  void pass_time() const;
 
   std::mt19937_64 random_{20240229};
 

@@ -1,5 +1,9 @@
 #include "support/gate.hpp"
 
+#include <gtest/gtest.h>
+
+#include <chrono>
+
 namespace polypath::test {
 
 Gate::Gate(const CudaDriver& driver, CUcontext context) : driver_(driver), context_(context) {
@@ -8,9 +12,13 @@ Gate::Gate(const CudaDriver& driver, CUcontext context) : driver_(driver), conte
   POLYPATH_CHECK(driver, mem_host_alloc(&memory, sizeof *word_, CU_MEMHOSTALLOC_PORTABLE));
   word_ = static_cast<std::uint32_t*>(memory);
   *word_ = 0;
+  watchdog_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
 
 Gate::~Gate() {
+  watchdog_.request_stop();
+  watchdog_.join();
+  EXPECT_FALSE(gave_up_) << "something waited for the held streams";
   open();
   for (const CUcontext held : held_) {
     const CurrentContext current(driver_, held, std::nothrow);
@@ -25,6 +33,14 @@ void Gate::hold(CUstream stream, CUcontext context) {
   held_.insert(context);
   POLYPATH_CHECK(driver_, stream_wait_value32(stream, reinterpret_cast<CUdeviceptr>(word_), 1,
                                               CU_STREAM_WAIT_VALUE_GEQ));
+}
+
+void Gate::watch(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  ended_.wait_for(lock, stop, std::chrono::minutes(1), [] { return false; });
+  if (stop.stop_requested()) return;
+  gave_up_ = true;
+  open();
 }
 
 void Gate::open() noexcept { __atomic_store_n(word_, 1, __ATOMIC_RELEASE); }
