@@ -1,11 +1,14 @@
 #include <list>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/units.hpp"
 #include "sections.hpp"
 
 namespace polypath::facts {
 namespace {
+
+constexpr std::uint64_t kSeed = 5;
 
 /// A copy of one GPU to or from its host memory, on a stream of its own.
 struct HostCopy {
@@ -14,7 +17,8 @@ struct HostCopy {
         stream(bench.stream(gpu, in ? 0 : 1)),
         src(bench.buffer(in ? bench.host_of(gpu) : MemoryId::gpu(gpu), bench.bytes() / 4)),
         dst(bench.buffer(in ? MemoryId::gpu(gpu) : bench.host_of(gpu), bench.bytes() / 4)) {
-    src.fill(5);
+    src.fill(kSeed);
+    dst.poison();
   }
 
   int gpu;
@@ -31,7 +35,7 @@ void host_links(Workbench& bench, Report& report) {
     in.emplace_back(bench, gpu, true);
     out.emplace_back(bench, gpu, false);
   }
-  /// Of GPUs [first, end).
+  // Of GPUs [first, end).
   const auto show = [&](const std::string& who, const std::string& direction, int first, int end) {
     std::vector<const HostCopy*> copies;
     std::vector<CUstream> streams;
@@ -57,6 +61,10 @@ void host_links(Workbench& bench, Report& report) {
     if (gpus > 1) show("gpu0 and gpu1", direction, 0, 2);
     if (gpus > 2) show(fmt::format("all {} GPUs", gpus), direction, 0, gpus);
   }
+  for (const auto* list : {&in, &out})
+    for (const HostCopy& copy : *list)
+      if (copy.dst.first_difference(kSeed))
+        throw Error("wrong bytes in " + to_string(copy.dst.memory()));
 }
 
 }  // namespace polypath::facts

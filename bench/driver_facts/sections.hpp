@@ -1,5 +1,5 @@
-// The sections of the program, each in the file of its name. They throw DriverError, or Error when a byte
-// is wrong; what the node cannot show they report as skipped.
+// The sections of the program, each in the file of its name. They throw DriverError, or Error when a
+// byte is wrong; what the node cannot show they report as skipped.
 #pragma once
 
 #include "report.hpp"

@@ -32,8 +32,8 @@ class StagedRoutes {
     src_.fill(kSeed);
   }
 
-  /// `second_gpu` issues the second leg. The gap is the time of a chunk beyond the slower leg's copy of
-  /// it: the slope between two numbers of chunks.
+  /// `second_gpu` issues the second leg. The gap is the time of a chunk beyond the slower leg's copy
+  /// of it: the slope between two numbers of chunks.
   void show(const std::string& name, int second_gpu, const Shape& shape) {
     const std::uint64_t bytes = bench_.bytes();
     const auto route_of = [&](std::uint64_t part) {
@@ -69,7 +69,9 @@ class StagedRoutes {
 
   void show_direct() {
     for (const std::uint64_t bytes : kSmallSizes) {
-      const auto direct = [&] { bench_.copy(0, dst_.address(), src_.address(), bytes, caller_[0]); };
+      const auto direct = [&] {
+        bench_.copy(0, dst_.address(), src_.address(), bytes, caller_[0]);
+      };
       report_.figure(kSection, fmt::format("direct, one copy of {}", format_bytes(bytes)),
                      bench_.time(caller_, direct).device_us, "us");
     }

@@ -38,10 +38,10 @@ class Workbench {
 
   /// Times what `issue` issues on the idle `streams`, or on others that the first one waits for.
   RunTimes time(std::span<const CUstream> streams, const std::function<void()>& issue) const;
-  /// Poisons `dst`, runs `issue` as `time` does, and throws Error unless the first `bytes` of `dst` then
-  /// hold the pattern `seed`.
-  void verify(std::span<const CUstream> streams, const std::function<void()>& issue, TestBuffer& dst,
-              std::uint64_t seed, std::uint64_t bytes) const;
+  /// Poisons `dst`, runs `issue` as `time` does, and throws Error unless the first `bytes` of `dst`
+  /// then hold the pattern `seed`.
+  void verify(std::span<const CUstream> streams, const std::function<void()>& issue,
+              TestBuffer& dst, std::uint64_t seed, std::uint64_t bytes) const;
   /// A copy, issued with the context of its stream current.
   void copy(int gpu, CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, CUstream stream) const;
 
