@@ -146,9 +146,11 @@ std::optional<int> RouteResources::next_size(const Route& route) const {
   return static_cast<int>(least) + 1;
 }
 
-Channel* RouteResources::find_channel(int link, const Ticket& ticket) {
+Channel* RouteResources::find_channel(int link, const Ticket& ticket, std::uint64_t run) {
   for (auto& channel : channels_[link]) {
     if (channel->broken) continue;
+    // Another transfer of this group, on a stream of its own, has not started either.
+    if (channel->run == run && channel->leased_to != ticket.caller()) continue;
     if (channel->tail == nullptr || channel->tail->allows(ticket, *driver_)) return channel.get();
   }
   return nullptr;
@@ -170,8 +172,8 @@ std::optional<RouteLease> RouteResources::lease(const Route& route,
                                                 const std::shared_ptr<Ticket>& ticket,
                                                 std::uint64_t run) {
   RouteLease lease;
-  lease.first = find_channel(route.legs[0], *ticket);
-  lease.second = find_channel(route.legs[1], *ticket);
+  lease.first = find_channel(route.legs[0], *ticket, run);
+  lease.second = find_channel(route.legs[1], *ticket, run);
   if (lease.first == nullptr || lease.second == nullptr) return std::nullopt;
   lease.ring = find_ring(route.via, *ticket, run);
   if (lease.ring == nullptr) return std::nullopt;
@@ -179,6 +181,10 @@ std::optional<RouteLease> RouteResources::lease(const Route& route,
   if (lease.ring->tail != nullptr && lease.ring->tail->caller() != ticket->caller())
     lease.ring_free = lease.ring->last_read;
   lease.ring->run = run;
+  for (Channel* channel : {lease.first, lease.second}) {
+    channel->run = run;
+    channel->leased_to = ticket->caller();
+  }
   return lease;
 }
 

@@ -25,6 +25,8 @@ struct Channel {
   int gpu = 0;                     ///< whose context issues
   CUcontext context = nullptr;
   std::shared_ptr<Ticket> tail;    ///< the transfer that queued last
+  std::uint64_t run = 0;           ///< the run that leased it last, ...
+  CallerStream leased_to;          ///< ... and for which stream: its ticket is not the tail yet
   bool broken = false;             ///< left in an unknown state by a failed call: not used again
 };
 
@@ -88,7 +90,7 @@ class RouteResources {
   [[nodiscard]] int issuer(int link) const;
   void add_channel(int link);
   void add_ring(MemoryId via, int gpu);
-  Channel* find_channel(int link, const Ticket& ticket);
+  Channel* find_channel(int link, const Ticket& ticket, std::uint64_t run);
   Ring* find_ring(MemoryId via, const Ticket& ticket, std::uint64_t run);
 
   std::shared_ptr<const CudaDriver> driver_;
