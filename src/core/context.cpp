@@ -394,7 +394,7 @@ void Context::prepare(const std::vector<Request>& requests) {
   std::map<MemoryId, int> rings;
   std::map<int, int> channels;
   std::vector<Route> routes;
-  const auto sets = planner_.widest(requests);
+  const auto together = planner_.widest(requests);
   for (std::size_t t = 0; t < requests.size(); ++t) {
     const auto [src, dst, bytes] = requests[t];
     for (const MemoryId end : {src, dst})
@@ -406,7 +406,11 @@ void Context::prepare(const std::vector<Request>& requests) {
         devices_.enable_peer_access(dst.index, src.index);
       }
     }
-    for (const Route& route : sets[t]) {
+    // Alone a transfer may take routes that the group leaves to others.
+    std::vector<Route> wanted = planner_.widest({requests[t]}).front();
+    for (const Route& route : together[t])
+      if (std::ranges::find(wanted, route) == wanted.end()) wanted.push_back(route);
+    for (const Route& route : wanted) {
       if (!route.staged()) continue;
       ++rings[route.via];
       for (const int leg : route.legs) ++channels[leg];
@@ -417,12 +421,6 @@ void Context::prepare(const std::vector<Request>& requests) {
     int copies = rings[route.via];
     for (const int leg : route.legs) copies = std::max(copies, channels[leg]);
     resources_.prepare(route, copies);
-  }
-  // Each of them alone may take routes that the group leaves to the others.
-  if (requests.size() == 1) return;
-  for (const Request& request : requests) {
-    const auto alone = planner_.widest({request});
-    for (const Route& route : alone.front()) resources_.prepare(route, 1);
   }
 }
 
