@@ -22,6 +22,9 @@ cd "$(dirname "$0")/.."
 build=$(cd "${2:-build/release}" && pwd) || exit 2
 
 unset POLYPATH_NODE
+# By default a GPU has eight hardware queues for all streams, and a stream that is held back holds the
+# others of its queue, with polypath or without.
+export CUDA_DEVICE_MAX_CONNECTIONS=32
 export POLYPATH_LIBRARY=$build/libpolypath.so
 export POLYPATH_PROFILE=$results/profile.json
 export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -77,8 +80,9 @@ polypath info.settings info -c
 polypath topo.measured topo --measure --json "$results/topo.json" ${plots:+--plot "$results/topo.png"}
 # The test programs that are meant for real GPUs as well: those that ctest runs as SUBJECT.real.
 for name in $(sed -n 's/.*NAME [a-z._]*\.real COMMAND \([a-z_]*\).*/\1/p' tests/*/CMakeLists.txt); do
-  step "$name" "$build/bin/$name" --gtest_color=no --gtest_brief=1 "--gtest_output=json:$results/$name.json"
+  step "$name" stdbuf -oL "$build/bin/$name" --gtest_color=no --gtest_brief=1 "--gtest_output=json:$results/$name.json"
 done
+step driver.facts "$build/bin/driver_facts" --json "$results/driver.facts.json"
 step example.python python3 examples/copy.py
 polypath plan.p2p plan gpu0 gpu1 64M
 bench p2p p2p

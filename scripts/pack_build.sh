@@ -10,6 +10,6 @@ mkdir -p "$folder/bin"
 cp build/release/libpolypath.so build/release/libpolypath_sim.so "$folder"
 # The tests name their library by its SONAME.
 ln -s libpolypath.so "$folder/$(readelf -d "$folder/libpolypath.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')"
-cp build/release/bin/test_* "$folder/bin"
+cp build/release/bin/test_* build/release/bin/driver_facts "$folder/bin"
 strip "$folder"/*.so "$folder"/bin/*
 du -sh "$folder"
