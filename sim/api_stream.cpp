@@ -1,4 +1,6 @@
 // Streams: life, order, waiting.
+#include <algorithm>
+
 #include "call.hpp"
 
 using namespace polypath::sim;

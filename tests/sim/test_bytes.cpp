@@ -1,4 +1,5 @@
 // Bytes really move: all of them, no others, and not before the copy completes.
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
