@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The documentation as a web site, in build/docs: README.md, ARCHITECTURE.md and the like, docs/, and
-# two pages written by the program itself (settings, command line). Fails on a broken link.
+# the settings and the C API from their sources. Fails on a broken link.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the pages that the program itself knows best, as Markdown into the folder given: its
-settings and its command line; and the C API as it stands in the header."""
+"""Writes two pages, as Markdown into the folder given, that have their source elsewhere: the settings
+(from the library's table) and the C API (from its header)."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -30,11 +29,6 @@ def settings_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def command_line_page() -> str:
-    command = [sys.executable, "-m", "typer", "polypath.cli", "utils", "docs", "--name", "polypath"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
 def c_api_page() -> str:
     header = (ROOT / "include" / "polypath" / "polypath.h").read_text(encoding="utf-8")
     return f"# C API\n\n```c\n{header}```\n"
@@ -44,7 +38,6 @@ def main() -> None:
     folder = Path(sys.argv[1])
     pages = {
         "settings.md": settings_page(),
-        "command-line.md": command_line_page(),
         "c-api.md": c_api_page(),
     }
     for name, text in pages.items():
