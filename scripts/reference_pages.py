@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes two pages, as Markdown into the folder given, that have their source elsewhere: the settings
-(from the library's table) and the C API (from its header)."""
+"""Writes two pages, as Markdown into the folder given, that have their source elsewhere: the
+settings (from the library's table) and the C API (from its header)."""
 
 import sys
 from pathlib import Path
