@@ -26,7 +26,7 @@ unset POLYPATH_NODE
 # others of its queue, with polypath or without.
 export CUDA_DEVICE_MAX_CONNECTIONS=32
 export POLYPATH_LIBRARY=$build/libpolypath.so
-export POLYPATH_PROFILE=$results/profile.json
+export POLYPATH_PROFILE=$results/profile.toml
 export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export PYTHONPATH=$PWD/python PYTHONUNBUFFERED=1 COLUMNS=140 NO_COLOR=1
 if [[ -n ${WHEELS:-} ]]; then

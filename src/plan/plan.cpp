@@ -19,7 +19,7 @@ namespace {
 /// A rung must promise to save this part of the native time, and this part of what a staged route costs
 /// before its first byte arrives: the model is not finer than that.
 constexpr double kLeastGain = 0.02;
-constexpr double kLeastGainOfFixed = 0.25;
+constexpr double kLeastGainOfFixed = 0.35;
 /// Two rungs this near are equal: fewer routes win (each costs CPU time and staging memory), or more where
 /// the ladder says spread.
 constexpr double kTie = 0.99;

@@ -68,7 +68,7 @@ struct Plan {
 Ladder make_ladder(const Node& node, const std::vector<Request>& requests, const RouteFilter& filter);
 
 /// Shares that equalise the finishing times on the rung that is predicted to end first. A rung that
-/// gains less over native copies than 2 %, or than a quarter of a staged route's fixed cost, is not taken, and of two within 1 % the one with fewer
+/// gains less over native copies than 2 %, or than a third of a staged route's fixed cost, is not taken, and of two within 1 % the one with fewer
 /// routes. `ladder` must have been made for the same end points, proportion and filter.
 Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request>& requests,
                const PlanOptions& options);
