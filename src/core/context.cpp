@@ -11,6 +11,7 @@
 #include "base/units.hpp"
 #include "driver/check.hpp"
 #include "exec/context_guard.hpp"
+#include "exec/relaxed_capture.hpp"
 #include "tune/profile.hpp"
 
 namespace polypath {
@@ -268,6 +269,7 @@ bool Context::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
     return false;
   };
   const std::lock_guard lock(resources_.lock());
+  const RelaxedCapture relaxed(driver());
   std::optional<std::vector<BoundTransfer>> bound;
   try {
     if (!all_ready(prepared.plan, without)) return false;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/log.hpp"
-#include "driver/check.hpp"
+#include "exec/relaxed_capture.hpp"
 
 namespace polypath {
 
@@ -37,10 +37,7 @@ void Preparer::wait() {
 
 void Preparer::run(std::stop_token stop) {
   // Allocating here must not break a capture that another thread has under way.
-  if (driver_.thread_exchange_capture_mode != nullptr) {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    POLYPATH_WARN(driver_, thread_exchange_capture_mode(&mode));
-  }
+  const RelaxedCapture relaxed(driver_);
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [&] { return !tasks_.empty(); })) {
     const Task task = tasks_.front();
