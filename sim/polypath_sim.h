@@ -22,8 +22,8 @@ POLYPATH_SIM_API void polypath_sim_advance_us(double us);
 
 /* What completed copies moved over the link between two memories ("gpu0", "host0") since the start or
  * the last reset. 0 where there is no such link. */
-POLYPATH_SIM_API uint64_t polypath_sim_link_bytes(const char *from, const char *to);
-POLYPATH_SIM_API uint64_t polypath_sim_link_copies(const char *from, const char *to);
+POLYPATH_SIM_API uint64_t polypath_sim_link_bytes(const char* from, const char* to);
+POLYPATH_SIM_API uint64_t polypath_sim_link_copies(const char* from, const char* to);
 
 /* Copies issued, and those among them that the driver had to carry through host memory (no link, or no
  * peer access) or that had pageable memory on a side, since the start or the last reset. */
@@ -43,11 +43,11 @@ POLYPATH_SIM_API uint64_t polypath_sim_live_allocations(void);
 POLYPATH_SIM_API uint64_t polypath_sim_live_graphs(void);
 
 /* Nodes of a captured graph (a CUgraph); 0 for an unknown one. */
-POLYPATH_SIM_API uint64_t polypath_sim_graph_nodes(void *graph);
+POLYPATH_SIM_API uint64_t polypath_sim_graph_nodes(void* graph);
 
 /* Reads device memory past the API, without time and without order, e.g. to see that a copy has not
  * arrived too early. Returns 0, or -1 when the range is not wholly inside one allocation. */
-POLYPATH_SIM_API int polypath_sim_peek(uint64_t address, void *bytes, uint64_t count);
+POLYPATH_SIM_API int polypath_sim_peek(uint64_t address, void* bytes, uint64_t count);
 
 #ifdef __cplusplus
 } /* extern "C" */

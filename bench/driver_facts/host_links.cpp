@@ -50,10 +50,10 @@ void host_links(Workbench& bench, Report& report) {
         bench.copy(copy->gpu, copy->dst.address(), copy->src.address(), copy->src.size(),
                    copy->stream);
     };
-    report.figure("host_links", who + " " + direction,
-                  rate_gbps(copies.front()->src.size() * copies.size(),
-                            bench.time(streams, issue).device_us),
-                  "GB/s");
+    report.figure(
+        "host_links", who + " " + direction,
+        rate_gbps(copies.front()->src.size() * copies.size(), bench.time(streams, issue).device_us),
+        "GB/s");
   };
   const int gpus = bench.gpus();
   for (const char* direction : {"h2d", "d2h", "both"}) {

@@ -27,8 +27,7 @@ struct PointerAttributes {
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
     std::array<void*, names.size()> places{&type,    &ordinal,    &managed,     &pool,
                                            &context, &legacy_ipc, &range_start, &range_bytes};
-    POLYPATH_CHECK(driver,
-                   pointer_get_attributes(count, names.data(), places.data(), address));
+    POLYPATH_CHECK(driver, pointer_get_attributes(count, names.data(), places.data(), address));
   }
 };
 

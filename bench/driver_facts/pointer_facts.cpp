@@ -23,11 +23,13 @@ CUmemoryPool describe(const CudaDriver& driver, Report& report, const std::strin
   PointerAttributes of;
   of.range_bytes = kUnwritten;
   of.ask(driver, address);
-  const std::pair<const char*, int> answers[] = {
-      {"CUmemorytype", of.type},           {"device ordinal", of.ordinal},
-      {"has a context", of.context != nullptr}, {"managed", of.managed},
-      {"of a pool", of.pool != nullptr},   {"legacy IPC", of.legacy_ipc},
-      {"range answered", of.range_bytes != kUnwritten}};
+  const std::pair<const char*, int> answers[] = {{"CUmemorytype", of.type},
+                                                 {"device ordinal", of.ordinal},
+                                                 {"has a context", of.context != nullptr},
+                                                 {"managed", of.managed},
+                                                 {"of a pool", of.pool != nullptr},
+                                                 {"legacy IPC", of.legacy_ipc},
+                                                 {"range answered", of.range_bytes != kUnwritten}};
   for (const auto& [what, value] : answers)
     report.figure(kSection, fmt::format("{}: {}", memory, what), value, "");
   return of.pool;
@@ -61,9 +63,8 @@ void describe_managed(const CudaDriver& driver, Report& report) {
   if (driver.mem_alloc_managed == nullptr ||
       driver.mem_alloc_managed(&address, kBytes, CU_MEM_ATTACH_GLOBAL) != CUDA_SUCCESS)
     return report.skipped(kSection, "managed memory", "this driver has none");
-  const Owner owner(reinterpret_cast<void*>(address), [&](void* pointer) {
-    POLYPATH_WARN(driver, mem_free(address_of(pointer)));
-  });
+  const Owner owner(reinterpret_cast<void*>(address),
+                    [&](void* pointer) { POLYPATH_WARN(driver, mem_free(address_of(pointer))); });
   describe(driver, report, "managed memory", address);
 }
 

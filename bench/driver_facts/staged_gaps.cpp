@@ -48,8 +48,8 @@ class StagedRoutes {
                        std::max(copy_us(0, ring_, src_, shape.chunk_bytes),
                                 copy_us(second_gpu, dst_, ring_, shape.chunk_bytes));
     const std::string what =
-        fmt::format("{}, chunk {}, slots {}, streams {}", name,
-                    format_bytes(shape.chunk_bytes), shape.slots, shape.streams);
+        fmt::format("{}, chunk {}, slots {}, streams {}", name, format_bytes(shape.chunk_bytes),
+                    shape.slots, shape.streams);
     report_.figure(kSection, what + ": rate", rate_gbps(bytes, all.device_us), "GB/s");
     report_.figure(kSection, what + ": gap", gap, "us");
     report_.figure(kSection, what + ": CPU", all.issue_us / chunks, "us a chunk");
@@ -106,8 +106,7 @@ class StagedRoutes {
     const CUdeviceptr staging = ring_.address() + slot * shape.chunk_bytes;
     const CUstream in = bench_.stream(0, 1 + chunk % shape.streams);
     const CUstream out = bench_.stream(second_gpu, 1 + chunk % shape.streams);
-    if (chunk >= shape.slots)
-      POLYPATH_CHECK(driver_, stream_wait_event(in, read_[slot].get(), 0));
+    if (chunk >= shape.slots) POLYPATH_CHECK(driver_, stream_wait_event(in, read_[slot].get(), 0));
     bench_.copy(0, staging, src_.address() + offset, shape.chunk_bytes, in);
     POLYPATH_CHECK(driver_, event_record(written_[slot].get(), in));
     POLYPATH_CHECK(driver_, stream_wait_event(out, written_[slot].get(), 0));

@@ -42,14 +42,14 @@ typedef enum polypath_status {
 } polypath_status;
 
 /* "0.1.0". Never fails. */
-POLYPATH_API const char *polypath_version(void);
+POLYPATH_API const char* polypath_version(void);
 /* "POLYPATH_NO_DEVICE". Never fails; the string is static. */
-POLYPATH_API const char *polypath_status_name(polypath_status status);
+POLYPATH_API const char* polypath_status_name(polypath_status status);
 /* The message of this thread's last failed call; "" when there was none. Valid until the thread's
  * next call. */
-POLYPATH_API const char *polypath_last_error(void);
+POLYPATH_API const char* polypath_last_error(void);
 /* Frees a string returned by this library. NULL is allowed. */
-POLYPATH_API void polypath_free(char *string);
+POLYPATH_API void polypath_free(char* string);
 
 /* ---- Context ---------------------------------------------------------------------------------- */
 
@@ -59,19 +59,19 @@ typedef struct polypath_context polypath_context;
 /* One setting, e.g. {"routes", "direct,gpu"}; names and ranges: polypath_settings(). It overrides the
  * environment. */
 typedef struct polypath_setting {
-  const char *name;
-  const char *value;
+  const char* name;
+  const char* value;
 } polypath_setting;
 
 /* Makes a context. `settings` may be NULL when `count` is 0; the strings are copied.
  * Opens the CUDA driver; creates no CUDA context and allocates nothing on any GPU.
  * POLYPATH_NO_DEVICE: no GPU here and no node named. POLYPATH_INVALID_ARGUMENT: a setting or the
  * node file, with file, line and allowed range. */
-POLYPATH_API polypath_status polypath_context_create(const polypath_setting *settings, size_t count,
-                                                     polypath_context **context);
+POLYPATH_API polypath_status polypath_context_create(const polypath_setting* settings, size_t count,
+                                                     polypath_context** context);
 
 /* Releases everything. NULL is allowed. All transfers must have completed. */
-POLYPATH_API void polypath_context_destroy(polypath_context *context);
+POLYPATH_API void polypath_context_destroy(polypath_context* context);
 
 /* ---- Transfers -------------------------------------------------------------------------------- */
 
@@ -85,37 +85,37 @@ POLYPATH_API void polypath_context_destroy(polypath_context *context);
  * ranges; the message names the argument, the address and the allocation.
  * POLYPATH_DRIVER_ERROR: a driver call failed after the first copy was issued; the contents of `dst`
  * are then undefined, and `stream` still waits for all that was issued. */
-POLYPATH_API polypath_status polypath_copy_async(polypath_context *context, void *dst,
-                                                 const void *src, size_t bytes, void *stream);
+POLYPATH_API polypath_status polypath_copy_async(polypath_context* context, void* dst,
+                                                 const void* src, size_t bytes, void* stream);
 
 /* One transfer of a group; the fields are the arguments of polypath_copy_async(). */
 typedef struct polypath_transfer {
-  void *dst;
-  const void *src;
+  void* dst;
+  const void* src;
   size_t bytes;
-  void *stream;
+  void* stream;
 } polypath_transfer;
 
 /* Starts `count` transfers that are planned together, so that their routes share links without
  * contending. Each is ordered on its own stream, as if by polypath_copy_async; between transfers there
  * is no order. Errors as there; the message names the index of the transfer. Arguments of all are
  * checked before any is issued. */
-POLYPATH_API polypath_status polypath_group_copy_async(polypath_context *context,
-                                                       const polypath_transfer *transfers,
+POLYPATH_API polypath_status polypath_group_copy_async(polypath_context* context,
+                                                       const polypath_transfer* transfers,
                                                        size_t count);
 
 /* A transfer without addresses, for plans and preparation. */
 typedef struct polypath_request {
-  const char *src; /* "gpu0" or "host0" */
-  const char *dst;
+  const char* src; /* "gpu0" or "host0" */
+  const char* dst;
   size_t bytes;
 } polypath_request;
 
 /* Makes ready, and waits for, all that transfers between these memories can use: contexts on staging
  * GPUs, streams, staging memory. Without it a background thread does so when the first transfer asks,
  * and transfers go without the staged routes until then. */
-POLYPATH_API polypath_status polypath_prepare(polypath_context *context,
-                                              const polypath_request *requests, size_t count);
+POLYPATH_API polypath_status polypath_prepare(polypath_context* context,
+                                              const polypath_request* requests, size_t count);
 
 /* ---- Asking ----------------------------------------------------------------------------------- */
 
@@ -126,9 +126,9 @@ POLYPATH_API polypath_status polypath_prepare(polypath_context *context,
  *                             "rate_gbps"}],
  *                 "left_out": [{"route", "reason"}]}]}
  * limit_gbps is the maximum flow of the allowed routes. GB/s are sums over the group. */
-POLYPATH_API polypath_status polypath_plan(polypath_context *context,
-                                           const polypath_request *requests, size_t count,
-                                           char **json);
+POLYPATH_API polypath_status polypath_plan(polypath_context* context,
+                                           const polypath_request* requests, size_t count,
+                                           char** json);
 
 /* The capacity graph:
  * {"name", "title", "source", "simulated", "fingerprint", "capacities": "node file"|"measured"|"defaults",
@@ -136,24 +136,24 @@ POLYPATH_API polypath_status polypath_plan(polypath_context *context,
  *  "hosts": [{"id", "numa", "memory_bytes"}],
  *  "links": [{"from", "to", "type", "width", "gbps", "nominal_gbps", "ports": [name]}],
  *  "ports": [{"name", "gbps"}], "costs": {...}} */
-POLYPATH_API polypath_status polypath_topology(polypath_context *context, char **json);
+POLYPATH_API polypath_status polypath_topology(polypath_context* context, char** json);
 
 /* Called during a long operation, on the calling thread: done of total steps, and what comes next. */
-typedef void (*polypath_progress)(size_t done, size_t total, const char *what, void *user);
+typedef void (*polypath_progress)(size_t done, size_t total, const char* what, void* user);
 
 /* Measures the capacities of this node (a few seconds), uses them from now on, and keeps them as the
  * node's profile. `progress` may be NULL. No other transfer of this context may be under way. */
-POLYPATH_API polypath_status polypath_measure(polypath_context *context, polypath_progress progress,
-                                              void *user);
+POLYPATH_API polypath_status polypath_measure(polypath_context* context, polypath_progress progress,
+                                              void* user);
 
 /* Every setting: [{"name", "environment", "value", "origin", "default", "allowed", "meaning"}].
  * `context` may be NULL: then as a new context would have them. */
-POLYPATH_API polypath_status polypath_settings(polypath_context *context, char **json);
+POLYPATH_API polypath_status polypath_settings(polypath_context* context, char** json);
 
 /* {"driver": {"library", "cuda_version", "driver_version"}, "simulated", "nvml": bool,
  *  "library": path of this library, "version", "profile": {"file", "state"},
  *  "devices": [{"id", "name", "memory_bytes", "free_bytes" or null, "context_active"}]} */
-POLYPATH_API polypath_status polypath_devices(polypath_context *context, char **json);
+POLYPATH_API polypath_status polypath_devices(polypath_context* context, char** json);
 
 /* What has been done since the context was made:
  * {"transfers", "split", "native", "failed", "bytes", "copies",
@@ -161,15 +161,15 @@ POLYPATH_API polypath_status polypath_devices(polypath_context *context, char **
  *  "routes": [{"src", "dst", "route", "transfers", "bytes"}],
  *  "links": [{"from", "to", "bytes", "copies"}],
  *  "staging": [{"memory", "bytes"}]} */
-POLYPATH_API polypath_status polypath_counters(polypath_context *context, char **json);
+POLYPATH_API polypath_status polypath_counters(polypath_context* context, char** json);
 /* Sets all counts (not the staging sizes) to zero. */
-POLYPATH_API polypath_status polypath_counters_reset(polypath_context *context);
+POLYPATH_API polypath_status polypath_counters_reset(polypath_context* context);
 
 /* ---- Benchmark -------------------------------------------------------------------------------- */
 
 /* One row of a benchmark: these transfers together, native copies and polypath in alternating pairs. */
 typedef struct polypath_bench_request {
-  const polypath_request *transfers;
+  const polypath_request* transfers;
   size_t count;
   int warmup;     /* untimed pairs first; at least 1, whose bytes are verified */
   int iterations; /* timed pairs, at least 1 */
@@ -184,8 +184,8 @@ typedef struct polypath_bench_request {
  * limit_gbps is the maximum flow; for transfers to or from host memory on a real node it is what all
  * GPUs reach at once in that direction, measured in the same run.
  * POLYPATH_INTERNAL_ERROR when bytes differ: the message says where. */
-POLYPATH_API polypath_status polypath_bench(polypath_context *context,
-                                            const polypath_bench_request *request, char **json);
+POLYPATH_API polypath_status polypath_bench(polypath_context* context,
+                                            const polypath_bench_request* request, char** json);
 
 #ifdef __cplusplus
 } /* extern "C" */

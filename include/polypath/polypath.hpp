@@ -73,8 +73,7 @@ class context {
   /// The contents of `src` to `dst`, which must not be shorter: POLYPATH_INVALID_ARGUMENT else.
   template <typename T>
   void copy_async(std::span<T> dst, std::span<const T> src, void* stream) {
-    if (dst.size() < src.size())
-      throw error(POLYPATH_INVALID_ARGUMENT, "dst is shorter than src");
+    if (dst.size() < src.size()) throw error(POLYPATH_INVALID_ARGUMENT, "dst is shorter than src");
     copy_async(dst.data(), src.data(), src.size_bytes(), stream);
   }
 

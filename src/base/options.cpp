@@ -25,14 +25,14 @@ struct Row {
   Parser parse;
 };
 
-Parser text_into(std::string Options::*member) {
+Parser text_into(std::string Options::* member) {
   return [member](std::string_view text, Options& options) {
     options.*member = text;
     return true;
   };
 }
 
-Parser bytes_into(std::uint64_t Options::*member, bool automatic, std::uint64_t low,
+Parser bytes_into(std::uint64_t Options::* member, bool automatic, std::uint64_t low,
                   std::uint64_t high) {
   return [=](std::string_view text, Options& options) {
     if (automatic && text == "auto") {
@@ -45,7 +45,7 @@ Parser bytes_into(std::uint64_t Options::*member, bool automatic, std::uint64_t 
   };
 }
 
-Parser count_into(int Options::*member, int low, int high) {
+Parser count_into(int Options::* member, int low, int high) {
   return [=](std::string_view text, Options& options) {
     if (text == "auto") {
       options.*member = 0;
@@ -54,7 +54,8 @@ Parser count_into(int Options::*member, int low, int high) {
     int value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     options.*member = value;
-    return error == std::errc{} && end == text.data() + text.size() && value >= low && value <= high;
+    return error == std::errc{} && end == text.data() + text.size() && value >= low &&
+           value <= high;
   };
 }
 
@@ -173,8 +174,8 @@ Options load_options(const OptionArguments& arguments, std::vector<OptionInfo>* 
     }
     apply(row, value, origin == Origin::environment ? row.environment : to_string(origin), options);
     if (infos != nullptr)
-      infos->push_back({row.name, row.environment, value, origin, row.default_value, row.allowed,
-                        row.meaning});
+      infos->push_back(
+          {row.name, row.environment, value, origin, row.default_value, row.allowed, row.meaning});
   }
   return options;
 }

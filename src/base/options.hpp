@@ -20,17 +20,17 @@ std::string_view to_string(Origin origin) noexcept;
 
 /// The values that the library runs with. 0 means "the planner decides" where a comment says so.
 struct Options {
-  std::string node;                  ///< node file or name to run on; empty: this machine
-  std::string driver_library;        ///< empty: libcuda.so.1, or the simulated driver when a node is set
+  std::string node;            ///< node file or name to run on; empty: this machine
+  std::string driver_library;  ///< empty: libcuda.so.1, or the simulated driver when a node is set
   bool direct_routes = true;
   bool gpu_routes = true;
   bool host_routes = true;
-  int max_routes = 0;                ///< routes a transfer, the direct one included; 0: no limit
-  std::uint64_t chunk_size = 0;      ///< bytes a chunk of a staged route; 0: the planner decides
-  int chunks = 0;                    ///< chunks a staged route; 0: the planner decides
-  std::uint64_t min_size = 0;        ///< bytes below which copies stay native; 0: the planner decides
-  std::uint64_t staging_size = 0;    ///< bytes of staging memory a GPU, and of pinned host memory
-  std::string profile;               ///< "auto", "off", or a file
+  int max_routes = 0;              ///< routes a transfer, the direct one included; 0: no limit
+  std::uint64_t chunk_size = 0;    ///< bytes a chunk of a staged route; 0: the planner decides
+  int chunks = 0;                  ///< chunks a staged route; 0: the planner decides
+  std::uint64_t min_size = 0;      ///< bytes below which copies stay native; 0: the planner decides
+  std::uint64_t staging_size = 0;  ///< bytes of staging memory a GPU, and of pinned host memory
+  std::string profile;             ///< "auto", "off", or a file
   LogLevel log_level = LogLevel::warn;
 };
 

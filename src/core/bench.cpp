@@ -88,8 +88,7 @@ void Bench::verify(const char* way, const std::vector<Buffers>& buffers, const P
 
 double Bench::all_gpus_at_once(bool to_host) {
   const Node& node = context_.node();
-  if (lanes_ == nullptr)
-    lanes_ = std::make_unique<Lanes>(context_.driver(), node, kLimitBytes);
+  if (lanes_ == nullptr) lanes_ = std::make_unique<Lanes>(context_.driver(), node, kLimitBytes);
   std::vector<int> links;
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
     const MemoryId device = MemoryId::gpu(static_cast<int>(gpu));
@@ -153,8 +152,8 @@ json Bench::run(const std::vector<Request>& requests, const PairOptions& options
     }
     behind_work.ahead = [&, bytes] {
       for (std::size_t i = 0; i < kCopiesAhead * transfers.size(); ++i)
-        POLYPATH_CHECK(driver, memcpy_async(ahead[1]->address(), ahead[0]->address(), bytes,
-                                            streams.front()));
+        POLYPATH_CHECK(
+            driver, memcpy_async(ahead[1]->address(), ahead[0]->address(), bytes, streams.front()));
     };
   }
   const PairSamples samples = measure_pairs(driver, streams, native, polypath, behind_work);

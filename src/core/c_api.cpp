@@ -87,7 +87,8 @@ std::vector<Request> requests_of(const polypath_request* requests, std::size_t c
   for (std::size_t i = 0; i < count; ++i) {
     require(requests[i].src != nullptr && requests[i].dst != nullptr,
             "src or dst of a request is null");
-    out.push_back({parse_memory(requests[i].src), parse_memory(requests[i].dst), requests[i].bytes});
+    out.push_back(
+        {parse_memory(requests[i].src), parse_memory(requests[i].dst), requests[i].bytes});
   }
   return out;
 }
@@ -144,8 +145,8 @@ polypath_status polypath_group_copy_async(polypath_context* context,
     require(transfers != nullptr || count == 0, "transfers is null");
     std::vector<Transfer> group;
     for (std::size_t i = 0; i < count; ++i)
-      group.push_back(transfer_of(transfers[i].dst, transfers[i].src, transfers[i].bytes,
-                                  transfers[i].stream));
+      group.push_back(
+          transfer_of(transfers[i].dst, transfers[i].src, transfers[i].bytes, transfers[i].stream));
     of(context).group_copy_async(group);
   });
 }

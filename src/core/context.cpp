@@ -66,9 +66,9 @@ PointerInfo Context::checked_info(const char* argument, CUdeviceptr address, std
   const PointerInfo info = inspect(driver(), address);
   if (info.kind == PointerInfo::Kind::unknown) {
     if (!is_readable(address, bytes))
-      throw InvalidArgument(fmt::format(
-          "{} {} is no memory of this process: out of range, or freed", argument,
-          range_text(address, bytes)));
+      throw InvalidArgument(
+          fmt::format("{} {} is no memory of this process: out of range, or freed", argument,
+                      range_text(address, bytes)));
     return info;
   }
   const std::uint64_t offset = address - info.start;
@@ -244,8 +244,7 @@ std::optional<std::vector<BoundTransfer>> Context::bind(const Plan& plan,
     bound[t].leases.resize(transfer.routes.size());
     if (transfer.native()) continue;
     bound[t].ticket = std::make_shared<Ticket>(
-        group[t].caller,
-        std::make_shared<PooledEvent>(resources_.events(), group[t].caller_gpu));
+        group[t].caller, std::make_shared<PooledEvent>(resources_.events(), group[t].caller_gpu));
     for (std::size_t r = 0; r < transfer.routes.size(); ++r) {
       const Route& route = transfer.routes[r].route;
       if (!route.staged()) continue;

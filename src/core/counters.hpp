@@ -16,18 +16,18 @@ namespace polypath {
 
 /// Why a transfer went as the native copy.
 enum class NativeReason : std::uint8_t {
-  small,            ///< below the smallest size that is ever split
-  no_gain,          ///< the plan says so
-  pageable,         ///< host memory that is not page-locked
-  managed,          ///< managed memory
-  capturing,        ///< the stream is in capture
-  same_memory,      ///< within one GPU, or host to host
-  other_context,    ///< the stream or an address is of a context that is not a GPU's primary one
+  small,          ///< below the smallest size that is ever split
+  no_gain,        ///< the plan says so
+  pageable,       ///< host memory that is not page-locked
+  managed,        ///< managed memory
+  capturing,      ///< the stream is in capture
+  same_memory,    ///< within one GPU, or host to host
+  other_context,  ///< the stream or an address is of a context that is not a GPU's primary one
   several_allocations,  ///< the range passes from one allocation into the next
-  not_ready,        ///< staged routes are being prepared
-  busy,             ///< every channel or ring holds a transfer that has not started
-  unreachable,      ///< a pool or mapping that no staging GPU may reach
-  driver_error,     ///< a driver call failed before the first copy
+  not_ready,            ///< staged routes are being prepared
+  busy,                 ///< every channel or ring holds a transfer that has not started
+  unreachable,          ///< a pool or mapping that no staging GPU may reach
+  driver_error,         ///< a driver call failed before the first copy
   count_
 };
 std::string_view to_string(NativeReason reason) noexcept;
@@ -76,7 +76,8 @@ class Counters {
 
  private:
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(NativeReason::count_)> native_{};
-  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(LeftOutReason::count_)> left_out_{};
+  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(LeftOutReason::count_)>
+      left_out_{};
   std::atomic<std::uint64_t> native_bytes_{0};
   std::atomic<std::uint64_t> failed_{0};
   mutable std::mutex mutex_;

@@ -31,9 +31,12 @@ json transfer_json(const TransferPlan& transfer) {
   json left_out = json::array();
   for (const LeftOut& one : transfer.left_out)
     left_out.push_back({{"route", to_string(one.route)}, {"reason", one.reason}});
-  return {{"src", to_string(transfer.request.src)}, {"dst", to_string(transfer.request.dst)},
-          {"bytes", transfer.request.bytes},        {"native", transfer.native()},
-          {"routes", std::move(routes)},            {"left_out", std::move(left_out)}};
+  return {{"src", to_string(transfer.request.src)},
+          {"dst", to_string(transfer.request.dst)},
+          {"bytes", transfer.request.bytes},
+          {"native", transfer.native()},
+          {"routes", std::move(routes)},
+          {"left_out", std::move(left_out)}};
 }
 
 }  // namespace

@@ -38,8 +38,8 @@ void claim_node(const std::string& file) {
   static std::string claimed;
   const std::lock_guard lock(mutex);
   if (!claimed.empty() && claimed != file)
-    throw InvalidArgument(fmt::format(
-        "node '{}' cannot be used: this process already runs on '{}'", file, claimed));
+    throw InvalidArgument(
+        fmt::format("node '{}' cannot be used: this process already runs on '{}'", file, claimed));
   claimed = file;
   setenv("POLYPATH_NODE", file.c_str(), 1);
 }
@@ -130,9 +130,10 @@ NodeSource open_node(const Options& options) {
     std::string why;
     source.driver = load_cuda_driver(library, &why);
     if (source.driver == nullptr)
-      throw NoDevice(fmt::format("no GPU here ({}); name a simulated node: --node narval, or "
-                                 "POLYPATH_NODE=narval (`polypath nodes` lists them)",
-                                 why));
+      throw NoDevice(
+          fmt::format("no GPU here ({}); name a simulated node: --node narval, or "
+                      "POLYPATH_NODE=narval (`polypath nodes` lists them)",
+                      why));
     source.nvml = load_nvml(kNvmlLibrary, &why);
     if (source.nvml == nullptr) log_info("NVML is not used: {}", why);
     source.node = discover_node(*source.driver, source.nvml.get());

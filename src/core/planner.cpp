@@ -45,8 +45,7 @@ std::shared_ptr<const Ladder> Planner::ladder(const Key& key) {
   RouteFilter filter = options_.filter;
   for (const MemoryId memory : node_.memories())
     if ((key.without & bit(memory)) != 0) filter.without.push_back(memory);
-  auto made =
-      std::make_shared<const Ladder>(make_ladder(node_, proportion.requests, filter));
+  auto made = std::make_shared<const Ladder>(make_ladder(node_, proportion.requests, filter));
   if (ladders_.size() >= kMostPlans) ladders_.clear();
   ladders_.emplace(std::move(proportion), made);
   return made;

@@ -10,18 +10,18 @@ namespace polypath {
 
 struct PointerInfo {
   enum class Kind : std::uint8_t {
-    device,    ///< memory of one GPU
-    pinned,    ///< page-locked host memory
-    managed,   ///< memory that the driver moves by itself
-    unknown,   ///< nothing that CUDA knows: pageable host memory, or nothing at all
+    device,   ///< memory of one GPU
+    pinned,   ///< page-locked host memory
+    managed,  ///< memory that the driver moves by itself
+    unknown,  ///< nothing that CUDA knows: pageable host memory, or nothing at all
   };
   Kind kind = Kind::unknown;
-  int gpu = -1;                    ///< of device memory
-  CUcontext context = nullptr;     ///< that it was allocated in; null for pools and mappings
-  CUdeviceptr start = 0;           ///< of its allocation
-  std::uint64_t bytes = 0;         ///< of its allocation
+  int gpu = -1;                 ///< of device memory
+  CUcontext context = nullptr;  ///< that it was allocated in; null for pools and mappings
+  CUdeviceptr start = 0;        ///< of its allocation
+  std::uint64_t bytes = 0;      ///< of its allocation
   CUmemoryPool pool = nullptr;
-  bool plain = false;              ///< from cuMemAlloc: peer access of its context reaches it
+  bool plain = false;  ///< from cuMemAlloc: peer access of its context reaches it
 };
 
 PointerInfo inspect(const CudaDriver& driver, CUdeviceptr address);

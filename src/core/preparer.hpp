@@ -42,7 +42,7 @@ class Preparer {
   RouteResources& resources_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::deque<Task> tasks_;      // the first one may be under way
+  std::deque<Task> tasks_;  // the first one may be under way
   std::vector<Route> failed_;
   std::jthread thread_;
 };

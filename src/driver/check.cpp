@@ -10,7 +10,8 @@ namespace polypath {
 
 std::string describe(const CudaDriver& driver, CUresult result) {
   const char* name = nullptr;
-  if (driver.get_error_name(result, &name) != CUDA_SUCCESS || name == nullptr) name = "unknown error";
+  if (driver.get_error_name(result, &name) != CUDA_SUCCESS || name == nullptr)
+    name = "unknown error";
   return fmt::format("{} ({})", name, static_cast<int>(result));
 }
 

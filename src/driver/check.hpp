@@ -22,17 +22,17 @@ void warn_driver_error(const CudaDriver& driver, CUresult result, const char* ca
 }  // namespace polypath
 
 /// POLYPATH_CHECK(driver, event_record(event, stream)): calls it, throws DriverError when it fails.
-#define POLYPATH_CHECK(driver, call)                                                         \
-  do {                                                                                       \
-    const CUresult polypath_result = (driver).call;                                          \
-    if (polypath_result != CUDA_SUCCESS) [[unlikely]]                                        \
-      ::polypath::throw_driver_error((driver), polypath_result, #call, __FILE__, __LINE__);  \
+#define POLYPATH_CHECK(driver, call)                                                        \
+  do {                                                                                      \
+    const CUresult polypath_result = (driver).call;                                         \
+    if (polypath_result != CUDA_SUCCESS) [[unlikely]]                                       \
+      ::polypath::throw_driver_error((driver), polypath_result, #call, __FILE__, __LINE__); \
   } while (false)
 
 /// The same where nothing may be thrown: the failure is logged.
-#define POLYPATH_WARN(driver, call)                                          \
-  do {                                                                       \
-    const CUresult polypath_result = (driver).call;                          \
-    if (polypath_result != CUDA_SUCCESS) [[unlikely]]                        \
-      ::polypath::warn_driver_error((driver), polypath_result, #call);       \
+#define POLYPATH_WARN(driver, call)                                    \
+  do {                                                                 \
+    const CUresult polypath_result = (driver).call;                    \
+    if (polypath_result != CUDA_SUCCESS) [[unlikely]]                  \
+      ::polypath::warn_driver_error((driver), polypath_result, #call); \
   } while (false)

@@ -18,8 +18,8 @@ std::shared_ptr<const CudaDriver> load_cuda_driver(const std::string& library, s
   constexpr bool required = true;
   constexpr bool optional = false;
   const char* missing = nullptr;
-#define POLYPATH_CUDA(member, name, type, need)              \
-  driver->member = find_symbol<type>(handle, name);          \
+#define POLYPATH_CUDA(member, name, type, need)     \
+  driver->member = find_symbol<type>(handle, name); \
   if (driver->member == nullptr && (need) && missing == nullptr) missing = name;
 #include "driver/cuda_symbols.def"
   static_cast<void>(optional);

@@ -20,9 +20,9 @@ namespace polypath {
 struct BoundTransfer {
   CUdeviceptr dst = 0;
   CUdeviceptr src = 0;
-  std::shared_ptr<Ticket> ticket;    ///< null when the transfer has no staged route
+  std::shared_ptr<Ticket> ticket;  ///< null when the transfer has no staged route
   CallerStream caller;
-  std::vector<RouteLease> leases;    ///< by route; empty leases for direct routes
+  std::vector<RouteLease> leases;  ///< by route; empty leases for direct routes
 };
 
 /// How far a run came when a driver call failed.
@@ -36,8 +36,7 @@ class Executor {
   /// Issues the copies of `schedule`. A driver call that fails before the first copy was issued:
   /// nothing happened, failed_before_first_copy. One that fails later: throws DriverError, after every
   /// caller's stream was made to wait for all that was issued.
-  virtual RunOutcome run(const Schedule& schedule,
-                         std::vector<BoundTransfer>& transfers) = 0;
+  virtual RunOutcome run(const Schedule& schedule, std::vector<BoundTransfer>& transfers) = 0;
 };
 
 }  // namespace polypath

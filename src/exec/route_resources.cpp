@@ -12,8 +12,8 @@
 namespace polypath {
 namespace {
 
-constexpr std::size_t kMostChannels = 4;   ///< a link
-constexpr std::size_t kEventsAhead = 32;   ///< a GPU, so that a transfer creates none
+constexpr std::size_t kMostChannels = 4;  ///< a link
+constexpr std::size_t kEventsAhead = 32;  ///< a GPU, so that a transfer creates none
 
 /// Small staging memories have small rings; large ones more rings, not larger ones.
 RingLimits limits_for(std::uint64_t staging_bytes) {

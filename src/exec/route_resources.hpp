@@ -22,19 +22,19 @@ namespace polypath {
 /// One stream of a directed link, in the context that issues the link's copies.
 struct Channel {
   CUstream stream = nullptr;
-  int gpu = 0;                     ///< whose context issues
+  int gpu = 0;  ///< whose context issues
   CUcontext context = nullptr;
-  std::shared_ptr<Ticket> tail;    ///< the transfer that queued last
-  std::uint64_t run = 0;           ///< the run that leased it last, ...
-  CallerStream leased_to;          ///< ... and for which stream: its ticket is not the tail yet
-  bool broken = false;             ///< left in an unknown state by a failed call: not used again
+  std::shared_ptr<Ticket> tail;  ///< the transfer that queued last
+  std::uint64_t run = 0;         ///< the run that leased it last, ...
+  CallerStream leased_to;        ///< ... and for which stream: its ticket is not the tail yet
+  bool broken = false;           ///< left in an unknown state by a failed call: not used again
 };
 
 /// Staging memory for one route of one transfer at a time.
 struct Ring {
   CUdeviceptr memory = 0;
   std::uint64_t bytes = 0;
-  CUcontext context = nullptr;     ///< that it was allocated in
+  CUcontext context = nullptr;  ///< that it was allocated in
   std::shared_ptr<Ticket> tail;
   std::shared_ptr<PooledEvent> last_read;  ///< recorded behind the last reader of its slots
   std::uint64_t run = 0;                   ///< the run that holds it
@@ -48,7 +48,6 @@ struct RouteLease {
   /// What the first leg must wait for before it writes to the ring, or null.
   std::shared_ptr<PooledEvent> ring_free;
 };
-
 
 class RouteResources {
  public:

@@ -53,8 +53,7 @@ class StreamExecutor::Run {
       for (RouteLease& lease : transfer.leases) {
         if (lease.ring == nullptr) continue;
         guard_.use(lease.first->context);
-        POLYPATH_CHECK(driver_,
-                       stream_wait_event(lease.first->stream, transfer.ticket->fork(), 0));
+        POLYPATH_CHECK(driver_, stream_wait_event(lease.first->stream, transfer.ticket->fork(), 0));
         if (lease.ring_free != nullptr)
           POLYPATH_CHECK(driver_,
                          stream_wait_event(lease.first->stream, lease.ring_free->get(), 0));
@@ -139,8 +138,9 @@ class StreamExecutor::Run {
                                        chunk_events_[static_cast<std::size_t>(copy.after)], 0));
       release_event(copy.after);
     }
-    const RingShape& shape = schedule_.rings[static_cast<std::size_t>(copy.transfer)]
-                                            [static_cast<std::size_t>(copy.route)];
+    const RingShape& shape =
+        schedule_
+            .rings[static_cast<std::size_t>(copy.transfer)][static_cast<std::size_t>(copy.route)];
     const CUdeviceptr slot =
         lease.ring->memory + static_cast<std::uint64_t>(copy.slot) * shape.slot_bytes;
     if (copy.leg == 0) {
@@ -178,8 +178,7 @@ class StreamExecutor::Run {
   bool copied_ = false;
 };
 
-RunOutcome StreamExecutor::run(const Schedule& schedule,
-                               std::vector<BoundTransfer>& transfers) {
+RunOutcome StreamExecutor::run(const Schedule& schedule, std::vector<BoundTransfer>& transfers) {
   Run run(*driver_, events_, schedule, transfers);
   try {
     run.fork();

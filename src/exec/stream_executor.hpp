@@ -11,8 +11,7 @@ class StreamExecutor final : public Executor {
       : driver_(std::move(driver)), events_(events) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "stream"; }
-  RunOutcome run(const Schedule& schedule,
-                 std::vector<BoundTransfer>& transfers) override;
+  RunOutcome run(const Schedule& schedule, std::vector<BoundTransfer>& transfers) override;
 
  private:
   class Run;

@@ -18,13 +18,13 @@ struct RatedRoute {
 
 /// A set of routes that fit together without contention.
 struct Rung {
-  double gbps = 0;                                   ///< all transfers together
-  std::vector<std::vector<RatedRoute>> transfers;    ///< routes of each transfer
+  double gbps = 0;                                 ///< all transfers together
+  std::vector<std::vector<RatedRoute>> transfers;  ///< routes of each transfer
 };
 
 struct Ladder {
-  double limit_gbps = 0;          ///< maximum flow over all allowed routes
-  std::vector<Rung> rungs;        ///< most routes first; empty when a transfer has no route
+  double limit_gbps = 0;           ///< maximum flow over all allowed routes
+  std::vector<Rung> rungs;         ///< most routes first; empty when a transfer has no route
   std::vector<Demand> candidates;  ///< the routes that were allowed at all
   /// One transfer from or to host memory: more routes are better than fewer where the model is
   /// indifferent. What many host links carry together is no sharp limit, and the more of them share

@@ -118,9 +118,8 @@ std::optional<Candidate> equalise(const Node& node, const std::vector<RatedRoute
       one.chunk_bytes = std::min(most, (even + kGranule - 1) / kGranule * kGranule);
       one.chunks = static_cast<int>((one.bytes + one.chunk_bytes - 1) / one.chunk_bytes);
     }
-    candidate.us = std::max(candidate.us,
-                            costs[r].time_us(static_cast<double>(one.bytes),
-                                             static_cast<double>(one.chunk_bytes)));
+    candidate.us = std::max(candidate.us, costs[r].time_us(static_cast<double>(one.bytes),
+                                                           static_cast<double>(one.chunk_bytes)));
   }
   return candidate;
 }
@@ -156,7 +155,8 @@ double worthwhile(const Node& node, double native_us) {
 bool within(const Rung& rung, const PlanOptions& options) {
   std::map<MemoryId, int> rings;
   for (const auto& routes : rung.transfers) {
-    if (options.max_routes != 0 && std::cmp_greater(routes.size(), options.max_routes)) return false;
+    if (options.max_routes != 0 && std::cmp_greater(routes.size(), options.max_routes))
+      return false;
     for (const RatedRoute& rated : routes) {
       const Route& route = rated.route;
       if (route.staged() && ++rings[route.via] > options.chunks.rings.most_in(route.via))
@@ -178,7 +178,8 @@ bool uses(const std::vector<RatedRoute>& routes, const Route& route) {
 
 /// Every route of the node that the transfer does not take, with the reason.
 std::vector<LeftOut> explain(const Node& node, const Request& request, std::size_t transfer,
-                             const Ladder& ladder, const TransferPlan& plan, const std::string& why) {
+                             const Ladder& ladder, const TransferPlan& plan,
+                             const std::string& why) {
   std::vector<LeftOut> left_out;
   for (const Route& route : find_routes(node, request.src, request.dst, RouteFilter{})) {
     const bool taken = std::ranges::any_of(
@@ -188,7 +189,8 @@ std::vector<LeftOut> explain(const Node& node, const Request& request, std::size
     if (std::ranges::find(allowed, route) == allowed.end())
       left_out.push_back({route, "not allowed by the settings, or its memory cannot be used"});
     else if (!ladder.rungs.empty() && !uses(ladder.rungs.front().transfers[transfer], route))
-      left_out.push_back({route, "adds nothing to the flow: its links are full with better routes"});
+      left_out.push_back(
+          {route, "adds nothing to the flow: its links are full with better routes"});
     else
       left_out.push_back({route, why});
   }
@@ -198,8 +200,9 @@ std::vector<LeftOut> explain(const Node& node, const Request& request, std::size
 }  // namespace
 
 std::uint64_t Plan::bytes() const noexcept {
-  return std::accumulate(transfers.begin(), transfers.end(), std::uint64_t{0},
-                         [](std::uint64_t sum, const TransferPlan& t) { return sum + t.request.bytes; });
+  return std::accumulate(
+      transfers.begin(), transfers.end(), std::uint64_t{0},
+      [](std::uint64_t sum, const TransferPlan& t) { return sum + t.request.bytes; });
 }
 
 bool Plan::native() const noexcept {
@@ -230,8 +233,8 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
   }
 
   std::optional<RungPlan> best = native;
-  const double worthwhile_us = native ? worthwhile(node, native->us)
-                                      : std::numeric_limits<double>::infinity();
+  const double worthwhile_us =
+      native ? worthwhile(node, native->us) : std::numeric_limits<double>::infinity();
   double least_us = worthwhile_us;
   bool dropped_by_limit = false;
   if (!(small && native)) {
@@ -262,18 +265,17 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
   if (ladder.rungs.empty())
     plan.reason = "no allowed route leads there";
   else if (!plan.native())
-    plan.reason = fmt::format("{} of {:.1f} GB/s that the routes allow",
-                              plan.predicted_us > 0
-                                  ? fmt::format("{:.1f}", rate_gbps(plan.bytes(), plan.predicted_us))
-                                  : std::string("0"),
-                              plan.limit_gbps);
+    plan.reason = fmt::format(
+        "{} of {:.1f} GB/s that the routes allow",
+        plan.predicted_us > 0 ? fmt::format("{:.1f}", rate_gbps(plan.bytes(), plan.predicted_us))
+                              : std::string("0"),
+        plan.limit_gbps);
   else if (direct_only(ladder.rungs.front()))
     plan.reason = "no other route adds to the direct one";
   else
     plan.reason = "other routes: " + why;
   for (std::size_t t = 0; t < requests.size(); ++t)
-    plan.transfers[t].left_out =
-        explain(node, requests[t], t, ladder, plan.transfers[t], why);
+    plan.transfers[t].left_out = explain(node, requests[t], t, ladder, plan.transfers[t], why);
   return plan;
 }
 

@@ -22,8 +22,8 @@ struct Request {
 
 struct PlanOptions {
   RouteFilter filter;
-  int max_routes = 0;            ///< a transfer, the direct one included; 0: no limit
-  std::uint64_t min_bytes = 0;   ///< below: the native copy
+  int max_routes = 0;           ///< a transfer, the direct one included; 0: no limit
+  std::uint64_t min_bytes = 0;  ///< below: the native copy
   ChunkLimits chunks;
 };
 
@@ -65,7 +65,8 @@ struct Plan {
 };
 
 /// The ladder for these requests; only the proportion of their sizes matters.
-Ladder make_ladder(const Node& node, const std::vector<Request>& requests, const RouteFilter& filter);
+Ladder make_ladder(const Node& node, const std::vector<Request>& requests,
+                   const RouteFilter& filter);
 
 /// Shares that equalise the finishing times on the rung that is predicted to end first. A rung that
 /// gains less over native copies than 2 %, or than a third of a staged route's fixed cost, is not taken, and of two within 1 % the one with fewer

@@ -18,8 +18,8 @@ std::string_view to_string(RouteKind kind) noexcept;
 
 struct Route {
   RouteKind kind = RouteKind::direct;
-  MemoryId via;                ///< the staging memory; meaningless for a direct route
-  std::vector<int> legs;       ///< indices into Node::links, in the order of the data
+  MemoryId via;           ///< the staging memory; meaningless for a direct route
+  std::vector<int> legs;  ///< indices into Node::links, in the order of the data
 
   [[nodiscard]] bool staged() const noexcept { return kind != RouteKind::direct; }
   friend bool operator==(const Route&, const Route&) = default;

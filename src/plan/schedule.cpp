@@ -17,8 +17,8 @@ struct Lane {
   int route = 0;
   const RouteShare* share = nullptr;
   RingShape ring = {};
-  int next = 0;              ///< chunk
-  int writer = kNoCopy;      ///< leg 0 of the chunk before
+  int next = 0;                   ///< chunk
+  int writer = kNoCopy;           ///< leg 0 of the chunk before
   std::vector<int> readers = {};  ///< chunk -> index of its leg 1
 };
 

@@ -19,16 +19,16 @@ struct Copy {
   int leg = 0;               ///< 0: leaves the source; on a staged route 1: reaches the destination
   std::uint64_t offset = 0;  ///< in the message
   std::uint64_t bytes = 0;
-  int slot = 0;              ///< of the route's ring: written by leg 0, read by leg 1
+  int slot = 0;  ///< of the route's ring: written by leg 0, read by leg 1
   /// The copy of the other leg, listed before, that must have completed: leg 1 waits for its chunk's
   /// leg 0; leg 0 waits for the slot's last reader. kNoCopy: none but its own leg's order.
   int after = kNoCopy;
-  bool awaited = false;      ///< some later copy names this one in `after`
+  bool awaited = false;  ///< some later copy names this one in `after`
 };
 
 /// The staging ring of one route.
 struct RingShape {
-  int slots = 0;              ///< 0 on a direct route
+  int slots = 0;  ///< 0 on a direct route
   std::uint64_t slot_bytes = 0;
 };
 

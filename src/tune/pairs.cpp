@@ -23,11 +23,13 @@ PairSamples measure_pairs(const CudaDriver& driver, std::span<const CUstream> st
   GroupTimer timer(driver, streams);
   const auto measure = [&](const std::function<void()>& issue, WaySamples& samples) {
     double issue_us = 0;
-    const double device_us = timer.run([&] {
-      const double before = options.clock();
-      issue();
-      issue_us = options.clock() - before;
-    }, options.ahead);
+    const double device_us = timer.run(
+        [&] {
+          const double before = options.clock();
+          issue();
+          issue_us = options.clock() - before;
+        },
+        options.ahead);
     samples.device_us.push_back(device_us);
     samples.issue_us.push_back(issue_us);
   };

@@ -4,7 +4,8 @@
 namespace polypath::test {
 namespace {
 
-const ExecutorCase kStream{"stream", [](const NodeSource& source, const OptionArguments& arguments) {
+const ExecutorCase kStream{"stream",
+                           [](const NodeSource& source, const OptionArguments& arguments) {
                              return std::make_unique<Context>(source, arguments);
                            }};
 

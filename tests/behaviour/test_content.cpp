@@ -27,8 +27,8 @@ testing::AssertionResult went_as_expected(Context& context, const Traffic& traff
 
 void BehaviourTest::expect_transfer(Context& context, const Payload::Shape& shape) {
   SCOPED_TRACE(to_string(shape.src) + " to " + to_string(shape.dst) + ", " +
-               std::to_string(shape.bytes) + " bytes, offsets " +
-               std::to_string(shape.src_offset) + " and " + std::to_string(shape.dst_offset));
+               std::to_string(shape.bytes) + " bytes, offsets " + std::to_string(shape.src_offset) +
+               " and " + std::to_string(shape.dst_offset));
   if (plannable(shape)) context.prepare({{shape.src, shape.dst, shape.bytes}});
   const Payload one = payload(shape);
   const Stream stream = stream_on(shape.src.is_gpu() ? shape.src.index : 0);
@@ -71,10 +71,9 @@ TEST_P(BehaviourTest, EveryPairOfEndPointsArrives) {
   const auto context = make_context();
   for (const MemoryId src : memories())
     for (const MemoryId dst : memories()) {
-      const auto split =
-          plannable({src, dst}) ? least_split(*context, src, dst) : std::nullopt;
-      expect_transfer(*context, {src, dst, split.value_or(kMiB) + random_() % 8191,
-                                 random_() % 64, random_() % 64});
+      const auto split = plannable({src, dst}) ? least_split(*context, src, dst) : std::nullopt;
+      expect_transfer(*context, {src, dst, split.value_or(kMiB) + random_() % 8191, random_() % 64,
+                                 random_() % 64});
     }
 }
 

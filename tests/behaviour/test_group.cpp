@@ -91,8 +91,10 @@ TEST_P(GroupTest, WhatCannotBeSplitGoesNativelyBesideTheRest) {
   context_->prepare({large.request()});
   const Stream stream = stream_on(0);
   const Traffic traffic(*context_);
-  const std::vector<Transfer> transfers = {small.transfer(stream.get()), large.transfer(stream.get()),
-                                           {0, 0, 0, stream.get()}, inside.transfer(stream.get())};
+  const std::vector<Transfer> transfers = {small.transfer(stream.get()),
+                                           large.transfer(stream.get()),
+                                           {0, 0, 0, stream.get()},
+                                           inside.transfer(stream.get())};
   context_->group_copy_async(transfers);
   synchronize(stream.get());
   EXPECT_TRUE(large.arrived());

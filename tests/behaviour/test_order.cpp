@@ -10,7 +10,8 @@ namespace {
 TEST_P(BehaviourTest, FollowsAndPrecedesMemsetsOfItsStream) {
   const auto context = make_context();
   const MemoryId dst_memory = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
-  const std::uint64_t bytes = least_split(*context, MemoryId::gpu(0), dst_memory).value_or(kMiB) * 2;
+  const std::uint64_t bytes =
+      least_split(*context, MemoryId::gpu(0), dst_memory).value_or(kMiB) * 2;
   context->prepare({{MemoryId::gpu(0), dst_memory, bytes}});
   TestBuffer src(driver(), node(), MemoryId::gpu(0), bytes);
   TestBuffer dst(driver(), node(), dst_memory, bytes);
@@ -137,7 +138,9 @@ class RandomProgram {
     places_[to].contents = contents;
   }
 
-  [[nodiscard]] const Contents& contents(std::size_t place) const { return places_[place].contents; }
+  [[nodiscard]] const Contents& contents(std::size_t place) const {
+    return places_[place].contents;
+  }
 
  private:
   struct Place {

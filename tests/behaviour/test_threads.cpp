@@ -59,7 +59,8 @@ TEST_P(BehaviourTest, ThreadsQueueOnTheirOwnStreamsAtOnce) {
     std::deque<Payload> payloads;
     const Stream stream(driver(), context_of(0));
     for (int i = 0; i < kRounds; ++i)
-      payloads.emplace_back(driver(), node(), Payload::Shape{MemoryId::gpu(0), far, bytes}, random());
+      payloads.emplace_back(driver(), node(), Payload::Shape{MemoryId::gpu(0), far, bytes},
+                            random());
     for (const Payload& one : payloads) copy(*context, one.transfer(stream.get()));
     ASSERT_TRUE(completes(stream.get()));
     for (const Payload& one : payloads) EXPECT_TRUE(one.arrived());
@@ -70,9 +71,9 @@ TEST_P(BehaviourTest, ThreadsQueueOnTheirOwnStreamsAtOnce) {
 
   const std::uint64_t transfers = 1u * kThreads * kRounds;
   EXPECT_EQ(traffic.bytes(), transfers * bytes);
-  EXPECT_EQ(traffic.split() + traffic.native(NativeReason::busy) +
-                traffic.native(NativeReason::no_gain),
-            transfers);
+  EXPECT_EQ(
+      traffic.split() + traffic.native(NativeReason::busy) + traffic.native(NativeReason::no_gain),
+      transfers);
   if (!context->plan({{MemoryId::gpu(0), far, bytes}}).native()) {
     EXPECT_GT(traffic.split(), 0u);
   }

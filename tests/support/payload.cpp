@@ -23,8 +23,7 @@ std::vector<std::byte> read_back(const CudaDriver& driver, const TestBuffer& buf
   return contents;
 }
 
-Payload::Payload(const CudaDriver& driver, const Node& node, const Shape& shape,
-                 std::uint64_t seed)
+Payload::Payload(const CudaDriver& driver, const Node& node, const Shape& shape, std::uint64_t seed)
     : driver_(driver),
       shape_(shape),
       src_(driver, node, shape.src, shape.src_offset + shape.bytes),
@@ -51,8 +50,8 @@ testing::AssertionResult Payload::poison_in(std::uint64_t from, std::uint64_t to
     if (wrong != block.end())
       return testing::AssertionFailure()
              << "byte " << at + static_cast<std::uint64_t>(wrong - block.begin())
-             << " of the destination buffer was written; the transfer owns [" << shape_.dst_offset + kGuard
-             << ", +" << shape_.bytes << ")";
+             << " of the destination buffer was written; the transfer owns ["
+             << shape_.dst_offset + kGuard << ", +" << shape_.bytes << ")";
   }
   return testing::AssertionSuccess();
 }
@@ -60,8 +59,7 @@ testing::AssertionResult Payload::poison_in(std::uint64_t from, std::uint64_t to
 testing::AssertionResult Payload::arrived() const {
   const std::uint64_t start = kGuard + shape_.dst_offset;
   for (std::uint64_t at = 0; at < shape_.bytes; at += kBlock) {
-    const auto block =
-        read_back(driver_, dst_, start + at, std::min(kBlock, shape_.bytes - at));
+    const auto block = read_back(driver_, dst_, start + at, std::min(kBlock, shape_.bytes - at));
     if (const auto wrong = first_difference(block, seed_, shape_.src_offset + at))
       return testing::AssertionFailure()
              << to_string(shape_.src) << " to " << to_string(shape_.dst) << ": byte " << at + *wrong
