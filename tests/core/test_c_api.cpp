@@ -1,0 +1,223 @@
+// The C API, as a program links it: status codes, messages, null arguments, and the JSON that it returns.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "polypath/polypath.h"
+
+namespace {
+
+using nlohmann::json;
+
+/// A context that is destroyed with the scope.
+class Handle {
+ public:
+  explicit Handle(std::vector<polypath_setting> settings = {}) {
+    status = polypath_context_create(settings.data(), settings.size(), &context);
+  }
+  ~Handle() { polypath_context_destroy(context); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  polypath_context* context = nullptr;
+  polypath_status status = POLYPATH_SUCCESS;
+};
+
+/// Parses what a function returned, and frees it.
+template <typename Function, typename... Arguments>
+json parsed(Function* function, Arguments... arguments) {
+  char* text = nullptr;
+  const polypath_status status = function(arguments..., &text);
+  EXPECT_EQ(status, POLYPATH_SUCCESS) << polypath_last_error();
+  if (text == nullptr) return json();
+  json value = json::parse(text);
+  polypath_free(text);
+  return value;
+}
+
+void expect_keys(const json& object, const std::vector<const char*>& keys) {
+  ASSERT_TRUE(object.is_object()) << object.dump();
+  for (const char* key : keys) EXPECT_TRUE(object.contains(key)) << key;
+  EXPECT_EQ(object.size(), keys.size()) << object.dump();
+}
+
+constexpr polypath_request kRequest{"gpu0", "gpu1", std::size_t{64} << 20};
+
+TEST(CApi, VersionAndNames) {
+  EXPECT_STREQ(polypath_version(), "0.1.0");
+  EXPECT_STREQ(polypath_status_name(POLYPATH_SUCCESS), "POLYPATH_SUCCESS");
+  EXPECT_STREQ(polypath_status_name(POLYPATH_INVALID_ARGUMENT), "POLYPATH_INVALID_ARGUMENT");
+  EXPECT_STREQ(polypath_status_name(POLYPATH_NO_DEVICE), "POLYPATH_NO_DEVICE");
+  EXPECT_STREQ(polypath_status_name(POLYPATH_NOT_SUPPORTED), "POLYPATH_NOT_SUPPORTED");
+  EXPECT_STREQ(polypath_status_name(POLYPATH_DRIVER_ERROR), "POLYPATH_DRIVER_ERROR");
+  EXPECT_STREQ(polypath_status_name(POLYPATH_INTERNAL_ERROR), "POLYPATH_INTERNAL_ERROR");
+}
+
+TEST(CApi, NullIsAllowedWhereItSaysSo) {
+  polypath_free(nullptr);
+  polypath_context_destroy(nullptr);
+  EXPECT_TRUE(parsed(polypath_settings, static_cast<polypath_context*>(nullptr)).is_array());
+}
+
+TEST(CApi, NullArgumentsAreRefusedByName) {
+  const auto refused = [](polypath_status status, const char* what) {
+    EXPECT_EQ(status, POLYPATH_INVALID_ARGUMENT) << what;
+    EXPECT_NE(std::strstr(polypath_last_error(), what), nullptr)
+        << "'" << polypath_last_error() << "' does not name " << what;
+  };
+  const Handle handle;
+  ASSERT_EQ(handle.status, POLYPATH_SUCCESS) << polypath_last_error();
+  polypath_context* const context = handle.context;
+  polypath_context* out = nullptr;
+  char* text = nullptr;
+  const polypath_setting nameless{nullptr, "1"};
+  const polypath_request endless{"gpu0", nullptr, 1};
+  const polypath_bench_request bench{&kRequest, 1, 1, 0};
+
+  refused(polypath_context_create(nullptr, 0, nullptr), "context");
+  refused(polypath_context_create(nullptr, 1, &out), "settings");
+  refused(polypath_context_create(&nameless, 1, &out), "setting");
+  EXPECT_EQ(out, nullptr);
+  refused(polypath_copy_async(nullptr, nullptr, nullptr, 1, nullptr), "context");
+  refused(polypath_copy_async(context, nullptr, &text, 1, nullptr), "dst");
+  refused(polypath_group_copy_async(nullptr, nullptr, 0), "context");
+  refused(polypath_group_copy_async(context, nullptr, 1), "transfers");
+  refused(polypath_prepare(nullptr, &kRequest, 1), "context");
+  refused(polypath_prepare(context, nullptr, 1), "requests");
+  refused(polypath_plan(nullptr, &kRequest, 1, &text), "context");
+  refused(polypath_plan(context, &kRequest, 0, &text), "requests");
+  refused(polypath_plan(context, &endless, 1, &text), "dst");
+  refused(polypath_plan(context, &kRequest, 1, nullptr), "json");
+  refused(polypath_topology(nullptr, &text), "context");
+  refused(polypath_topology(context, nullptr), "json");
+  refused(polypath_measure(nullptr, nullptr, nullptr), "context");
+  refused(polypath_settings(context, nullptr), "json");
+  refused(polypath_devices(nullptr, &text), "context");
+  refused(polypath_counters(nullptr, &text), "context");
+  refused(polypath_counters_reset(nullptr), "context");
+  refused(polypath_bench(nullptr, &bench, &text), "context");
+  refused(polypath_bench(context, nullptr, &text), "request");
+  refused(polypath_bench(context, &bench, &text), "iterations");
+  EXPECT_EQ(text, nullptr);
+}
+
+TEST(CApi, SettingsAndNamesThatAreWrongAreRefused) {
+  const Handle range(std::vector<polypath_setting>{{"staging_size", "1K"}});
+  EXPECT_EQ(range.status, POLYPATH_INVALID_ARGUMENT);
+  EXPECT_EQ(range.context, nullptr);
+  EXPECT_NE(std::strstr(polypath_last_error(), "4M to 4G"), nullptr) << polypath_last_error();
+  const Handle unknown(std::vector<polypath_setting>{{"speed", "11"}});
+  EXPECT_EQ(unknown.status, POLYPATH_INVALID_ARGUMENT);
+
+  const Handle handle;
+  char* text = nullptr;
+  for (const polypath_request& request :
+       {polypath_request{"gpu0", "gpu9", 1}, polypath_request{"gpu0", "cpu", 1},
+        polypath_request{"", "gpu1", 1}, polypath_request{"gpu0", "gpu0", 1}}) {
+    EXPECT_EQ(polypath_plan(handle.context, &request, 1, &text), POLYPATH_INVALID_ARGUMENT);
+    EXPECT_STRNE(polypath_last_error(), "");
+  }
+  EXPECT_EQ(text, nullptr);
+}
+
+TEST(CApi, NoDeviceIsAStatus) {
+  const Handle handle({{"node", ""}, {"driver_library", "libno_such_driver.so"}});
+  EXPECT_EQ(handle.status, POLYPATH_NO_DEVICE);
+  EXPECT_NE(std::strstr(polypath_last_error(), "POLYPATH_NODE=narval"), nullptr);
+}
+
+TEST(CApi, PlansHaveTheDocumentedShape) {
+  const Handle handle;
+  const json plan = parsed(polypath_plan, handle.context, &kRequest, std::size_t{1});
+  expect_keys(plan, {"bytes", "predicted_us", "predicted_gbps", "native_us", "native_gbps",
+                     "limit_gbps", "transfers"});
+  ASSERT_EQ(plan["transfers"].size(), 1u);
+  const json& transfer = plan["transfers"][0];
+  expect_keys(transfer, {"src", "dst", "bytes", "native", "reason", "routes", "left_out"});
+  ASSERT_GT(transfer["routes"].size(), 1u) << "narval splits 64 MiB";
+  std::size_t bytes = 0;
+  for (const json& route : transfer["routes"]) {
+    expect_keys(route,
+                {"route", "kind", "via", "bytes", "share", "chunks", "chunk_bytes", "rate_gbps"});
+    bytes += route["bytes"].get<std::size_t>();
+  }
+  EXPECT_EQ(bytes, kRequest.bytes);
+  const polypath_request host{"host0", "gpu1", 4096};
+  for (const json& left_out :
+       parsed(polypath_plan, handle.context, &host, std::size_t{1})["transfers"][0]["left_out"])
+    expect_keys(left_out, {"route", "reason"});
+}
+
+TEST(CApi, TopologyDevicesAndSettingsHaveTheDocumentedShape) {
+  const Handle handle(std::vector<polypath_setting>{{"chunks", "7"}});
+  const json topology = parsed(polypath_topology, handle.context);
+  for (const char* key : {"name", "title", "source", "simulated", "fingerprint", "capacities",
+                          "gpus", "hosts", "links", "ports", "costs"})
+    EXPECT_TRUE(topology.contains(key)) << key;
+  EXPECT_EQ(topology["name"], "narval");
+  EXPECT_EQ(topology["simulated"], true);
+  EXPECT_EQ(topology["capacities"], "node file");
+  EXPECT_EQ(topology["gpus"].size(), 4u);
+
+  const json devices = parsed(polypath_devices, handle.context);
+  expect_keys(devices, {"driver", "simulated", "nvml", "library", "version", "profile", "devices"});
+  ASSERT_EQ(devices["devices"].size(), 4u);
+  for (const json& device : devices["devices"])
+    expect_keys(device, {"id", "name", "memory_bytes", "free_bytes", "context_active"});
+
+  bool found = false;
+  for (const json& setting : parsed(polypath_settings, handle.context)) {
+    expect_keys(setting,
+                {"name", "environment", "value", "origin", "default", "allowed", "meaning"});
+    if (setting["name"] != "chunks") continue;
+    found = true;
+    EXPECT_EQ(setting["value"], "7");
+    EXPECT_EQ(setting["origin"], "argument");
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(CApi, BenchVerifiesAndCountersCount) {
+  const Handle handle;
+  const polypath_bench_request request{&kRequest, 1, 1, 1};
+  const json row = parsed(polypath_bench, handle.context, &request);
+  EXPECT_EQ(row["verified"], true);
+  EXPECT_GT(row["speedup"].get<double>(), 1.5) << row.dump();
+  EXPECT_LE(row["polypath_gbps"].get<double>(), row["limit_gbps"].get<double>() * 1.001);
+
+  const json counters = parsed(polypath_counters, handle.context);
+  expect_keys(counters, {"transfers", "split", "native", "failed", "bytes", "copies",
+                         "native_by_reason", "left_out_by_reason", "routes", "links", "staging"});
+  EXPECT_GT(counters["split"].get<int>(), 0);
+  EXPECT_EQ(counters["bytes"].get<std::size_t>() % kRequest.bytes, 0u);
+  ASSERT_FALSE(counters["staging"].empty());
+  EXPECT_EQ(polypath_counters_reset(handle.context), POLYPATH_SUCCESS);
+  const json reset = parsed(polypath_counters, handle.context);
+  EXPECT_EQ(reset["transfers"], 0);
+  EXPECT_EQ(reset["bytes"], 0);
+  EXPECT_TRUE(reset["routes"].empty());
+  EXPECT_EQ(reset["staging"], counters["staging"]) << "staging sizes are no counts";
+}
+
+TEST(CApi, ZeroBytesAreDone) {
+  const Handle handle;
+  EXPECT_EQ(polypath_copy_async(handle.context, nullptr, nullptr, 0, nullptr), POLYPATH_SUCCESS);
+  EXPECT_EQ(polypath_group_copy_async(handle.context, nullptr, 0), POLYPATH_SUCCESS);
+}
+
+TEST(CApi, ManyContextsComeAndGo) {
+  for (int i = 0; i < 50; ++i) {
+    const Handle first;
+    const Handle second;
+    ASSERT_EQ(first.status, POLYPATH_SUCCESS) << polypath_last_error();
+    ASSERT_EQ(second.status, POLYPATH_SUCCESS) << polypath_last_error();
+    if (i % 10 == 0) {
+      EXPECT_EQ(polypath_prepare(second.context, &kRequest, 1), POLYPATH_SUCCESS)
+          << polypath_last_error();
+    }
+  }
+}
+
+}  // namespace

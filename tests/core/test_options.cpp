@@ -1,0 +1,150 @@
+// The one table of settings: origins, ranges, and what an error says.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "base/error.hpp"
+#include "base/options.hpp"
+#include "base/units.hpp"
+
+namespace polypath {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// An environment variable, put back at the end of the scope.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    setenv(name, value, 1);
+  }
+  ~Environment() {
+    if (before_)
+      setenv(name_, before_->c_str(), 1);
+    else
+      unsetenv(name_);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+std::string message_of(const OptionArguments& arguments) {
+  try {
+    static_cast<void>(load_options(arguments));
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "was allowed";
+}
+
+const OptionInfo& info_of(const std::vector<OptionInfo>& infos, const std::string& name) {
+  for (const OptionInfo& info : infos)
+    if (info.name == name) return info;
+  throw Error("no info of " + name);
+}
+
+TEST(Options, DefaultsAreWhatTheTableSays) {
+  const Options options = load_options({});
+  EXPECT_TRUE(options.direct_routes && options.gpu_routes && options.host_routes);
+  EXPECT_EQ(options.max_routes, 0);
+  EXPECT_EQ(options.chunk_size, 0u);
+  EXPECT_EQ(options.chunks, 0);
+  EXPECT_EQ(options.min_size, 0u);
+  EXPECT_EQ(options.staging_size, 64 * kMiB);
+  EXPECT_EQ(options.profile, "auto");
+}
+
+TEST(Options, ArgumentsWinOverTheEnvironmentOverDefaults) {
+  const Environment routes("POLYPATH_ROUTES", "direct,host");
+  const Environment size("POLYPATH_STAGING_SIZE", "8M");
+  std::vector<OptionInfo> infos;
+  const Options options = load_options({{"routes", "gpu"}}, &infos);
+  EXPECT_FALSE(options.direct_routes);
+  EXPECT_TRUE(options.gpu_routes);
+  EXPECT_FALSE(options.host_routes);
+  EXPECT_EQ(options.staging_size, 8 * kMiB);
+
+  EXPECT_EQ(info_of(infos, "routes").origin, Origin::argument);
+  EXPECT_EQ(info_of(infos, "routes").value, "gpu");
+  EXPECT_EQ(info_of(infos, "staging_size").origin, Origin::environment);
+  EXPECT_EQ(info_of(infos, "staging_size").value, "8M");
+  EXPECT_EQ(info_of(infos, "chunks").origin, Origin::built_in);
+  EXPECT_EQ(info_of(infos, "chunks").value, info_of(infos, "chunks").default_value);
+}
+
+TEST(Options, AnEmptyVariableIsNone) {
+  const Environment routes("POLYPATH_ROUTES", "");
+  std::vector<OptionInfo> infos;
+  static_cast<void>(load_options({}, &infos));
+  EXPECT_EQ(info_of(infos, "routes").origin, Origin::built_in);
+}
+
+TEST(Options, TheLastOfEqualArgumentsWins) {
+  EXPECT_EQ(load_options({{"chunks", "3"}, {"chunks", "5"}}).chunks, 5);
+}
+
+TEST(Options, EveryRowIsDocumented) {
+  std::vector<OptionInfo> infos;
+  static_cast<void>(load_options({}, &infos));
+  ASSERT_FALSE(infos.empty());
+  for (const OptionInfo& info : infos) {
+    EXPECT_EQ(info.environment.rfind("POLYPATH_", 0), 0u) << info.name;
+    EXPECT_FALSE(info.allowed.empty()) << info.name;
+    EXPECT_FALSE(info.meaning.empty()) << info.name;
+  }
+}
+
+TEST(Options, RangesIncludeTheirEnds) {
+  EXPECT_EQ(load_options({{"chunk_size", "64K"}}).chunk_size, 64 * kKiB);
+  EXPECT_EQ(load_options({{"chunk_size", "16M"}}).chunk_size, 16 * kMiB);
+  EXPECT_EQ(load_options({{"chunk_size", "auto"}}).chunk_size, 0u);
+  EXPECT_EQ(load_options({{"max_routes", "1"}}).max_routes, 1);
+  EXPECT_EQ(load_options({{"max_routes", "64"}}).max_routes, 64);
+  EXPECT_EQ(load_options({{"staging_size", "4G"}}).staging_size, 4 * kGiB);
+}
+
+TEST(Options, WhatIsNotAllowedIsNamedWithOriginAndRange) {
+  struct Case {
+    const char* name;
+    const char* value;
+    const char* range;
+  };
+  for (const auto& [name, value, range] : {
+           Case{"chunk_size", "65535", "64K to 16M"},
+           Case{"chunk_size", "16777217", "64K to 16M"},
+           Case{"chunk_size", "much", "64K to 16M"},
+           Case{"chunk_size", "-1", "64K to 16M"},
+           Case{"chunks", "0", "1 to 4096"},
+           Case{"chunks", "4097", "1 to 4096"},
+           Case{"chunks", "3x", "1 to 4096"},
+           Case{"chunks", "", "1 to 4096"},
+           Case{"max_routes", "65", "1 to 64"},
+           Case{"min_size", "4095", "4K to 1T"},
+           Case{"staging_size", "auto", "4M to 4G"},
+           Case{"staging_size", "5G", "4M to 4G"},
+           Case{"routes", "", "direct, gpu, host"},
+           Case{"routes", "direct,,gpu", "direct, gpu, host"},
+           Case{"routes", "nvlink", "direct, gpu, host"},
+           Case{"log_level", "loud", "debug, info, warn, error, off"},
+       }) {
+    EXPECT_THAT(message_of({{name, value}}),
+                AllOf(HasSubstr(name), HasSubstr(value), HasSubstr("argument"), HasSubstr(range)));
+  }
+  const Environment chunks("POLYPATH_CHUNKS", "9999");
+  EXPECT_THAT(message_of({}),
+              AllOf(HasSubstr("POLYPATH_CHUNKS"), HasSubstr("9999"), HasSubstr("1 to 4096")));
+  EXPECT_EQ(load_options({{"chunks", "2"}}).chunks, 2) << "an argument hides the variable";
+}
+
+TEST(Options, UnknownNamesAreRefused) {
+  EXPECT_THAT(message_of({{"chunksize", "1M"}}), HasSubstr("no setting 'chunksize'"));
+}
+
+}  // namespace
+}  // namespace polypath
