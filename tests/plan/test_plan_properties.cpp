@@ -1,0 +1,160 @@
+// What holds for every plan, on random nodes, sizes and options.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "plan/schedule.hpp"
+
+namespace polypath {
+namespace {
+
+using Random = std::mt19937_64;
+
+int pick(Random& random, int low, int high) {
+  return std::uniform_int_distribution<int>(low, high)(random);
+}
+
+/// A node of 2 to 5 GPUs and one host, with some NVLinks, host links and shared ports.
+Node random_node(Random& random) {
+  Node node;
+  const int gpus = pick(random, 2, 5);
+  node.gpus.resize(static_cast<std::size_t>(gpus));
+  node.hosts.resize(1);
+  node.ports = {{"read", 20.0 + pick(random, 0, 100)}, {"write", 20.0 + pick(random, 0, 100)}};
+  const auto link = [&](MemoryId from, MemoryId to, LinkType type, std::vector<int> ports) {
+    node.links.push_back({from, to, type, 5.0 + pick(random, 0, 200), 0, 0, std::move(ports)});
+  };
+  for (int i = 0; i < gpus; ++i) {
+    link(MemoryId::gpu(i), MemoryId::host(0), LinkType::pcie, {1});
+    link(MemoryId::host(0), MemoryId::gpu(i), LinkType::pcie, {0});
+    for (int j = 0; j < gpus; ++j)
+      if (i != j) link(MemoryId::gpu(i), MemoryId::gpu(j), LinkType::nvlink, {});
+  }
+  return node;
+}
+
+std::vector<Request> random_requests(Random& random, const Node& node) {
+  std::vector<Request> requests;
+  const auto memories = node.memories();
+  const int count = pick(random, 1, 3);
+  while (static_cast<int>(requests.size()) < count) {
+    const auto any = [&] {
+      return memories[static_cast<std::size_t>(
+          pick(random, 0, static_cast<int>(memories.size()) - 1))];
+    };
+    const Request request{any(), any(), 1 + random() % (std::uint64_t{1} << pick(random, 10, 30))};
+    if (request.src != request.dst) requests.push_back(request);
+  }
+  return requests;
+}
+
+void expect_covered(const TransferPlan& transfer) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> parts;
+  for (const RouteShare& share : transfer.routes) {
+    parts.emplace_back(share.offset, share.bytes);
+    EXPECT_GE(share.chunk_bytes * static_cast<std::uint64_t>(share.chunks), share.bytes);
+    EXPECT_LT(share.chunk_bytes * static_cast<std::uint64_t>(share.chunks - 1), share.bytes);
+  }
+  std::ranges::sort(parts);
+  std::uint64_t next = 0;
+  for (const auto& [offset, bytes] : parts) {
+    EXPECT_EQ(offset, next);
+    EXPECT_GT(bytes, 0u);
+    next = offset + bytes;
+  }
+  EXPECT_EQ(next, transfer.request.bytes);
+}
+
+/// No slot is written before its last reader is known to have completed.
+void expect_slots_safe(const Schedule& schedule) {
+  for (std::size_t t = 0; t < schedule.rings.size(); ++t)
+    for (std::size_t r = 0; r < schedule.rings[t].size(); ++r) {
+      std::vector<int> readers;  // by chunk
+      int chunk = 0;
+      int freed = -1;  // the last chunk whose reader the writers wait for
+      for (std::size_t i = 0; i < schedule.copies.size(); ++i) {
+        const Copy& copy = schedule.copies[i];
+        if (copy.transfer != static_cast<int>(t) || copy.route != static_cast<int>(r)) continue;
+        const int slots = schedule.rings[t][r].slots;
+        if (slots == 0) continue;
+        if (copy.leg == 1) {
+          ASSERT_GE(copy.after, 0);
+          EXPECT_EQ(schedule.copies[static_cast<std::size_t>(copy.after)].offset, copy.offset);
+          readers.push_back(static_cast<int>(i));
+          continue;
+        }
+        if (copy.after != kNoCopy) {
+          const auto reader = std::ranges::find(readers, copy.after);
+          ASSERT_NE(reader, readers.end());
+          freed = std::max(freed, static_cast<int>(reader - readers.begin()));
+        }
+        if (chunk >= slots) {
+          EXPECT_GE(freed, chunk - slots);
+        }
+        EXPECT_EQ(copy.slot, chunk % slots);
+        ++chunk;
+      }
+    }
+}
+
+TEST(PlanProperties, HoldOnRandomNodes) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const Node node = random_node(random);
+    const auto requests = random_requests(random, node);
+    PlanOptions options;
+    if (pick(random, 0, 3) == 0) options.max_routes = pick(random, 1, 4);
+    if (pick(random, 0, 3) == 0) options.chunks.chunk_bytes = kMiB << pick(random, 0, 2);
+    const Ladder ladder = make_ladder(node, requests, options.filter);
+    const Plan plan = make_plan(node, ladder, requests, options);
+
+    for (const TransferPlan& transfer : plan.transfers) {
+      expect_covered(transfer);
+      if (options.max_routes > 0) {
+        EXPECT_LE(transfer.routes.size(), static_cast<std::size_t>(options.max_routes));
+      }
+    }
+    EXPECT_LE(rate_gbps(plan.bytes(), plan.predicted_us), plan.limit_gbps * (1 + 1e-6));
+    EXPECT_LE(plan.predicted_us, plan.native_us * (1 + 1e-9));
+    const Schedule schedule = make_schedule(plan, options.chunks.rings);
+    expect_slots_safe(schedule);
+    EXPECT_EQ(to_string(schedule),
+              to_string(make_schedule(
+                  make_plan(node, make_ladder(node, requests, options.filter), requests, options),
+                  options.chunks.rings)));
+  }
+}
+
+TEST(PlanProperties, TheFlowExceedsNoLinkAndNoPort) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const Node node = random_node(random);
+    std::vector<Demand> demands;
+    for (const Request& request : random_requests(random, node))
+      demands.push_back({request.bytes, find_routes(node, request.src, request.dst, {})});
+    for (const auto& rates : {maximum_flow(node, demands).route_gbps, fair_rates(node, demands)}) {
+      std::vector<double> links(node.links.size());
+      std::vector<double> ports(node.ports.size());
+      for (std::size_t t = 0; t < demands.size(); ++t)
+        for (std::size_t r = 0; r < demands[t].routes.size(); ++r)
+          for (const int leg : demands[t].routes[r].legs) {
+            links[static_cast<std::size_t>(leg)] += rates[t][r];
+            for (const int port : node.links[static_cast<std::size_t>(leg)].ports)
+              ports[static_cast<std::size_t>(port)] += rates[t][r];
+          }
+      for (std::size_t i = 0; i < links.size(); ++i)
+        EXPECT_LE(links[i], node.links[i].gbps * (1 + 1e-6));
+      for (std::size_t i = 0; i < ports.size(); ++i)
+        EXPECT_LE(ports[i], node.ports[i].gbps * (1 + 1e-6));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace polypath
