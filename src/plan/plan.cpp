@@ -19,6 +19,9 @@ namespace {
 /// A rung must promise to save this part of the native time, and this part of what a staged route costs
 /// before its first byte arrives: the model is not finer than that.
 constexpr double kLeastGain = 0.02;
+/// Where the driver itself carries the native copy through host memory, beside our staged legs, the model
+/// is coarser.
+constexpr double kLeastGainBounced = 0.10;
 constexpr double kLeastGainOfFixed = 0.35;
 /// Two rungs this near are equal: fewer routes win (each costs CPU time and staging memory), or more where
 /// the ladder says spread.
@@ -146,9 +149,13 @@ std::optional<RungPlan> plan_rung(const Node& node, const Rung& rung,
 }
 
 /// The longest time for which leaving the native copies pays.
-double worthwhile(const Node& node, double native_us) {
-  return native_us -
-         std::max(native_us * kLeastGain, staged_fixed_us(node.costs) * kLeastGainOfFixed);
+double worthwhile(const Node& node, const std::vector<Request>& requests, double native_us) {
+  const bool bounced = std::ranges::any_of(requests, [&](const Request& request) {
+    const auto link = node.find_link(request.src, request.dst);
+    return link && node.links[static_cast<std::size_t>(*link)].type == LinkType::bounce;
+  });
+  return native_us - std::max(native_us * (bounced ? kLeastGainBounced : kLeastGain),
+                              staged_fixed_us(node.costs) * kLeastGainOfFixed);
 }
 
 /// Whether the rung keeps to the number of routes a transfer, and to the rings of each memory.
@@ -234,7 +241,7 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
 
   std::optional<RungPlan> best = native;
   const double worthwhile_us =
-      native ? worthwhile(node, native->us) : std::numeric_limits<double>::infinity();
+      native ? worthwhile(node, requests, native->us) : std::numeric_limits<double>::infinity();
   double least_us = worthwhile_us;
   bool dropped_by_limit = false;
   if (!(small && native)) {
