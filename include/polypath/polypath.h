@@ -160,6 +160,9 @@ POLYPATH_API polypath_status polypath_devices(polypath_context* context, char** 
  *  "native_by_reason": {reason: count}, "left_out_by_reason": {reason: count},
  *  "routes": [{"src", "dst", "route", "transfers", "bytes"}],
  *  "links": [{"from", "to", "bytes", "copies"}],
+ *  "graphs": {"launches", "hits" (same addresses), "patches" (graphs that got other addresses),
+ *             "patched_nodes", "builds", "evictions", "failed", "busy" (went by streams instead),
+ *             "cached", "gpu_bytes" (held by cached graphs)},
  *  "staging": [{"memory", "bytes"}]} */
 POLYPATH_API polypath_status polypath_counters(polypath_context* context, char** json);
 /* Sets all counts (not the staging sizes) to zero. */
@@ -173,6 +176,8 @@ typedef struct polypath_bench_request {
   size_t count;
   int warmup;     /* untimed pairs first; at least 1, whose bytes are verified */
   int iterations; /* timed pairs, at least 1 */
+  int window;     /* so many times at once, each on buffers and streams of its own, before anybody
+                     waits (1 to 64; 0 is 1); bytes and GB/s then are sums over the window */
 } polypath_bench_request;
 
 /* Runs it on buffers of its own, with random contents and a poisoned destination; every byte is
@@ -186,6 +191,63 @@ typedef struct polypath_bench_request {
  * POLYPATH_INTERNAL_ERROR when bytes differ: the message says where. */
 POLYPATH_API polypath_status polypath_bench(polypath_context* context,
                                             const polypath_bench_request* request, char** json);
+
+/* What each phase of a CUDA graph costs for one transfer cut into `nodes` copies: `nodes` / 2 chunks,
+ * each carried to a staging memory and on from there. */
+typedef struct polypath_graph_phases_request {
+  const char* src;
+  const char* dst;
+  size_t bytes;
+  int nodes;      /* even, 2 to 256 */
+  int iterations; /* graphs that are made, at least 1: medians over them */
+} polypath_graph_phases_request;
+
+/* {"bytes", "nodes", "via", "create_us", "construct_us", "instantiate_us", "first_launch_us",
+ *  "launch_us", "patch_us" (new addresses for every node), "destroy_us": CPU time of the calls, medians;
+ *  "first_latency_us", "latency_us", "patched_latency_us": from the first call of an iteration to the
+ *  end of its bytes, the phases of that iteration included;
+ *  "stream_issue_us", "stream_latency_us": the same copies by streams and events;
+ *  "gpu_bytes": GPU memory that an instantiated and launched graph holds, or null where it cannot be
+ *  told; "verified": bool}
+ * POLYPATH_NOT_SUPPORTED: a driver without graphs. POLYPATH_INTERNAL_ERROR when bytes differ. */
+POLYPATH_API polypath_status polypath_graph_phases(polypath_context* context,
+                                                   const polypath_graph_phases_request* request,
+                                                   char** json);
+
+/* ---- Tuning ----------------------------------------------------------------------------------- */
+
+/* What to search. */
+typedef struct polypath_tune_request {
+  const polypath_request*
+      transfers; /* one of each pair class to tune (bytes are ignored); NULL: all */
+  size_t count;
+  const size_t* sizes; /* bytes; NULL: 4 MiB to 512 MiB in steps of 2 */
+  size_t size_count;
+  double budget_s; /* seconds that the search may take in all; 0: 60 */
+  int exhaustive; /* 0: a local search around the planner's prediction; 1: the whole grid, which may
+                      pass the budget of 0 */
+  int again;      /* 1: also what the profile holds already */
+} polypath_tune_request;
+
+/* Called between measurements on the calling thread; what it returns other than 0 stops the search. */
+typedef int (*polypath_tune_progress)(size_t done, size_t total, double seconds_left,
+                                      const char* what, void* user);
+
+/* Searches the best routes, shares, chunks, slots and executor for each pair class, size class and
+ * pattern by measurement, uses what it finds from now on, and keeps it in the node's profile after
+ * each: a search that was stopped goes on where it was. `progress` may be NULL. No other transfer of
+ * this context may be under way. The value is that of polypath_tuned() with "stopped": bool and
+ * "seconds" as well. */
+POLYPATH_API polypath_status polypath_tune(polypath_context* context,
+                                           const polypath_tune_request* request,
+                                           polypath_tune_progress progress, void* user,
+                                           char** json);
+
+/* What was tuned on this node:
+ * {"profile": file, "choices": [{"pattern": "one way"|"both ways"|"window", "pair" (class), "bytes",
+ *  "executor": "stream"|"graph", "routes": [{"route": "direct"|"gpu"|"host", "share", "chunks"}],
+ *  "slots", "native_gbps", "predicted_gbps", "measured_gbps", "tried"}]} */
+POLYPATH_API polypath_status polypath_tuned(polypath_context* context, char** json);
 
 #ifdef __cplusplus
 } /* extern "C" */

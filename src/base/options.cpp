@@ -45,9 +45,9 @@ Parser bytes_into(std::uint64_t Options::* member, bool automatic, std::uint64_t
   };
 }
 
-Parser count_into(int Options::* member, int low, int high) {
+Parser count_into(int Options::* member, bool automatic, int low, int high) {
   return [=](std::string_view text, Options& options) {
-    if (text == "auto") {
+    if (automatic && text == "auto") {
       options.*member = 0;
       return true;
     }
@@ -80,6 +80,31 @@ bool parse_routes(std::string_view text, Options& options) {
   return options.direct_routes || options.gpu_routes || options.host_routes;
 }
 
+bool parse_executor(std::string_view text, Options& options) {
+  constexpr std::pair<std::string_view, ExecutorChoice> choices[] = {
+      {"auto", ExecutorChoice::automatic},
+      {"stream", ExecutorChoice::stream},
+      {"graph", ExecutorChoice::graph}};
+  for (const auto& [name, choice] : choices) {
+    if (text == name) {
+      options.executor = choice;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool parse_emulate_mesh(std::string_view text, Options& options) {
+  if (text == "off") {
+    options.emulate_mesh_gbps = 0;
+    return true;
+  }
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  options.emulate_mesh_gbps = value;
+  return error == std::errc{} && end == text.data() + text.size() && value >= 1 && value <= 1000;
+}
+
 bool parse_log_level(std::string_view text, Options& options) {
   constexpr std::pair<std::string_view, LogLevel> levels[] = {{"debug", LogLevel::debug},
                                                               {"info", LogLevel::info},
@@ -103,21 +128,33 @@ const std::vector<Row>& table() {
        "kinds of routes that a transfer may use", parse_routes},
       {"max_routes", "POLYPATH_MAX_ROUTES", "auto", "auto, or 1 to 64",
        "routes of one transfer at most, the direct one included",
-       count_into(&Options::max_routes, 1, 64)},
+       count_into(&Options::max_routes, true, 1, 64)},
       {"chunk_size", "POLYPATH_CHUNK_SIZE", "auto", "auto, or 64K to 16M",
        "bytes of one chunk of a staged route",
        bytes_into(&Options::chunk_size, true, 64 * kKiB, 16 * kMiB)},
       {"chunks", "POLYPATH_CHUNKS", "auto", "auto, or 1 to 4096",
        "chunks of a staged route; more than fit the staging memory are raised to what fits",
-       count_into(&Options::chunks, 1, 4096)},
+       count_into(&Options::chunks, true, 1, 4096)},
       {"min_size", "POLYPATH_MIN_SIZE", "auto", "auto, or 4K to 1T",
        "transfers below this many bytes stay native copies",
        bytes_into(&Options::min_size, true, 4 * kKiB, 1024 * kGiB)},
       {"staging_size", "POLYPATH_STAGING_SIZE", "64M", "4M to 4G",
        "staging memory on each GPU, and of pinned host memory, at most",
        bytes_into(&Options::staging_size, false, 4 * kMiB, 4 * kGiB)},
+      {"executor", "POLYPATH_EXECUTOR", "auto", "auto, stream, graph",
+       "what runs a transfer: streams and events, or one cached CUDA graph; auto: what the profile "
+       "measured faster, else streams",
+       parse_executor},
+      {"graph_cache_size", "POLYPATH_GRAPH_CACHE_SIZE", "64", "0 to 4096",
+       "instantiated graphs that are kept; 0: each graph is built, used and destroyed",
+       count_into(&Options::graph_cache_size, false, 0, 4096)},
+      {"emulate_mesh", "POLYPATH_EMULATE_MESH", "off", "off, or 1 to 1000",
+       "GB/s of each link of an emulated NVLink mesh: copies between GPUs are carried by a kernel "
+       "as fast as that (for studies on NVSwitch nodes)",
+       parse_emulate_mesh},
       {"profile", "POLYPATH_PROFILE", "auto", "auto, off, or a file",
-       "measured capacities of this node: the file in the cache folder, none, or this file",
+       "measured capacities and tuned choices of this node: the file in the cache folder, none, or "
+       "this file",
        text_into(&Options::profile)},
       {"driver_library", "POLYPATH_DRIVER_LIBRARY", "", "a library name or path",
        "the CUDA driver to open; default libcuda.so.1, with a node the simulated driver",

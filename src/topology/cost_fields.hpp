@@ -26,6 +26,13 @@ inline constexpr std::array kCostFields{
     CostField{"staged_fixed_us", &Costs::staged_fixed_us, 0, 1e4},
     CostField{"staged_gap_us", &Costs::staged_gap_us, 0, 1e4},
     CostField{"context_create_us", &Costs::context_create_us, 0, 1e8},
+    CostField{"graph_create_us", &Costs::graph_create_us, 0, 1e6},
+    CostField{"graph_add_node_us", &Costs::graph_add_node_us, 0, 1e6},
+    CostField{"graph_instantiate_us", &Costs::graph_instantiate_us, 0, 1e6},
+    CostField{"graph_instantiate_node_us", &Costs::graph_instantiate_node_us, 0, 1e6},
+    CostField{"graph_launch_us", &Costs::graph_launch_us, 0, 1e6},
+    CostField{"graph_launch_node_us", &Costs::graph_launch_node_us, 0, 1e6},
+    CostField{"graph_set_node_us", &Costs::graph_set_node_us, 0, 1e6},
 };
 
 static_assert(sizeof(Costs) == kCostFields.size() * sizeof(double),

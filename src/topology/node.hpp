@@ -94,6 +94,14 @@ struct Costs {
           ///< legs, hand-over, join; 0: 2 copy_start_us + event_us
   double staged_gap_us = 0;           ///< between two chunks of a staged route; 0: copy_gap_us
   double context_create_us = 215000;  ///< creating a context on another GPU
+  // CUDA graphs, CPU time of each call: once a call, and for each of its nodes.
+  double graph_create_us = 1.0;
+  double graph_add_node_us = 0.4;
+  double graph_instantiate_us = 3.0;
+  double graph_instantiate_node_us = 1.35;
+  double graph_launch_us = 0.6;
+  double graph_launch_node_us = 1.13;
+  double graph_set_node_us = 0.5;  ///< new addresses for one node of an instantiated graph
 
   friend bool operator==(const Costs&, const Costs&) = default;
 };
