@@ -2,12 +2,11 @@
 // byte verified.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "core/context.hpp"
+#include "core/transfer_set.hpp"
 #include "tune/copy_group.hpp"
 #include "tune/pairs.hpp"
 
@@ -19,14 +18,11 @@ class Bench {
   explicit Bench(Context& context) : context_(context) {}
 
   /// The row as polypath_bench() documents it. Throws Error when bytes differ, or went another way than
-  /// the plan says.
-  nlohmann::json run(const std::vector<Request>& requests, const PairOptions& options);
+  /// the plan says (in a window: were not all counted).
+  nlohmann::json run(const std::vector<Request>& requests, const PairOptions& options, int window);
 
  private:
-  struct Buffers;
-
-  void verify(const char* way, const std::vector<Buffers>& buffers, const Plan& plan,
-              const std::function<void()>& issue, std::vector<CUstream>& streams);
+  void verify_polypath(TransferSet& set, const Plan& plan, int window);
   double all_gpus_at_once(bool to_host);
 
   Context& context_;

@@ -1,4 +1,5 @@
 // The C boundary: handles and strings in, exceptions out as status codes, converted in one place.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -195,7 +196,7 @@ polypath_status polypath_counters(polypath_context* context, char** json) {
 }
 
 polypath_status polypath_counters_reset(polypath_context* context) {
-  return guarded([&] { of(context).counters().reset(); });
+  return guarded([&] { of(context).reset_counters(); });
 }
 
 polypath_status polypath_bench(polypath_context* context, const polypath_bench_request* request,
@@ -205,10 +206,13 @@ polypath_status polypath_bench(polypath_context* context, const polypath_bench_r
     require(request != nullptr, "request is null");
     require(request->warmup >= 1 && request->iterations >= 1,
             "warmup and iterations must be at least 1");
+    require(request->window >= 0 && request->window <= 64, "window must be 1 to 64");
     PairOptions options;
     options.warmup = request->warmup;
     options.iterations = request->iterations;
     const std::lock_guard lock(context->bench_mutex);
-    give(context->bench.run(requests_of(request->transfers, request->count), options), json);
+    give(context->bench.run(requests_of(request->transfers, request->count), options,
+                            std::max(1, request->window)),
+         json);
   });
 }

@@ -54,7 +54,8 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
       devices_(source_.driver, static_cast<int>(source_.node.gpus.size())),
       resources_(source_.driver, source_.node, devices_, options_.staging_size),
       planner_(source_.node, plan_options(options_, resources_.ring_limits())),
-      executor_(source_.driver, resources_.events()),
+      streams_(source_.driver, resources_.events()),
+      graphs_(source_.driver, resources_.events(), streams_, options_.graph_cache_size),
       preparer_(*source_.driver, resources_) {}
 
 Context::~Context() = default;
@@ -172,6 +173,8 @@ Context::Classified Context::classify(const Transfer& transfer, bool alone) {
   };
   if (splittable.caller_gpu < 0 || !primary(src) || !primary(dst))
     return native(NativeReason::other_context);
+  splittable.dst_buffer = dst.buffer;
+  splittable.src_buffer = src.buffer;
   splittable.unreachable = unreachable_for(dst, transfer.dst, transfer.bytes);
   return {std::move(splittable), NativeReason::no_gain};
 }
@@ -214,6 +217,15 @@ void Context::leave_out(const Route& route, LeftOutReason why, NativeReason nati
   counters_.count_left_out(why);
 }
 
+ExecutorKind Context::executor_of(const PreparedPlan& prepared) const noexcept {
+  switch (options_.executor) {
+    case ExecutorChoice::automatic: return prepared.executor;
+    case ExecutorChoice::stream: return ExecutorKind::stream;
+    case ExecutorChoice::graph: return ExecutorKind::graph;
+  }
+  return ExecutorKind::stream;
+}
+
 bool Context::all_ready(const Plan& plan, Exclusions& without) {
   bool ready = true;
   for (const TransferPlan& transfer : plan.transfers) {
@@ -241,6 +253,9 @@ std::optional<std::vector<BoundTransfer>> Context::bind(const Plan& plan,
     bound[t].dst = group[t].transfer.dst;
     bound[t].src = group[t].transfer.src;
     bound[t].caller = group[t].caller;
+    bound[t].caller_gpu = group[t].caller_gpu;
+    bound[t].dst_buffer = group[t].dst_buffer;
+    bound[t].src_buffer = group[t].src_buffer;
     bound[t].leases.resize(transfer.routes.size());
     if (transfer.native()) continue;
     bound[t].ticket = std::make_shared<Ticket>(
@@ -278,7 +293,10 @@ bool Context::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
     return give_up();
   }
   if (!bound) return false;
-  if (executor_.run(prepared.schedule, *bound) == RunOutcome::failed_before_first_copy)
+  Executor& executor = executor_of(prepared) == ExecutorKind::graph
+                           ? static_cast<Executor&>(graphs_)
+                           : static_cast<Executor&>(streams_);
+  if (executor.run(prepared.schedule, *bound) == RunOutcome::failed_before_first_copy)
     return give_up();
   counters_.count_split(prepared.plan, prepared.schedule);
   return true;
@@ -388,6 +406,21 @@ Plan Context::plan(const std::vector<Request>& requests) {
           fmt::format("source and destination are both {}", to_string(request.src)));
   }
   return planner_.plan(requests, 0)->plan;
+}
+
+ExecutorKind Context::executor_for(const std::vector<Request>& requests) {
+  return executor_of(*planner_.plan(requests, 0));
+}
+
+GraphCache::Counts Context::graph_counts() {
+  const std::lock_guard lock(resources_.lock());
+  return graphs_.counts();
+}
+
+void Context::reset_counters() {
+  counters_.reset();
+  const std::lock_guard lock(resources_.lock());
+  graphs_.reset_counts();
 }
 
 void Context::prepare(const std::vector<Request>& requests) {

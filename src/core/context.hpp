@@ -13,7 +13,7 @@
 #include "core/planner.hpp"
 #include "core/pointer_info.hpp"
 #include "core/preparer.hpp"
-#include "exec/stream_executor.hpp"
+#include "exec/graph_executor.hpp"
 #include "tune/measure_links.hpp"
 
 namespace polypath {
@@ -57,7 +57,10 @@ class Context {
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
   [[nodiscard]] RouteResources& resources() noexcept { return resources_; }
   [[nodiscard]] Devices& devices() noexcept { return devices_; }
-  [[nodiscard]] std::string_view executor_name() const noexcept { return executor_.name(); }
+  /// What would carry these transfers, were all routes ready.
+  [[nodiscard]] ExecutorKind executor_for(const std::vector<Request>& requests);
+  [[nodiscard]] GraphCache::Counts graph_counts();
+  void reset_counters();
 
  private:
   /// A transfer whose memories and stream allow it to be split.
@@ -66,6 +69,8 @@ class Context {
     Request request;
     CallerStream caller;
     int caller_gpu = 0;
+    unsigned long long dst_buffer = 0;
+    unsigned long long src_buffer = 0;
     std::uint64_t unreachable = 0;  ///< staging memories out of reach, as bits of the planner
   };
   /// Either what to split, or why not.
@@ -95,6 +100,7 @@ class Context {
   void split(std::vector<Splittable>& group);
   bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                 Exclusions& without);
+  [[nodiscard]] ExecutorKind executor_of(const PreparedPlan& prepared) const noexcept;
   bool all_ready(const Plan& plan, Exclusions& without);
   std::optional<std::vector<BoundTransfer>> bind(const Plan& plan,
                                                  const std::vector<Splittable>& group,
@@ -109,7 +115,8 @@ class Context {
   Devices devices_;
   RouteResources resources_;
   Planner planner_;
-  StreamExecutor executor_;
+  StreamExecutor streams_;
+  GraphExecutor graphs_;
   Preparer preparer_;
   std::atomic<std::uint64_t> runs_{0};
 };

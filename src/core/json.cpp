@@ -145,6 +145,12 @@ json counters_json(Context& context) {
   for (const MemoryId memory : context.node().memories())
     if (const auto bytes = context.resources().staging_bytes(memory); bytes != 0)
       staging.push_back({{"memory", to_string(memory)}, {"bytes", bytes}});
+  const GraphCache::Counts graph_counts = context.graph_counts();
+  json graphs = {{"launches", graph_counts.launches}, {"hits", graph_counts.hits},
+                 {"patches", graph_counts.patches},   {"patched_nodes", graph_counts.patched_nodes},
+                 {"builds", graph_counts.builds},     {"evictions", graph_counts.evictions},
+                 {"failed", graph_counts.failed},     {"busy", graph_counts.busy},
+                 {"cached", graph_counts.cached},     {"gpu_bytes", graph_counts.gpu_bytes}};
   return {{"transfers", counts.split + native},
           {"split", counts.split},
           {"native", native},
@@ -155,6 +161,7 @@ json counters_json(Context& context) {
           {"left_out_by_reason", std::move(left_out)},
           {"routes", std::move(routes)},
           {"links", std::move(links)},
+          {"graphs", std::move(graphs)},
           {"staging", std::move(staging)}};
 }
 

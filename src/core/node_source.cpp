@@ -59,7 +59,6 @@ void open_simulated(const Options& options, NodeSource& source) {
   source.node = read_node_file(file);
   source.simulated = true;
   source.capacities = Capacities::node_file;
-  source.profile_state = "not used: the node is simulated";
   claim_node(file);
   const std::string library =
       options.driver_library.empty() ? simulated_library() : options.driver_library;
@@ -80,23 +79,29 @@ void apply_profile(const Options& options, NodeSource& source) {
     source.profile_state = "off";
     return;
   }
+  if (source.simulated && options.profile == "auto") {
+    source.profile_state = "not used: the node is simulated; name a file to use one";
+    return;
+  }
   const auto file = options.profile == "auto"
                         ? profile_file(profile_directory(), source.fingerprint)
                         : std::filesystem::path(options.profile);
   source.profile_file = file.string();
   std::string why;
   if (auto profile = load_profile(file, source.fingerprint, &why)) {
+    source.tuned = std::move(profile->tuned);
+    source.profile_state = "loaded, made " + profile->date;
+    if (source.simulated) return;
     // The links and ports of the profile, the identity of what is here now.
     source.node.links = std::move(profile->node.links);
     source.node.ports = std::move(profile->node.ports);
     source.node.costs = profile->node.costs;
     source.capacities = Capacities::measured;
-    source.profile_state = "loaded, measured " + profile->date;
   } else if (why.empty()) {
-    source.profile_state = "none yet: `polypath topo --measure` makes one";
+    source.profile_state = "none yet: `polypath topo --measure` or `polypath tune` makes one";
   } else {
     source.profile_state = why;
-    log_warn("the profile {} is not used, defaults serve: {}", source.profile_file, why);
+    log_warn("the profile is not used, defaults serve: {}", why);
   }
 }
 
@@ -140,7 +145,7 @@ NodeSource open_node(const Options& options) {
   }
   source.driver_version = driver_version_of(*source.driver, source.nvml.get());
   source.fingerprint = fingerprint(source.node, source.driver_version);
-  if (!source.simulated) apply_profile(options, source);
+  apply_profile(options, source);
   return source;
 }
 

@@ -3,11 +3,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/options.hpp"
 #include "driver/cuda_driver.hpp"
 #include "driver/nvml.hpp"
 #include "topology/node.hpp"
+#include "tune/tuned.hpp"
 
 namespace polypath {
 
@@ -23,10 +25,14 @@ struct NodeSource {
   Capacities capacities = Capacities::defaults;
   std::string fingerprint;
   std::string driver_version;
-  std::string profile_file;   ///< empty: none is kept
-  std::string profile_state;  ///< "loaded", "none yet", "off", or what is wrong with it
+  std::string profile_file;        ///< empty: none is kept
+  std::string profile_state;       ///< "loaded", "none yet", "off", or what is wrong with it
+  std::vector<TunedChoice> tuned;  ///< from the profile
 };
 
+/// A simulated node uses a profile only when the setting names a file, and takes nothing but tuned choices
+/// from it.
+///
 /// With Options::node: that node file, on the simulated driver, which reads the same node from
 /// POLYPATH_NODE (set here). Otherwise this machine's GPUs, with their profile if there is one.
 /// Throws NoDevice with a line that says what to do, InvalidArgument for a node that is not known.

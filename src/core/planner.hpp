@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "exec/executor.hpp"
 #include "plan/schedule.hpp"
 
 namespace polypath {
@@ -17,6 +18,7 @@ namespace polypath {
 struct PreparedPlan {
   Plan plan;
   Schedule schedule;
+  ExecutorKind executor = ExecutorKind::stream;
 };
 
 /// Thread-safe. What it returns does not depend on what it remembers.

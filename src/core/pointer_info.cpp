@@ -31,13 +31,15 @@ PointerInfo inspect(const CudaDriver& driver, CUdeviceptr address) {
   CUcontext context = nullptr;
   CUmemoryPool pool = nullptr;
   unsigned int ipc_capable = 0;
+  unsigned long long buffer = 0;
   std::array attributes{
       CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
       CU_POINTER_ATTRIBUTE_IS_MANAGED,     CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
       CU_POINTER_ATTRIBUTE_RANGE_SIZE,     CU_POINTER_ATTRIBUTE_CONTEXT,
-      CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
-  std::array<void*, attributes.size()> values{&type, &ordinal, &managed, &start,
-                                              &size, &context, &pool,    &ipc_capable};
+      CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+      CU_POINTER_ATTRIBUTE_BUFFER_ID};
+  std::array<void*, attributes.size()> values{&type,    &ordinal, &managed,     &start, &size,
+                                              &context, &pool,    &ipc_capable, &buffer};
   POLYPATH_CHECK(driver, pointer_get_attributes(static_cast<unsigned int>(attributes.size()),
                                                 attributes.data(), values.data(), address));
   PointerInfo info;
@@ -55,6 +57,7 @@ PointerInfo inspect(const CudaDriver& driver, CUdeviceptr address) {
   info.bytes = size;
   info.context = context;
   info.pool = pool;
+  info.buffer = buffer;
   info.plain = ipc_capable != 0 && pool == nullptr;
   return info;
 }

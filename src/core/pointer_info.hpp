@@ -16,10 +16,11 @@ struct PointerInfo {
     unknown,  ///< nothing that CUDA knows: pageable host memory, or nothing at all
   };
   Kind kind = Kind::unknown;
-  int gpu = -1;                 ///< of device memory
-  CUcontext context = nullptr;  ///< that it was allocated in; null for pools and mappings
-  CUdeviceptr start = 0;        ///< of its allocation
-  std::uint64_t bytes = 0;      ///< of its allocation
+  int gpu = -1;                   ///< of device memory
+  CUcontext context = nullptr;    ///< that it was allocated in; null for pools and mappings
+  CUdeviceptr start = 0;          ///< of its allocation
+  std::uint64_t bytes = 0;        ///< of its allocation
+  unsigned long long buffer = 0;  ///< the driver's number of its allocation, never given out twice
   CUmemoryPool pool = nullptr;
   bool plain = false;  ///< from cuMemAlloc: peer access of its context reaches it
 };

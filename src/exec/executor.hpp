@@ -22,8 +22,14 @@ struct BoundTransfer {
   CUdeviceptr src = 0;
   std::shared_ptr<Ticket> ticket;  ///< null when the transfer has no staged route
   CallerStream caller;
+  int caller_gpu = 0;
+  unsigned long long dst_buffer = 0;  ///< the driver's number of the allocation; 0: unknown
+  unsigned long long src_buffer = 0;
   std::vector<RouteLease> leases;  ///< by route; empty leases for direct routes
 };
+
+enum class ExecutorKind : std::uint8_t { stream, graph };
+std::string_view to_string(ExecutorKind kind) noexcept;
 
 /// How far a run came when a driver call failed.
 enum class RunOutcome : std::uint8_t { done, failed_before_first_copy };

@@ -41,8 +41,8 @@ RouteResources::~RouteResources() {
     ContextGuard guard(*driver_);
     for (auto& [link, channels] : channels_)
       for (auto& channel : channels) POLYPATH_WARN(*driver_, stream_destroy(channel->stream));
-    for (auto& [memory, staging] : staging_) {
-      for (auto& ring : staging.rings) {
+    for (auto& [memory, rings] : rings_of_) {
+      for (auto& ring : rings) {
         guard.use(ring->context);
         if (memory.is_gpu()) {
           POLYPATH_WARN(*driver_, mem_free(ring->memory));
@@ -88,7 +88,7 @@ void RouteResources::add_ring(MemoryId via, int gpu) {
     ring->memory = reinterpret_cast<CUdeviceptr>(memory);
   }
   const std::lock_guard lock(mutex_);
-  staging_[via].rings.push_back(std::move(ring));
+  rings_of_[via].push_back(std::move(ring));
 }
 
 void RouteResources::prepare(const Route& route, int copies) {
@@ -113,7 +113,7 @@ void RouteResources::prepare(const Route& route, int copies) {
   }
   const auto rings = [&] {
     const std::lock_guard lock(mutex_);
-    return staging_[route.via].rings.size();
+    return rings_of_[route.via].size();
   };
   const auto most = static_cast<std::size_t>(rings_.most_in(route.via));
   while (rings() < std::min(wanted, most)) add_ring(route.via, issuer(route.legs.front()));
@@ -121,8 +121,8 @@ void RouteResources::prepare(const Route& route, int copies) {
 
 bool RouteResources::ready(const Route& route) const {
   if (!route.staged()) return true;
-  const auto staging = staging_.find(route.via);
-  if (staging == staging_.end() || staging->second.rings.empty()) return false;
+  const auto rings = rings_of_.find(route.via);
+  if (rings == rings_of_.end() || rings->second.empty()) return false;
   return std::ranges::all_of(route.legs, [&](int leg) {
     const auto channels = channels_.find(leg);
     return channels != channels_.end() && !channels->second.empty();
@@ -135,8 +135,8 @@ std::optional<int> RouteResources::next_size(const Route& route) const {
   const auto consider = [&](std::size_t have, std::size_t limit) {
     if (have < limit) least = std::min(least, have);
   };
-  const auto staging = staging_.find(route.via);
-  consider(staging == staging_.end() ? 0 : staging->second.rings.size(),
+  const auto rings = rings_of_.find(route.via);
+  consider(rings == rings_of_.end() ? 0 : rings->second.size(),
            static_cast<std::size_t>(rings_.most_in(route.via)));
   for (const int leg : route.legs) {
     const auto channels = channels_.find(leg);
@@ -157,15 +157,33 @@ Channel* RouteResources::find_channel(int link, const Ticket& ticket, std::uint6
 }
 
 Ring* RouteResources::find_ring(MemoryId via, const Ticket& ticket, std::uint64_t run) {
-  Staging& staging = staging_[via];
-  for (std::size_t tried = 0; tried < staging.rings.size(); ++tried) {
-    Ring& ring = *staging.rings[(staging.next + tried) % staging.rings.size()];
+  // Best the ring of the stream's last transfer, which comes before this one anyway, so that a graph
+  // finds the addresses that it holds; then one that nobody uses; then one to wait for.
+  Ring* best = nullptr;
+  int best_rank = 3;
+  for (const auto& candidate : rings_of_[via]) {
+    Ring& ring = *candidate;
     if (ring.broken || ring.run == run) continue;
-    if (ring.tail != nullptr && !ring.tail->allows(ticket, *driver_)) continue;
-    staging.next = (staging.next + tried + 1) % staging.rings.size();
-    return &ring;
+    int rank = 2;
+    if (ring.tail == nullptr) {
+      rank = 1;
+    } else if (ring.tail->caller() == ticket.caller()) {
+      rank = 0;
+    } else if (!ring.tail->allows(ticket, *driver_)) {
+      continue;
+    } else if (ring.last_read == nullptr ||
+               driver_->event_query(ring.last_read->get()) == CUDA_SUCCESS) {
+      ring.last_read = nullptr;
+      rank = 1;
+    }
+    // Of those that are busy, the one that was taken longest ago.
+    if (rank < best_rank || (rank == 2 && best_rank == 2 && ring.run < best->run)) {
+      best = &ring;
+      best_rank = rank;
+    }
+    if (rank == 0) break;
   }
-  return nullptr;
+  return best;
 }
 
 std::optional<RouteLease> RouteResources::lease(const Route& route,
@@ -190,9 +208,9 @@ std::optional<RouteLease> RouteResources::lease(const Route& route,
 
 std::uint64_t RouteResources::staging_bytes(MemoryId memory) {
   const std::lock_guard lock(mutex_);
-  const auto staging = staging_.find(memory);
-  if (staging == staging_.end()) return 0;
-  return staging->second.rings.size() * (memory.is_gpu() ? rings_.gpu : rings_.host);
+  const auto rings = rings_of_.find(memory);
+  if (rings == rings_of_.end()) return 0;
+  return rings->second.size() * (memory.is_gpu() ? rings_.gpu : rings_.host);
 }
 
 }  // namespace polypath

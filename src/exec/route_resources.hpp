@@ -37,7 +37,7 @@ struct Ring {
   CUcontext context = nullptr;  ///< that it was allocated in
   std::shared_ptr<Ticket> tail;
   std::shared_ptr<PooledEvent> last_read;  ///< recorded behind the last reader of its slots
-  std::uint64_t run = 0;                   ///< the run that holds it
+  std::uint64_t run = 0;                   ///< the run that leased it last
   bool broken = false;
 };
 
@@ -81,11 +81,6 @@ class RouteResources {
   std::uint64_t staging_bytes(MemoryId memory);
 
  private:
-  struct Staging {
-    std::vector<std::unique_ptr<Ring>> rings;
-    std::size_t next = 0;  ///< the ring to try first
-  };
-
   [[nodiscard]] int issuer(int link) const;
   void add_channel(int link);
   void add_ring(MemoryId via, int gpu);
@@ -99,8 +94,8 @@ class RouteResources {
   std::mutex preparing_;
   std::mutex mutex_;
   EventPool events_;
-  std::map<int, std::vector<std::unique_ptr<Channel>>> channels_;  // by link
-  std::map<MemoryId, Staging> staging_;
+  std::map<int, std::vector<std::unique_ptr<Channel>>> channels_;    // by link
+  std::map<MemoryId, std::vector<std::unique_ptr<Ring>>> rings_of_;  // by staging memory
 };
 
 }  // namespace polypath

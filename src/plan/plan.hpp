@@ -34,6 +34,7 @@ struct RouteShare {
   std::uint64_t bytes = 0;
   int chunks = 1;
   std::uint64_t chunk_bytes = 0;  ///< all chunks but the last, which may be smaller
+  int slots = 0;                  ///< of its ring, at most; 0: no such limit
   double gbps = 0;                ///< the flow's rate
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <iterator>
 
@@ -25,7 +26,8 @@ struct Lane {
 RingShape shape_of(const RouteShare& share, const RingLimits& limits) {
   if (!share.route.staged()) return {};
   const std::uint64_t fit = std::max<std::uint64_t>(1, limits.of(share.route) / share.chunk_bytes);
-  const auto slots = std::min({static_cast<std::uint64_t>(share.chunks), fit, kMostSlots});
+  const auto most = share.slots == 0 ? kMostSlots : static_cast<std::uint64_t>(share.slots);
+  const auto slots = std::min({static_cast<std::uint64_t>(share.chunks), fit, most});
   return {static_cast<int>(slots), share.chunk_bytes};
 }
 
@@ -64,6 +66,29 @@ void add_reader(Lane& lane, std::vector<Copy>& copies) {
   copies.push_back(copy);
 }
 
+/// The transfer's copies out of those of all, with the order of each leg written down.
+std::shared_ptr<const CopyDag> make_dag(const TransferPlan& transfer, const Schedule& schedule,
+                                        std::size_t index) {
+  auto dag = std::make_shared<CopyDag>();
+  dag->request = transfer.request;
+  for (const RouteShare& share : transfer.routes) dag->routes.push_back(share.route);
+  dag->rings = schedule.rings[index];
+  std::vector<int> place(schedule.copies.size(), kNoCopy);                           // in the DAG
+  std::vector<std::array<int, 2>> last(transfer.routes.size(), {kNoCopy, kNoCopy});  // by leg
+  for (std::size_t i = 0; i < schedule.copies.size(); ++i) {
+    const Copy& copy = schedule.copies[i];
+    if (copy.transfer != static_cast<int>(index)) continue;
+    int& before = last[static_cast<std::size_t>(copy.route)][static_cast<std::size_t>(copy.leg)];
+    const int other = copy.after == kNoCopy ? kNoCopy : place[static_cast<std::size_t>(copy.after)];
+    place[i] = static_cast<int>(dag->copies.size());
+    dag->copies.push_back(
+        {copy.route, copy.leg, copy.offset, copy.bytes, copy.slot, {before, other}});
+    before = place[i];
+  }
+  set_hash(*dag);
+  return dag;
+}
+
 }  // namespace
 
 Schedule make_schedule(const Plan& plan, const RingLimits& limits) {
@@ -98,6 +123,9 @@ Schedule make_schedule(const Plan& plan, const RingLimits& limits) {
     for (Lane& lane : lanes)
       if (round < lane.share->chunks) add_reader(lane, schedule.copies);
   }
+  for (std::size_t t = 0; t < plan.transfers.size(); ++t)
+    schedule.dags.push_back(plan.transfers[t].native() ? nullptr
+                                                       : make_dag(plan.transfers[t], schedule, t));
   return schedule;
 }
 

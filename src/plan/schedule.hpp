@@ -3,14 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "plan/plan.hpp"
+#include "plan/copy_dag.hpp"
 
 namespace polypath {
-
-inline constexpr int kNoCopy = -1;
 
 /// One copy over one link.
 struct Copy {
@@ -26,15 +25,11 @@ struct Copy {
   bool awaited = false;  ///< some later copy names this one in `after`
 };
 
-/// The staging ring of one route.
-struct RingShape {
-  int slots = 0;  ///< 0 on a direct route
-  std::uint64_t slot_bytes = 0;
-};
-
 struct Schedule {
   std::vector<Copy> copies;
   std::vector<std::vector<RingShape>> rings;  ///< [transfer][route]
+  /// By transfer: its copies alone; null for the native ones. Shared by all copies of the schedule.
+  std::vector<std::shared_ptr<const CopyDag>> dags;
 };
 
 /// Direct copies first, one a transfer; then the chunks of all staged routes in turn, leg 0 of all before

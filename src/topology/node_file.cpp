@@ -195,7 +195,9 @@ Node read_node(TomlTable root) {
   for (const TomlTable& port : ports) read_named_port(port, node);
   for (TomlTable& link : root.entries("link")) read_links(link, node);
   for (const TomlTable& port : ports) read_pattern_port(port, node);
-  root.section("profile");  // of a measured node: tune/profile.hpp reads it
+  // Of a measured node; tune/profile.hpp reads them.
+  root.section("profile");
+  root.entries("tuned");
   root.finish();
   try {
     validate(node);

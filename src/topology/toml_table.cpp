@@ -117,6 +117,15 @@ std::vector<std::string> TomlTable::texts(std::string_view key) {
   return all;
 }
 
+std::vector<double> TomlTable::numbers(std::string_view key, Range range) {
+  const toml::node& node = need(key, "a list of numbers");
+  const toml::array* const list = node.as_array();
+  if (list == nullptr) fail(key, "must be a list of numbers");
+  std::vector<double> all;
+  for (const toml::node& item : *list) all.push_back(to_number(key, item, range));
+  return all;
+}
+
 std::vector<int> TomlTable::integers(std::string_view key, Range range, int count, int fallback) {
   const auto size = static_cast<std::size_t>(count);
   const toml::node* const node = ask(key);

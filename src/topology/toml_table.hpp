@@ -35,6 +35,8 @@ class TomlTable {
   int integer(std::string_view key, Range range, int fallback);
   /// One string, or a list of strings.
   std::vector<std::string> texts(std::string_view key);
+  /// A list of numbers.
+  std::vector<double> numbers(std::string_view key, Range range);
   /// One whole number for all of `count`, or a list of `count` of them.
   std::vector<int> integers(std::string_view key, Range range, int count, int fallback);
   /// The table under `key`; an empty one when there is none.

@@ -18,11 +18,17 @@
 #include "base/error.hpp"
 #include "topology/node_file.hpp"
 #include "topology/toml_table.hpp"
+#include "tune/tuned_format.hpp"
 
 namespace polypath {
 namespace {
 
-constexpr int kSchema = 1;
+constexpr int kSchema = 2;
+
+std::string library_version() {
+  return fmt::format("{}.{}.{}", POLYPATH_VERSION_MAJOR, POLYPATH_VERSION_MINOR,
+                     POLYPATH_VERSION_PATCH);
+}
 
 std::string to_text(const Profile& profile) {
   const toml::table table{{"profile", toml::table{{"schema", kSchema},
@@ -32,6 +38,7 @@ std::string to_text(const Profile& profile) {
                                                   {"driver", profile.driver}}}};
   std::ostringstream text;
   text << format_node_file(profile.node) << '\n' << table << '\n';
+  for (const TunedChoice& choice : profile.tuned) text << '\n' << format_tuned(choice);
   return text.str();
 }
 
@@ -40,13 +47,16 @@ Profile read_profile(const std::filesystem::path& file) {
   Profile profile;
   try {
     const toml::table root = toml::parse_file(name);
-    TomlTable table = TomlTable(root, name, "profile").section("profile");
-    table.integer("schema", {kSchema, kSchema});
+    TomlTable whole(root, name, "profile");
+    TomlTable table = whole.section("profile");
+    if (const int schema = table.integer("schema", {1, 1e6}); schema != kSchema)
+      table.fail("schema", fmt::format("is {}, this library reads {}", schema, kSchema));
     profile.fingerprint = table.text("fingerprint");
     profile.version = table.text("version");
     profile.date = table.text("date");
     profile.driver = table.text("driver");
     table.finish();
+    for (TomlTable& entry : whole.entries("tuned")) profile.tuned.push_back(read_tuned(entry));
   } catch (const toml::parse_error& error) {
     throw InvalidArgument(
         fmt::format("{}:{}: {}", name, error.source().begin.line, error.description()));
@@ -63,10 +73,9 @@ std::filesystem::path absolute_variable(const char* name) {
 }  // namespace
 
 Profile make_profile(Node node, std::string fingerprint, std::string driver) {
-  return {std::move(node), std::move(fingerprint),
-          fmt::format("{}.{}.{}", POLYPATH_VERSION_MAJOR, POLYPATH_VERSION_MINOR,
-                      POLYPATH_VERSION_PATCH),
-          fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))), std::move(driver)};
+  return {std::move(node),   std::move(fingerprint),
+          library_version(), fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
+          std::move(driver), {}};
 }
 
 std::filesystem::path profile_directory() {
@@ -92,9 +101,15 @@ std::optional<Profile> load_profile(const std::filesystem::path& file,
   try {
     if (!std::filesystem::exists(file)) return std::nullopt;
     Profile profile = read_profile(file);
-    if (profile.fingerprint == fingerprint) return profile;
-    *why = fmt::format("{}: was measured on another node ({}, this is {})", file.string(),
-                       profile.fingerprint, fingerprint);
+    if (profile.version != library_version()) {
+      *why = fmt::format("{}: is of version {}, this is {}", file.string(), profile.version,
+                         library_version());
+    } else if (profile.fingerprint != fingerprint) {
+      *why = fmt::format("{}: was measured on another node or driver ({}, this is {})",
+                         file.string(), profile.fingerprint, fingerprint);
+    } else {
+      return profile;
+    }
   } catch (const InvalidArgument& error) {
     *why = error.what();
   } catch (const std::filesystem::filesystem_error& error) {

@@ -2,11 +2,26 @@
 // file (topology/node_file.hpp), with a table more:
 //
 //   [profile]
-//   schema = 1
+//   schema = 2
 //   fingerprint = "..."     # of the GPUs, links and driver that were measured
 //   version = "0.1.0"       # of polypath
 //   date = "2026-01-31T12:00:00Z"
 //   driver = "580.65.06"
+//
+// and a table for each choice that was tuned (`polypath tune`), which people may edit:
+//
+//   [[tuned]]
+//   pattern = "one way"                       # or "both ways", "window"
+//   pair = "gpu to gpu, nvlink x4, via 2 gpu, 1 host"
+//   bytes = 67108864
+//   executor = "graph"                        # or "stream"
+//   routes = ["direct", "gpu", "gpu", "host"]
+//   shares = [0.34, 0.31, 0.31, 0.04]         # add up to 1
+//   chunks = [1, 9, 9, 4]
+//   slots = 0                                 # 0: as many as fit
+//   native_gbps, predicted_gbps, measured_gbps, tried
+//   digest = 123456789                        # of the lines above: without it, or when it differs,
+//                                             # the entry counts as edited and no search replaces it
 //
 // A profile only ever saves time: whatever is wrong with the file, the library goes on without it.
 #pragma once
@@ -14,8 +29,10 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "topology/node.hpp"
+#include "tune/tuned.hpp"
 
 namespace polypath {
 
@@ -25,6 +42,7 @@ struct Profile {
   std::string version;
   std::string date;
   std::string driver;
+  std::vector<TunedChoice> tuned;
 };
 
 /// A profile of `node` with this library's version and the time now.
@@ -40,7 +58,8 @@ std::filesystem::path profile_file(const std::filesystem::path& directory,
                                    const std::string& fingerprint);
 
 /// Reads `file`. Nothing, with an empty `*why`, when there is no such file; nothing, with a one-line
-/// reason in `*why`, when it is damaged, of a newer schema, or of another fingerprint.
+/// reason in `*why`, when it is damaged, of another version of this library, or of another fingerprint
+/// (node or driver).
 std::optional<Profile> load_profile(const std::filesystem::path& file,
                                     const std::string& fingerprint, std::string* why);
 

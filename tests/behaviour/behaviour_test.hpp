@@ -15,7 +15,7 @@ namespace polypath::test {
 /// How to make a context that runs one executor.
 struct ExecutorCase {
   std::string name;
-  std::function<std::unique_ptr<Context>(const NodeSource&, const OptionArguments&)> make;
+  std::function<std::unique_ptr<Context>(const NodeSource&, OptionArguments)> make;
 };
 inline void PrintTo(const ExecutorCase& executor, std::ostream* out) { *out << executor.name; }
 

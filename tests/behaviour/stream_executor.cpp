@@ -4,8 +4,8 @@
 namespace polypath::test {
 namespace {
 
-const ExecutorCase kStream{"stream",
-                           [](const NodeSource& source, const OptionArguments& arguments) {
+const ExecutorCase kStream{"stream", [](const NodeSource& source, OptionArguments arguments) {
+                             arguments.emplace_back("executor", "stream");
                              return std::make_unique<Context>(source, arguments);
                            }};
 

@@ -42,7 +42,14 @@ void BehaviourTest::expect_transfer(Context& context, const Payload::Shape& shap
 namespace {
 
 TEST_P(BehaviourTest, RunsTheNamedExecutor) {
-  EXPECT_EQ(make_context()->executor_name(), GetParam().name);
+  const auto context = make_context();
+  const MemoryId src = MemoryId::gpu(0);
+  const MemoryId dst = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
+  const auto split = least_split(*context, src, dst);
+  if (!split) GTEST_SKIP() << "nothing is split on this node";
+  EXPECT_EQ(to_string(context->executor_for({{src, dst, *split}})), GetParam().name);
+  expect_transfer(*context, {src, dst, *split});
+  EXPECT_EQ(context->graph_counts().launches, GetParam().name == "graph" ? 1u : 0u);
 }
 
 TEST_P(BehaviourTest, EverySizeArrives) {

@@ -1,0 +1,58 @@
+// One instantiated CUDA graph of copies: a memcpy node for each copy of a DAG, made by the explicit
+// API. It can be launched over and over, and given other addresses between two launches.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "driver/cuda_driver.hpp"
+#include "plan/copy_dag.hpp"
+
+namespace polypath {
+
+/// Where one copy of a DAG reads and writes, and whose context carries it.
+struct NodePlace {
+  CUdeviceptr dst = 0;
+  CUdeviceptr src = 0;
+  CUcontext context = nullptr;
+
+  friend bool operator==(const NodePlace&, const NodePlace&) = default;
+};
+
+/// Whether the driver has what graphs need.
+bool has_graphs(const CudaDriver& driver) noexcept;
+
+/// Not thread-safe. All but the destructor throw DriverError.
+class CopyGraph {
+ public:
+  /// Builds and instantiates. `places`: one a copy. `driver` and `dag` must outlive it.
+  CopyGraph(const CudaDriver& driver, const CopyDag& dag, std::span<const NodePlace> places);
+  ~CopyGraph();
+  CopyGraph(const CopyGraph&) = delete;
+  CopyGraph& operator=(const CopyGraph&) = delete;
+
+  [[nodiscard]] const std::vector<NodePlace>& places() const noexcept { return places_; }
+
+  /// Later launches go by `places`, which differ from those of the construction in addresses only.
+  /// Sets the nodes that change, or with `all` every node; returns how many. After a failure the
+  /// nodes hold a mixture: it must not be launched any more.
+  std::size_t patch(std::span<const NodePlace> places, bool all);
+
+  /// The graph's CPU time is the caller's; its copies are ordered on `stream`, in whose context the
+  /// calling thread is.
+  void launch(CUstream stream);
+
+ private:
+  [[nodiscard]] CUDA_MEMCPY3D parameters(const DagCopy& copy, const NodePlace& place) const;
+  void build();
+  void destroy() noexcept;
+
+  const CudaDriver& driver_;
+  const CopyDag& dag_;
+  std::vector<NodePlace> places_;
+  std::vector<CUgraphNode> nodes_;
+  CUgraph graph_ = nullptr;
+  CUgraphExec executable_ = nullptr;
+};
+
+}  // namespace polypath

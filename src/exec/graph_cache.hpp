@@ -1,0 +1,118 @@
+// Instantiated graphs, kept by shape: the DAG of copies and the GPU that launches. The life of one:
+//
+//   built       a shape that has no free graph: built, instantiated
+//   hit         launched again with the addresses that it holds
+//   patched     given other addresses, launched
+//   evicted     the one that was used longest ago leaves for another
+//
+// A graph in flight is neither patched nor destroyed. It is launched again only where that adds no wait
+// (DESIGN: decision 5): on the stream of its last launch, whose order it follows anyway, or behind a
+// launch that has started.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "exec/copy_graph.hpp"
+#include "exec/ticket.hpp"
+
+namespace polypath {
+
+/// What one launch needs.
+struct GraphRequest {
+  std::shared_ptr<const CopyDag> dag;
+  int gpu = 0;                    ///< of the caller's stream
+  std::vector<NodePlace> places;  ///< a copy each
+  /// Of the buffers, from the driver: memory that was freed and allocated again at the same address has
+  /// another one. 0: unknown.
+  unsigned long long dst_buffer = 0;
+  unsigned long long src_buffer = 0;
+};
+
+struct CachedGraph {
+  std::shared_ptr<const CopyDag> dag;
+  int gpu = 0;
+  unsigned long long dst_buffer = 0;
+  unsigned long long src_buffer = 0;
+  std::optional<CopyGraph> graph;
+  std::shared_ptr<Ticket> last;      ///< of its last launch; null: none, or it has completed
+  std::shared_ptr<PooledEvent> end;  ///< recorded behind its last launch
+  std::uint64_t gpu_bytes = 0;       ///< free GPU memory that its instantiation took
+  bool taken = false;                ///< acquired, not launched yet
+};
+
+class GraphCache {
+ public:
+  struct Counts {
+    std::uint64_t launches = 0;
+    std::uint64_t hits = 0;
+    std::uint64_t patches = 0;
+    std::uint64_t patched_nodes = 0;
+    std::uint64_t builds = 0;
+    std::uint64_t evictions = 0;
+    std::uint64_t failed = 0;     ///< could not be built: the transfer went by streams
+    std::uint64_t busy = 0;       ///< every graph was in flight: likewise
+    std::uint64_t cached = 0;     ///< graphs now
+    std::uint64_t gpu_bytes = 0;  ///< that they hold
+  };
+
+  /// Keeps at most `capacity` graphs; 0: a graph is destroyed when its launch has completed. All
+  /// members are called under one lock, that of the events.
+  GraphCache(std::shared_ptr<const CudaDriver> driver, int capacity);
+  ~GraphCache();
+  GraphCache(const GraphCache&) = delete;
+  GraphCache& operator=(const GraphCache&) = delete;
+
+  /// A graph that holds the request's addresses and may be launched for `ticket`, or null when there is
+  /// none to be had. It stays the cache's, and is nobody else's until one of the next four is called.
+  CachedGraph* acquire(const GraphRequest& request, const Ticket& ticket);
+  /// It was launched for `ticket`; `end` was recorded behind it.
+  void launched(CachedGraph& graph, std::shared_ptr<Ticket> ticket,
+                std::shared_ptr<PooledEvent> end);
+  /// It was not launched.
+  void release(CachedGraph& graph);
+  /// It cannot be launched.
+  void give_up(CachedGraph& graph);
+  /// It was launched, and nobody can tell when it ends: it is kept, and not used again.
+  void lose(CachedGraph& graph);
+
+  [[nodiscard]] Counts counts() const;
+  /// Sets what has happened, not what is cached, to zero.
+  void reset_counts();
+
+ private:
+  using Entries = std::list<std::unique_ptr<CachedGraph>>;
+  struct Found {
+    CachedGraph* exact = nullptr;    ///< holds the addresses, and may be launched without a wait
+    CachedGraph* idle = nullptr;     ///< holds others
+    CachedGraph* running = nullptr;  ///< holds the addresses, and has started
+  };
+
+  [[nodiscard]] bool idle(CachedGraph& graph) const;
+  Found find(const GraphRequest& request, const Ticket& ticket);
+  bool patch(CachedGraph& graph, const GraphRequest& request);
+  CachedGraph* build(const GraphRequest& request);
+  std::unique_ptr<CachedGraph> make(const GraphRequest& request);
+  bool evict_one();
+  void sweep_retired();
+  /// Takes it out of the lookup, and gives its place in entries_.
+  Entries::iterator forget(const CachedGraph& graph);
+  CachedGraph* take(CachedGraph& graph);
+
+  std::shared_ptr<const CudaDriver> driver_;
+  std::size_t capacity_;
+  std::size_t limit_;  ///< capacity_, or less since memory ran out
+  int pause_ = 0;      ///< requests that are not built after memory ran out
+  Entries entries_;    ///< used last first
+  Entries retired_;    ///< in flight, to be destroyed
+  Entries lost_;
+  std::unordered_multimap<std::uint64_t, Entries::iterator> by_shape_;
+  std::vector<std::shared_ptr<const CopyDag>> refused_;  ///< the driver does not take these
+  Counts counts_;
+};
+
+}  // namespace polypath

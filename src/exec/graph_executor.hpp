@@ -1,0 +1,40 @@
+// Runs a schedule as CUDA graphs: one for each transfer, launched on the stream of its caller. What
+// cannot go as a graph goes by streams.
+#pragma once
+
+#include "exec/graph_cache.hpp"
+#include "exec/stream_executor.hpp"
+
+namespace polypath {
+
+class GraphExecutor final : public Executor {
+ public:
+  /// `streams` serves where there is no graph, and must outlive it.
+  GraphExecutor(std::shared_ptr<const CudaDriver> driver, EventPool& events,
+                StreamExecutor& streams, int cache_size)
+      : driver_(driver),
+        events_(events),
+        streams_(streams),
+        supported_(has_graphs(*driver)),
+        cache_(std::move(driver), cache_size) {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "graph"; }
+  RunOutcome run(const Schedule& schedule, std::vector<BoundTransfer>& transfers) override;
+
+  // With the lock of the events held:
+  [[nodiscard]] GraphCache::Counts counts() const { return cache_.counts(); }
+  void reset_counts() { cache_.reset_counts(); }
+  [[nodiscard]] bool supported() const noexcept { return supported_; }
+
+ private:
+  class Run;
+
+  std::shared_ptr<const CudaDriver> driver_;
+  EventPool& events_;
+  StreamExecutor& streams_;
+  bool supported_;
+  GraphCache cache_;
+  GraphRequest request_;  ///< kept, so that a launch allocates little
+};
+
+}  // namespace polypath

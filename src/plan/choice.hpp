@@ -1,0 +1,48 @@
+// A choice: which kinds of routes carry which part of a message, in how many chunks and slots, without
+// naming a memory, so that what was found best for one pair serves all pairs like it. A tuner finds
+// choices by measurement; a plan can be made from one instead of from the cost model.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "plan/plan.hpp"
+
+namespace polypath {
+
+/// One route of a choice.
+struct RouteChoice {
+  RouteKind kind = RouteKind::direct;
+  double share = 1;  ///< of the message; those of a choice add up to 1
+  int chunks = 1;    ///< at the choice's size
+
+  friend bool operator==(const RouteChoice&, const RouteChoice&) = default;
+};
+
+/// What every transfer of a group does.
+struct Choice {
+  std::uint64_t bytes = 0;  ///< of a transfer, at which the chunks count
+  std::vector<RouteChoice> routes;
+  int slots = 0;  ///< of a ring, at most; 0: as many as the schedule takes by itself
+
+  [[nodiscard]] bool native() const noexcept {
+    return routes.size() == 1 && routes.front().kind == RouteKind::direct;
+  }
+  friend bool operator==(const Choice&, const Choice&) = default;
+};
+
+/// The native copy.
+Choice native_choice(std::uint64_t bytes);
+
+/// What the plan does with its first transfer.
+Choice choice_of(const Plan& plan);
+
+/// The plan that follows `choice`: routes of each kind in the order of the ladder, the same shares for
+/// any size, chunks as large as at the choice's size. Its prediction is the cost model's. Nothing when
+/// the pair has not so many routes of a kind, the settings do not allow them, or a share or a ring is
+/// too small.
+std::optional<Plan> make_plan(const Node& node, const Ladder& ladder,
+                              const std::vector<Request>& requests, const PlanOptions& options,
+                              const Choice& choice);
+
+}  // namespace polypath

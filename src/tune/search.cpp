@@ -1,0 +1,164 @@
+#include "tune/search.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+namespace polypath {
+namespace {
+
+/// A step must gain so much: less is noise.
+constexpr double kLeastGain = 0.005;
+constexpr double kLeastFirstShare = 0.01;
+constexpr std::array kKinds{RouteKind::via_gpu, RouteKind::via_host};
+
+/// Share steps of each round of the climb.
+constexpr std::array kShareSteps{1.25, 1.12, 1.05};
+constexpr std::array kSlotSteps{3, 4, 6, 16};
+
+constexpr std::array kGridShares{0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4};
+constexpr std::array kGridChunks{0.25, 0.5, 1.0, 2.0, 4.0};
+constexpr std::array kGridSlots{3, 5, 8};
+
+bool has(const Choice& choice, RouteKind kind) {
+  return std::ranges::find(choice.routes, kind, &RouteChoice::kind) != choice.routes.end();
+}
+
+class Search {
+ public:
+  Search(const MeasureFunction& measure, const SearchOptions& options)
+      : measure_(measure), options_(options) {}
+
+  [[nodiscard]] const SearchResult& result() const noexcept { return result_; }
+  [[nodiscard]] bool ended() const { return options_.stop(); }
+
+  /// Measures, and keeps it when it is better by `gain`. True when it was kept.
+  bool attempt(const Trial& trial, double gain = kLeastGain) {
+    if (ended() || (trial.executor == ExecutorKind::graph && !options_.graphs)) return false;
+    if (std::ranges::find(seen_, trial) != seen_.end()) return false;
+    seen_.push_back(trial);
+    const auto us = measure_(trial);
+    if (!us) return false;
+    ++result_.tried;
+    if (result_.best && *us >= result_.us * (1 - gain)) return false;
+    result_.best = trial;
+    result_.us = *us;
+    return true;
+  }
+
+  /// One share up or down, as long as that helps.
+  bool climb_shares(double step) {
+    bool better = false;
+    for (const RouteKind kind : kKinds)
+      for (const double factor : {step, 1 / step})
+        for (;;) {
+          const auto next = with_share(result_.best->choice, kind, factor);
+          if (!next || !attempt({*next, result_.best->executor})) break;
+          better = true;
+        }
+    return better;
+  }
+
+  bool climb_chunks() {
+    bool better = false;
+    for (const double factor : {2.0, 0.5})
+      while (attempt({with_chunks(result_.best->choice, factor), result_.best->executor}))
+        better = true;
+    return better;
+  }
+
+  bool climb_slots() {
+    bool better = false;
+    for (const int slots : kSlotSteps) {
+      Trial trial = *result_.best;
+      trial.choice.slots = slots;
+      better = attempt(trial) || better;
+    }
+    return better;
+  }
+
+  bool change_executor() {
+    Trial trial = *result_.best;
+    trial.executor =
+        trial.executor == ExecutorKind::stream ? ExecutorKind::graph : ExecutorKind::stream;
+    return attempt(trial);
+  }
+
+ private:
+  const MeasureFunction& measure_;
+  const SearchOptions& options_;
+  std::vector<Trial> seen_;
+  SearchResult result_;
+};
+
+}  // namespace
+
+std::optional<Choice> with_share(const Choice& choice, RouteKind kind, double factor) {
+  if (!has(choice, kind) || kind == RouteKind::direct) return std::nullopt;
+  Choice changed = choice;
+  double others = 0;
+  for (std::size_t r = 1; r < changed.routes.size(); ++r) {
+    RouteChoice& route = changed.routes[r];
+    if (route.kind == kind) route.share *= factor;
+    others += route.share;
+  }
+  changed.routes.front().share = 1 - others;
+  if (changed.routes.front().share < kLeastFirstShare) return std::nullopt;
+  return changed;
+}
+
+Choice with_chunks(const Choice& choice, double factor) {
+  Choice changed = choice;
+  for (RouteChoice& route : changed.routes)
+    if (route.kind != RouteKind::direct)
+      route.chunks = std::max(1, static_cast<int>(std::lround(route.chunks * factor)));
+  return changed;
+}
+
+SearchResult local_search(std::span<const Choice> starts, const MeasureFunction& measure,
+                          const SearchOptions& options) {
+  Search search(measure, options);
+  for (const Choice& start : starts) search.attempt({start, ExecutorKind::stream});
+  if (!search.result().best || search.result().best->choice.native()) return search.result();
+  search.change_executor();
+  for (const double step : kShareSteps) {
+    search.climb_shares(step);
+    search.climb_chunks();
+  }
+  search.climb_slots();
+  search.change_executor();
+  return search.result();
+}
+
+SearchResult exhaustive_search(std::span<const Choice> starts, const MeasureFunction& measure,
+                               const SearchOptions& options) {
+  Search search(measure, options);
+  for (const Choice& start : starts) {
+    search.attempt({start, ExecutorKind::stream});
+    if (start.native()) continue;
+    for (const double gpu : kGridShares) {
+      if (gpu != 1.0 && !has(start, RouteKind::via_gpu)) continue;
+      const std::optional<Choice> with_gpu =
+          gpu == 1.0 ? start : with_share(start, RouteKind::via_gpu, gpu);
+      if (!with_gpu) continue;
+      for (const double host : kGridShares) {
+        if (host != 1.0 && !has(start, RouteKind::via_host)) continue;
+        const std::optional<Choice> with_both =
+            host == 1.0 ? with_gpu : with_share(*with_gpu, RouteKind::via_host, host);
+        if (!with_both) continue;
+        for (const double chunks : kGridChunks)
+          for (const int slots : kGridSlots)
+            for (const ExecutorKind executor : {ExecutorKind::stream, ExecutorKind::graph}) {
+              if (search.ended()) return search.result();
+              Trial trial{with_chunks(*with_both, chunks), executor};
+              trial.choice.slots = slots;
+              search.attempt(trial, 0);
+            }
+      }
+    }
+  }
+  return search.result();
+}
+
+}  // namespace polypath

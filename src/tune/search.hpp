@@ -1,0 +1,54 @@
+// The search for the best choice: asks for the time of one choice after another. It knows nothing of GPUs,
+// so it is tested on known functions.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "exec/executor.hpp"
+#include "plan/choice.hpp"
+
+namespace polypath {
+
+/// A choice with what carries it.
+struct Trial {
+  Choice choice;
+  ExecutorKind executor = ExecutorKind::stream;
+
+  friend bool operator==(const Trial&, const Trial&) = default;
+};
+
+/// Microseconds of a trial; nothing when it cannot be carried out.
+using MeasureFunction = std::function<std::optional<double>(const Trial& trial)>;
+/// True to end the search with what is best so far.
+using StopFunction = std::function<bool()>;
+
+struct SearchResult {
+  std::optional<Trial> best;  ///< nothing when no trial could be carried out
+  double us = 0;              ///< of the best
+  int tried = 0;
+};
+
+struct SearchOptions {
+  bool graphs = true;  ///< whether graphs may be tried
+  StopFunction stop = [] { return false; };
+};
+
+/// Climbs from the best of `starts`: shares by kind of route, chunks, slots and executor in turn, in
+/// ever smaller steps, until none helps by more than half a percent. Some 10 to 40 trials.
+SearchResult local_search(std::span<const Choice> starts, const MeasureFunction& measure,
+                          const SearchOptions& options);
+
+/// Every combination of route set (`starts`), share of each kind of staged route, chunk count, slots
+/// and executor on a grid around the starts.
+SearchResult exhaustive_search(std::span<const Choice> starts, const MeasureFunction& measure,
+                               const SearchOptions& options);
+
+/// `choice` with the share of each staged route of `kind` times `factor`, at the cost of the first route;
+/// nothing when that would be left with less than 1 %, or the kind is not staged.
+std::optional<Choice> with_share(const Choice& choice, RouteKind kind, double factor);
+/// `choice` with `factor` times the chunks of each staged route, at least one.
+Choice with_chunks(const Choice& choice, double factor);
+
+}  // namespace polypath

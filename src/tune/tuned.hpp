@@ -1,0 +1,51 @@
+// What a tuner found: the best choice for each pattern, pair class and size, with what was measured.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "exec/executor.hpp"
+#include "plan/choice.hpp"
+
+namespace polypath {
+
+/// What else is under way when a transfer starts.
+enum class Pattern : std::uint8_t {
+  one_way,    ///< nothing
+  both_ways,  ///< the opposite transfer of the same size, planned together with it
+  window,     ///< transfers of the same pair on other streams
+};
+inline constexpr Pattern kPatterns[] = {Pattern::one_way, Pattern::both_ways, Pattern::window};
+/// "one way", "both ways", "window".
+std::string_view to_string(Pattern pattern) noexcept;
+
+/// Transfers at once that stand for Pattern::window.
+inline constexpr int kTunedWindow = 16;
+
+struct TunedChoice {
+  Pattern pattern = Pattern::one_way;
+  std::string pair;  ///< pair_class()
+  Choice choice;     ///< choice.bytes is the size
+  ExecutorKind executor = ExecutorKind::stream;
+  double native_gbps = 0;     ///< of the whole group or window, as the next two
+  double predicted_gbps = 0;  ///< by the cost model
+  double measured_gbps = 0;
+  int tried = 0;        ///< choices that were measured
+  bool edited = false;  ///< somebody changed it in the profile: no search replaces it
+};
+
+/// The choice for `bytes`: that of the nearest size of the same pattern and class, but nothing below
+/// 0.7 of the smallest. Above the largest its shares and chunk sizes serve. Null: none.
+const TunedChoice* find_choice(std::span<const TunedChoice> choices, Pattern pattern,
+                               std::string_view pair, std::uint64_t bytes);
+
+/// Puts `found` in the place of the choice for the same pattern, class and size, or at the end.
+void put_choice(std::vector<TunedChoice>& choices, TunedChoice found);
+
+/// A number of the choice's contents, by which a profile tells an edited one.
+std::uint32_t digest(const TunedChoice& choice) noexcept;
+
+}  // namespace polypath

@@ -1,0 +1,19 @@
+// The behaviour suite on the graph executor.
+#include "behaviour_test.hpp"
+
+namespace polypath::test {
+namespace {
+
+const ExecutorCase kGraph{"graph", [](const NodeSource& source, OptionArguments arguments) {
+                            arguments.emplace_back("executor", "graph");
+                            return std::make_unique<Context>(source, arguments);
+                          }};
+
+constexpr auto kName = [](const auto& executor) { return executor.param.name; };
+
+INSTANTIATE_TEST_SUITE_P(Graph, BehaviourTest, testing::Values(kGraph), kName);
+INSTANTIATE_TEST_SUITE_P(Graph, GroupTest, testing::Values(kGraph), kName);
+INSTANTIATE_TEST_SUITE_P(Graph, HeldStreamTest, testing::Values(kGraph), kName);
+
+}  // namespace
+}  // namespace polypath::test
