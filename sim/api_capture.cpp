@@ -1,4 +1,4 @@
-// Stream capture, and the graphs that it makes. They can be counted and destroyed, not launched.
+// Stream capture. The graphs that it makes can be counted and destroyed, not instantiated.
 #include "call.hpp"
 
 using namespace polypath::sim;
@@ -32,7 +32,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
     std::erase(driver.captures, ended.capture);
     require(capture.is_valid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     require(ended.covers_all(), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
-    *graph = driver.graphs.add(std::make_unique<Graph>(std::move(capture.graph)));
+    *graph = driver.add_graph(std::move(capture.graph));
   });
 }
 
@@ -50,11 +50,4 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   return call([&](Driver&) { std::swap(out(mode), thread_capture_mode()); });
-}
-
-CUresult cuGraphDestroy(CUgraph graph) {
-  return call([&](Driver& driver) {
-    driver.graphs.get(graph, CUDA_ERROR_INVALID_VALUE);
-    driver.graphs.remove(graph);
-  });
 }

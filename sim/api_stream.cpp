@@ -53,8 +53,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
     Driver::require_no_capture(stream);
     Context& context = driver.contexts.get(stream.context);
     context.streams.erase(handle);
-    std::erase_if(context.orphans, [](const OperationPtr& tail) { return tail->done; });
-    if (stream.tail) context.orphans.push_back(stream.tail);
+    if (stream.tail) context.add_orphan(stream.tail);
     driver.streams.remove(handle);
   });
 }

@@ -5,7 +5,7 @@
 namespace polypath::sim {
 
 void CaptureMember::add_node() {
-  capture->graph.nodes.push_back(last);
+  capture->graph.nodes.push_back({nullptr, {last.begin(), last.end()}, std::nullopt});
   last = {static_cast<int>(capture->graph.nodes.size()) - 1};
 }
 
@@ -22,7 +22,7 @@ bool CaptureMember::covers_all() const {
     const int node = open.back();
     open.pop_back();
     if (!reached.insert(node).second) continue;
-    const std::set<int>& before = capture->graph.nodes[static_cast<std::size_t>(node)];
+    const std::vector<int>& before = capture->graph.nodes[static_cast<std::size_t>(node)].after;
     open.insert(open.end(), before.begin(), before.end());
   }
   return reached.size() == capture->graph.nodes.size();

@@ -9,13 +9,9 @@
 #include <vector>
 
 #include "cuda_api.hpp"
+#include "graph.hpp"
 
 namespace polypath::sim {
-
-/// A captured graph: for each node the nodes that it depends on.
-struct Graph {
-  std::vector<std::set<int>> nodes;
-};
 
 /// One capture, from cuStreamBeginCapture to cuStreamEndCapture.
 struct Capture {

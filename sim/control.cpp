@@ -53,10 +53,19 @@ uint64_t polypath_sim_pageable_copies() {
   return ask([](Driver& driver) { return driver.counters.pageable; });
 }
 
+uint64_t polypath_sim_graphs_disturbed() {
+  return ask([](Driver& driver) { return driver.counters.graphs_disturbed; });
+}
+
+uint64_t polypath_sim_stale_graph_launches() {
+  return ask([](Driver& driver) { return driver.counters.stale_graph_launches; });
+}
+
 void polypath_sim_reset_counters() {
   call([](Driver& driver) {
     driver.catch_up();
-    driver.counters = {std::vector<Counters::Moved>(driver.node.links.size()), 0, 0, 0};
+    driver.counters = {};
+    driver.counters.links.resize(driver.node.links.size());
   });
 }
 
@@ -78,6 +87,10 @@ uint64_t polypath_sim_live_allocations() {
 
 uint64_t polypath_sim_live_graphs() {
   return ask([](Driver& driver) { return driver.graphs.live(); });
+}
+
+uint64_t polypath_sim_live_graph_execs() {
+  return ask([](Driver& driver) { return driver.graph_execs.live(); });
 }
 
 uint64_t polypath_sim_graph_nodes(void* graph) {

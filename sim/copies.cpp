@@ -1,8 +1,9 @@
-#include <bit>
+#include <algorithm>
 #include <cstring>
 
 #include "driver.hpp"
 #include "failure.hpp"
+#include "operand.hpp"
 
 namespace polypath::sim {
 namespace {
@@ -11,46 +12,55 @@ namespace {
 // Assumed, not measured.
 constexpr double kPageableShare = 0.25;
 
-/// One side of a copy.
-struct Operand {
-  std::uintptr_t address = 0;
-  AllocationPtr allocation;  ///< null: pageable host memory
-  MemoryId location;
-
-  [[nodiscard]] const std::byte* read(std::size_t bytes) const {
-    return allocation ? allocation->read(address, bytes) : std::bit_cast<const std::byte*>(address);
-  }
-  [[nodiscard]] std::byte* overwrite(std::size_t bytes) const {
-    return allocation ? allocation->overwrite(address, bytes) : std::bit_cast<std::byte*>(address);
-  }
-};
-
-Operand find_operand(const Driver& driver, std::uintptr_t address, std::size_t bytes,
-                     MemoryId pageable_location) {
-  require(address != 0, CUDA_ERROR_INVALID_VALUE);
-  const AllocationPtr allocation = driver.memory.find_overlap(address, bytes);
-  if (!allocation) {
-    require(!driver.memory.owns(address), CUDA_ERROR_INVALID_VALUE);
-    return {address, nullptr, pageable_location};
-  }
-  // A range that begins before the allocation, or ends after it, is out of bounds.
-  const std::uintptr_t offset = address - allocation->base;
-  require(offset < allocation->bytes && bytes <= allocation->bytes - offset,
-          CUDA_ERROR_INVALID_VALUE);
-  return {address, allocation, allocation->location};
-}
-
-/// True when the copy engine of the stream's device has the memory in its address space.
-bool may_reach(const Driver& driver, const Stream& stream, const Operand& operand) {
+/// True when the copy engine of the context's device has the memory in its address space.
+bool may_reach(const Driver& driver, const Context& context, const Operand& operand) {
   if (!operand.allocation || !operand.allocation->is_on_device()) return true;
   const Allocation& allocation = *operand.allocation;
-  if (allocation.device == stream.device) return true;
+  if (allocation.device == context.device) return true;
   if (allocation.kind == Allocation::Kind::pool)
-    return driver.pools.get(allocation.pool).access.contains(stream.device);
-  return driver.contexts.get(stream.context).peers.contains(allocation.context);
+    return driver.pools.get(allocation.pool).access.contains(context.device);
+  return context.peers.contains(allocation.context);
 }
 
 }  // namespace
+
+MemoryId Driver::host_near(const Context& context) const {
+  return MemoryId::host(node.gpus[static_cast<std::size_t>(context.device)].numa);
+}
+
+PreparedCopy Driver::prepare_copy(const Context& context, std::uintptr_t dst, std::uintptr_t src,
+                                  std::size_t bytes) {
+  const Operand to = find_operand(memory, dst, bytes, host_near(context));
+  const Operand from = find_operand(memory, src, bytes, host_near(context));
+  const bool is_pageable = !to.allocation || !from.allocation;
+  CopyRoute route =
+      from.location.is_host() && to.location.is_host()
+          ? routing_.local_route(from.location, to.location)
+          : routing_.route(context.device, from.location, to.location,
+                           may_reach(*this, context, from) && may_reach(*this, context, to));
+  if (is_pageable)
+    for (const int link : route.links)
+      route.demand.max_gbps = std::min(
+          route.demand.max_gbps, kPageableShare * node.links[static_cast<std::size_t>(link)].gbps);
+  route.demand.bytes = static_cast<double>(bytes);
+
+  PreparedCopy prepared{{}, route.is_bounced, is_pageable};
+  prepared.operation.flow = std::move(route.demand);
+  prepared.operation.effect = [this, to, from, bytes, links = route.links] {
+    std::memmove(to.overwrite(bytes), from.read(bytes), bytes);
+    for (const int link : links) {
+      counters.links[static_cast<std::size_t>(link)].bytes += bytes;
+      counters.links[static_cast<std::size_t>(link)].copies += 1;
+    }
+  };
+  return prepared;
+}
+
+void Driver::count(const PreparedCopy& prepared) {
+  counters.copies += 1;
+  counters.bounced += prepared.is_bounced ? 1 : 0;
+  counters.pageable += prepared.is_pageable ? 1 : 0;
+}
 
 void Driver::copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUstream handle,
                   bool completed) {
@@ -58,49 +68,24 @@ void Driver::copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUs
   if (completed) require_capture_allows();
   Stream& on = stream(handle);
   if (bytes == 0) return;
-  const MemoryId near = MemoryId::host(node.gpus[static_cast<std::size_t>(on.device)].numa);
-  const Operand to = find_operand(*this, dst, bytes, near);
-  const Operand from = find_operand(*this, src, bytes, near);
-  const bool is_pageable = !to.allocation || !from.allocation;
+  PreparedCopy prepared = prepare_copy(contexts.get(on.context), dst, src, bytes);
   if (on.capture.is_active()) {
     on.capture.add_node();
     return;
   }
-
-  CopyRoute route = from.location.is_host() && to.location.is_host()
-                        ? routing_.local_route(from.location, to.location)
-                        : routing_.route(on.device, from.location, to.location,
-                                         may_reach(*this, on, from) && may_reach(*this, on, to));
-  if (is_pageable)
-    for (const int link : route.links)
-      route.demand.max_gbps = std::min(
-          route.demand.max_gbps, kPageableShare * node.links[static_cast<std::size_t>(link)].gbps);
-  route.demand.bytes = static_cast<double>(bytes);
-
-  Operation operation;
-  operation.flow = std::move(route.demand);
-  operation.effect = [this, to, from, bytes, links = route.links] {
-    std::memmove(to.overwrite(bytes), from.read(bytes), bytes);
-    for (const int link : links) {
-      counters.links[static_cast<std::size_t>(link)].bytes += bytes;
-      counters.links[static_cast<std::size_t>(link)].copies += 1;
-    }
-  };
-  counters.copies += 1;
-  counters.bounced += route.is_bounced ? 1 : 0;
-  counters.pageable += is_pageable ? 1 : 0;
-  const OperationPtr issued = enqueue(on, std::move(operation));
+  count(prepared);
+  const OperationPtr issued = enqueue(on, std::move(prepared.operation));
   spend(node.costs.copy_issue_us);
-  if (completed || is_pageable) wait(issued);
+  if (completed || prepared.is_pageable) wait(issued);
 }
 
 void Driver::fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream handle) {
   current_context();
   Stream& on = stream(handle);
   if (bytes == 0) return;
-  const MemoryId near = MemoryId::host(node.gpus[static_cast<std::size_t>(on.device)].numa);
-  const Operand to = find_operand(*this, dst, bytes, near);
-  require(to.allocation != nullptr && may_reach(*this, on, to), CUDA_ERROR_INVALID_VALUE);
+  const Context& context = contexts.get(on.context);
+  const Operand to = find_operand(memory, dst, bytes, host_near(context));
+  require(to.allocation != nullptr && may_reach(*this, context, to), CUDA_ERROR_INVALID_VALUE);
   if (on.capture.is_active()) {
     on.capture.add_node();
     return;

@@ -1,6 +1,6 @@
 // The state of the simulated driver: one a process, made by cuInit, guarded by one lock. The C
 // functions reach it by call() (call.hpp). What belongs together stands in one file each: contexts.cpp,
-// streams.cpp, copies.cpp.
+// streams.cpp, copies.cpp, graphs.cpp, graph_launch.cpp.
 #pragma once
 
 #include <array>
@@ -28,6 +28,15 @@ struct Counters {
   std::uint64_t copies = 0;  ///< of any kind
   std::uint64_t bounced = 0;
   std::uint64_t pageable = 0;
+  std::uint64_t graphs_disturbed = 0;      ///< destroyed or given new parameters while in flight
+  std::uint64_t stale_graph_launches = 0;  ///< refused: what a node needs is gone or another
+};
+
+/// A copy that only has to be issued.
+struct PreparedCopy {
+  Operation operation;
+  bool is_bounced = false;
+  bool is_pageable = false;
 };
 
 class Driver {
@@ -48,6 +57,8 @@ class Driver {
   EventTable events;
   PoolTable pools;
   GraphTable graphs;
+  GraphNodeTable graph_nodes;
+  GraphExecTable graph_execs;
   Memory memory;
   Counters counters;
   std::vector<std::shared_ptr<Capture>> captures;  ///< those under way
@@ -110,6 +121,29 @@ class Driver {
   void copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUstream stream,
             bool completed);
   void fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream stream);
+  /// The host memory nearest to the context's GPU.
+  [[nodiscard]] MemoryId host_near(const Context& context) const;
+  /// A copy as a stream of `context` makes it. Failure INVALID_VALUE where find_operand says so.
+  PreparedCopy prepare_copy(const Context& context, std::uintptr_t dst, std::uintptr_t src,
+                            std::size_t bytes);
+  void count(const PreparedCopy& prepared);
+
+  // ---- graphs (graphs.cpp, graph_launch.cpp) ----
+
+  /// Takes the graph over, and gives its nodes handles.
+  CUgraph add_graph(Graph graph);
+  void destroy_graph(CUgraph handle);
+  /// Adds a node at the end. Failure INVALID_VALUE when the graph is none.
+  CUgraphNode add_graph_node(CUgraph handle, GraphNode wanted);
+  /// Failure NOT_SUPPORTED for a graph with captured nodes; otherwise as require_placed.
+  CUgraphExec instantiate(CUgraph handle);
+  /// Failure INVALID_VALUE when memory of the copy is gone or placed differently than it was,
+  /// CONTEXT_IS_DESTROYED when its context is.
+  void require_placed(const GraphCopy& copy);
+  /// Runs all nodes as one item of the stream. On any failure none is run.
+  void launch(CUgraphExec handle, CUstream stream);
+  /// To be called before an instantiated graph is destroyed or changed.
+  void note_if_in_flight(const GraphExec& exec);
 
  private:
   Routing routing_;

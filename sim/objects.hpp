@@ -1,4 +1,4 @@
-// What stands behind the opaque handles: contexts, streams, events, pools, graphs.
+// What stands behind the opaque handles: contexts, streams, events, pools; graphs are in graph.hpp.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,14 @@ struct Context {
   std::map<std::thread::id, std::unique_ptr<Stream>> per_thread;
   std::set<CUstream> streams;
   std::set<CUevent> events;
-  std::vector<OperationPtr> orphans;  ///< last operations of streams destroyed with work under way
+  /// Work that no stream of it shows: the last operations of streams destroyed with work under way,
+  /// and nodes of graphs that were launched on another context's stream.
+  std::vector<OperationPtr> orphans;
+
+  void add_orphan(OperationPtr operation) {
+    std::erase_if(orphans, [](const OperationPtr& other) { return other->done; });
+    orphans.push_back(std::move(operation));
+  }
 };
 
 /// The default memory pool of a device.
@@ -65,5 +72,7 @@ using StreamTable = HandleTable<CUstream, Stream, 0x5150>;
 using EventTable = HandleTable<CUevent, Event, 0x51E0>;
 using PoolTable = HandleTable<CUmemoryPool, Pool, 0x51B0>;
 using GraphTable = HandleTable<CUgraph, Graph, 0x51A0>;
+using GraphNodeTable = HandleTable<CUgraphNode, GraphNodeId, 0x51A1>;
+using GraphExecTable = HandleTable<CUgraphExec, GraphExec, 0x51A2>;
 
 }  // namespace polypath::sim

@@ -31,18 +31,25 @@ POLYPATH_SIM_API uint64_t polypath_sim_copies(void);
 POLYPATH_SIM_API uint64_t polypath_sim_bounced_copies(void);
 POLYPATH_SIM_API uint64_t polypath_sim_pageable_copies(void);
 
+/* Since the start or the last reset: instantiated graphs that were destroyed, or nodes of them that were
+ * given new parameters, while a launch was under way, which CUDA allows and a careful program does not
+ * do; and launches refused because memory of a node is no longer what it was. */
+POLYPATH_SIM_API uint64_t polypath_sim_graphs_disturbed(void);
+POLYPATH_SIM_API uint64_t polypath_sim_stale_graph_launches(void);
+
 /* Sets these counts to zero. */
 POLYPATH_SIM_API void polypath_sim_reset_counters(void);
 
 /* Objects that exist now, for leak tests: contexts (primary ones that are retained, too), streams,
- * events, allocations and registrations, graphs. */
+ * events, allocations and registrations, graphs, instantiated graphs. */
 POLYPATH_SIM_API uint64_t polypath_sim_live_contexts(void);
 POLYPATH_SIM_API uint64_t polypath_sim_live_streams(void);
 POLYPATH_SIM_API uint64_t polypath_sim_live_events(void);
 POLYPATH_SIM_API uint64_t polypath_sim_live_allocations(void);
 POLYPATH_SIM_API uint64_t polypath_sim_live_graphs(void);
+POLYPATH_SIM_API uint64_t polypath_sim_live_graph_execs(void);
 
-/* Nodes of a captured graph (a CUgraph); 0 for an unknown one. */
+/* Nodes of a graph (a CUgraph); 0 for an unknown one. */
 POLYPATH_SIM_API uint64_t polypath_sim_graph_nodes(void* graph);
 
 /* Reads device memory past the API, without time and without order, e.g. to see that a copy has not

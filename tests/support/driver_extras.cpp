@@ -20,13 +20,14 @@ LiveObjects live_objects(const CudaDriver& driver) {
     return driver_function<std::uint64_t()>(driver, symbol)();
   };
   return {count("polypath_sim_live_contexts"), count("polypath_sim_live_streams"),
-          count("polypath_sim_live_events"), count("polypath_sim_live_allocations"),
-          count("polypath_sim_live_graphs")};
+          count("polypath_sim_live_events"),   count("polypath_sim_live_allocations"),
+          count("polypath_sim_live_graphs"),   count("polypath_sim_live_graph_execs")};
 }
 
 void PrintTo(const LiveObjects& objects, std::ostream* out) {
   *out << objects.contexts << " contexts, " << objects.streams << " streams, " << objects.events
-       << " events, " << objects.allocations << " allocations, " << objects.graphs << " graphs";
+       << " events, " << objects.allocations << " allocations, " << objects.graphs << " graphs, "
+       << objects.graph_execs << " instantiated graphs";
 }
 
 }  // namespace polypath::test

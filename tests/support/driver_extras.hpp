@@ -25,6 +25,7 @@ struct LiveObjects {
   std::uint64_t events = 0;
   std::uint64_t allocations = 0;
   std::uint64_t graphs = 0;
+  std::uint64_t graph_execs = 0;
 
   friend bool operator==(const LiveObjects&, const LiveObjects&) = default;
 };
