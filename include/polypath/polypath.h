@@ -182,7 +182,7 @@ typedef struct polypath_bench_request {
 
 /* Runs it on buffers of its own, with random contents and a poisoned destination; every byte is
  * compared after each way was run. Prepares the routes first.
- * {"bytes" (a transfer), "native_us", "polypath_us" (medians of the whole group), "native_gbps",
+ * {"bytes" (a transfer), "window", "native_us", "polypath_us" (medians of the whole group), "native_gbps",
  *  "polypath_gbps", "speedup", "limit_gbps", "limit_from": "flow"|"measured", "verified": bool,
  *  "executor", "issue_us", "native_issue_us" (CPU time of the calls, median), "copies",
  *  "routes": [{"src", "dst", "route", "share", "chunks", "bytes"}], "native": bool, "reason"}
@@ -246,7 +246,8 @@ POLYPATH_API polypath_status polypath_tune(polypath_context* context,
 /* What was tuned on this node:
  * {"profile": file, "choices": [{"pattern": "one way"|"both ways"|"window", "pair" (class), "bytes",
  *  "executor": "stream"|"graph", "routes": [{"route": "direct"|"gpu"|"host", "share", "chunks"}],
- *  "slots", "native_gbps", "predicted_gbps", "measured_gbps", "tried"}]} */
+ *  "slots", "native_gbps", "predicted_gbps", "measured_gbps", "tried", "edited"}]}
+ * GB/s are those of the whole group or window. */
 POLYPATH_API polypath_status polypath_tuned(polypath_context* context, char** json);
 
 #ifdef __cplusplus

@@ -7,7 +7,7 @@ import ctypes
 import functools
 import json
 from collections.abc import Callable
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_void_p
 from typing import Any
 
 from . import _library
@@ -32,9 +32,23 @@ class BenchRequest(ctypes.Structure):
         ("count", c_size_t),
         ("warmup", c_int),
         ("iterations", c_int),
+        ("window", c_int),
     ]
 
 
+class TuneRequest(ctypes.Structure):
+    _fields_ = [
+        ("transfers", POINTER(Request)),
+        ("count", c_size_t),
+        ("sizes", POINTER(c_size_t)),
+        ("size_count", c_size_t),
+        ("budget_s", c_double),
+        ("exhaustive", c_int),
+        ("again", c_int),
+    ]
+
+
+TuneProgress = ctypes.CFUNCTYPE(c_int, c_size_t, c_size_t, c_double, c_char_p, c_void_p)
 Progress = ctypes.CFUNCTYPE(None, c_size_t, c_size_t, c_char_p, c_void_p)
 
 # The strings that the caller frees come as c_void_p: ctypes would turn a c_char_p into bytes and
@@ -54,6 +68,8 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_counters": [c_void_p, _STRING],
     "polypath_counters_reset": [c_void_p],
     "polypath_bench": [c_void_p, POINTER(BenchRequest), _STRING],
+    "polypath_tune": [c_void_p, POINTER(TuneRequest), TuneProgress, c_void_p, _STRING],
+    "polypath_tuned": [c_void_p, _STRING],
 }
 
 

@@ -36,6 +36,7 @@ class Request(NamedTuple):
 
 #: Called with steps done, steps in all, and what comes next.
 Progress = Callable[[int, int, str], None]
+TuneProgress = Callable[[int, int, float, str], bool | None]
 
 
 class Context:
@@ -246,22 +247,92 @@ class Context:
         requests: Iterable[Request | tuple[str, str, int | str]],
         iterations: int = 20,
         warmup: int = 3,
+        window: int = 1,
     ) -> dict[str, Any]:
         """Runs transfers together, as native copies and by polypath in alternating pairs, on
         buffers of its own with random contents, and compares every byte::
 
-            {"bytes", "native_us", "polypath_us", "native_gbps", "polypath_gbps", "speedup",
+            {"bytes", "window", "native_us", "polypath_us", "native_gbps", "polypath_gbps", "speedup",
              "limit_gbps", "limit_from": "flow" | "measured", "verified", "executor", "issue_us",
              "native_issue_us", "copies",
              "routes": [{"src", "dst", "route", "share", "chunks", "bytes"}], "native", "reason"}
 
         ``bytes`` counts a transfer, GB/s are sums of the group; times are medians of the group, in
         microseconds. ``warmup``: untimed pairs first, at least 1; ``iterations``: timed pairs, at
-        least 1. Raises `InternalError` when bytes differ.
+        least 1. ``window``, 1 to 64: so many times at once, each on buffers and streams of its own,
+        before anybody waits; GB/s then are sums over the window. Raises `InternalError` when bytes
+        differ.
         """
         array = _requests(requests)
-        request = _api.BenchRequest(array, len(array), warmup, iterations)
+        request = _api.BenchRequest(array, len(array), warmup, iterations, window)
         return _api.call_json("polypath_bench", self._open(), ctypes.byref(request))  # type: ignore[no-any-return]
+
+    def tune(
+        self,
+        pairs: Iterable[tuple[str, str]] | None = None,
+        sizes: Iterable[int | str] | None = None,
+        budget_s: float = 60.0,
+        exhaustive: bool = False,
+        again: bool = False,
+        progress: TuneProgress | None = None,
+    ) -> dict[str, Any]:
+        """Searches, by measurement, the best routes, shares, chunks, slots and executor for each
+        class of pairs, size and pattern (one way, both ways, a window of 16), uses what it finds
+        from now on, and keeps it in the node's profile.
+
+        ``pairs``: one of each class to tune; default all classes. ``sizes``: bytes; default 4 MiB
+        to 512 MiB in steps of 2. ``budget_s``: seconds in all. ``exhaustive``: the whole grid
+        instead of a local search around the planner's prediction. ``again``: also what the profile
+        holds already, but never what somebody edited there. ``progress(done, total, seconds_left,
+        what)`` is called between measurements; when it returns False the search stops, and a later
+        one goes on from there. An exception of ``progress`` stops the search and is raised here.
+
+        Returns what `tuned` does, and "stopped" (bool) and "seconds". No other transfer of this
+        context may be under way.
+        """
+        raised: list[BaseException] = []
+
+        def report(done: int, total: int, left: float, what: bytes, _user: int | None) -> int:
+            if progress is None:
+                return 0
+            try:
+                return 1 if progress(done, total, left, what.decode()) is False else 0
+            except BaseException as error:  # it must not pass through the C library
+                raised.append(error)
+                return 1
+
+        requests = None if pairs is None else _requests((src, dst, 0) for src, dst in pairs)
+        counts = None
+        if sizes is not None:
+            values = [parse_size(size) if isinstance(size, str) else size for size in sizes]
+            counts = (ctypes.c_size_t * len(values))(*values)
+        request = _api.TuneRequest(
+            requests,
+            0 if requests is None else len(requests),
+            counts,
+            0 if counts is None else len(counts),
+            budget_s,
+            exhaustive,
+            again,
+        )
+        found: dict[str, Any] = _api.call_json(
+            "polypath_tune", self._open(), ctypes.byref(request), _api.TuneProgress(report), None
+        )
+        if raised:
+            raise raised[0]
+        return found
+
+    def tuned(self) -> dict[str, Any]:
+        """What was tuned on this node::
+
+            {"profile": file, "choices": [{"pattern": "one way" | "both ways" | "window", "pair",
+             "bytes", "executor", "routes": [{"route": "direct" | "gpu" | "host", "share",
+             "chunks"}], "slots", "native_gbps", "predicted_gbps", "measured_gbps", "tried",
+             "edited"}]}
+
+        ``pair``: the class of pairs. GB/s are those of the whole group or window.
+        """
+        return _api.call_json("polypath_tuned", self._open())  # type: ignore[no-any-return]
 
     def _open(self) -> ctypes.c_void_p:
         if self._handle is None:

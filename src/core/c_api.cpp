@@ -11,6 +11,7 @@
 #include "base/version.hpp"
 #include "core/bench.hpp"
 #include "core/json.hpp"
+#include "core/tuning.hpp"
 #include "polypath/polypath.h"
 
 struct polypath_context {
@@ -197,6 +198,39 @@ polypath_status polypath_counters(polypath_context* context, char** json) {
 
 polypath_status polypath_counters_reset(polypath_context* context) {
   return guarded([&] { of(context).reset_counters(); });
+}
+
+polypath_status polypath_tune(polypath_context* context, const polypath_tune_request* request,
+                              polypath_tune_progress progress, void* user, char** json) {
+  return guarded([&] {
+    require(context != nullptr, "context is null");
+    require(request != nullptr, "request is null");
+    TuningRequest wanted;
+    if (request->transfers != nullptr)
+      wanted.pairs = requests_of(request->transfers, request->count);
+    if (request->sizes != nullptr)
+      wanted.sizes.assign(request->sizes, request->sizes + request->size_count);
+    require(request->budget_s >= 0, "budget_s is negative");
+    if (request->budget_s > 0) wanted.budget_s = request->budget_s;
+    wanted.exhaustive = request->exhaustive != 0;
+    wanted.again = request->again != 0;
+    TuningProgress report;
+    if (progress != nullptr)
+      report = [=](std::size_t done, std::size_t total, double left, const std::string& what) {
+        return progress(done, total, left, what.c_str(), user) == 0;
+      };
+    const std::lock_guard lock(context->bench_mutex);
+    const TuningResult result =
+        Tuning(context->context, std::move(wanted), std::move(report)).run();
+    nlohmann::json value = tuned_json(context->context);
+    value["stopped"] = result.stopped;
+    value["seconds"] = result.seconds;
+    give(value, json);
+  });
+}
+
+polypath_status polypath_tuned(polypath_context* context, char** json) {
+  return guarded([&] { give(tuned_json(of(context)), json); });
 }
 
 polypath_status polypath_bench(polypath_context* context, const polypath_bench_request* request,

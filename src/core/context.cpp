@@ -53,10 +53,12 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
       never_split_below_(std::max(kNeverSplitBelow, options_.min_size)),
       devices_(source_.driver, static_cast<int>(source_.node.gpus.size())),
       resources_(source_.driver, source_.node, devices_, options_.staging_size),
-      planner_(source_.node, plan_options(options_, resources_.ring_limits())),
+      planner_(source_.node, plan_options(options_, resources_.ring_limits()), options_.executor),
       streams_(source_.driver, resources_.events()),
       graphs_(source_.driver, resources_.events(), streams_, options_.graph_cache_size),
-      preparer_(*source_.driver, resources_) {}
+      preparer_(*source_.driver, resources_) {
+  planner_.use(source_.tuned);
+}
 
 Context::~Context() = default;
 
@@ -217,15 +219,6 @@ void Context::leave_out(const Route& route, LeftOutReason why, NativeReason nati
   counters_.count_left_out(why);
 }
 
-ExecutorKind Context::executor_of(const PreparedPlan& prepared) const noexcept {
-  switch (options_.executor) {
-    case ExecutorChoice::automatic: return prepared.executor;
-    case ExecutorChoice::stream: return ExecutorKind::stream;
-    case ExecutorChoice::graph: return ExecutorKind::graph;
-  }
-  return ExecutorKind::stream;
-}
-
 bool Context::all_ready(const Plan& plan, Exclusions& without) {
   bool ready = true;
   for (const TransferPlan& transfer : plan.transfers) {
@@ -275,6 +268,14 @@ std::optional<std::vector<BoundTransfer>> Context::bind(const Plan& plan,
   return bound;
 }
 
+bool Context::in_window(const PreparedPlan& prepared, const Splittable& one) {
+  const std::lock_guard lock(resources_.lock());
+  for (const PreparedPlan* const plan : {&prepared, prepared.in_window.get()})
+    for (const RouteShare& share : plan->plan.transfers.front().routes)
+      if (share.route.staged() && resources_.used_by_another(share.route, one.caller)) return true;
+  return false;
+}
+
 bool Context::try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                        Exclusions& without) {
   const auto give_up = [&] {
@@ -293,9 +294,8 @@ bool Context::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
     return give_up();
   }
   if (!bound) return false;
-  Executor& executor = executor_of(prepared) == ExecutorKind::graph
-                           ? static_cast<Executor&>(graphs_)
-                           : static_cast<Executor&>(streams_);
+  Executor& executor = prepared.executor == ExecutorKind::graph ? static_cast<Executor&>(graphs_)
+                                                                : static_cast<Executor&>(streams_);
   if (executor.run(prepared.schedule, *bound) == RunOutcome::failed_before_first_copy)
     return give_up();
   counters_.count_split(prepared.plan, prepared.schedule);
@@ -315,7 +315,9 @@ void Context::split(std::vector<Splittable>& group) {
   }
   // Each round leaves out at least one staging memory more, until the plan is native.
   for (;;) {
-    const auto prepared = planner_.plan(requests, without.memories);
+    auto prepared = planner_.plan(requests, without.memories);
+    if (prepared->in_window != nullptr && in_window(*prepared, group.front()))
+      prepared = prepared->in_window;
     if (prepared->plan.native()) break;
     if (try_plan(*prepared, group, without)) {
       for (std::size_t t = 0; t < group.size(); ++t)
@@ -409,7 +411,7 @@ Plan Context::plan(const std::vector<Request>& requests) {
 }
 
 ExecutorKind Context::executor_for(const std::vector<Request>& requests) {
-  return executor_of(*planner_.plan(requests, 0));
+  return planner_.plan(requests, 0)->executor;
 }
 
 GraphCache::Counts Context::graph_counts() {
@@ -466,11 +468,22 @@ void Context::measure(const ProgressFunction& progress) {
   planner_.clear();
   if (source_.simulated) return;
   source_.capacities = Capacities::measured;
+  save();
+}
+
+void Context::keep_tuned(std::vector<TunedChoice> tuned) {
+  planner_.use(tuned);
+  source_.tuned = std::move(tuned);
+  save();
+}
+
+void Context::save() {
   if (source_.profile_file.empty()) return;
+  Profile profile = make_profile(source_.node, source_.fingerprint, source_.driver_version);
+  profile.tuned = source_.tuned;
   std::string why;
-  if (save_profile(source_.profile_file,
-                   make_profile(source_.node, source_.fingerprint, source_.driver_version), &why))
-    source_.profile_state = "measured now";
+  if (save_profile(source_.profile_file, profile, &why))
+    source_.profile_state = "made now";
   else
     log_warn("the profile was not kept: {}", why);
 }

@@ -49,6 +49,11 @@ class Context {
   /// polypath_measure.
   void measure(const ProgressFunction& progress);
 
+  /// For tuning: no transfer may be under way, and one thread at a time.
+  [[nodiscard]] Planner& planner() noexcept { return planner_; }
+  /// Keeps these choices in the profile, and follows them from now on.
+  void keep_tuned(std::vector<TunedChoice> tuned);
+
   [[nodiscard]] const NodeSource& source() const noexcept { return source_; }
   [[nodiscard]] const Node& node() const noexcept { return source_.node; }
   [[nodiscard]] const CudaDriver& driver() const noexcept { return *source_.driver; }
@@ -98,13 +103,15 @@ class Context {
   /// transfers of a group have streams of several.
   void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
   void split(std::vector<Splittable>& group);
+  /// Whether a transfer over the plan's routes is under way on another stream.
+  bool in_window(const PreparedPlan& prepared, const Splittable& one);
   bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                 Exclusions& without);
-  [[nodiscard]] ExecutorKind executor_of(const PreparedPlan& prepared) const noexcept;
   bool all_ready(const Plan& plan, Exclusions& without);
   std::optional<std::vector<BoundTransfer>> bind(const Plan& plan,
                                                  const std::vector<Splittable>& group,
                                                  Exclusions& without);
+  void save();
   void leave_out(const Route& route, LeftOutReason why, NativeReason native, Exclusions& without);
 
   std::vector<OptionInfo> infos_;

@@ -165,4 +165,26 @@ json counters_json(Context& context) {
           {"staging", std::move(staging)}};
 }
 
+json tuned_json(const Context& context) {
+  json choices = json::array();
+  for (const TunedChoice& one : context.source().tuned) {
+    json routes = json::array();
+    for (const RouteChoice& route : one.choice.routes)
+      routes.push_back(
+          {{"route", choice_name(route.kind)}, {"share", route.share}, {"chunks", route.chunks}});
+    choices.push_back({{"pattern", to_string(one.pattern)},
+                       {"pair", one.pair},
+                       {"bytes", one.choice.bytes},
+                       {"executor", to_string(one.executor)},
+                       {"routes", std::move(routes)},
+                       {"slots", one.choice.slots},
+                       {"native_gbps", one.native_gbps},
+                       {"predicted_gbps", one.predicted_gbps},
+                       {"measured_gbps", one.measured_gbps},
+                       {"tried", one.tried},
+                       {"edited", one.edited}});
+  }
+  return {{"profile", context.source().profile_file}, {"choices", std::move(choices)}};
+}
+
 }  // namespace polypath

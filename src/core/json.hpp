@@ -12,5 +12,6 @@ nlohmann::json to_json(const std::vector<OptionInfo>& options);
 nlohmann::json topology_json(const Context& context);
 nlohmann::json devices_json(Context& context);
 nlohmann::json counters_json(Context& context);
+nlohmann::json tuned_json(const Context& context);
 
 }  // namespace polypath

@@ -1,6 +1,9 @@
 #include "core/planner.hpp"
 
 #include <numeric>
+#include <optional>
+
+#include "tune/pair_class.hpp"
 
 namespace polypath {
 namespace {
@@ -8,10 +11,30 @@ namespace {
 /// Enough for the sizes of a program; when it is reached, everything is computed anew.
 constexpr std::size_t kMostPlans = 4096;
 
+bool may_be_tuned(const PlanOptions& options) {
+  return options.filter == RouteFilter{} && options.max_routes == 0 &&
+         options.chunks.chunk_bytes == 0 && options.chunks.chunks == 0;
+}
+
+std::optional<ExecutorKind> only(ExecutorChoice choice) {
+  switch (choice) {
+    case ExecutorChoice::automatic: return std::nullopt;
+    case ExecutorChoice::stream: return ExecutorKind::stream;
+    case ExecutorChoice::graph: return ExecutorKind::graph;
+  }
+  return std::nullopt;
+}
+
+/// Both directions of one pair, of one size.
+bool opposite(const std::vector<Request>& requests) {
+  return requests.size() == 2 && requests[0].src == requests[1].dst &&
+         requests[0].dst == requests[1].src && requests[0].bytes == requests[1].bytes;
+}
+
 }  // namespace
 
-Planner::Planner(const Node& node, PlanOptions options)
-    : node_(node), options_(std::move(options)) {}
+Planner::Planner(const Node& node, PlanOptions options, ExecutorChoice executor)
+    : node_(node), options_(std::move(options)), executor_(executor) {}
 
 std::uint64_t Planner::bit(MemoryId memory) const noexcept {
   const std::size_t index =
@@ -58,12 +81,86 @@ std::shared_ptr<const PreparedPlan> Planner::plan(std::span<const Request> reque
   key.requests.assign(requests.begin(), requests.end());
   key.without = without;
   if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
-  auto made = std::make_shared<PreparedPlan>();
-  made->plan = make_plan(node_, *ladder(key), key.requests, options_);
-  made->schedule = make_schedule(made->plan, options_.chunks.rings);
+  auto made = make(key);
   if (plans_.size() >= kMostPlans) plans_.clear();
   plans_.emplace(key, made);
   return made;
+}
+
+std::shared_ptr<const PreparedPlan> Planner::make(const Key& key) {
+  std::shared_ptr<PreparedPlan> made;
+  if (key.without == 0 && may_be_tuned(options_)) {
+    if (key.requests.size() == 1) {
+      made = tuned_plan(key, Pattern::one_way);
+    } else if (opposite(key.requests)) {
+      made = tuned_plan(key, Pattern::both_ways);
+    }
+  }
+  if (made == nullptr) {
+    made = std::make_shared<PreparedPlan>();
+    made->plan = make_plan(node_, *ladder(key), key.requests, options_);
+    made->schedule = make_schedule(made->plan, options_.chunks.rings);
+    made->executor = only(executor_).value_or(ExecutorKind::stream);
+  }
+  if (key.requests.size() == 1 && key.without == 0 && may_be_tuned(options_))
+    made->in_window = tuned_plan(key, Pattern::window);
+  return made;
+}
+
+std::shared_ptr<PreparedPlan> Planner::tuned_plan(const Key& key, Pattern pattern) {
+  const Request& first = key.requests.front();
+  if (tuned_.empty() || first.bytes < options_.min_bytes) return nullptr;
+  const TunedChoice* const found = find_choice(
+      tuned_, pattern, pair_class(node_, first.src, first.dst), first.bytes, only(executor_));
+  return found == nullptr ? nullptr : made_of(key, found->choice, found->executor);
+}
+
+std::shared_ptr<PreparedPlan> Planner::made_of(const Key& key, const Choice& choice,
+                                               ExecutorKind executor) {
+  auto plan = make_plan(node_, *ladder(key), key.requests, options_, choice);
+  if (!plan) return nullptr;
+  auto made = std::make_shared<PreparedPlan>();
+  made->plan = std::move(*plan);
+  made->schedule = make_schedule(made->plan, options_.chunks.rings);
+  made->executor = executor;
+  made->tuned = true;
+  return made;
+}
+
+void Planner::use(std::vector<TunedChoice> tuned) {
+  const std::lock_guard lock(mutex_);
+  tuned_ = std::move(tuned);
+  plans_.clear();
+}
+
+std::vector<TunedChoice> Planner::tuned() const {
+  const std::lock_guard lock(mutex_);
+  return tuned_;
+}
+
+std::shared_ptr<const PreparedPlan> Planner::plan_of(const std::vector<Request>& requests,
+                                                     const Choice& choice, ExecutorKind executor) {
+  const std::lock_guard lock(mutex_);
+  return made_of({requests, 0}, choice, executor);
+}
+
+std::vector<Plan> Planner::plans_of_rungs(const std::vector<Request>& requests) {
+  const std::lock_guard lock(mutex_);
+  const auto all = ladder({requests, 0});
+  std::vector<Plan> plans;
+  for (const Rung& rung : all->rungs) {
+    // A ladder of this rung and the native one alone: the model then takes it wherever it can.
+    Ladder one = *all;
+    one.rungs = {rung};
+    plans.push_back(make_plan(node_, one, requests, options_));
+  }
+  return plans;
+}
+
+void Planner::try_out(const std::vector<Request>& requests,
+                      std::shared_ptr<const PreparedPlan> plan) {
+  const std::lock_guard lock(mutex_);
+  plans_.insert_or_assign(Key{requests, 0}, std::move(plan));
 }
 
 std::vector<std::vector<Route>> Planner::widest(const std::vector<Request>& requests) {

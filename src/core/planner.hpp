@@ -9,8 +9,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/options.hpp"
 #include "exec/executor.hpp"
 #include "plan/schedule.hpp"
+#include "tune/tuned.hpp"
 
 namespace polypath {
 
@@ -19,13 +21,16 @@ struct PreparedPlan {
   Plan plan;
   Schedule schedule;
   ExecutorKind executor = ExecutorKind::stream;
+  bool tuned = false;  ///< the plan follows a tuned choice
+  /// What to do instead while transfers of the pair are under way on other streams; null: the same.
+  std::shared_ptr<const PreparedPlan> in_window;
 };
 
 /// Thread-safe. What it returns does not depend on what it remembers.
 class Planner {
  public:
   /// `node` must outlive it.
-  Planner(const Node& node, PlanOptions options);
+  Planner(const Node& node, PlanOptions options, ExecutorChoice executor);
 
   /// The plan for `requests` without the staging memories of `without`, a set of bits: GPUs first, then
   /// host memories, by index.
@@ -41,6 +46,19 @@ class Planner {
   /// Forgets everything: the node's capacities have changed.
   void clear();
 
+  /// From now on plans follow these choices where one applies: all kinds of routes are allowed, and the
+  /// settings leave routes and chunks to the planner.
+  void use(std::vector<TunedChoice> tuned);
+  [[nodiscard]] std::vector<TunedChoice> tuned() const;
+
+  /// The plan that follows `choice`, or nothing where it does not fit.
+  std::shared_ptr<const PreparedPlan> plan_of(const std::vector<Request>& requests,
+                                              const Choice& choice, ExecutorKind executor);
+  /// The cost model's own plans of every rung, widest first, whatever was tuned.
+  std::vector<Plan> plans_of_rungs(const std::vector<Request>& requests);
+  /// plan() gives this for `requests` until clear(), use() or another try_out().
+  void try_out(const std::vector<Request>& requests, std::shared_ptr<const PreparedPlan> plan);
+
  private:
   struct Key {
     std::vector<Request> requests;
@@ -51,11 +69,18 @@ class Planner {
     std::size_t operator()(const Key& key) const noexcept;
   };
 
+  // All with mutex_ held.
   std::shared_ptr<const Ladder> ladder(const Key& key);
+  std::shared_ptr<PreparedPlan> made_of(const Key& key, const Choice& choice,
+                                        ExecutorKind executor);
+  std::shared_ptr<PreparedPlan> tuned_plan(const Key& key, Pattern pattern);
+  std::shared_ptr<const PreparedPlan> make(const Key& key);
 
   const Node& node_;
   PlanOptions options_;
-  std::mutex mutex_;
+  ExecutorChoice executor_;
+  mutable std::mutex mutex_;
+  std::vector<TunedChoice> tuned_;
   Key wanted_;  // kept, so that looking a plan up allocates nothing
   std::unordered_map<Key, std::shared_ptr<const Ladder>, Hash> ladders_;  // sizes as proportions
   std::unordered_map<Key, std::shared_ptr<const PreparedPlan>, Hash> plans_;

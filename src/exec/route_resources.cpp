@@ -129,6 +129,15 @@ bool RouteResources::ready(const Route& route) const {
   });
 }
 
+bool RouteResources::used_by_another(const Route& route, const CallerStream& caller) const {
+  const auto rings = rings_of_.find(route.via);
+  return rings != rings_of_.end() && std::ranges::any_of(rings->second, [&](const auto& ring) {
+           return ring->tail != nullptr && ring->tail->caller() != caller &&
+                  ring->last_read != nullptr &&
+                  driver_->event_query(ring->last_read->get()) == CUDA_ERROR_NOT_READY;
+         });
+}
+
 std::optional<int> RouteResources::next_size(const Route& route) const {
   // A prepare() for n copies widens whatever has fewer than n, as far as its limit goes.
   std::size_t least = kMostChannels;

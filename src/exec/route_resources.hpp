@@ -73,6 +73,8 @@ class RouteResources {
   /// Lends what `route` needs, or says why not. `run` tells the leases of one run apart.
   std::optional<RouteLease> lease(const Route& route, const std::shared_ptr<Ticket>& ticket,
                                   std::uint64_t run);
+  /// Whether the rings that `route` could take hold work of another stream's transfer.
+  [[nodiscard]] bool used_by_another(const Route& route, const CallerStream& caller) const;
   /// The `copies` to ask prepare() for when a route is busy; nothing when it is as wide as it may be.
   [[nodiscard]] std::optional<int> next_size(const Route& route) const;
   EventPool& events() noexcept { return events_; }

@@ -87,6 +87,15 @@ bool fill(const Node& node, const std::vector<RatedRoute>& routes, const Choice&
 
 }  // namespace
 
+std::string_view choice_name(RouteKind kind) noexcept {
+  switch (kind) {
+    case RouteKind::direct: return "direct";
+    case RouteKind::via_gpu: return "gpu";
+    case RouteKind::via_host: return "host";
+  }
+  return "?";
+}
+
 Choice native_choice(std::uint64_t bytes) { return {bytes, {{RouteKind::direct, 1, 1}}, 0}; }
 
 Choice choice_of(const Plan& plan) {

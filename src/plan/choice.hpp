@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "plan/plan.hpp"
@@ -30,6 +31,9 @@ struct Choice {
   }
   friend bool operator==(const Choice&, const Choice&) = default;
 };
+
+/// "direct", "gpu", "host": a kind as settings and profiles name it.
+std::string_view choice_name(RouteKind kind) noexcept;
 
 /// The native copy.
 Choice native_choice(std::uint64_t bytes);

@@ -8,13 +8,11 @@
 namespace polypath {
 namespace {
 
-/// A step must gain so much: less is noise.
-constexpr double kLeastGain = 0.005;
 constexpr double kLeastFirstShare = 0.01;
 constexpr std::array kKinds{RouteKind::via_gpu, RouteKind::via_host};
 
 /// Share steps of each round of the climb.
-constexpr std::array kShareSteps{1.25, 1.12, 1.05};
+constexpr std::array kShareSteps{1.25, 1.12, 1.05, 1.02};
 constexpr std::array kSlotSteps{3, 4, 6, 16};
 
 constexpr std::array kGridShares{0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4};
@@ -33,16 +31,15 @@ class Search {
   [[nodiscard]] const SearchResult& result() const noexcept { return result_; }
   [[nodiscard]] bool ended() const { return options_.stop(); }
 
-  /// Measures, and keeps it when it is better by `gain`. True when it was kept.
-  bool attempt(const Trial& trial, double gain = kLeastGain) {
-    if (ended() || (trial.executor == ExecutorKind::graph && !options_.graphs)) return false;
-    if (std::ranges::find(seen_, trial) != seen_.end()) return false;
-    seen_.push_back(trial);
-    const auto us = measure_(trial);
+  /// Measures, and keeps it when it is better. True when it was kept.
+  bool attempt(const Choice& choice) {
+    if (ended() || std::ranges::find(seen_, choice) != seen_.end()) return false;
+    seen_.push_back(choice);
+    const auto us = measure_(choice);
     if (!us) return false;
     ++result_.tried;
-    if (result_.best && *us >= result_.us * (1 - gain)) return false;
-    result_.best = trial;
+    if (result_.best && *us >= result_.us * (1 - options_.least_gain)) return false;
+    result_.best = choice;
     result_.us = *us;
     return true;
   }
@@ -53,8 +50,8 @@ class Search {
     for (const RouteKind kind : kKinds)
       for (const double factor : {step, 1 / step})
         for (;;) {
-          const auto next = with_share(result_.best->choice, kind, factor);
-          if (!next || !attempt({*next, result_.best->executor})) break;
+          const auto next = with_share(*result_.best, kind, factor);
+          if (!next || !attempt(*next)) break;
           better = true;
         }
     return better;
@@ -63,32 +60,24 @@ class Search {
   bool climb_chunks() {
     bool better = false;
     for (const double factor : {2.0, 0.5})
-      while (attempt({with_chunks(result_.best->choice, factor), result_.best->executor}))
-        better = true;
+      while (attempt(with_chunks(*result_.best, factor))) better = true;
     return better;
   }
 
   bool climb_slots() {
     bool better = false;
     for (const int slots : kSlotSteps) {
-      Trial trial = *result_.best;
-      trial.choice.slots = slots;
-      better = attempt(trial) || better;
+      Choice choice = *result_.best;
+      choice.slots = slots;
+      better = attempt(choice) || better;
     }
     return better;
-  }
-
-  bool change_executor() {
-    Trial trial = *result_.best;
-    trial.executor =
-        trial.executor == ExecutorKind::stream ? ExecutorKind::graph : ExecutorKind::stream;
-    return attempt(trial);
   }
 
  private:
   const MeasureFunction& measure_;
   const SearchOptions& options_;
-  std::vector<Trial> seen_;
+  std::vector<Choice> seen_;
   SearchResult result_;
 };
 
@@ -119,15 +108,13 @@ Choice with_chunks(const Choice& choice, double factor) {
 SearchResult local_search(std::span<const Choice> starts, const MeasureFunction& measure,
                           const SearchOptions& options) {
   Search search(measure, options);
-  for (const Choice& start : starts) search.attempt({start, ExecutorKind::stream});
-  if (!search.result().best || search.result().best->choice.native()) return search.result();
-  search.change_executor();
+  for (const Choice& start : starts) search.attempt(start);
+  if (!search.result().best || search.result().best->native()) return search.result();
   for (const double step : kShareSteps) {
     search.climb_shares(step);
     search.climb_chunks();
   }
   search.climb_slots();
-  search.change_executor();
   return search.result();
 }
 
@@ -135,7 +122,7 @@ SearchResult exhaustive_search(std::span<const Choice> starts, const MeasureFunc
                                const SearchOptions& options) {
   Search search(measure, options);
   for (const Choice& start : starts) {
-    search.attempt({start, ExecutorKind::stream});
+    search.attempt(start);
     if (start.native()) continue;
     for (const double gpu : kGridShares) {
       if (gpu != 1.0 && !has(start, RouteKind::via_gpu)) continue;
@@ -148,13 +135,12 @@ SearchResult exhaustive_search(std::span<const Choice> starts, const MeasureFunc
             host == 1.0 ? with_gpu : with_share(*with_gpu, RouteKind::via_host, host);
         if (!with_both) continue;
         for (const double chunks : kGridChunks)
-          for (const int slots : kGridSlots)
-            for (const ExecutorKind executor : {ExecutorKind::stream, ExecutorKind::graph}) {
-              if (search.ended()) return search.result();
-              Trial trial{with_chunks(*with_both, chunks), executor};
-              trial.choice.slots = slots;
-              search.attempt(trial, 0);
-            }
+          for (const int slots : kGridSlots) {
+            if (search.ended()) return search.result();
+            Choice choice = with_chunks(*with_both, chunks);
+            choice.slots = slots;
+            search.attempt(choice);
+          }
       }
     }
   }

@@ -6,42 +6,33 @@
 #include <optional>
 #include <span>
 
-#include "exec/executor.hpp"
 #include "plan/choice.hpp"
 
 namespace polypath {
 
-/// A choice with what carries it.
-struct Trial {
-  Choice choice;
-  ExecutorKind executor = ExecutorKind::stream;
-
-  friend bool operator==(const Trial&, const Trial&) = default;
-};
-
-/// Microseconds of a trial; nothing when it cannot be carried out.
-using MeasureFunction = std::function<std::optional<double>(const Trial& trial)>;
+/// Microseconds of a choice; nothing when it cannot be carried out.
+using MeasureFunction = std::function<std::optional<double>(const Choice& choice)>;
 /// True to end the search with what is best so far.
 using StopFunction = std::function<bool()>;
 
 struct SearchResult {
-  std::optional<Trial> best;  ///< nothing when no trial could be carried out
-  double us = 0;              ///< of the best
+  std::optional<Choice> best;  ///< nothing when none could be carried out
+  double us = 0;               ///< of the best
   int tried = 0;
 };
 
 struct SearchOptions {
-  bool graphs = true;  ///< whether graphs may be tried
+  double least_gain = 0.005;  ///< a step must save this part of the time: less is noise
   StopFunction stop = [] { return false; };
 };
 
-/// Climbs from the best of `starts`: shares by kind of route, chunks, slots and executor in turn, in
-/// ever smaller steps, until none helps by more than half a percent. Some 10 to 40 trials.
+/// Climbs from the best of `starts`: shares by kind of route, chunks and slots in turn, in ever smaller
+/// steps. Some 10 to 40 measurements.
 SearchResult local_search(std::span<const Choice> starts, const MeasureFunction& measure,
                           const SearchOptions& options);
 
-/// Every combination of route set (`starts`), share of each kind of staged route, chunk count, slots
-/// and executor on a grid around the starts.
+/// Every combination of route set (`starts`), share of each kind of staged route, chunk count and slots
+/// on a grid around the starts.
 SearchResult exhaustive_search(std::span<const Choice> starts, const MeasureFunction& measure,
                                const SearchOptions& options);
 

@@ -2,11 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 namespace polypath {
 namespace {
 
 constexpr double kNearestBelow = 0.7;  // about 1 / sqrt(2): the sizes are powers of two
+
+/// A graph is preferred when it is as fast within this.
+constexpr double kGraphBonus = 1.003;
+
+/// Times native; 0 where nothing was measured.
+double merit(const TunedChoice& choice) {
+  if (choice.native_gbps <= 0) return 0;
+  return choice.measured_gbps / choice.native_gbps *
+         (choice.executor == ExecutorKind::graph && !choice.choice.native() ? kGraphBonus : 1);
+}
 
 }  // namespace
 
@@ -20,30 +31,41 @@ std::string_view to_string(Pattern pattern) noexcept {
 }
 
 const TunedChoice* find_choice(std::span<const TunedChoice> choices, Pattern pattern,
-                               std::string_view pair, std::uint64_t bytes) {
-  const TunedChoice* nearest = nullptr;
+                               std::string_view pair, std::uint64_t bytes,
+                               std::optional<ExecutorKind> executor) {
+  const TunedChoice* best = nullptr;
   double least = 0;
   for (const TunedChoice& one : choices) {
     if (one.pattern != pattern || one.pair != pair) continue;
+    if (executor && one.executor != *executor) continue;
     const double ratio = static_cast<double>(bytes) / static_cast<double>(one.choice.bytes);
     if (ratio < kNearestBelow) continue;
     const double distance = std::abs(std::log(ratio));
-    if (nearest != nullptr && distance >= least) continue;
-    nearest = &one;
+    const bool nearer = best == nullptr || distance < least;
+    const bool faster = !nearer && distance == least && merit(one) > merit(*best);
+    if (!nearer && !faster) continue;
+    best = &one;
     least = distance;
   }
-  return nearest;
+  return best;
+}
+
+const TunedChoice* known_choice(std::span<const TunedChoice> choices, Pattern pattern,
+                                std::string_view pair, std::uint64_t bytes, ExecutorKind executor) {
+  const auto same = std::ranges::find_if(choices, [&](const TunedChoice& one) {
+    return one.pattern == pattern && one.pair == pair && one.choice.bytes == bytes &&
+           one.executor == executor;
+  });
+  return same == choices.end() ? nullptr : &*same;
 }
 
 void put_choice(std::vector<TunedChoice>& choices, TunedChoice found) {
-  const auto same = std::ranges::find_if(choices, [&](const TunedChoice& one) {
-    return one.pattern == found.pattern && one.pair == found.pair &&
-           one.choice.bytes == found.choice.bytes;
-  });
-  if (same == choices.end())
+  const TunedChoice* const same =
+      known_choice(choices, found.pattern, found.pair, found.choice.bytes, found.executor);
+  if (same == nullptr)
     choices.push_back(std::move(found));
   else
-    *same = std::move(found);
+    choices[static_cast<std::size_t>(same - choices.data())] = std::move(found);
 }
 
 std::uint32_t digest(const TunedChoice& choice) noexcept {

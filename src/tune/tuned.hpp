@@ -1,7 +1,9 @@
-// What a tuner found: the best choice for each pattern, pair class and size, with what was measured.
+// What a tuner found: the best choice for each pattern, pair class, size and executor, with what was
+// measured.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,11 +40,18 @@ struct TunedChoice {
 };
 
 /// The choice for `bytes`: that of the nearest size of the same pattern and class, but nothing below
-/// 0.7 of the smallest. Above the largest its shares and chunk sizes serve. Null: none.
+/// 0.7 of the smallest. Above the largest its shares and chunk sizes serve. Without a given executor that
+/// of the faster one, against the native copies that were measured with it; a graph when both are
+/// equal, since it costs the CPU less. Null: none.
 const TunedChoice* find_choice(std::span<const TunedChoice> choices, Pattern pattern,
-                               std::string_view pair, std::uint64_t bytes);
+                               std::string_view pair, std::uint64_t bytes,
+                               std::optional<ExecutorKind> executor);
 
-/// Puts `found` in the place of the choice for the same pattern, class and size, or at the end.
+/// The choice for exactly this, or null.
+const TunedChoice* known_choice(std::span<const TunedChoice> choices, Pattern pattern,
+                                std::string_view pair, std::uint64_t bytes, ExecutorKind executor);
+
+/// Puts `found` in the place of the choice for the same pattern, class, size and executor, or at the end.
 void put_choice(std::vector<TunedChoice>& choices, TunedChoice found);
 
 /// A number of the choice's contents, by which a profile tells an edited one.

@@ -13,20 +13,11 @@ constexpr double kMostBytes = 1e15;
 constexpr double kMostGbps = 1e6;
 constexpr double kShareTolerance = 0.01;
 
-std::string_view kind_name(RouteKind kind) {
-  switch (kind) {
-    case RouteKind::direct: return "direct";
-    case RouteKind::via_gpu: return "gpu";
-    case RouteKind::via_host: return "host";
-  }
-  return "?";
-}
-
 double rounded(double value, double step) { return std::round(value / step) * step; }
 
 RouteKind read_kind(TomlTable& table, const std::string& name) {
   for (const RouteKind kind : {RouteKind::direct, RouteKind::via_gpu, RouteKind::via_host})
-    if (name == kind_name(kind)) return kind;
+    if (name == choice_name(kind)) return kind;
   table.fail("routes", "may hold direct, gpu, host");
 }
 
@@ -51,7 +42,7 @@ std::string format_tuned(const TunedChoice& choice) {
   toml::array shares;
   toml::array chunks;
   for (const RouteChoice& route : choice.choice.routes) {
-    routes.push_back(kind_name(route.kind));
+    routes.push_back(choice_name(route.kind));
     shares.push_back(rounded(route.share, 1e-4));
     chunks.push_back(route.chunks);
   }

@@ -1,0 +1,209 @@
+#include "core/tuning.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "base/units.hpp"
+#include "tune/group_timer.hpp"
+#include "tune/median.hpp"
+#include "tune/pair_class.hpp"
+#include "tune/pairs.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr std::uint64_t kLeastSize = 4 * kMiB;
+constexpr std::uint64_t kMostSize = 512 * kMiB;
+/// A window moves sixteen times as much; what is best for it no longer changes with the size.
+constexpr std::uint64_t kMostInWindow = 64 * kMiB;
+/// The last comparison with the native copy, in alternating pairs.
+constexpr int kFinalPairs = 9;
+constexpr int kRepetitions = 3;
+/// Splitting must be so much faster than the native copy, or the native copy is the choice.
+constexpr double kLeastSpeedup = 1.01;
+constexpr ExecutorKind kExecutors[] = {ExecutorKind::stream, ExecutorKind::graph};
+
+std::vector<Request> group_of(Pattern pattern, const Request& request) {
+  if (pattern != Pattern::both_ways) return {request};
+  return {request, {request.dst, request.src, request.bytes}};
+}
+
+}  // namespace
+
+Tuning::Tuning(Context& context, TuningRequest request, TuningProgress progress)
+    : context_(context), request_(std::move(request)), progress_(std::move(progress)) {
+  if (request_.pairs.empty()) request_.pairs = one_of_each_class(context_.node());
+  if (request_.sizes.empty())
+    for (std::uint64_t bytes = kLeastSize; bytes <= kMostSize; bytes *= 2)
+      request_.sizes.push_back(bytes);
+  for (const std::uint64_t bytes : request_.sizes)
+    if (bytes < 256 * kKiB)
+      throw InvalidArgument(
+          fmt::format("size {} is not allowed: transfers below 256 KiB are never split", bytes));
+  for (Request& pair : request_.pairs) {
+    pair.bytes = request_.sizes.front();
+    static_cast<void>(context_.plan({pair}));  // checks the memories
+  }
+}
+
+double Tuning::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+}
+
+bool Tuning::report() {
+  const double left = std::max(0.0, request_.budget_s - seconds());
+  if (progress_ && !progress_(done_, total_, left, what_)) stopped_ = true;
+  if (!request_.exhaustive && seconds() > request_.budget_s) stopped_ = true;
+  return !stopped_;
+}
+
+std::vector<Tuning::Task> Tuning::tasks() const {
+  std::vector<Task> tasks;
+  // Large sizes first: they gain most, should time run out.
+  auto sizes = request_.sizes;
+  std::ranges::sort(sizes, std::greater());
+  for (const std::uint64_t bytes : sizes)
+    for (const Pattern pattern : kPatterns)
+      for (const Request& pair : request_.pairs) {
+        if (pattern == Pattern::window && bytes > kMostInWindow) continue;
+        // Of both ways between a GPU and host memory only one order is a class of its own.
+        if (pattern == Pattern::both_ways && pair.src.is_host()) continue;
+        Task task{
+            pattern, {pair.src, pair.dst, bytes}, pair_class(context_.node(), pair.src, pair.dst)};
+        if (!is_known(task)) tasks.push_back(std::move(task));
+      }
+  return tasks;
+}
+
+bool Tuning::is_known(const Task& task, ExecutorKind executor) const {
+  const TunedChoice* const known =
+      known_choice(context_.source().tuned, task.pattern, task.pair, task.request.bytes, executor);
+  return known != nullptr && (known->edited || !request_.again);
+}
+
+bool Tuning::is_known(const Task& task) const {
+  return std::ranges::all_of(kExecutors, [&](ExecutorKind one) { return is_known(task, one); });
+}
+
+std::vector<Choice> Tuning::starts(const std::vector<Request>& group) {
+  std::vector<Choice> all;
+  for (const Plan& plan : context_.planner().plans_of_rungs(group)) {
+    Choice choice = choice_of(plan);
+    const bool new_one = !choice.routes.empty() && std::ranges::find(all, choice) == all.end();
+    if (new_one) all.push_back(std::move(choice));
+  }
+  return all;
+}
+
+std::optional<double> Tuning::time_us(const Choice& choice, ExecutorKind executor,
+                                      const std::vector<Request>& group, TransferSet& set) {
+  const auto prepared = context_.planner().plan_of(group, choice, executor);
+  if (prepared == nullptr) return std::nullopt;
+  context_.planner().try_out(group, prepared);
+  GroupTimer timer(context_.driver(), set.streams());
+  const auto issue = [&] { set.issue_polypath(); };
+  const auto ahead = set.ahead();
+  timer.run(issue, ahead);
+  std::vector<double> samples;
+  for (int i = 0; i < (context_.source().simulated ? 1 : kRepetitions); ++i)
+    samples.push_back(timer.run(issue, ahead));
+  return median(samples);
+}
+
+void Tuning::tune(const Task& task) {
+  const std::vector<Request> group = group_of(task.pattern, task.request);
+  TransferSet set(context_, group, task.pattern == Pattern::window ? kTunedWindow : 1);
+  auto from = starts(group);
+  for (const ExecutorKind executor : kExecutors) {
+    if (is_known(task, executor)) continue;
+    const auto best = tune(task, executor, group, from, set);
+    if (!best) return;
+    // What is best for streams is near what is best for graphs.
+    if (!request_.exhaustive) from = {*best};
+  }
+}
+
+std::optional<Choice> Tuning::tune(const Task& task, ExecutorKind executor,
+                                   const std::vector<Request>& group,
+                                   const std::vector<Choice>& from, TransferSet& set) {
+  SearchOptions options;
+  // Virtual time has no noise.
+  if (context_.source().simulated) options.least_gain = 0.0002;
+  options.stop = [&] { return !report() || seconds() > task_ends_s_; };
+  const auto measure = [&](const Choice& choice) { return time_us(choice, executor, group, set); };
+  const SearchResult found = request_.exhaustive ? exhaustive_search(from, measure, options)
+                                                 : local_search(from, measure, options);
+  // Cut short, it is searched anew next time.
+  if (stopped_ || !found.best) return std::nullopt;
+
+  TunedChoice tuned;
+  tuned.pattern = task.pattern;
+  tuned.pair = task.pair;
+  tuned.choice = *found.best;
+  tuned.executor = executor;
+  tuned.tried = found.tried;
+  const auto prepared = context_.planner().plan_of(group, tuned.choice, executor);
+  context_.planner().try_out(group, prepared);
+  set.verify("polypath", [&] { set.issue_polypath(); });
+  PairOptions pairs;
+  pairs.iterations = context_.source().simulated ? 1 : kFinalPairs;
+  pairs.ahead = set.ahead();
+  const PairSamples samples = measure_pairs(
+      context_.driver(), set.streams(), [&] { set.issue_native(); }, [&] { set.issue_polypath(); },
+      pairs);
+  const double native_us = samples.native.median_device_us();
+  const double polypath_us = samples.polypath.median_device_us();
+  tuned.native_gbps = rate_gbps(set.bytes(), native_us);
+  tuned.measured_gbps = rate_gbps(set.bytes(), polypath_us);
+  tuned.predicted_gbps = rate_gbps(prepared->plan.bytes(), prepared->plan.predicted_us);
+  if (native_us < polypath_us * kLeastSpeedup) {
+    tuned.choice = native_choice(task.request.bytes);
+    tuned.measured_gbps = tuned.native_gbps;
+    tuned.predicted_gbps = rate_gbps(prepared->plan.bytes(), prepared->plan.native_us);
+  }
+  keep(std::move(tuned));
+  return found.best;
+}
+
+void Tuning::keep(TunedChoice tuned) {
+  auto all = context_.source().tuned;
+  put_choice(all, std::move(tuned));
+  context_.keep_tuned(std::move(all));
+}
+
+TuningResult Tuning::run() {
+  const NodeSource& source = context_.source();
+  if (!source.simulated && source.capacities != Capacities::measured) {
+    what_ = "measuring the links first";
+    if (report()) context_.measure({});
+  }
+  const std::vector<Task> all = tasks();
+  total_ = all.size();
+  for (const Task& task : all) {
+    what_ = fmt::format("{} to {}, {}, {} MiB", to_string(task.request.src),
+                        to_string(task.request.dst), to_string(task.pattern),
+                        task.request.bytes / kMiB);
+    if (!report()) break;
+    // What is left, evenly; small sizes, which come last, take less than their part.
+    const double left = request_.budget_s - seconds();
+    task_ends_s_ =
+        request_.exhaustive ? 1e9 : seconds() + 2 * left / static_cast<double>(total_ - done_);
+    try {
+      tune(task);
+    } catch (...) {
+      context_.planner().use(context_.source().tuned);  // forgets what was tried out
+      throw;
+    }
+    ++done_;
+  }
+  context_.planner().use(context_.source().tuned);
+  what_ = "done";
+  const bool stopped = stopped_;
+  if (!stopped) report();
+  return {stopped, seconds()};
+}
+
+}  // namespace polypath
