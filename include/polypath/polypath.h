@@ -152,6 +152,7 @@ POLYPATH_API polypath_status polypath_settings(polypath_context* context, char**
 
 /* {"driver": {"library", "cuda_version", "driver_version"}, "simulated", "nvml": bool,
  *  "library": path of this library, "version", "profile": {"file", "state"},
+ *  "graphs": {"supported": bool, "cache_size", "counts": as in polypath_counters()},
  *  "devices": [{"id", "name", "memory_bytes", "free_bytes" or null, "context_active"}]} */
 POLYPATH_API polypath_status polypath_devices(polypath_context* context, char** json);
 

@@ -97,12 +97,17 @@ def _memory(option: str, given: str | None, allowed: Sequence[str], default: str
 
 
 def run(
-    context: Context, pairs: Sequence[Pair], sizes: Sequence[int], iterations: int, warmup: int
+    context: Context,
+    pairs: Sequence[Pair],
+    runs: Sequence[tuple[int, int]],
+    iterations: int,
+    warmup: int,
 ) -> Iterator[dict[str, Any]]:
-    """One row of the document a size, in the order of ``sizes`` (bytes a transfer)."""
-    for size in sizes:
+    """One row of the document for each of ``runs``: bytes a transfer, and how many of the pairs'
+    transfers are outstanding at once."""
+    for size, window in runs:
         requests = [Request(pair.src, pair.dst, size) for pair in pairs]
-        report = context.bench(requests, iterations=iterations, warmup=warmup)
+        report = context.bench(requests, iterations=iterations, warmup=warmup, window=window)
         row = {"src": pairs[0].src, "dst": pairs[0].dst, **report, "bytes": size}
         if len(pairs) > 1:
             row["transfers"] = [pair._asdict() for pair in pairs]

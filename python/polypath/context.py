@@ -222,7 +222,7 @@ class Context:
         """The driver and its devices::
 
         {"driver": {"library", "cuda_version", "driver_version"}, "simulated", "nvml", "library",
-         "version", "profile": {"file", "state"},
+         "version", "profile": {"file", "state"}, "graphs": {"supported", "cache_size", "counts"},
          "devices": [{"id", "name", "memory_bytes", "free_bytes" or None, "context_active"}]}
         """
         return _api.call_json("polypath_devices", self._open())  # type: ignore[no-any-return]
@@ -234,7 +234,13 @@ class Context:
          "native_by_reason": {reason: count}, "left_out_by_reason": {reason: count},
          "routes": [{"src", "dst", "route", "transfers", "bytes"}],
          "links": [{"from", "to", "bytes", "copies"}],
+         "graphs": {"launches", "hits", "patches", "patched_nodes", "builds", "evictions",
+                    "failed", "busy", "cached", "gpu_bytes"},
          "staging": [{"memory", "bytes"}]}
+
+        "graphs": ``hits`` were launched with the addresses that they held, ``patches`` got others
+        first; ``failed`` and ``busy`` transfers went by streams instead; ``gpu_bytes``: GPU memory
+        that the cached graphs hold.
         """
         return _api.call_json("polypath_counters", self._open())  # type: ignore[no-any-return]
 
@@ -252,9 +258,9 @@ class Context:
         """Runs transfers together, as native copies and by polypath in alternating pairs, on
         buffers of its own with random contents, and compares every byte::
 
-            {"bytes", "window", "native_us", "polypath_us", "native_gbps", "polypath_gbps", "speedup",
-             "limit_gbps", "limit_from": "flow" | "measured", "verified", "executor", "issue_us",
-             "native_issue_us", "copies",
+            {"bytes", "window", "native_us", "polypath_us", "native_gbps", "polypath_gbps",
+             "speedup", "limit_gbps", "limit_from": "flow" | "measured", "verified", "executor",
+             "issue_us", "native_issue_us", "copies",
              "routes": [{"src", "dst", "route", "share", "chunks", "bytes"}], "native", "reason"}
 
         ``bytes`` counts a transfer, GB/s are sums of the group; times are medians of the group, in

@@ -39,6 +39,15 @@ json transfer_json(const TransferPlan& transfer) {
           {"left_out", std::move(left_out)}};
 }
 
+json graphs_json(Context& context) {
+  const GraphCache::Counts counts = context.graph_counts();
+  return {{"launches", counts.launches}, {"hits", counts.hits},
+          {"patches", counts.patches},   {"patched_nodes", counts.patched_nodes},
+          {"builds", counts.builds},     {"evictions", counts.evictions},
+          {"failed", counts.failed},     {"busy", counts.busy},
+          {"cached", counts.cached},     {"gpu_bytes", counts.gpu_bytes}};
+}
+
 }  // namespace
 
 json to_json(const Plan& plan) {
@@ -111,6 +120,10 @@ json devices_json(Context& context) {
           {"nvml", source.nvml != nullptr},
           {"library", own_directory()},
           {"version", polypath::version()},
+          {"graphs",
+           {{"supported", has_graphs(driver)},
+            {"cache_size", context.options().graph_cache_size},
+            {"counts", graphs_json(context)}}},
           {"profile", {{"file", source.profile_file}, {"state", source.profile_state}}},
           {"devices", std::move(devices)}};
 }
@@ -145,12 +158,6 @@ json counters_json(Context& context) {
   for (const MemoryId memory : context.node().memories())
     if (const auto bytes = context.resources().staging_bytes(memory); bytes != 0)
       staging.push_back({{"memory", to_string(memory)}, {"bytes", bytes}});
-  const GraphCache::Counts graph_counts = context.graph_counts();
-  json graphs = {{"launches", graph_counts.launches}, {"hits", graph_counts.hits},
-                 {"patches", graph_counts.patches},   {"patched_nodes", graph_counts.patched_nodes},
-                 {"builds", graph_counts.builds},     {"evictions", graph_counts.evictions},
-                 {"failed", graph_counts.failed},     {"busy", graph_counts.busy},
-                 {"cached", graph_counts.cached},     {"gpu_bytes", graph_counts.gpu_bytes}};
   return {{"transfers", counts.split + native},
           {"split", counts.split},
           {"native", native},
@@ -161,7 +168,7 @@ json counters_json(Context& context) {
           {"left_out_by_reason", std::move(left_out)},
           {"routes", std::move(routes)},
           {"links", std::move(links)},
-          {"graphs", std::move(graphs)},
+          {"graphs", graphs_json(context)},
           {"staging", std::move(staging)}};
 }
 

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <sstream>
 
 namespace polypath {
 namespace {
@@ -12,8 +11,6 @@ namespace {
 constexpr double kMostBytes = 1e15;
 constexpr double kMostGbps = 1e6;
 constexpr double kShareTolerance = 0.01;
-
-double rounded(double value, double step) { return std::round(value / step) * step; }
 
 RouteKind read_kind(TomlTable& table, const std::string& name) {
   for (const RouteKind kind : {RouteKind::direct, RouteKind::via_gpu, RouteKind::via_host})
@@ -38,34 +35,30 @@ ExecutorKind read_executor(TomlTable& table) {
 }  // namespace
 
 std::string format_tuned(const TunedChoice& choice) {
-  toml::array routes;
-  toml::array shares;
-  toml::array chunks;
-  for (const RouteChoice& route : choice.choice.routes) {
-    routes.push_back(choice_name(route.kind));
-    shares.push_back(rounded(route.share, 1e-4));
-    chunks.push_back(route.chunks);
-  }
-  // One key a line, in the order of reading.
-  std::ostringstream text;
-  const auto line = [&](const char* key, const auto& value) {
-    text << key << " = " << toml::table{{"v", value}}["v"] << '\n';
+  const auto list = [&](const auto& item) {
+    std::string text;
+    for (const RouteChoice& route : choice.choice.routes)
+      text += (text.empty() ? "" : ", ") + item(route);
+    return "[" + text + "]";
   };
-  text << "[[tuned]]\n";
-  line("pattern", to_string(choice.pattern));
-  line("pair", choice.pair);
-  line("bytes", static_cast<std::int64_t>(choice.choice.bytes));
-  line("executor", to_string(choice.executor));
-  line("routes", routes);
-  line("shares", shares);
-  line("chunks", chunks);
-  line("slots", choice.choice.slots);
-  line("native_gbps", rounded(choice.native_gbps, 1e-2));
-  line("predicted_gbps", rounded(choice.predicted_gbps, 1e-2));
-  line("measured_gbps", rounded(choice.measured_gbps, 1e-2));
-  line("tried", choice.tried);
-  if (!choice.edited) line("digest", static_cast<std::int64_t>(digest(choice)));
-  return text.str();
+  std::string text = fmt::format(
+      "[[tuned]]\n"
+      "pattern = \"{}\"\n"
+      "pair = \"{}\"\n"
+      "bytes = {}\n"
+      "executor = \"{}\"\n",
+      to_string(choice.pattern), choice.pair, choice.choice.bytes, to_string(choice.executor));
+  text += fmt::format(
+      "routes = {}\nshares = {}\nchunks = {}\nslots = {}\n",
+      list([](const RouteChoice& route) { return fmt::format("\"{}\"", choice_name(route.kind)); }),
+      list([](const RouteChoice& route) { return fmt::format("{:.4f}", route.share); }),
+      list([](const RouteChoice& route) { return fmt::format("{}", route.chunks); }),
+      choice.choice.slots);
+  text += fmt::format(
+      "native_gbps = {:.2f}\npredicted_gbps = {:.2f}\nmeasured_gbps = {:.2f}\ntried = {}\n",
+      choice.native_gbps, choice.predicted_gbps, choice.measured_gbps, choice.tried);
+  if (!choice.edited) text += fmt::format("digest = {}\n", digest(choice));
+  return text;
 }
 
 TunedChoice read_tuned(TomlTable& table) {

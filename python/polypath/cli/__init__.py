@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, demo, info, nodes, plan, topo
+from . import bench, demo, info, nodes, plan, topo, tune
 from .group import OneLineErrors
 
 app = typer.Typer(
@@ -34,5 +34,13 @@ def main(
         print(context.get_help())
 
 
-for command in (topo.topo, nodes.nodes, plan.plan, bench.bench, info.info, demo.demo):
+for command in (
+    topo.topo,
+    nodes.nodes,
+    plan.plan,
+    bench.bench,
+    tune.tune,
+    info.info,
+    demo.demo,
+):
     app.command()(command)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from ..benchmark import Operation, Pair, document, run, transfers_of
 from ..context import Context
-from ..errors import PolypathError
+from ..errors import InvalidArgument, PolypathError
 from ..sizes import format_size, parse_sizes
 from . import options
 from .output import console, plain_table, print_lines, progress, ratio, write_json
@@ -23,7 +23,9 @@ from .output import console, plain_table, print_lines, progress, ratio, write_js
 class Executor(StrEnum):
     """How schedules are run."""
 
+    auto = "auto"
     stream = "stream"
+    graph = "graph"
 
 
 def bench(
@@ -46,20 +48,25 @@ def bench(
     ] = False,
     routes: options.Routes = None,
     executor: Annotated[
-        Executor, typer.Option("--executor", help="What runs the schedules.")
-    ] = Executor.stream,
+        Executor | None,
+        typer.Option("--executor", help="What runs transfers; auto: what was tuned, or streams."),
+    ] = None,
+    window: options.Windows = None,
     node: options.Node = None,
     plot: options.Plot = None,
     json: options.Json = None,
 ) -> None:
     """Compare native copies with polypath, in alternating pairs; every byte is compared.
 
-    GB/s are medians. For bidir and ring, bytes count a transfer and GB/s are sums. Exit code 1 when
-    a row is not verified.
+    GB/s are medians. For bidir, ring and windows, bytes count a transfer and GB/s are sums. Exit
+    code 1 when a row is not verified.
     """
-    with Context(node=node, routes=routes) as context:
+    if window is not None and operation not in (Operation.p2p, Operation.bidir):
+        raise InvalidArgument(f"--window is for p2p and bidir, not for {operation}")
+    chosen = None if executor is None else str(executor)
+    with Context(node=node, routes=routes, executor=chosen) as context:
         pairs = transfers_of(operation, context.topology(), src, dst, both_directions)
-        result = measure(context, operation, pairs, sizes, iterations, warmup, json)
+        result = measure(context, operation, pairs, sizes, iterations, warmup, window, json)
     write_json(result, json)
     if plot is not None:
         from ..bench_plot import plot_bench
@@ -77,6 +84,7 @@ def measure(
     sizes: Sequence[int] | None = None,
     iterations: int | None = None,
     warmup: int | None = None,
+    windows: Sequence[int] | None = None,
     json: str | None = None,
 ) -> dict[str, Any]:
     """Runs the rows with progress, prints their table (also when a later row fails), and returns
@@ -90,11 +98,12 @@ def measure(
     print_lines(out, heading(operation, pairs, context.topology()))
     try:
         with progress(operation) as step:
-            reports = run(context, pairs, sizes, iterations, warmup)
-            for done, size in enumerate(sizes):
-                step(done, len(sizes), format_size(size))
+            runs = [(size, window) for window in windows or (1,) for size in sizes]
+            reports = run(context, pairs, runs, iterations, warmup)
+            for done, (size, window) in enumerate(runs):
+                step(done, len(runs), format_size(size) + (f" x {window}" if windows else ""))
                 rows.append(next(reports))
-            step(len(sizes), len(sizes), "done")
+            step(len(runs), len(runs), "done")
     except PolypathError:
         if rows:
             out.print(bench_table(rows))
@@ -119,11 +128,20 @@ def heading(operation: Operation, pairs: Sequence[Pair], topology: dict[str, Any
 
 def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
     """One row a size: native copy, polypath, and how near that is to the limit. GB/s."""
+    windows = any(row["window"] > 1 for row in rows)
     figures = ("size", "native", "polypath", "speedup", "limit", "of limit")
-    table = plain_table(*figures, "verified", "routes", right=figures)
+    table = plain_table(
+        *(("window",) if windows else ()),
+        *figures,
+        "verified",
+        "executor",
+        "routes",
+        right=("window", *figures),
+    )
     table.columns[-1].no_wrap = False
     for row in rows:
         table.add_row(
+            *((str(row["window"]),) if windows else ()),
             format_size(row["bytes"]),
             f"{row['native_gbps']:.1f}",
             f"{row['polypath_gbps']:.1f}",
@@ -131,6 +149,7 @@ def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
             f"{row['limit_gbps']:.1f}",
             ratio(row["polypath_gbps"], row["limit_gbps"], "{:.0%}"),
             "yes" if row["verified"] else "[bold red]NO[/bold red]",
+            "-" if row["native"] else row["executor"],
             escape(routes_text(row)),
         )
     table.caption = "GB/s (1e9 bytes/s), medians; gpu2 28%/9: 28% of the bytes via gpu2 in 9 chunks"

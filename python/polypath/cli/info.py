@@ -69,12 +69,16 @@ def settings_table(settings: Sequence[dict[str, Any]]) -> Table:
 def driver_lines(devices: dict[str, Any]) -> list[str]:
     """Driver, NVML, library and profile, a line each."""
     driver, profile = devices["driver"], devices["profile"]
+    graphs = devices["graphs"]
+    counts = ", ".join(f"{count} {name}" for name, count in graphs["counts"].items() if count)
     major, minor = divmod(driver["cuda_version"], 1000)  # as cuDriverGetVersion counts: 13000
     return [
         f"driver    {driver['driver_version'] or 'unknown'}, "
         f"CUDA {major}.{minor // 10}, {driver['library']}",
         f"NVML      {'yes' if devices['nvml'] else 'no: links come from the driver alone'}",
         f"polypath  {devices['version']}, {devices['library']}",
+        f"graphs    {'supported' if graphs['supported'] else 'not supported by this driver'}, "
+        f"cache of {graphs['cache_size']}: {counts or 'none used yet'}",
         f"profile   {profile['state']}" + (f", {profile['file']}" if profile["file"] else ""),
     ]
 

@@ -42,6 +42,14 @@ def size_list(text: str) -> SizeList:
     return SizeList(sizes.parse_sizes(text))
 
 
+def window_list(text: str) -> SizeList:
+    """Reads ``--window``: counts such as 1,4,16."""
+    counts = [int(part) if part.strip().isdigit() else 0 for part in text.split(",")]
+    if not all(1 <= count <= 64 for count in counts):
+        raise ValueError(f"'{text}' is not a list of 1 to 64, such as 1,4,16")
+    return SizeList(counts)
+
+
 def operation(text: str) -> Operation:
     """Reads the operation of a benchmark."""
     names = [str(name) for name in Operation]
@@ -107,6 +115,15 @@ BenchOperation = Annotated[
 Size = Annotated[
     int,
     typer.Argument(metavar="SIZE", parser=_reader(sizes.parse_size), help="Bytes, such as 64M."),
+]
+Windows = Annotated[
+    SizeList | None,
+    typer.Option(
+        "--window",
+        metavar="COUNTS",
+        parser=_reader(window_list),
+        help="p2p, bidir: so many transfers outstanding before waiting, such as 1,4,16.",
+    ),
 ]
 Sizes = Annotated[
     SizeList | None,

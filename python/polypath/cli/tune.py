@@ -1,0 +1,197 @@
+"""`polypath tune`: the best choices for this node, found by measurement."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from ..context import Context, TuneProgress
+from ..errors import InvalidArgument
+from ..sizes import format_size
+from . import options
+from .output import console, plain_table, print_lines, ratio, write_json
+
+
+def seconds(text: str) -> float:
+    """Reads ``--budget``: seconds, such as 60, 60s or 5m."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text.strip())
+    if not found:
+        raise typer.BadParameter(f"'{text}' is no time: seconds such as 60s, or 5m")
+    return float(found[1]) * {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}[found[2]]
+
+
+def tune(
+    exhaustive: Annotated[
+        bool,
+        typer.Option("--exhaustive", help="The whole grid, however long, not a local search."),
+    ] = False,
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="Time for a local search in all.")
+    ] = "60s",
+    src: Annotated[str | None, typer.Option("--src", help="Tune one pair: its source.")] = None,
+    dst: Annotated[str | None, typer.Option("--dst", help="... and its destination.")] = None,
+    sizes: options.Sizes = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also what is tuned already, but for your edits.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--show", help="Only show what was tuned.")] = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option("--profile", metavar="FILE", help="Profile to use instead of the node's own."),
+    ] = None,
+    node: options.Node = None,
+    plot: options.Plot = None,
+    json: options.Json = None,
+) -> None:
+    """Find the best routes, shares, chunks, slots and executor for each class of pairs and size.
+
+    The profile gets each as soon as it is found; stopped by Ctrl-C, it goes on from there next
+    time. Default: all classes of pairs, 4M to 512M, one way, both ways and a window of 16.
+    """
+    if (src is None) != (dst is None):
+        raise InvalidArgument("--src and --dst go together")
+    budget_s = seconds(budget)
+    with Context(node=node, profile=None if profile is None else str(profile)) as context:
+        if show:
+            found = context.tuned()
+        else:
+            with tune_progress() as progress:
+                found = context.tune(
+                    None if src is None or dst is None else [(src, dst)],
+                    sizes,
+                    budget_s,
+                    exhaustive,
+                    again,
+                    progress,
+                )
+        name = context.topology()["name"]
+    out = console(json)
+    if found["choices"]:
+        out.print(tuned_table(found["choices"]))
+    print_lines(out, *summary(found, name))
+    write_json(found, json)
+    if plot is not None:
+        from ..tune_plot import plot_tuned
+
+        plot_tuned(found["choices"], name, plot)
+        print_lines(out, f"drawn in {plot}")
+
+
+@contextmanager
+def tune_progress() -> Iterator[TuneProgress]:
+    """Progress with the time left, on stderr. Ctrl-C ends the search at the next measurement, and
+    a second one the program."""
+    interrupted = False
+
+    def interrupt(_signal: int, _frame: Any) -> None:
+        nonlocal interrupted
+        if interrupted:
+            raise KeyboardInterrupt
+        interrupted = True
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    errors = Console(stderr=True, highlight=False)
+    try:
+        if not errors.is_terminal:
+            last = ""
+
+            def line(done: int, total: int, left: float, what: str) -> bool:
+                nonlocal last
+                if what != last and done < total:
+                    print(
+                        f"tune: {done + 1}/{total} {what}, {left:.0f} s left",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+                last = what
+                return not interrupted
+
+            yield line
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]:.0f} s left"),
+        )
+        with Progress(*columns, console=errors, transient=True) as bars:
+            task = bars.add_task("tune", total=None, left=0.0)
+
+            def bar(done: int, total: int, left: float, what: str) -> bool:
+                bars.update(
+                    task, completed=done, total=total, left=left, description=f"tune: {what}"
+                )
+                return not interrupted
+
+            yield bar
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def tuned_table(choices: Sequence[dict[str, Any]]) -> Table:
+    """A row a choice, by class, pattern and size."""
+    figures = ("size", "native", "predicted", "measured", "speedup", "tried")
+    table = plain_table(
+        "pair", "pattern", "size", "executor", "routes", *figures[1:], right=figures
+    )
+    table.columns[0].no_wrap = False
+    last = ("", "")
+    for one in sorted(
+        choices, key=lambda one: (one["pair"], one["pattern"], one["bytes"], one["executor"])
+    ):
+        key = (one["pair"], one["pattern"])
+        table.add_row(
+            *(("", "") if key == last else (escape(key[0]), key[1])),
+            format_size(one["bytes"]),
+            one["executor"],
+            escape(choice_text(one)) + (" [bold]edited[/bold]" if one["edited"] else ""),
+            f"{one['native_gbps']:.1f}",
+            f"{one['predicted_gbps']:.1f}",
+            f"{one['measured_gbps']:.1f}",
+            ratio(one["measured_gbps"], one["native_gbps"]),
+            str(one["tried"]),
+        )
+        last = key
+    table.caption = "GB/s (1e9 bytes/s) of all transfers together; gpu 28%/9: 28% in 9 chunks"
+    table.caption_justify = "left"
+    return table
+
+
+def choice_text(choice: dict[str, Any]) -> str:
+    """ "direct 32%, gpu 31%/8, gpu 31%/8, host 6%/5; 4 slots", or "native"."""
+    routes = choice["routes"]
+    if len(routes) == 1 and routes[0]["route"] == "direct":
+        return "native"
+    text = ", ".join(
+        f"{route['route']} {route['share']:.0%}"
+        + (f"/{route['chunks']}" if route["route"] != "direct" else "")
+        for route in routes
+    )
+    return text + (f"; {choice['slots']} slots" if choice["slots"] else "")
+
+
+def summary(found: dict[str, Any], node: str) -> list[str]:
+    """Where the choices are kept, and whether the search came to its end."""
+    lines = []
+    if not found["choices"]:
+        lines.append(f"nothing is tuned for {node}")
+    if "seconds" in found:
+        state = "stopped; the same command goes on from here" if found["stopped"] else "done"
+        lines.append(f"{len(found['choices'])} choices, {found['seconds']:.0f} s, {state}")
+    lines.append(
+        f"profile: {found['profile']}"
+        if found["profile"]
+        else "kept in no profile: name one with --profile FILE"
+    )
+    return lines
