@@ -1,0 +1,207 @@
+#include "tune/graph_phases.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/error.hpp"
+#include "tune/buffers.hpp"
+#include "tune/checked_pair.hpp"
+#include "tune/median.hpp"
+#include "tune/memory_taken.hpp"
+#include "tune/staged_graph.hpp"
+#include "tune/staged_streams.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr int kMostNodes = 256;
+/// Launches of each graph between its first and its patched one.
+constexpr int kLaterLaunches = 3;
+
+Route staged_route(const Node& node, const GraphPhasesRequest& request) {
+  RouteFilter staged;
+  staged.direct = false;
+  const auto routes = find_routes(node, request.src, request.dst, staged);
+  if (routes.empty())
+    throw InvalidArgument(fmt::format("{} to {}: there is no memory to stage in",
+                                      to_string(request.src), to_string(request.dst)));
+  return routes.front();
+}
+
+void check(const Node& node, const GraphPhasesRequest& request) {
+  for (const MemoryId memory : {request.src, request.dst}) {
+    if (!node.contains(memory))
+      throw InvalidArgument(fmt::format("{} is not on this node ({} GPUs, {} host memories)",
+                                        to_string(memory), node.gpus.size(), node.hosts.size()));
+  }
+  if (request.nodes < 2 || request.nodes > kMostNodes || request.nodes % 2 != 0)
+    throw InvalidArgument(fmt::format("nodes: {} is not allowed: an even number from 2 to {}",
+                                      request.nodes, kMostNodes));
+  if (request.iterations < 1)
+    throw InvalidArgument(
+        fmt::format("iterations: {} is not allowed: at least 1", request.iterations));
+}
+
+constexpr std::array kTimes{
+    &GraphPhases::create_us,       &GraphPhases::construct_us,
+    &GraphPhases::instantiate_us,  &GraphPhases::first_launch_us,
+    &GraphPhases::launch_us,       &GraphPhases::patch_us,
+    &GraphPhases::destroy_us,      &GraphPhases::first_latency_us,
+    &GraphPhases::latency_us,      &GraphPhases::patched_latency_us,
+    &GraphPhases::stream_issue_us, &GraphPhases::stream_latency_us,
+};
+
+double median_of(std::span<const GraphPhases> samples, double GraphPhases::* time) {
+  std::vector<double> times;
+  for (const GraphPhases& sample : samples) times.push_back(sample.*time);
+  return median(std::move(times));
+}
+
+class PhaseProbe {
+ public:
+  PhaseProbe(const CudaDriver& driver, const Node& node, Devices& devices,
+             const GraphPhasesRequest& request, const Route& route, const ClockFunction& clock)
+      : driver_(driver),
+        clock_(clock),
+        transfer_(node, devices, route, request.bytes, static_cast<std::size_t>(request.nodes) / 2),
+        first_(driver, node, request.src, request.dst, request.bytes),
+        second_(driver, node, request.src, request.dst, request.bytes),
+        staging_(driver, node, route.via, request.bytes),
+        streams_(driver, transfer_),
+        current_(driver, transfer_.context(0)) {
+    for (const MemoryId memory : {request.src, route.via, request.dst})
+      if (memory.is_gpu()) contexts_.push_back(devices.context(memory.index));
+  }
+
+  GraphPhases run(int iterations) {
+    GraphPhases phases;
+    phases.via = staging_.memory();
+    poison();
+    phases.gpu_bytes = try_graph();
+    verify();
+    std::vector<GraphPhases> samples(static_cast<std::size_t>(iterations));
+    for (GraphPhases& sample : samples) {
+      if (&sample == &samples.back()) poison();
+      time_graph(sample);
+    }
+    verify();
+    try_streams();
+    for (GraphPhases& sample : samples) {
+      if (&sample == &samples.back()) poison();
+      time_streams(sample);
+    }
+    first_.verify("streams");
+    for (const auto time : kTimes) phases.*time = median_of(samples, time);
+    return phases;
+  }
+
+ private:
+  [[nodiscard]] StagedAddresses addresses(const CheckedPair& pair) const {
+    return {pair.src(), staging_.address(), pair.dst()};
+  }
+  void wait() { POLYPATH_CHECK(driver_, stream_synchronize(streams_.stream())); }
+
+  template <typename Call>
+  void time(double& us, Call&& call) {
+    const double start = clock_();
+    call();
+    us = clock_() - start;
+  }
+
+  void poison() {
+    first_.poison();
+    second_.poison();
+    staging_.poison();
+  }
+  void verify() const {
+    first_.verify("a graph");
+    second_.verify("a patched graph");
+  }
+
+  std::optional<std::uint64_t> try_graph();
+  void time_graph(GraphPhases& sample);
+  void try_streams();
+  void time_streams(GraphPhases& sample);
+
+  const CudaDriver& driver_;
+  const ClockFunction& clock_;
+  StagedTransfer transfer_;
+  CheckedPair first_;
+  CheckedPair second_;  ///< for patched graphs
+  TestBuffer staging_;
+  StagedStreams streams_;
+  CurrentContext current_;
+  std::vector<CUcontext> contexts_;  ///< of the GPUs that hold a buffer
+};
+
+/// The first graph of this shape: untimed. Returns the memory that it takes.
+std::optional<std::uint64_t> PhaseProbe::try_graph() {
+  StagedGraph graph(driver_, transfer_);
+  graph.construct(addresses(first_));
+  const MemoryTaken memory(driver_, contexts_);
+  graph.instantiate();
+  graph.launch(streams_.stream());
+  wait();
+  const std::optional<std::uint64_t> taken = memory.bytes();
+  graph.patch(addresses(second_));
+  graph.launch(streams_.stream());
+  wait();
+  graph.destroy();
+  return taken;
+}
+
+void PhaseProbe::time_graph(GraphPhases& sample) {
+  std::optional<StagedGraph> graph;
+  const auto launch = [&] { graph->launch(streams_.stream()); };
+  time(sample.first_latency_us, [&] {
+    time(sample.create_us, [&] { graph.emplace(driver_, transfer_); });
+    time(sample.construct_us, [&] { graph->construct(addresses(first_)); });
+    time(sample.instantiate_us, [&] { graph->instantiate(); });
+    time(sample.first_launch_us, launch);
+    wait();
+  });
+  std::array<GraphPhases, kLaterLaunches> later;
+  for (GraphPhases& one : later) {
+    time(one.latency_us, [&] {
+      time(one.launch_us, launch);
+      wait();
+    });
+  }
+  sample.launch_us = median_of(later, &GraphPhases::launch_us);
+  sample.latency_us = median_of(later, &GraphPhases::latency_us);
+  time(sample.patched_latency_us, [&] {
+    time(sample.patch_us, [&] { graph->patch(addresses(second_)); });
+    launch();
+    wait();
+  });
+  time(sample.destroy_us, [&] { graph->destroy(); });
+}
+
+void PhaseProbe::try_streams() {
+  poison();
+  GraphPhases untimed;
+  time_streams(untimed);
+  first_.verify("streams");
+}
+
+void PhaseProbe::time_streams(GraphPhases& sample) {
+  time(sample.stream_latency_us, [&] {
+    time(sample.stream_issue_us, [&] { streams_.issue(addresses(first_)); });
+    wait();
+  });
+}
+
+}  // namespace
+
+GraphPhases measure_graph_phases(const CudaDriver& driver, const Node& node, Devices& devices,
+                                 const GraphPhasesRequest& request, const ClockFunction& clock) {
+  check(node, request);
+  PhaseProbe probe(driver, node, devices, request, staged_route(node, request), clock);
+  return probe.run(request.iterations);
+}
+
+}  // namespace polypath
