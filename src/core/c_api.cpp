@@ -10,6 +10,7 @@
 
 #include "base/version.hpp"
 #include "core/bench.hpp"
+#include "core/graph_phases_json.hpp"
 #include "core/json.hpp"
 #include "core/tuning.hpp"
 #include "polypath/polypath.h"
@@ -248,5 +249,19 @@ polypath_status polypath_bench(polypath_context* context, const polypath_bench_r
     give(context->bench.run(requests_of(request->transfers, request->count), options,
                             std::max(1, request->window)),
          json);
+  });
+}
+
+polypath_status polypath_graph_phases(polypath_context* context,
+                                      const polypath_graph_phases_request* request, char** json) {
+  return guarded([&] {
+    require(context != nullptr, "context is null");
+    require(request != nullptr, "request is null");
+    require(request->src != nullptr && request->dst != nullptr,
+            "src or dst of the request is null");
+    const GraphPhasesRequest wanted{parse_memory(request->src), parse_memory(request->dst),
+                                    request->bytes, request->nodes, request->iterations};
+    const std::lock_guard lock(context->bench_mutex);
+    give(graph_phases_json(context->context, wanted), json);
   });
 }
