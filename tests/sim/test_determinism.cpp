@@ -5,13 +5,14 @@
 #include <array>
 
 #include "base/units.hpp"
+#include "graph_calls.hpp"
 #include "polypath_sim.h"
 #include "transfers.hpp"
 
 namespace polypath::sim::test {
 namespace {
 
-using Figures = std::array<double, 7>;
+using Figures = std::array<double, 8>;
 
 Figures measure() {
   Rig rig(64 * kMiB);
@@ -21,6 +22,7 @@ Figures measure() {
           direct_and_gpu(rig, 64 * kMiB, 30, kMiB),
           both_directions_and_host(rig, 64 * kMiB, 7, kMiB, 3),
           into_gpu_over(rig, 4, 64 * kMiB, 3 * kMiB),
+          graph_us(rig, 34),
           polypath_sim_clock_us()};
 }
 

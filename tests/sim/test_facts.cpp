@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/units.hpp"
+#include "graph_calls.hpp"
 #include "transfers.hpp"
 
 namespace polypath::sim::test {
@@ -16,7 +17,7 @@ namespace {
 
 struct Row {
   std::string name;
-  double measured;  ///< GB/s, but for the issue time
+  double measured;  ///< GB/s, but for CPU times
   std::function<double(Rig&)> simulate;
   double bound_percent = 5;
 };
@@ -93,6 +94,22 @@ Row d2h_row(int gpus, double measured, double bound = 5) {
           measured, [=](Rig& r) { return out_of_gpu_over(r, gpus, 512 * kMiB, 8 * kMiB); }, bound};
 }
 
+// Straight lines through what was measured for 1 to 64 nodes: they meet larger graphs to 10 %.
+Row instantiate_row(int nodes, double measured_us) {
+  return {"CPU time to instantiate " + std::to_string(nodes) + " nodes, us", measured_us,
+          [=](Rig& r) { return graph_calls(r, nodes).instantiate_us; }, 10};
+}
+
+Row launch_row(int nodes, double measured_us) {
+  return {"CPU time to launch " + std::to_string(nodes) + " nodes, us", measured_us,
+          [=](Rig& r) { return graph_calls(r, nodes).launch_us; }, 10};
+}
+
+Row set_row(int nodes, double measured_us) {
+  return {"CPU time to set " + std::to_string(nodes) + " nodes, us", measured_us,
+          [=](Rig& r) { return graph_calls(r, nodes).set_us; }, 10};
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Hgx, Facts,
     testing::Values(
@@ -112,7 +129,9 @@ INSTANTIATE_TEST_SUITE_P(
         host_share_row(14, 346), both_row(5, 796), both_row(10, 723, 20), two_processes_row(6, 824),
         two_processes_row(8, 841), two_processes_row(10, 826), h2d_row(1, 55.5), h2d_row(2, 108),
         h2d_row(3, 150), h2d_row(4, 188), d2h_row(1, 55.3), d2h_row(2, 107), d2h_row(3, 124),
-        d2h_row(4, 133), Row{"CPU time of a copy call, us", 1.7, issue_us}),
+        d2h_row(4, 133), Row{"CPU time of a copy call, us", 1.7, issue_us}, instantiate_row(16, 27),
+        instantiate_row(34, 48), instantiate_row(64, 91), launch_row(16, 19), launch_row(34, 39),
+        launch_row(64, 73), set_row(34, 17), set_row(64, 32)),
     [](const testing::TestParamInfo<Row>& row) { return "Row" + std::to_string(row.index); });
 
 TEST(FactsInWords, PartsOnSeveralStreamsAreNeverFaster) {

@@ -1,0 +1,138 @@
+// When the nodes of a graph run. A launch of n nodes takes 2 + n us of the CPU here; a copy starts after
+// 5 us, or 2 us behind another; an event takes 3 us.
+#include "graph_test.hpp"
+
+namespace polypath::sim::test {
+namespace {
+
+class GraphTime : public GraphTest {
+ protected:
+  void SetUp() override {
+    GraphTest::SetUp();
+    d = allocate(1, kSize);
+    begin = create_event(0);
+  }
+
+  /// From the begin of the launch to its end on the stream.
+  double run() {
+    const CUgraphExec exec = instantiate();
+    EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(begin, stream));
+    launch(exec, stream);
+    return time_of(stream);
+  }
+
+  /// From the call that follows the first record to the end of all work on the stream.
+  double time_of(CUstream of) { return elapsed_us(begin, record(of)) - 0.5; }
+
+  CUdeviceptr d = 0;  ///< on GPU 1
+  CUevent begin = nullptr;
+};
+
+constexpr double kClose = 1e-2;
+
+TEST_F(GraphTime, ANodePaysTheLaunchAndItsStart) {
+  add(copy(b, a));
+  EXPECT_NEAR(3 + 5 + 10, run(), kClose);
+}
+
+TEST_F(GraphTime, AnEmptyGraphTakesTheCallAlone) { EXPECT_NEAR(2, run(), kClose); }
+
+TEST_F(GraphTime, AChainOnOneGpuPaysTheGap) {
+  const CUgraphNode first = add(copy(b, a));
+  add(copy(b, a), 0, {first});
+  EXPECT_NEAR(3 + 5 + 10 + 2 + 10, run(), kClose);
+}
+
+TEST_F(GraphTime, AChainOverTwoGpusPaysAnEvent) {
+  const CUgraphNode first = add(copy(b, a));
+  add(copy(device(host), b), 1, {first});
+  // 3 more until the stream of GPU 0 sees the end on GPU 1.
+  EXPECT_NEAR(3 + 5 + 10 + 3 + 5 + 50 + 3, run(), kClose);
+}
+
+TEST_F(GraphTime, OneFollowerPaysTheGapTheOthersAnEvent) {
+  const CUgraphNode first = add(copy(b, a));
+  add(copy(b, a), 0, {first});
+  add(copy(c, a), 0, {first});  // 20 us
+  EXPECT_NEAR(18 + 3 + 5 + 20 + 3, run(), kClose);
+}
+
+TEST_F(GraphTime, TheFirstDependencyIsTheOneToRunBehind) {
+  const CUgraphNode slow = add(copy(c, a));   // as a second root on GPU 0 it would pay an event
+  const CUgraphNode quick = add(copy(b, a));  // 4 + 5 + 10
+  const double slow_ends = 3 + 5 + 20;
+  add(copy(b, a), 0, {quick, slow});
+  EXPECT_NEAR(slow_ends + 3 + 5 + 10, run(), kClose);
+  graph = create_graph();
+  const CUgraphNode again = add(copy(c, a));
+  const CUgraphNode other = add(copy(b, a));
+  add(copy(b, a), 0, {again, other});
+  EXPECT_NEAR(slow_ends + 2 + 10, run(), kClose);
+}
+
+TEST_F(GraphTime, RootsFollowTheStreamAsCopiesAndEventsDo) {
+  add(copy(b, a));
+  add(copy(c, a));
+  const CUgraphExec exec = instantiate();
+  EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(begin, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kSize, stream));  // ends at 15
+  launch(exec, stream);
+  const CUevent end = record(stream);
+  EXPECT_NEAR(15 + 3 + 5 + 20 + 3, elapsed_us(begin, end) - 0.5, kClose);
+  graph = create_graph();
+  add(copy(b, a));
+  const CUgraphExec alone = instantiate();
+  EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(begin, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kSize, stream));
+  launch(alone, stream);
+  EXPECT_NEAR(15 + 2 + 10, time_of(stream), kClose);
+}
+
+TEST_F(GraphTime, TheStreamGoesOnBehindTheLastNodeOfItsGpu) {
+  add(copy(device(host), b), 1);
+  add(copy(b, a));  // of the stream's GPU, though not the first
+  const CUgraphExec exec = instantiate();
+  EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(begin, stream));
+  launch(exec, stream);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(c, a, kSize, stream));
+  // The node of GPU 1 is a root on another GPU: an event behind the launch's begin, but then its issue
+  // at 3 is later. The copy waits for it as for an event.
+  EXPECT_NEAR(3 + 5 + 50 + 3 + 5 + 20, time_of(stream), kClose);
+  graph = create_graph();
+  add(copy(b, a));
+  const CUgraphExec alone = instantiate();
+  EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(begin, stream));
+  launch(alone, stream);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kSize, stream));
+  EXPECT_NEAR(3 + 5 + 10 + 2 + 10, time_of(stream), kClose);
+}
+
+TEST_F(GraphTime, NodesAreIssuedOneAfterAnother) {
+  for (int i = 0; i < 29; ++i) add(copy(b, a, 4));
+  add(copy(c, a));
+  EXPECT_NEAR(2 + 30 + 5 + 20 + 3, run(), kClose);
+}
+
+TEST_F(GraphTime, TheNextLaunchOfOneGraphFollowsOnAnyStream) {
+  add(copy(b, a));
+  const CUgraphExec exec = instantiate();
+  const CUstream other = create_stream(0);
+  EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(begin, stream));
+  launch(exec, stream);
+  launch(exec, other);
+  EXPECT_NEAR(18 + 3 + 5 + 10, time_of(other), kClose);
+  EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(begin, stream));
+  launch(exec, stream);
+  launch(exec, stream);
+  EXPECT_NEAR(18 + 2 + 10, time_of(stream), kClose);
+}
+
+TEST_F(GraphTime, NodesShareLinks) {
+  add(copy(b, a));
+  add(copy(d, a));
+  // The second begins 1 us later; 20 us of the link in all. 3 for the end of the second.
+  EXPECT_NEAR(3 + 5 + 20 + 3, run(), kClose);
+}
+
+}  // namespace
+}  // namespace polypath::sim::test
