@@ -80,7 +80,7 @@ TEST_F(GraphBuild, MemoryIsOfTheTypeThatIsNamed) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, from(CU_MEMORYTYPE_DEVICE, device(host)));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, from(CU_MEMORYTYPE_HOST, a));
   EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, from(CU_MEMORYTYPE_ARRAY, a));
-  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, from(static_cast<CUmemorytype>(17), a));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, from(CUmemorytype{}, a));
 }
 
 TEST_F(GraphBuild, MemoryExistsAndIsNotPageable) {
