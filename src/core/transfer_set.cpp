@@ -97,7 +97,7 @@ std::function<void()> TransferSet::ahead() {
   const MemoryId src = all_.front().src->memory();
   const MemoryId dst = all_.front().dst->memory();
   const auto link = context_.node().find_link(src, dst);
-  if (context_.source().simulated || !link) return {};
+  if (context_.source().simulated || !link || all_.size() > group_) return {};
   const double gbps = context_.node().links[static_cast<std::size_t>(*link)].gbps;
   const auto bytes = static_cast<std::uint64_t>(kAheadUs * gbps * kBytesPerGbpsUs);
   if (ahead_.empty())

@@ -39,7 +39,8 @@ class TransferSet {
   void verify(const char* way, const std::function<void()>& issue);
 
   /// What GroupTimer takes as `ahead`: small copies that keep the GPU busy while the CPU issues, so that the GPU's
-  /// time and the CPU's are measured apart. Empty in virtual time, which does not jitter.
+  /// time and the CPU's are measured apart. Empty in virtual time, which does not jitter, and for a window: its
+  /// transfers have to start before later ones may share their links.
   [[nodiscard]] std::function<void()> ahead();
 
  private:

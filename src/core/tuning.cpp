@@ -121,8 +121,7 @@ void Tuning::tune(const Task& task) {
     if (is_known(task, executor)) continue;
     const auto best = tune(task, executor, group, from, set);
     if (!best) return;
-    // What is best for streams is near what is best for graphs.
-    if (!request_.exhaustive) from = {*best};
+    if (std::ranges::find(from, *best) == from.end()) from.push_back(*best);
   }
 }
 
