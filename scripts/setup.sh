@@ -62,7 +62,7 @@ fi
 
 # ---- Python environment -----------------------------------------------------------------------
 
-say "Making .venv with $("$python" -V) (about 100 MB, a minute or two)"
+say "Making .venv with $("$python" -V) (about 200 MB, a minute or two)"
 "$python" -m venv --clear .venv
 quiet=()
 [[ -t 1 ]] || quiet=(-q)

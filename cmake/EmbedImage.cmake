@@ -1,0 +1,18 @@
+# cmake -DNAME=... -DIMAGE=file -DSOURCE=file -P EmbedImage.cmake: writes SOURCE, a C++ source whose function
+# NAME_image() (src/exec/kernels/images.hpp) returns the bytes of IMAGE.
+file(READ ${IMAGE} bytes HEX)
+string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+string(REGEX REPLACE "((0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,))" "\\1\n" bytes "${bytes}")
+file(WRITE ${SOURCE} "// Made by cmake/EmbedImage.cmake.
+#include \"exec/kernels/images.hpp\"
+
+namespace polypath {
+namespace {
+alignas(64) constexpr unsigned char kImage[] = {
+${bytes}};
+}  // namespace
+
+std::span<const unsigned char> ${NAME}_image() noexcept { return kImage; }
+
+}  // namespace polypath
+")

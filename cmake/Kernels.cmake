@@ -1,0 +1,82 @@
+# The CUDA compiler, for src/exec/kernels. It is optional: without it the library is whole but for the
+# emulated mesh. Looked for on PATH and in CUDA_HOME, then in the PyPI wheels (nvidia-cuda-nvcc and what it
+# needs) that `make setup` puts into .venv. Kernels become data in the library, loaded by the driver:
+# nothing is linked to a CUDA runtime.
+set(POLYPATH_KERNELS AUTO CACHE STRING "Build the kernels: AUTO (where nvcc is found), ON or OFF")
+set_property(CACHE POLYPATH_KERNELS PROPERTY STRINGS AUTO ON OFF)
+
+# Sets POLYPATH_KERNEL_FLAGS, the GPUs that POLYPATH_NVCC is to compile for: those of the list that it
+# knows, and the last of them as PTX, for newer ones. Empty, with `why`, when it does not work.
+function(polypath_try_nvcc why)
+  execute_process(COMMAND ${POLYPATH_NVCC} --list-gpu-code OUTPUT_VARIABLE known ERROR_VARIABLE error
+    RESULT_VARIABLE status)
+  set(flags "")
+  foreach(arch 70 80 90)
+    if("${known}" MATCHES "sm_${arch}")
+      list(APPEND flags -gencode=arch=compute_${arch},code=sm_${arch})
+      set(last ${arch})
+    endif()
+  endforeach()
+  if(flags)
+    list(APPEND flags -gencode=arch=compute_${last},code=compute_${last})
+    set(trial ${CMAKE_BINARY_DIR}/CMakeFiles/kernel_trial)
+    file(WRITE ${trial}.cu "extern \"C\" __global__ void trial(int* to) { *to = 1; }\n")
+    execute_process(
+      COMMAND ${POLYPATH_NVCC} -ccbin ${CMAKE_CXX_COMPILER} ${flags} -fatbin -o ${trial}.fatbin ${trial}.cu
+      OUTPUT_VARIABLE error ERROR_VARIABLE error RESULT_VARIABLE status)
+    if(NOT status EQUAL 0)
+      set(flags "")
+    endif()
+  endif()
+  set(${why} "${error}" PARENT_SCOPE)
+  set(POLYPATH_KERNEL_FLAGS "${flags}" CACHE INTERNAL "What nvcc compiles for")
+  set(POLYPATH_TRIED_NVCC "${POLYPATH_NVCC}" CACHE INTERNAL "The nvcc that POLYPATH_KERNEL_FLAGS is for")
+endfunction()
+
+if(POLYPATH_KERNELS STREQUAL OFF)
+  set(POLYPATH_KERNEL_FLAGS "" CACHE INTERNAL "")
+  set(POLYPATH_TRIED_NVCC "" CACHE INTERNAL "")
+  message(STATUS "Kernels: none, as asked (POLYPATH_KERNELS=OFF)")
+else()
+  file(GLOB wheel_bins ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/bin)
+  if(POLYPATH_NVCC AND NOT EXISTS ${POLYPATH_NVCC})
+    unset(POLYPATH_NVCC CACHE)  # it went with .venv
+  endif()
+  find_program(POLYPATH_NVCC nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda ${wheel_bins}
+    PATH_SUFFIXES bin)
+  if(NOT POLYPATH_NVCC)
+    set(why "nvcc was not found: `make setup` brings it")
+    set(POLYPATH_KERNEL_FLAGS "" CACHE INTERNAL "")
+  elseif(NOT POLYPATH_KERNEL_FLAGS OR NOT "${POLYPATH_NVCC}" STREQUAL "${POLYPATH_TRIED_NVCC}")
+    polypath_try_nvcc(error)
+    set(why "${POLYPATH_NVCC} does not work: ${error}")
+  endif()
+  if(POLYPATH_KERNEL_FLAGS)
+    message(STATUS "Kernels: by ${POLYPATH_NVCC}")
+  elseif(POLYPATH_KERNELS STREQUAL ON)
+    message(FATAL_ERROR "POLYPATH_KERNELS=ON, but ${why}")
+  else()
+    message(STATUS "Kernels: none, so no emulated mesh: ${why}")
+  endif()
+endif()
+
+# Sets `sources` to the C++ sources of the compiled kernel exec/kernels/NAME.cu (exec/kernels/images.hpp), or
+# to those of a build without kernels. For the CMakeLists.txt whose target has them.
+function(polypath_kernel_sources name sources)
+  set(folder ${CMAKE_SOURCE_DIR}/src/exec/kernels)
+  if(NOT POLYPATH_KERNEL_FLAGS)
+    set(${sources} ${folder}/no_kernels.cpp PARENT_SCOPE)
+    return()
+  endif()
+  set(image ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}_image.cpp)
+  add_custom_command(OUTPUT ${image}
+    COMMAND ${POLYPATH_NVCC} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 -Werror all-warnings
+      ${POLYPATH_KERNEL_FLAGS} -I${CMAKE_SOURCE_DIR}/src -fatbin -o ${image} ${folder}/${name}.cu
+    DEPENDS ${folder}/${name}.cu ${folder}/${name}.h COMMENT "Compiling ${name}.cu" VERBATIM)
+  set(embed ${CMAKE_SOURCE_DIR}/cmake/EmbedImage.cmake)
+  add_custom_command(OUTPUT ${source}
+    COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DIMAGE=${image} -DSOURCE=${source} -P ${embed}
+    DEPENDS ${image} ${embed} COMMENT "Embedding ${name}.fatbin" VERBATIM)
+  set(${sources} ${source} PARENT_SCOPE)
+endfunction()
