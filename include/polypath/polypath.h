@@ -64,7 +64,8 @@ typedef struct polypath_setting {
 } polypath_setting;
 
 /* Makes a context. `settings` may be NULL when `count` is 0; the strings are copied.
- * Opens the CUDA driver; creates no CUDA context and allocates nothing on any GPU.
+ * Opens the CUDA driver; creates no CUDA context and allocates nothing on any GPU, but with emulate_mesh
+ * a context on every linked GPU, and it measures the emulated links (a second or two).
  * POLYPATH_NO_DEVICE: no GPU here and no node named. POLYPATH_INVALID_ARGUMENT: a setting or the
  * node file, with file, line and allowed range. */
 POLYPATH_API polypath_status polypath_context_create(const polypath_setting* settings, size_t count,
@@ -135,7 +136,9 @@ POLYPATH_API polypath_status polypath_plan(polypath_context* context,
  *  "gpus": [{"id", "name", "pci", "uuid", "numa", "memory_bytes", "pcie_generation", "pcie_width"}],
  *  "hosts": [{"id", "numa", "memory_bytes"}],
  *  "links": [{"from", "to", "type", "width", "gbps", "nominal_gbps", "ports": [name]}],
- *  "ports": [{"name", "gbps"}], "costs": {...}} */
+ *  "ports": [{"name", "gbps"}], "costs": {...},
+ *  "emulated_mesh": null, or {"gbps" (asked of each link), "links": [{"from", "to", "lanes",
+ *                    "gbps" (measured)}]}} */
 POLYPATH_API polypath_status polypath_topology(polypath_context* context, char** json);
 
 /* Called during a long operation, on the calling thread: done of total steps, and what comes next. */
@@ -151,7 +154,8 @@ POLYPATH_API polypath_status polypath_measure(polypath_context* context, polypat
 POLYPATH_API polypath_status polypath_settings(polypath_context* context, char** json);
 
 /* {"driver": {"library", "cuda_version", "driver_version"}, "simulated", "nvml": bool,
- *  "library": path of this library, "version", "profile": {"file", "state"},
+ *  "kernels": bool (whether this library was built with them), "library": path of this library,
+ *  "version", "profile": {"file", "state"},
  *  "graphs": {"supported": bool, "cache_size", "counts": as in polypath_counters()},
  *  "devices": [{"id", "name", "memory_bytes", "free_bytes" or null, "context_active"}]} */
 POLYPATH_API polypath_status polypath_devices(polypath_context* context, char** json);

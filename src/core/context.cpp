@@ -38,23 +38,25 @@ std::string range_text(CUdeviceptr address, std::uint64_t bytes) {
   return fmt::format("[{:#x}, +{})", address, bytes);
 }
 
-bool is_special_stream(CUstream stream) {
+}  // namespace
+
+bool is_special_stream(CUstream stream) noexcept {
   return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
-
-}  // namespace
 
 Context::Context(const OptionArguments& arguments)
     : Context(open_node(load_options(arguments)), arguments) {}
 
 Context::Context(NodeSource source, const OptionArguments& arguments)
     : options_(load_options(arguments, &infos_)),
-      source_(std::move(source)),
+      source_(with_emulated_mesh(std::move(source), options_.emulate_mesh_gbps)),
       never_split_below_(std::max(kNeverSplitBelow, options_.min_size)),
       devices_(source_.driver, static_cast<int>(source_.node.gpus.size())),
+      mesh_(make_emulated_mesh(source_, devices_)),
+      copies_(source_.driver, mesh_.get()),
       resources_(source_.driver, source_.node, devices_, options_.staging_size),
       planner_(source_.node, plan_options(options_, resources_.ring_limits()), options_.executor),
-      streams_(source_.driver, resources_.events()),
+      streams_(source_.driver, resources_.events(), copies_),
       graphs_(source_.driver, resources_.events(), streams_, options_.graph_cache_size),
       preparer_(*source_.driver, resources_) {
   planner_.use(source_.tuned);
@@ -175,6 +177,9 @@ Context::Classified Context::classify(const Transfer& transfer, bool alone) {
   };
   if (splittable.caller_gpu < 0 || !primary(src) || !primary(dst))
     return native(NativeReason::other_context);
+  // The lane kernel reaches what peer access gives.
+  if (mesh_ && from->is_gpu() && to->is_gpu() && !(src.plain && dst.plain))
+    return native(NativeReason::unreachable);
   splittable.dst_buffer = dst.buffer;
   splittable.src_buffer = src.buffer;
   splittable.unreachable = unreachable_for(dst, transfer.dst, transfer.bytes);
@@ -184,8 +189,7 @@ Context::Classified Context::classify(const Transfer& transfer, bool alone) {
 // ---- the native copy -------------------------------------------------------------------------------
 
 void Context::native_copy(const Transfer& transfer, NativeReason reason) {
-  const CUresult result =
-      driver().memcpy_async(transfer.dst, transfer.src, transfer.bytes, transfer.stream);
+  const CUresult result = issue_native(copies_, driver(), devices_, transfer);
   if (result != CUDA_SUCCESS) [[unlikely]] {
     const auto describe_argument = [&](const char* name, CUdeviceptr address) {
       const PointerInfo info = inspect(driver(), address);
@@ -245,6 +249,8 @@ std::optional<std::vector<BoundTransfer>> Context::bind(const Plan& plan,
     const TransferPlan& transfer = plan.transfers[t];
     bound[t].dst = group[t].transfer.dst;
     bound[t].src = group[t].transfer.src;
+    bound[t].dst_memory = group[t].request.dst;
+    bound[t].src_memory = group[t].request.src;
     bound[t].caller = group[t].caller;
     bound[t].caller_gpu = group[t].caller_gpu;
     bound[t].dst_buffer = group[t].dst_buffer;
@@ -461,6 +467,8 @@ void Context::prepare(const std::vector<Request>& requests) {
 }
 
 void Context::measure(const ProgressFunction& progress) {
+  if (mesh_)
+    throw InvalidArgument("an emulated mesh is not measured: its links carry what was asked");
   Node measured = measure_capacities(driver(), node(), progress);
   source_.node.links = std::move(measured.links);
   source_.node.ports = std::move(measured.ports);

@@ -9,6 +9,7 @@
 
 #include "base/options.hpp"
 #include "core/counters.hpp"
+#include "core/mesh_emulation.hpp"
 #include "core/node_source.hpp"
 #include "core/planner.hpp"
 #include "core/pointer_info.hpp"
@@ -25,6 +26,9 @@ struct Transfer {
   std::uint64_t bytes = 0;
   CUstream stream = nullptr;
 };
+
+/// Whether a stream stands for one of the context that is current.
+bool is_special_stream(CUstream stream) noexcept;
 
 /// Thread-safe, but for measure(). All functions throw the exceptions of base/error.hpp.
 class Context {
@@ -62,6 +66,10 @@ class Context {
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
   [[nodiscard]] RouteResources& resources() noexcept { return resources_; }
   [[nodiscard]] Devices& devices() noexcept { return devices_; }
+  /// By which every copy is issued.
+  [[nodiscard]] const CopyEngine& copies() const noexcept { return copies_; }
+  /// Null when none is emulated.
+  [[nodiscard]] const EmulatedMesh* mesh() const noexcept { return mesh_.get(); }
   /// What would carry these transfers, were all routes ready.
   [[nodiscard]] ExecutorKind executor_for(const std::vector<Request>& requests);
   [[nodiscard]] GraphCache::Counts graph_counts();
@@ -120,6 +128,8 @@ class Context {
   std::uint64_t never_split_below_;
   Counters counters_;
   Devices devices_;
+  std::unique_ptr<EmulatedMesh> mesh_;
+  CopyEngine copies_;
   RouteResources resources_;
   Planner planner_;
   StreamExecutor streams_;

@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "exec/context_guard.hpp"
+#include "exec/kernels/images.hpp"
 #include "topology/node_json.hpp"
 
 namespace polypath {
@@ -48,6 +49,17 @@ json graphs_json(Context& context) {
           {"cached", counts.cached},     {"gpu_bytes", counts.gpu_bytes}};
 }
 
+json emulated_mesh_json(const Context& context) {
+  if (context.mesh() == nullptr) return nullptr;
+  json links = json::array();
+  for (const EmulatedMesh::Path& path : context.mesh()->paths())
+    links.push_back({{"from", to_string(MemoryId::gpu(path.from))},
+                     {"to", to_string(MemoryId::gpu(path.to))},
+                     {"lanes", path.lanes},
+                     {"gbps", path.reached_gbps}});
+  return {{"gbps", context.source().emulated_mesh_gbps}, {"links", std::move(links)}};
+}
+
 }  // namespace
 
 json to_json(const Plan& plan) {
@@ -83,6 +95,7 @@ json topology_json(const Context& context) {
   node["simulated"] = context.source().simulated;
   node["fingerprint"] = context.source().fingerprint;
   node["capacities"] = to_string(context.source().capacities);
+  node["emulated_mesh"] = emulated_mesh_json(context);
   return node;
 }
 
@@ -118,6 +131,7 @@ json devices_json(Context& context) {
             {"driver_version", source.driver_version}}},
           {"simulated", source.simulated},
           {"nvml", source.nvml != nullptr},
+          {"kernels", !copy_lane_image().empty()},
           {"library", own_directory()},
           {"version", polypath::version()},
           {"graphs",

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "core/mesh_emulation.hpp"
 #include "topology/discover.hpp"
 #include "topology/fingerprint.hpp"
 #include "topology/node_file.hpp"
@@ -83,6 +84,11 @@ void apply_profile(const Options& options, NodeSource& source) {
     source.profile_state = "not used: the node is simulated; name a file to use one";
     return;
   }
+  const bool emulated = source.emulated_mesh_gbps > 0;
+  if (emulated && options.profile == "auto") {
+    source.profile_state = "not used: the mesh is emulated; name a file to use one";
+    return;
+  }
   const auto file = options.profile == "auto"
                         ? profile_file(profile_directory(), source.fingerprint)
                         : std::filesystem::path(options.profile);
@@ -91,7 +97,7 @@ void apply_profile(const Options& options, NodeSource& source) {
   if (auto profile = load_profile(file, source.fingerprint, &why)) {
     source.tuned = std::move(profile->tuned);
     source.profile_state = "loaded, made " + profile->date;
-    if (source.simulated) return;
+    if (source.simulated || emulated) return;
     // The links and ports of the profile, the identity of what is here now.
     source.node.links = std::move(profile->node.links);
     source.node.ports = std::move(profile->node.ports);
@@ -126,6 +132,7 @@ std::string own_directory() {
 
 NodeSource open_node(const Options& options) {
   set_log_level(options.log_level);
+  refuse_simulated_mesh(options);
   NodeSource source;
   if (!options.node.empty()) {
     open_simulated(options, source);
@@ -145,6 +152,7 @@ NodeSource open_node(const Options& options) {
   }
   source.driver_version = driver_version_of(*source.driver, source.nvml.get());
   source.fingerprint = fingerprint(source.node, source.driver_version);
+  source = with_emulated_mesh(std::move(source), options.emulate_mesh_gbps);
   apply_profile(options, source);
   return source;
 }

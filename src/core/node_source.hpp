@@ -28,10 +28,11 @@ struct NodeSource {
   std::string profile_file;        ///< empty: none is kept
   std::string profile_state;       ///< "loaded", "none yet", "off", or what is wrong with it
   std::vector<TunedChoice> tuned;  ///< from the profile
+  double emulated_mesh_gbps = 0;   ///< of each link, when `node` is an emulated mesh
 };
 
-/// A simulated node uses a profile only when the setting names a file, and takes nothing but tuned choices
-/// from it.
+/// A simulated node, and an emulated mesh, use a profile only when the setting names a file, and take
+/// nothing but tuned choices from it.
 ///
 /// With Options::node: that node file, on the simulated driver, which reads the same node from
 /// POLYPATH_NODE (set here). Otherwise this machine's GPUs, with their profile if there is one.

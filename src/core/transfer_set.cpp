@@ -28,6 +28,7 @@ struct TransferSet::One {
   std::unique_ptr<TestBuffer> dst;
   std::unique_ptr<Stream> stream;
   CUcontext context = nullptr;
+  CopyPlace place;
   std::uint64_t seed = 0;
 };
 
@@ -42,6 +43,7 @@ TransferSet::TransferSet(Context& context, const std::vector<Request>& requests,
   for (const Request& request : wanted) {
     One one;
     one.context = context_.devices().context(carrier(request));
+    one.place = {request.src, request.dst, carrier(request)};
     one.src = std::make_unique<TestBuffer>(driver, context_.node(), request.src, request.bytes);
     one.dst = std::make_unique<TestBuffer>(driver, context_.node(), request.dst, request.bytes);
     one.stream = std::make_unique<Stream>(driver, one.context);
@@ -57,12 +59,11 @@ TransferSet::TransferSet(Context& context, const std::vector<Request>& requests,
 TransferSet::~TransferSet() = default;
 
 void TransferSet::issue_native() {
-  const CudaDriver& driver = context_.driver();
-  ContextGuard guard(driver);
+  ContextGuard guard(context_.driver());
   for (std::size_t t = 0; t < all_.size(); ++t) {
     guard.use(all_[t].context);
-    POLYPATH_CHECK(driver, memcpy_async(transfers_[t].dst, transfers_[t].src, transfers_[t].bytes,
-                                        transfers_[t].stream));
+    context_.copies().copy(transfers_[t].dst, transfers_[t].src, transfers_[t].bytes, all_[t].place,
+                           transfers_[t].stream);
   }
 }
 

@@ -20,9 +20,11 @@ namespace polypath {
 struct BoundTransfer {
   CUdeviceptr dst = 0;
   CUdeviceptr src = 0;
+  MemoryId dst_memory;
+  MemoryId src_memory;
   std::shared_ptr<Ticket> ticket;  ///< null when the transfer has no staged route
   CallerStream caller;
-  int caller_gpu = 0;
+  int caller_gpu = 0;                 ///< whose primary context the caller's stream belongs to
   unsigned long long dst_buffer = 0;  ///< the driver's number of the allocation; 0: unknown
   unsigned long long src_buffer = 0;
   std::vector<RouteLease> leases;  ///< by route; empty leases for direct routes

@@ -41,7 +41,8 @@ class StagingProbe {
         driver_(std::shared_ptr<void>(), &lanes.driver()),
         devices_(driver_, static_cast<int>(lanes.node().gpus.size())),
         resources_(driver_, lanes.node(), devices_, 64 * kMiB),
-        executor_(driver_, resources_.events()) {
+        copies_(driver_, nullptr),
+        executor_(driver_, resources_.events(), copies_) {
     resources_.prepare(staged, 1);
   }
 
@@ -91,6 +92,7 @@ class StagingProbe {
   std::shared_ptr<const CudaDriver> driver_;  // owned by the caller of the measurement
   Devices devices_;
   RouteResources resources_;
+  CopyEngine copies_;
   StreamExecutor executor_;
   std::uint64_t run_ = 0;
 };
