@@ -119,7 +119,8 @@ def document(
 ) -> dict[str, Any]:
     """The value that ``--json`` writes::
 
-        {"schema": 1, "op", "node": {"name", "simulated", "fingerprint"},
+        {"schema": 1, "op",
+         "node": {"name", "simulated", "fingerprint", "emulated_mesh_gbps" (None, or of a link)},
          "rows": [{"src", "dst", "bytes", "native_gbps", "polypath_gbps", "speedup", "limit_gbps",
                    "verified", "executor", "routes": [{"route", "share", "chunks"}]}],
          "command", "date", "version", "machine", "settings"}
@@ -133,7 +134,10 @@ def document(
     return {
         "schema": SCHEMA,
         "op": str(operation),
-        "node": {key: topology[key] for key in ("name", "simulated", "fingerprint")},
+        "node": {
+            **{key: topology[key] for key in ("name", "simulated", "fingerprint")},
+            "emulated_mesh_gbps": (topology["emulated_mesh"] or {}).get("gbps"),
+        },
         "rows": list(rows),
         "command": command,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -154,15 +154,17 @@ TEST(CApi, TopologyDevicesAndSettingsHaveTheDocumentedShape) {
   const Handle handle(std::vector<polypath_setting>{{"chunks", "7"}});
   const json topology = parsed(polypath_topology, handle.context);
   for (const char* key : {"name", "title", "source", "simulated", "fingerprint", "capacities",
-                          "gpus", "hosts", "links", "ports", "costs"})
+                          "gpus", "hosts", "links", "ports", "costs", "emulated_mesh"})
     EXPECT_TRUE(topology.contains(key)) << key;
   EXPECT_EQ(topology["name"], "narval");
   EXPECT_EQ(topology["simulated"], true);
   EXPECT_EQ(topology["capacities"], "node file");
   EXPECT_EQ(topology["gpus"].size(), 4u);
+  EXPECT_TRUE(topology["emulated_mesh"].is_null());
 
   const json devices = parsed(polypath_devices, handle.context);
-  expect_keys(devices, {"driver", "simulated", "nvml", "library", "version", "profile", "devices"});
+  expect_keys(devices, {"driver", "simulated", "nvml", "kernels", "library", "version", "profile",
+                        "devices"});
   ASSERT_EQ(devices["devices"].size(), 4u);
   for (const json& device : devices["devices"])
     expect_keys(device, {"id", "name", "memory_bytes", "free_bytes", "context_active"});

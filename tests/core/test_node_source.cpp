@@ -60,6 +60,15 @@ TEST_F(NodeSourceTest, OneProcessHasOneNode) {
               AllOf(HasSubstr(other), HasSubstr("already runs on")));
 }
 
+TEST(NodeSource, AMeshIsNotEmulatedOnASimulatedNode) {
+  EXPECT_THAT(message_of<InvalidArgument>({{"node", "narval"}, {"emulate_mesh", "46"}}),
+              AllOf(HasSubstr("emulate_mesh"), HasSubstr("--node narval")));
+}
+
+TEST_F(NodeSourceTest, AMeshIsNotEmulatedOnANodeThatWasOpenedElsewhere) {
+  EXPECT_THROW(Context(source(), {{"emulate_mesh", "46"}}), InvalidArgument);
+}
+
 TEST_F(NodeSourceTest, MakesNothingUntilItIsUsed) {
   const LiveObjects before = live_objects(driver());
   const Context context{OptionArguments{}};

@@ -146,5 +146,18 @@ TEST(Options, UnknownNamesAreRefused) {
   EXPECT_THAT(message_of({{"chunksize", "1M"}}), HasSubstr("no setting 'chunksize'"));
 }
 
+TEST(Options, AMeshIsEmulatedAtOneToAThousandGBps) {
+  EXPECT_EQ(load_options({}).emulate_mesh_gbps, 0);
+  EXPECT_EQ(load_options({{"emulate_mesh", "off"}}).emulate_mesh_gbps, 0);
+  EXPECT_EQ(load_options({{"emulate_mesh", "46"}}).emulate_mesh_gbps, 46);
+  EXPECT_EQ(load_options({{"emulate_mesh", "12.5"}}).emulate_mesh_gbps, 12.5);
+  for (const char* value : {"0", "0.5", "-46", "1001", "46G", "46 ", "", "nan", "inf", "on"})
+    EXPECT_THAT(message_of({{"emulate_mesh", value}}),
+                AllOf(HasSubstr("emulate_mesh '"), HasSubstr("off, or 1 to 1000")))
+        << value;
+  const Environment mesh("POLYPATH_EMULATE_MESH", "91");
+  EXPECT_EQ(load_options({}).emulate_mesh_gbps, 91);
+}
+
 }  // namespace
 }  // namespace polypath

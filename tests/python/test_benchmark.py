@@ -106,7 +106,16 @@ def test_document():
         "name": "made-up",
         "simulated": True,
         "fingerprint": "0123456789abcdef",
+        "emulated_mesh_gbps": None,
     }
     assert result["settings"] == {"routes": "direct,gpu"}
     assert result["command"] == "polypath bench p2p"
     assert result["rows"] == rows
+
+
+def test_a_document_of_an_emulated_mesh_says_so():
+    context = FakeContext()
+    context.topology = values.emulated_mesh
+    node = document(context, Operation.p2p, [values.row()], "polypath bench p2p")["node"]
+    assert node["emulated_mesh_gbps"] == 46
+    assert "emulated mesh, 46 GB/s a link" in node["name"]

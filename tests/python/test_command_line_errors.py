@@ -43,6 +43,14 @@ def test_arguments(polypath, arguments, words):
         (["bench", "ring", "--dst", "gpu1"], ["--src and --dst are not for ring"]),
         (["bench", "p2p", "--both-directions"], ["--both-directions is for ring"]),
         (["bench", "p2p", "--routes", "sea"], ["routes 'sea'", "direct, gpu, host"]),
+        (
+            ["bench", "p2p", "--emulate-mesh", "46"],
+            ["emulate_mesh is for this machine's GPUs", "--node narval"],
+        ),
+        (
+            ["bench", "p2p", "--emulate-mesh", "fast"],
+            ["emulate_mesh 'fast'", "off, or 1 to 1000"],
+        ),
         (["plan", "gpu0", "gpu9", "1M"], ["gpu9"]),
         (["plan", "gpu0", "moon", "1M"], ["moon"]),
         (["topo", "--json", "/nowhere/x.json"], ["/nowhere/x.json", "No such file"]),

@@ -113,6 +113,18 @@ def test_bench_heading(pairs, expected):
     assert heading.endswith("made-up (simulated, virtual time)")
 
 
+def test_an_emulated_mesh_is_marked_wherever_a_node_is_named():
+    mesh = values.emulated_mesh()
+    first, _, figures = topo.heading(mesh)
+    assert first.endswith("(emulated mesh, 46 GB/s a link)")
+    assert figures == (
+        "emulated mesh: 46 GB/s a link asked, 45.6 to 46.2 measured, "
+        "by 1 to 2 lanes of a copy kernel"
+    )
+    heading = bench.heading(Operation.p2p, [Pair("gpu0", "gpu1")], mesh)
+    assert heading.endswith("(emulated mesh, 46 GB/s a link)")
+
+
 def test_settings_table():
     setting = {
         "name": "chunks",
@@ -133,6 +145,7 @@ def test_devices():
         "driver": {"library": "libcuda.so.1", "cuda_version": 13010, "driver_version": ""},
         "simulated": False,
         "nvml": False,
+        "kernels": False,
         "library": "/lib/libpolypath.so",
         "version": "0.1.0",
         "profile": {"file": "", "state": "off"},
@@ -147,6 +160,9 @@ def test_devices():
         ],
     }
     assert "unknown, CUDA 13.1, libcuda.so.1" in info.driver_lines(devices)[0]
+    assert info.driver_lines(devices)[2].endswith("built without kernels: no emulated mesh")
+    devices["kernels"] = True
+    assert info.driver_lines(devices)[2].endswith("/lib/libpolypath.so")
     row = rendered(info.devices_table(devices["devices"]))[2]
     assert row == ["gpu0", "NVIDIA", "H200", "140.00", "GiB", "-", "none"]
 

@@ -54,7 +54,23 @@ def topology(
         "ports": [{"name": f"pcie.{gpu}", "gbps": 25.0} for gpu in names]
         + [{"name": "host-read", "gbps": 89.0}],
         "costs": {"copy_start_us": 5.5},
+        "emulated_mesh": None,
     }
+
+
+def emulated_mesh() -> dict[str, Any]:
+    """Two GPUs, as the library shows them while a mesh is emulated."""
+    mesh = topology(2, 1, "nvlink", 46)
+    mesh["name"] = mesh["title"] = "2 x NVIDIA H200 (emulated mesh, 46 GB/s a link)"
+    mesh["simulated"] = False
+    mesh["emulated_mesh"] = {
+        "gbps": 46.0,
+        "links": [
+            {"from": "gpu0", "to": "gpu1", "lanes": 1, "gbps": 45.61},
+            {"from": "gpu1", "to": "gpu0", "lanes": 2, "gbps": 46.2},
+        ],
+    }
+    return mesh
 
 
 def plan(size: int = 64 << 20) -> dict[str, Any]:
@@ -149,7 +165,12 @@ def document(*sizes: int) -> dict[str, Any]:
     return {
         "schema": 1,
         "op": "p2p",
-        "node": {"name": "made-up", "simulated": True, "fingerprint": "0123456789abcdef"},
+        "node": {
+            "name": "made-up",
+            "simulated": True,
+            "fingerprint": "0123456789abcdef",
+            "emulated_mesh_gbps": None,
+        },
         "rows": [row(size) for size in sizes],
         "command": "polypath bench p2p",
         "date": "2026-01-01T00:00:00+00:00",

@@ -52,6 +52,15 @@ def bench(
         typer.Option("--executor", help="What runs transfers; auto: what was tuned, or streams."),
     ] = None,
     window: options.Windows = None,
+    emulate_mesh: Annotated[
+        str | None,
+        typer.Option(
+            "--emulate-mesh",
+            metavar="GBPS",
+            help="On this machine's NVSwitch: as if each pair of GPUs had a link of its own with "
+            "so many GB/s, carried by a kernel.",
+        ),
+    ] = None,
     node: options.Node = None,
     plot: options.Plot = None,
     json: options.Json = None,
@@ -64,7 +73,8 @@ def bench(
     if window is not None and operation not in (Operation.p2p, Operation.bidir):
         raise InvalidArgument(f"--window is for p2p and bidir, not for {operation}")
     chosen = None if executor is None else str(executor)
-    with Context(node=node, routes=routes, executor=chosen) as context:
+    settings = {"routes": routes, "executor": chosen, "emulate_mesh": emulate_mesh}
+    with Context(node=node, **settings) as context:
         pairs = transfers_of(operation, context.topology(), src, dst, both_directions)
         result = measure(context, operation, pairs, sizes, iterations, warmup, window, json)
     write_json(result, json)

@@ -76,7 +76,8 @@ def driver_lines(devices: dict[str, Any]) -> list[str]:
         f"driver    {driver['driver_version'] or 'unknown'}, "
         f"CUDA {major}.{minor // 10}, {driver['library']}",
         f"NVML      {'yes' if devices['nvml'] else 'no: links come from the driver alone'}",
-        f"polypath  {devices['version']}, {devices['library']}",
+        f"polypath  {devices['version']}, {devices['library']}"
+        + ("" if devices["kernels"] else ", built without kernels: no emulated mesh"),
         f"graphs    {'supported' if graphs['supported'] else 'not supported by this driver'}, "
         f"cache of {graphs['cache_size']}: {counts or 'none used yet'}",
         f"profile   {profile['state']}" + (f", {profile['file']}" if profile["file"] else ""),

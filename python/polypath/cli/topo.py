@@ -48,10 +48,19 @@ def topo(
 def heading(topology: dict[str, Any]) -> list[str]:
     """What the node is, and where its capacities come from."""
     simulated = " (simulated)" if topology["simulated"] else ""
-    return [
+    lines = [
         f"{topology['title'] or topology['name']}{simulated}",
         f"capacities: {topology['capacities']}; fingerprint: {topology['fingerprint']}",
     ]
+    if mesh := topology["emulated_mesh"]:
+        lanes = [link["lanes"] for link in mesh["links"]]
+        reached = [link["gbps"] for link in mesh["links"]]
+        lines.append(
+            f"emulated mesh: {mesh['gbps']:g} GB/s a link asked, "
+            f"{min(reached):.1f} to {max(reached):.1f} measured, "
+            f"by {min(lanes)} to {max(lanes)} lanes of a copy kernel"
+        )
+    return lines
 
 
 def link_matrix(topology: dict[str, Any]) -> Table:
