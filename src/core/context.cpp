@@ -57,7 +57,7 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
       resources_(source_.driver, source_.node, devices_, options_.staging_size),
       planner_(source_.node, plan_options(options_, resources_.ring_limits()), options_.executor),
       streams_(source_.driver, resources_.events(), copies_),
-      graphs_(source_.driver, resources_.events(), streams_, options_.graph_cache_size),
+      graphs_(source_.driver, resources_.events(), copies_, streams_, options_.graph_cache_size),
       preparer_(*source_.driver, resources_) {
   planner_.use(source_.tuned);
 }

@@ -30,16 +30,19 @@ void set_destination(CUDA_MEMCPY3D& copy, MemoryId memory, CUdeviceptr address) 
 
 }  // namespace
 
-bool has_graphs(const CudaDriver& driver) noexcept {
+bool has_graphs(const CudaDriver& driver, bool kernels) noexcept {
+  if (kernels && (driver.graph_add_kernel_node == nullptr ||
+                  driver.graph_exec_kernel_node_set_params == nullptr))
+    return false;
   return driver.graph_create != nullptr && driver.graph_destroy != nullptr &&
          driver.graph_add_memcpy_node != nullptr && driver.graph_instantiate != nullptr &&
          driver.graph_launch != nullptr && driver.graph_exec_destroy != nullptr &&
          driver.graph_exec_memcpy_node_set_params != nullptr;
 }
 
-CopyGraph::CopyGraph(const CudaDriver& driver, const CopyDag& dag,
+CopyGraph::CopyGraph(const CudaDriver& driver, const CopyEngine& copies, const CopyDag& dag,
                      std::span<const NodePlace> places)
-    : driver_(driver), dag_(dag), places_(places.begin(), places.end()) {
+    : driver_(driver), copies_(copies), dag_(dag), places_(places.begin(), places.end()) {
   try {
     build();
   } catch (...) {
@@ -55,43 +58,70 @@ void CopyGraph::destroy() noexcept {
   if (graph_ != nullptr) POLYPATH_WARN(driver_, graph_destroy(graph_));
 }
 
-CUDA_MEMCPY3D CopyGraph::parameters(const DagCopy& copy, const NodePlace& place) const {
+CopyPlace CopyGraph::ends(std::size_t index, const NodePlace& place) const {
+  const DagCopy& copy = dag_.copies[index];
   const Route& route = dag_.routes[static_cast<std::size_t>(copy.route)];
+  return {copy.leg == 0 ? dag_.request.src : route.via,
+          copy.leg == 0 && route.staged() ? route.via : dag_.request.dst, place.gpu};
+}
+
+CUDA_MEMCPY3D CopyGraph::parameters(std::size_t index, const NodePlace& place) const {
+  const CopyPlace memories = ends(index, place);
   CUDA_MEMCPY3D parameters{};
-  parameters.WidthInBytes = copy.bytes;
+  parameters.WidthInBytes = dag_.copies[index].bytes;
   parameters.Height = 1;
   parameters.Depth = 1;
-  set_source(parameters, copy.leg == 0 ? dag_.request.src : route.via, place.src);
-  set_destination(parameters, copy.leg == 0 && route.staged() ? route.via : dag_.request.dst,
-                  place.dst);
+  set_source(parameters, memories.from, place.src);
+  set_destination(parameters, memories.to, place.dst);
   return parameters;
 }
 
 void CopyGraph::build() {
   POLYPATH_CHECK(driver_, graph_create(&graph_, 0));
   nodes_.reserve(dag_.copies.size());
-  for (std::size_t i = 0; i < dag_.copies.size(); ++i) {
-    const DagCopy& copy = dag_.copies[i];
-    std::array<CUgraphNode, 2> after{};
-    std::size_t count = 0;
-    for (const int before : copy.after)
-      if (before != kNoCopy) after[count++] = nodes_[static_cast<std::size_t>(before)];
-    const CUDA_MEMCPY3D what = parameters(copy, places_[i]);
-    CUgraphNode node = nullptr;
-    POLYPATH_CHECK(driver_, graph_add_memcpy_node(&node, graph_, after.data(), count, &what,
-                                                  places_[i].context));
-    nodes_.push_back(node);
-  }
+  for (std::size_t i = 0; i < dag_.copies.size(); ++i) add(i);
   POLYPATH_CHECK(driver_, graph_instantiate(&executable_, graph_, 0));
+}
+
+void CopyGraph::add(std::size_t index) {
+  const DagCopy& copy = dag_.copies[index];
+  const NodePlace& place = places_[index];
+  std::array<CUgraphNode, 2> after{};
+  std::size_t count = 0;
+  for (const int before : copy.after)
+    if (before != kNoCopy) after[count++] = nodes_[static_cast<std::size_t>(before)];
+  CUgraphNode node = nullptr;
+  if (auto lanes = copies_.lane_copy(place.dst, place.src, copy.bytes, ends(index, place))) {
+    LaneCopy::Arguments arguments{};
+    const CUDA_KERNEL_NODE_PARAMS what = lanes->node_params(arguments);
+    POLYPATH_CHECK(driver_, graph_add_kernel_node(&node, graph_, after.data(), count, &what));
+  } else {
+    const CUDA_MEMCPY3D what = parameters(index, place);
+    POLYPATH_CHECK(driver_,
+                   graph_add_memcpy_node(&node, graph_, after.data(), count, &what, place.context));
+  }
+  nodes_.push_back(node);
+}
+
+void CopyGraph::set(std::size_t index, const NodePlace& place) {
+  const std::uint64_t bytes = dag_.copies[index].bytes;
+  const CUgraphNode node = nodes_[index];
+  if (auto lanes = copies_.lane_copy(place.dst, place.src, bytes, ends(index, place))) {
+    LaneCopy::Arguments arguments{};
+    const CUDA_KERNEL_NODE_PARAMS what = lanes->node_params(arguments);
+    POLYPATH_CHECK(driver_, graph_exec_kernel_node_set_params(executable_, node, &what));
+  } else {
+    const CUDA_MEMCPY3D what = parameters(index, place);
+    POLYPATH_CHECK(driver_,
+                   graph_exec_memcpy_node_set_params(executable_, node, &what, place.context));
+  }
 }
 
 std::size_t CopyGraph::patch(std::span<const NodePlace> places, bool all) {
   std::size_t patched = 0;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     if (!all && places_[i] == places[i]) continue;
-    const CUDA_MEMCPY3D what = parameters(dag_.copies[i], places[i]);
-    POLYPATH_CHECK(driver_, graph_exec_memcpy_node_set_params(executable_, nodes_[i], &what,
-                                                              places[i].context));
+    set(i, places[i]);
     places_[i] = places[i];
     ++patched;
   }

@@ -1,32 +1,35 @@
-// One instantiated CUDA graph of copies: a memcpy node for each copy of a DAG, made by the explicit
-// API. It can be launched over and over, and given other addresses between two launches.
+// One instantiated CUDA graph of copies: a node for each copy of a DAG, made by the explicit API; a memcpy
+// node, or on an emulated link a kernel. It can be launched over and over, and given other addresses
+// between two launches.
 #pragma once
 
 #include <span>
 #include <vector>
 
-#include "driver/cuda_driver.hpp"
+#include "exec/copy_engine.hpp"
 #include "plan/copy_dag.hpp"
 
 namespace polypath {
 
-/// Where one copy of a DAG reads and writes, and whose context carries it.
+/// Where one copy of a DAG reads and writes, and the GPU and context that carry it.
 struct NodePlace {
   CUdeviceptr dst = 0;
   CUdeviceptr src = 0;
+  int gpu = 0;
   CUcontext context = nullptr;
 
   friend bool operator==(const NodePlace&, const NodePlace&) = default;
 };
 
-/// Whether the driver has what graphs need.
-bool has_graphs(const CudaDriver& driver) noexcept;
+/// Whether the driver has what graphs of copies need; `kernels`: on an emulated mesh.
+bool has_graphs(const CudaDriver& driver, bool kernels = false) noexcept;
 
 /// Not thread-safe. All but the destructor throw DriverError.
 class CopyGraph {
  public:
-  /// Builds and instantiates. `places`: one a copy. `driver` and `dag` must outlive it.
-  CopyGraph(const CudaDriver& driver, const CopyDag& dag, std::span<const NodePlace> places);
+  /// Builds and instantiates. `places`: one a copy. The first three must outlive it.
+  CopyGraph(const CudaDriver& driver, const CopyEngine& copies, const CopyDag& dag,
+            std::span<const NodePlace> places);
   ~CopyGraph();
   CopyGraph(const CopyGraph&) = delete;
   CopyGraph& operator=(const CopyGraph&) = delete;
@@ -43,11 +46,16 @@ class CopyGraph {
   void launch(CUstream stream);
 
  private:
-  [[nodiscard]] CUDA_MEMCPY3D parameters(const DagCopy& copy, const NodePlace& place) const;
+  /// The memories that copy `index` reads and writes.
+  [[nodiscard]] CopyPlace ends(std::size_t index, const NodePlace& place) const;
+  [[nodiscard]] CUDA_MEMCPY3D parameters(std::size_t index, const NodePlace& place) const;
   void build();
+  void add(std::size_t index);
+  void set(std::size_t index, const NodePlace& place);
   void destroy() noexcept;
 
   const CudaDriver& driver_;
+  const CopyEngine& copies_;
   const CopyDag& dag_;
   std::vector<NodePlace> places_;
   std::vector<CUgraphNode> nodes_;

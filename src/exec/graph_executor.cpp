@@ -26,11 +26,11 @@ NodePlace place_of(const CopyDag& dag, const DagCopy& copy, const BoundTransfer&
   const RouteLease& lease = transfer.leases[route];
   const CUdeviceptr dst = transfer.dst + copy.offset;
   const CUdeviceptr src = transfer.src + copy.offset;
-  if (lease.ring == nullptr) return {dst, src, transfer.caller.context};
+  if (lease.ring == nullptr) return {dst, src, transfer.caller_gpu, transfer.caller.context};
   const CUdeviceptr slot =
       lease.ring->memory + static_cast<std::uint64_t>(copy.slot) * dag.rings[route].slot_bytes;
-  if (copy.leg == 0) return {slot, src, lease.first->context};
-  return {dst, slot, lease.second->context};
+  if (copy.leg == 0) return {slot, src, lease.first->gpu, lease.first->context};
+  return {dst, slot, lease.second->gpu, lease.second->context};
 }
 
 }  // namespace
@@ -102,8 +102,9 @@ class GraphExecutor::Run {
   void copy_native(const BoundTransfer& transfer, int index) {
     for (const Copy& copy : schedule_.copies) {
       if (copy.transfer != index) continue;
-      POLYPATH_CHECK(driver_, memcpy_async(transfer.dst + copy.offset, transfer.src + copy.offset,
-                                           copy.bytes, transfer.caller.stream));
+      executor_.copies_.copy(transfer.dst + copy.offset, transfer.src + copy.offset, copy.bytes,
+                             {transfer.src_memory, transfer.dst_memory, transfer.caller_gpu},
+                             transfer.caller.stream);
       copied_ = true;
     }
   }
