@@ -49,6 +49,18 @@ class TuneRequest(ctypes.Structure):
 
 
 TuneProgress = ctypes.CFUNCTYPE(c_int, c_size_t, c_size_t, c_double, c_char_p, c_void_p)
+
+
+class GraphPhasesRequest(ctypes.Structure):
+    _fields_ = [
+        ("src", c_char_p),
+        ("dst", c_char_p),
+        ("bytes", c_size_t),
+        ("nodes", c_int),
+        ("iterations", c_int),
+    ]
+
+
 Progress = ctypes.CFUNCTYPE(None, c_size_t, c_size_t, c_char_p, c_void_p)
 
 # The strings that the caller frees come as c_void_p: ctypes would turn a c_char_p into bytes and
@@ -70,6 +82,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_bench": [c_void_p, POINTER(BenchRequest), _STRING],
     "polypath_tune": [c_void_p, POINTER(TuneRequest), TuneProgress, c_void_p, _STRING],
     "polypath_tuned": [c_void_p, _STRING],
+    "polypath_graph_phases": [c_void_p, POINTER(GraphPhasesRequest), _STRING],
 }
 
 

@@ -340,6 +340,31 @@ class Context:
         """
         return _api.call_json("polypath_tuned", self._open())  # type: ignore[no-any-return]
 
+    def graph_phases(
+        self, src: str, dst: str, bytes: int | str, nodes: int, iterations: int = 20
+    ) -> dict[str, Any]:
+        """What each phase of a CUDA graph costs for one transfer in ``nodes`` copies: half as many
+        chunks, each carried to a staging memory and on from there::
+
+            {"bytes", "nodes", "via", "create_us", "construct_us", "instantiate_us",
+             "first_launch_us", "launch_us", "patch_us", "destroy_us", "first_latency_us",
+             "latency_us", "patched_latency_us", "stream_issue_us", "stream_latency_us",
+             "gpu_bytes" or None, "verified"}
+
+        CPU time of the calls; ``*_latency_us``: from an iteration's first call to the end of its
+        bytes. Microseconds, medians over ``iterations`` graphs. ``launch_us`` is that of a graph
+        launched before; ``patch_us`` gives every node other addresses; ``stream_*``: the same
+        copies by streams and events; ``gpu_bytes``: what a graph takes on the GPUs.
+
+        It runs on buffers of its own with random contents, and compares every byte. Raises
+        `InvalidArgument` for an odd number of nodes or one not in 2 to 256, and for memories that
+        have no third one to stage in; `NotSupported` for a driver without graphs; `InternalError`
+        when bytes differ.
+        """
+        (one,) = _requests([Request(src, dst, bytes)])
+        request = _api.GraphPhasesRequest(one.src, one.dst, one.bytes, nodes, iterations)
+        return _api.call_json("polypath_graph_phases", self._open(), ctypes.byref(request))  # type: ignore[no-any-return]
+
     def _open(self) -> ctypes.c_void_p:
         if self._handle is None:
             raise InvalidArgument("the context is closed")
