@@ -82,6 +82,15 @@ def transfers_of(
     return [pair, Pair(dst, src)] if operation is Operation.bidir else [pair]
 
 
+def pair_of(topology: dict[str, Any], src: str | None = None, dst: str | None = None) -> Pair:
+    """Any two memories of this node; without ``src`` and ``dst`` gpu0, and the first one other than
+    the source. Raises `InvalidArgument`, naming the option and what is allowed."""
+    memories = [memory["id"] for memory in (*topology["gpus"], *topology["hosts"])]
+    src = _memory("--src", src, memories, memories[0])
+    others = [memory for memory in memories if memory != src]
+    return Pair(src, _memory("--dst", dst, others, others[0]))
+
+
 def _require_gpus(gpus: Sequence[str], operation: Operation) -> None:
     if len(gpus) < 2:
         raise InvalidArgument(f"{operation} needs at least 2 GPUs; this node has {len(gpus)}")
@@ -115,7 +124,7 @@ def run(
 
 
 def document(
-    context: Context, operation: Operation, rows: Sequence[dict[str, Any]], command: str
+    context: Context, operation: str, rows: Sequence[dict[str, Any]], command: str
 ) -> dict[str, Any]:
     """The value that ``--json`` writes::
 

@@ -27,6 +27,12 @@ def the_one_line(done, code):
         (["bench", "p2p", "--warmup", "-1"], ["--warmup", "1"]),
         (["bench", "p2p", "--executor", "x"], ["--executor", "stream"]),
         (["bench", "p2p", "--plot", "x.txt"], ["--plot", "'x.txt'", ".png, .svg, .pdf"]),
+        (["bench", "graph-phases", "--nodes", "2,3"], ["--nodes", "'3'", "even", "2 to 256"]),
+        (["bench", "graph-phases", "--nodes", "512"], ["--nodes", "'512'", "even", "2 to 256"]),
+        (["bench", "graph-phases", "--nodes", "8:4"], ["--nodes", "'8:4'", "2:64"]),
+        (["bench", "graph-phases", "--sizes", "0"], ["--sizes", "'0'"]),
+        (["bench", "graph-phases", "--iterations", "0"], ["--iterations", "1"]),
+        (["bench", "graph-phases", "p2p"], ["p2p"]),
     ],
 )
 def test_arguments(polypath, arguments, words):
@@ -51,6 +57,8 @@ def test_arguments(polypath, arguments, words):
             ["bench", "p2p", "--emulate-mesh", "fast"],
             ["emulate_mesh 'fast'", "off, or 1 to 1000"],
         ),
+        (["bench", "graph-phases", "--src", "moon"], ["--src 'moon'", "gpu3, host0"]),
+        (["bench", "graph-phases", "--dst", "gpu0"], ["--dst 'gpu0'", "gpu1, gpu2"]),
         (["plan", "gpu0", "gpu9", "1M"], ["gpu9"]),
         (["plan", "gpu0", "moon", "1M"], ["moon"]),
         (["topo", "--json", "/nowhere/x.json"], ["/nowhere/x.json", "No such file"]),
@@ -63,7 +71,9 @@ def test_arguments_on_a_node(polypath, arguments, words):
         assert word in line
 
 
-@pytest.mark.parametrize("command", ["topo", "info -d", "plan gpu0 gpu1 1M", "bench p2p"])
+@pytest.mark.parametrize(
+    "command", ["topo", "info -d", "plan gpu0 gpu1 1M", "bench p2p", "bench graph-phases"]
+)
 def test_no_gpu_and_no_node(polypath, command):
     done = polypath(*command.split(), CUDA_VISIBLE_DEVICES="")
     assert "--node" in the_one_line(done, 2)

@@ -176,3 +176,27 @@ def document(*sizes: int) -> dict[str, Any]:
         "date": "2026-01-01T00:00:00+00:00",
         "version": "0.1.0",
     }
+
+
+def graph_phases(size: int = 64 << 20, nodes: int = 8, **changes: Any) -> dict[str, Any]:
+    """What Context.graph_phases answers."""
+    return {
+        "bytes": size,
+        "nodes": nodes,
+        "via": "gpu2",
+        "create_us": 2.0,
+        "construct_us": 8.0,
+        "instantiate_us": 20.0,
+        "first_launch_us": 10.0,
+        "launch_us": 5.0,
+        "patch_us": 4.0,
+        "destroy_us": 3.0,
+        "first_latency_us": 80.0,
+        "latency_us": 50.0,
+        "patched_latency_us": 54.0,
+        "stream_issue_us": 16.0,
+        "stream_latency_us": 64.0,
+        "gpu_bytes": None,
+        "verified": True,
+        **changes,
+    }

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, demo, info, nodes, plan, topo, tune
+from . import bench, demo, graph_phases, info, nodes, plan, topo, tune
 from .group import OneLineErrors
 
 app = typer.Typer(
@@ -44,3 +44,5 @@ for command in (
     demo.demo,
 ):
     app.command()(command)
+
+app.command("bench graph-phases")(graph_phases.graph_phases)

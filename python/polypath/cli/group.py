@@ -21,7 +21,15 @@ _UsageError: Any = typer.BadParameter.__bases__[0]
 
 
 class OneLineErrors(TyperGroup):
-    """A group of commands whose errors are one line on stderr."""
+    """A group of commands whose errors are one line on stderr. A command's name may be two words,
+    such as "bench graph-phases"; it goes before the command of the first word."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        two_words = " ".join(args[:2])
+        command = self.get_command(ctx, two_words) if len(args) > 1 else None
+        if command is not None:
+            return two_words, command, args[2:]
+        return super().resolve_command(ctx, args)
 
     def main(
         self,

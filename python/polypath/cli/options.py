@@ -12,6 +12,7 @@ import typer
 from .. import sizes
 from ..benchmark import Operation
 from ..errors import InvalidArgument
+from ..graph_phases import parse_nodes
 
 _T = TypeVar("_T")
 _PLOT_SUFFIXES = (".png", ".svg", ".pdf")
@@ -48,6 +49,15 @@ def window_list(text: str) -> SizeList:
     if not all(1 <= count <= 64 for count in counts):
         raise ValueError(f"'{text}' is not a list of 1 to 64, such as 1,4,16")
     return SizeList(counts)
+
+
+class NodeCounts(list[int]):
+    """The value of ``--nodes``, for the same reason."""
+
+
+def node_counts(text: str) -> NodeCounts:
+    """Reads ``--nodes``."""
+    return NodeCounts(parse_nodes(text))
 
 
 def operation(text: str) -> Operation:
@@ -132,5 +142,23 @@ Sizes = Annotated[
         metavar="SIZES",
         parser=_reader(size_list),
         help="Sizes such as 64K,1M:1G; a range doubles. Default 1M:1G, simulated 1M:512M.",
+    ),
+]
+PhaseSizes = Annotated[
+    SizeList | None,
+    typer.Option(
+        "--sizes",
+        metavar="SIZES",
+        parser=_reader(size_list),
+        help="Sizes such as 2M,16M:64M; a range doubles. Default 2M:512M.",
+    ),
+]
+GraphNodes = Annotated[
+    NodeCounts | None,
+    typer.Option(
+        "--nodes",
+        metavar="COUNTS",
+        parser=_reader(node_counts),
+        help="Nodes of the graph, such as 2,8:64; a range doubles. Default 2:64.",
     ),
 ]
