@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 COMMANDS = DOCS / "command-line.md"
+OVERHEADS = DOCS / "graph-overheads.md"
 PROGRAMS = DOCS / "python.md"
 
 _CONSOLE = re.compile(r"(?<=^```console\n)\$ (.*)\n((?:.*\n)*?)(?=^```$)", re.MULTILINE)
@@ -67,8 +68,9 @@ def output(command: str) -> str:
 
 
 def main() -> None:
-    text = COMMANDS.read_text()
-    COMMANDS.write_text(_CONSOLE.sub(lambda found: f"$ {found[1]}\n{output(found[1])}", text))
+    for document in (COMMANDS, OVERHEADS):
+        text = document.read_text()
+        document.write_text(_CONSOLE.sub(lambda found: f"$ {found[1]}\n{output(found[1])}", text))
 
 
 if __name__ == "__main__":

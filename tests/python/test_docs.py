@@ -7,7 +7,12 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    ("command", "expected"), doc_examples.commands(doc_examples.COMMANDS.read_text())
+    ("command", "expected"),
+    [
+        example
+        for document in (doc_examples.COMMANDS, doc_examples.OVERHEADS)
+        for example in doc_examples.commands(document.read_text())
+    ],
 )
 def test_commands(command, expected):
     assert words(doc_examples.output(command)) == words(expected), (
@@ -24,7 +29,16 @@ def words(text):
 
 def test_every_command_has_an_example():
     examples = [command for command, _ in doc_examples.commands(doc_examples.COMMANDS.read_text())]
-    for name in ("topo", "nodes", "plan", "bench", "info -c", "info -d", "demo"):
+    for name in (
+        "topo",
+        "nodes",
+        "plan",
+        "bench",
+        "bench graph-phases",
+        "info -c",
+        "info -d",
+        "demo",
+    ):
         assert any(example.startswith(f"polypath {name}") for example in examples), name
 
 
