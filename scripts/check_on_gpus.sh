@@ -91,6 +91,26 @@ bench bidir bidir
 bench ring ring
 bench h2d h2d
 bench d2h d2h
+# As graphs; windows; then all again by what a search finds best.
+for op in p2p h2d; do
+  polypath "bench.$op-executors" bench "$op" --sizes "${EXECUTOR_SIZES:-16M:1G}" --compare-executors \
+    --json "$results/bench.$op-executors.json"
+done
+polypath bench.graph-phases bench graph-phases --json "$results/graph-phases.json" \
+  ${plots:+--plot "$results/graph-phases.png"}
+polypath tune tune --json "$results/tuned.json" ${plots:+--plot "$results/tuned.png"}
+for op in p2p bidir h2d d2h; do bench "$op-tuned" "$op"; done
+polypath bench.p2p-window bench p2p --window 1,4,16 --sizes 4M:64M \
+  --json "$results/bench.p2p-window.json"
+polypath bench.bidir-window bench bidir --window 16 --sizes 64M \
+  --json "$results/bench.bidir-window.json"
+# An emulated mesh as that of Beluga, and as that of Narval.
+for gbps in 46 91; do
+  for routes in direct,gpu all; do
+    polypath "bench.mesh-$gbps-$routes" bench p2p --emulate-mesh "$gbps" --routes "$routes" \
+      --sizes 64M:512M --json "$results/bench.mesh-$gbps-$routes.json"
+  done
+done
 
 {
   printf '\n%-28s %-14s %8s\n' step outcome seconds

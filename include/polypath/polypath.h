@@ -183,6 +183,7 @@ typedef struct polypath_bench_request {
   int iterations; /* timed pairs, at least 1 */
   int window;     /* so many times at once, each on buffers and streams of its own, before anybody
                      waits (1 to 64; 0 is 1); bytes and GB/s then are sums over the window */
+  int compare_executors; /* 1: also the plan as streams against the same as graphs, in pairs */
 } polypath_bench_request;
 
 /* Runs it on buffers of its own, with random contents and a poisoned destination; every byte is
@@ -190,7 +191,9 @@ typedef struct polypath_bench_request {
  * {"bytes" (a transfer), "window", "native_us", "polypath_us" (medians of the whole group), "native_gbps",
  *  "polypath_gbps", "speedup", "limit_gbps", "limit_from": "flow"|"measured", "verified": bool,
  *  "executor", "issue_us", "native_issue_us" (CPU time of the calls, median), "copies",
- *  "routes": [{"src", "dst", "route", "share", "chunks", "bytes"}], "native": bool, "reason"}
+ *  "routes": [{"src", "dst", "route", "share", "chunks", "bytes"}], "native": bool, "reason",
+ *  "executors" (if asked for, and split): {"stream_us", "graph_us", "stream_issue_us",
+ *  "graph_issue_us"}}
  * limit_gbps is the maximum flow; for transfers to or from host memory on a real node it is what all
  * GPUs reach at once in that direction, measured in the same run.
  * POLYPATH_INTERNAL_ERROR when bytes differ: the message says where. */

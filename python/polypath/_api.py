@@ -33,6 +33,7 @@ class BenchRequest(ctypes.Structure):
         ("warmup", c_int),
         ("iterations", c_int),
         ("window", c_int),
+        ("compare_executors", c_int),
     ]
 
 

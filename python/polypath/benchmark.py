@@ -111,12 +111,19 @@ def run(
     runs: Sequence[tuple[int, int]],
     iterations: int,
     warmup: int,
+    compare_executors: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """One row of the document for each of ``runs``: bytes a transfer, and how many of the pairs'
     transfers are outstanding at once."""
     for size, window in runs:
         requests = [Request(pair.src, pair.dst, size) for pair in pairs]
-        report = context.bench(requests, iterations=iterations, warmup=warmup, window=window)
+        report = context.bench(
+            requests,
+            iterations=iterations,
+            warmup=warmup,
+            window=window,
+            compare_executors=compare_executors,
+        )
         row = {"src": pairs[0].src, "dst": pairs[0].dst, **report, "bytes": size}
         if len(pairs) > 1:
             row["transfers"] = [pair._asdict() for pair in pairs]

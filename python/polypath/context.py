@@ -254,6 +254,7 @@ class Context:
         iterations: int = 20,
         warmup: int = 3,
         window: int = 1,
+        compare_executors: bool = False,
     ) -> dict[str, Any]:
         """Runs transfers together, as native copies and by polypath in alternating pairs, on
         buffers of its own with random contents, and compares every byte::
@@ -266,11 +267,15 @@ class Context:
         ``bytes`` counts a transfer, GB/s are sums of the group; times are medians of the group, in
         microseconds. ``warmup``: untimed pairs first, at least 1; ``iterations``: timed pairs, at
         least 1. ``window``, 1 to 64: so many times at once, each on buffers and streams of its own,
-        before anybody waits; GB/s then are sums over the window. Raises `InternalError` when bytes
-        differ.
+        before anybody waits; GB/s then are sums over the window. ``compare_executors``: also the
+        plan as streams against the same as graphs, in pairs: "executors" then is {"stream_us",
+        "graph_us", "stream_issue_us", "graph_issue_us"}, else None. Raises `InternalError` when
+        bytes differ.
         """
         array = _requests(requests)
-        request = _api.BenchRequest(array, len(array), warmup, iterations, window)
+        request = _api.BenchRequest(
+            array, len(array), warmup, iterations, window, compare_executors
+        )
         return _api.call_json("polypath_bench", self._open(), ctypes.byref(request))  # type: ignore[no-any-return]
 
     def tune(

@@ -1,5 +1,6 @@
 #include "core/bench.hpp"
 
+#include <array>
 #include <cstddef>
 #include <map>
 
@@ -68,7 +69,34 @@ double Bench::all_gpus_at_once(bool to_host) {
   return measure_together_gbps(*lanes_, links, kLimitRepetitions);
 }
 
-json Bench::run(const std::vector<Request>& requests, const PairOptions& options, int window) {
+json Bench::executors(TransferSet& set, const std::vector<Request>& requests, const Plan& plan,
+                      const PairOptions& options) {
+  Planner& planner = context_.planner();
+  const auto before = planner.plan(requests, 0);
+  const Choice choice = choice_of(plan);
+  const std::array ways{planner.plan_of(requests, choice, ExecutorKind::stream),
+                        planner.plan_of(requests, choice, ExecutorKind::graph)};
+  if (ways[0] == nullptr) return nullptr;
+  PairOptions pairs = options;
+  const auto keep_busy = set.ahead();
+  // What is to run next is set before the clock starts.
+  std::size_t next = 0;
+  pairs.ahead = [&] {
+    planner.try_out(requests, ways[next]);
+    next = 1 - next;
+    if (keep_busy) keep_busy();
+  };
+  const auto issue = [&] { set.issue_polypath(); };
+  const PairSamples samples = measure_pairs(context_.driver(), set.streams(), issue, issue, pairs);
+  planner.try_out(requests, before);
+  return {{"stream_us", samples.native.median_device_us()},
+          {"graph_us", samples.polypath.median_device_us()},
+          {"stream_issue_us", samples.native.median_issue_us()},
+          {"graph_issue_us", samples.polypath.median_issue_us()}};
+}
+
+json Bench::run(const std::vector<Request>& requests, const PairOptions& options, int window,
+                bool compare_executors) {
   const Plan plan = context_.plan(requests);
   TransferSet set(context_, requests, window);
 
@@ -82,6 +110,8 @@ json Bench::run(const std::vector<Request>& requests, const PairOptions& options
       context_.driver(), set.streams(), [&] { set.issue_native(); }, [&] { set.issue_polypath(); },
       behind_work);
   verify_polypath(set, plan, window);
+  json compared;
+  if (compare_executors && !plan.native()) compared = executors(set, requests, plan, options);
 
   double limit_gbps = plan.limit_gbps;
   const char* limit_from = "flow";
@@ -125,7 +155,8 @@ json Bench::run(const std::vector<Request>& requests, const PairOptions& options
           {"copies", copies},
           {"routes", std::move(routes)},
           {"native", plan.native()},
-          {"reason", plan.reason}};
+          {"reason", plan.reason},
+          {"executors", std::move(compared)}};
 }
 
 }  // namespace polypath

@@ -19,10 +19,13 @@ class Bench {
 
   /// The row as polypath_bench() documents it. Throws Error when bytes differ, or went another way than
   /// the plan says (in a window: were not all counted).
-  nlohmann::json run(const std::vector<Request>& requests, const PairOptions& options, int window);
+  nlohmann::json run(const std::vector<Request>& requests, const PairOptions& options, int window,
+                     bool compare_executors);
 
  private:
   void verify_polypath(TransferSet& set, const Plan& plan, int window);
+  nlohmann::json executors(TransferSet& set, const std::vector<Request>& requests, const Plan& plan,
+                           const PairOptions& options);
   double all_gpus_at_once(bool to_host);
 
   Context& context_;

@@ -247,7 +247,7 @@ polypath_status polypath_bench(polypath_context* context, const polypath_bench_r
     options.iterations = request->iterations;
     const std::lock_guard lock(context->bench_mutex);
     give(context->bench.run(requests_of(request->transfers, request->count), options,
-                            std::max(1, request->window)),
+                            std::max(1, request->window), request->compare_executors != 0),
          json);
   });
 }

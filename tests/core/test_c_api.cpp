@@ -74,7 +74,7 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   char* text = nullptr;
   const polypath_setting nameless{nullptr, "1"};
   const polypath_request endless{"gpu0", nullptr, 1};
-  const polypath_bench_request bench{&kRequest, 1, 1, 0, 1};
+  const polypath_bench_request bench{&kRequest, 1, 1, 0, 1, 0};
 
   refused(polypath_context_create(nullptr, 0, nullptr), "context");
   refused(polypath_context_create(nullptr, 1, &out), "settings");
@@ -183,7 +183,7 @@ TEST(CApi, TopologyDevicesAndSettingsHaveTheDocumentedShape) {
 
 TEST(CApi, BenchVerifiesAndCountersCount) {
   const Handle handle;
-  const polypath_bench_request request{&kRequest, 1, 1, 1, 1};
+  const polypath_bench_request request{&kRequest, 1, 1, 1, 1, 0};
   const json row = parsed(polypath_bench, handle.context, &request);
   EXPECT_EQ(row["verified"], true);
   EXPECT_GT(row["speedup"].get<double>(), 1.5) << row.dump();

@@ -51,6 +51,13 @@ def bench(
         Executor | None,
         typer.Option("--executor", help="What runs transfers; auto: what was tuned, or streams."),
     ] = None,
+    compare_executors: Annotated[
+        bool,
+        typer.Option(
+            "--compare-executors",
+            help="Also time each plan as streams against the same as graphs.",
+        ),
+    ] = False,
     window: options.Windows = None,
     emulate_mesh: Annotated[
         str | None,
@@ -77,7 +84,9 @@ def bench(
     settings = {"routes": routes, "executor": chosen, "emulate_mesh": emulate_mesh}
     with Context(node=node, **settings) as context:
         pairs = transfers_of(operation, context.topology(), src, dst, both_directions)
-        result = measure(context, operation, pairs, sizes, iterations, warmup, window, json)
+        result = measure(
+            context, operation, pairs, sizes, iterations, warmup, window, compare_executors, json
+        )
     write_json(result, json)
     if plot is not None:
         from ..bench_plot import plot_bench
@@ -96,6 +105,7 @@ def measure(
     iterations: int | None = None,
     warmup: int | None = None,
     windows: Sequence[int] | None = None,
+    compare_executors: bool = False,
     json: str | None = None,
 ) -> dict[str, Any]:
     """Runs the rows with progress, prints their table (also when a later row fails), and returns
@@ -110,7 +120,7 @@ def measure(
     try:
         with progress(operation) as step:
             runs = [(size, window) for window in windows or (1,) for size in sizes]
-            reports = run(context, pairs, runs, iterations, warmup)
+            reports = run(context, pairs, runs, iterations, warmup, compare_executors)
             for done, (size, window) in enumerate(runs):
                 step(done, len(runs), format_size(size) + (f" x {window}" if windows else ""))
                 rows.append(next(reports))
@@ -120,6 +130,8 @@ def measure(
             out.print(bench_table(rows))
         raise
     out.print(bench_table(rows))
+    if compare_executors:
+        out.print(executor_table(rows))
     return document(context, operation, rows, command_line())
 
 
@@ -164,6 +176,28 @@ def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
             escape(routes_text(row)),
         )
     table.caption = "GB/s (1e9 bytes/s), medians; gpu2 28%/9: 28% of the bytes via gpu2 in 9 chunks"
+    table.caption_justify = "left"
+    return table
+
+
+def executor_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Streams against graphs for the same plans: time on the GPUs, and of the CPU to issue."""
+    figures = ("size", "copies", "stream", "graph", "stream CPU", "graph CPU", "graph/stream CPU")
+    table = plain_table(*figures, right=figures)
+    for row in rows:
+        compared = row["executors"]
+        if compared is None:
+            continue
+        table.add_row(
+            format_size(row["bytes"]),
+            str(row["copies"]),
+            f"{compared['stream_us']:.1f}",
+            f"{compared['graph_us']:.1f}",
+            f"{compared['stream_issue_us']:.1f}",
+            f"{compared['graph_issue_us']:.1f}",
+            ratio(compared["graph_issue_us"], compared["stream_issue_us"]),
+        )
+    table.caption = "us, medians of alternating pairs"
     table.caption_justify = "left"
     return table
 
