@@ -96,9 +96,10 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   for (std::size_t i = 0; i < copies.size(); ++i) {
     Context& context = contexts.get(exec.nodes[i].copy.context);
     steps.order(copies[i].operation, context.device, predecessors(exec.nodes[i]));
-    issue_us += node.costs.graph_launch_node_us;
     count(copies[i]);
+    // As a copy on a stream, a node may run from the begin of its own issue.
     const OperationPtr issued = timeline_.issue(std::move(copies[i].operation), issue_us);
+    issue_us += node.costs.graph_launch_node_us;
     steps.add(issued, context.device);
     if (context.handle != on.context) context.add_orphan(issued);
   }

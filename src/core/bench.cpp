@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/units.hpp"
+#include "core/cpu_clock.hpp"
 #include "core/json.hpp"
 
 namespace polypath {
@@ -78,7 +79,7 @@ json Bench::executors(TransferSet& set, const std::vector<Request>& requests, co
                         planner.plan_of(requests, choice, ExecutorKind::graph)};
   if (ways[0] == nullptr) return nullptr;
   PairOptions pairs = options;
-  const auto keep_busy = set.ahead();
+  const auto keep_busy = options.ahead;
   // What is to run next is set before the clock starts.
   std::size_t next = 0;
   pairs.ahead = [&] {
@@ -106,12 +107,13 @@ json Bench::run(const std::vector<Request>& requests, const PairOptions& options
   verify_polypath(set, plan, window);
   PairOptions behind_work = options;
   behind_work.ahead = set.ahead();
+  behind_work.clock = cpu_clock(context_.source());
   const PairSamples samples = measure_pairs(
       context_.driver(), set.streams(), [&] { set.issue_native(); }, [&] { set.issue_polypath(); },
       behind_work);
   verify_polypath(set, plan, window);
   json compared;
-  if (compare_executors && !plan.native()) compared = executors(set, requests, plan, options);
+  if (compare_executors && !plan.native()) compared = executors(set, requests, plan, behind_work);
 
   double limit_gbps = plan.limit_gbps;
   const char* limit_from = "flow";
