@@ -11,7 +11,7 @@
 namespace polypath {
 namespace {
 
-constexpr int kInFlight = 4;  ///< loads of a thread before its first store
+constexpr int kInFlight = 8;  ///< loads of a thread before its first store
 constexpr unsigned int kPollNs = 100;
 
 /// All threads of the block; returns when the lane is this block's.

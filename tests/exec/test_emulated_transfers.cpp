@@ -1,0 +1,118 @@
+// Contexts with an emulated mesh: links reach what was asked, every transfer goes as planned, the native copy
+// is as slow as its link.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <array>
+
+#include "core/json.hpp"
+#include "mesh_test.hpp"
+#include "topology/emulated_mesh.hpp"
+#include "tune/group_timer.hpp"
+
+namespace polypath::test {
+namespace {
+
+constexpr std::uint64_t kLarge = 64 * kMiB;
+
+class EmulatedTransfersTest : public MeshTest {
+ protected:
+  /// A context whose links are as fast as that many lanes.
+  std::unique_ptr<Context> make_context(double lanes, OptionArguments arguments = {}) {
+    asked_ = lanes * one_lane_gbps();
+    arguments.emplace_back("emulate_mesh", fmt::format("{:.2f}", asked_));
+    return std::make_unique<Context>(source(), arguments);
+  }
+  /// The second of two runs, on `gpu`'s stream.
+  double native_gbps(Context& context, const Payload& one, int gpu) {
+    const Stream stream = stream_on(gpu);
+    const std::array streams{stream.get()};
+    GroupTimer timer(driver(), streams);
+    const auto issue = [&] { context.copy_async(one.transfer(stream.get())); };
+    timer.run(issue);
+    return rate_gbps(one.shape().bytes, timer.run(issue));
+  }
+
+  double asked_ = 0;
+};
+
+TEST_F(EmulatedTransfersTest, EveryLinkReachesWhatWasAsked) {
+  for (const double lanes : {1.0, 2.0}) {
+    const auto context = make_context(lanes);
+    ASSERT_NE(context->mesh(), nullptr);
+    ASSERT_FALSE(context->mesh()->paths().empty());
+    for (const EmulatedMesh::Path& path : context->mesh()->paths()) {
+      EXPECT_NEAR(path.reached_gbps / asked_, 1, 0.15)
+          << path.from << " to " << path.to << ", " << path.lanes << " lanes";
+      EXPECT_EQ(path.lanes, static_cast<int>(lanes));
+    }
+  }
+}
+
+TEST_F(EmulatedTransfersTest, TheNativeCopyIsAsSlowAsItsLink) {
+  const auto context = make_context(2, {{"routes", "direct"}});
+  const Payload one = payload({from_, to_, kLarge});
+  const Traffic traffic(*context);
+  EXPECT_NEAR(native_gbps(*context, one, from_.index) / asked_, 1, 0.15);
+  // On a stream of the destination it is a pull, which may be slower.
+  EXPECT_LT(native_gbps(*context, one, to_.index), 1.15 * asked_);
+  EXPECT_EQ(traffic.native(), 4u);
+  EXPECT_TRUE(one.arrived());
+}
+
+TEST_F(EmulatedTransfersTest, MoreRoutesAreFasterThanTheNativeCopy) {
+  const auto context = make_context(1);
+  const Payload one = payload({from_, to_, 4 * kLarge});
+  if (context->plan({one.request()}).native()) GTEST_SKIP() << "nothing to split";
+  context->prepare({one.request()});
+  const Traffic traffic(*context);
+  const double gbps = native_gbps(*context, one, from_.index);
+  EXPECT_EQ(traffic.split(), 2u);
+  EXPECT_GT(gbps, 1.2 * asked_);
+  EXPECT_TRUE(one.arrived());
+}
+
+TEST_F(EmulatedTransfersTest, EveryPairOfMemoriesGoesAsPlanned) {
+  for (const char* executor : {"stream", "graph"}) {
+    const auto context = make_context(1, {{"executor", executor}});
+    for (const MemoryId src : memories())
+      for (const MemoryId dst : memories())
+        for (const std::uint64_t bytes : {100 * kKiB + 1, 32 * kMiB + 7}) {
+          if (src == dst || (src.is_host() && dst.is_host())) continue;
+          SCOPED_TRACE(fmt::format("{} to {}, {} bytes, {}", to_string(src), to_string(dst), bytes,
+                                   executor));
+          const Payload one = payload({src, dst, bytes, 1, 2});
+          const Plan plan = context->plan({one.request()});
+          context->prepare({one.request()});
+          const Stream stream = stream_on(src.is_gpu() ? src.index : dst.index);
+          const Traffic traffic(*context);
+          copy(*context, one.transfer(stream.get()));
+          synchronize(stream.get());
+          EXPECT_TRUE(one.arrived());
+          if (bytes < 256 * kKiB || plan.native()) {
+            EXPECT_EQ(traffic.native(), 1u);
+          } else {
+            EXPECT_TRUE(traffic.went_as(plan));
+          }
+        }
+  }
+}
+
+TEST_F(EmulatedTransfersTest, OutputsAreMarked) {
+  const auto context = make_context(1);
+  const nlohmann::json topology = topology_json(*context);
+  EXPECT_THAT(topology["name"], testing::HasSubstr("(emulated mesh, "));
+  EXPECT_EQ(topology["emulated_mesh"]["links"].size(), context->mesh()->paths().size());
+  EXPECT_EQ(topology["emulated_mesh"]["gbps"], context->source().emulated_mesh_gbps);
+  EXPECT_NE(topology["fingerprint"], source().fingerprint);
+  EXPECT_THAT(context->source().profile_state, testing::HasSubstr("emulated"));
+  EXPECT_TRUE(context->source().profile_file.empty());
+  EXPECT_THROW(context->measure({}), InvalidArgument);
+}
+
+TEST_F(EmulatedTransfersTest, RefusesMoreThanALinkCarries) {
+  EXPECT_THROW(Context(source(), {{"emulate_mesh", "1000"}}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace polypath::test
