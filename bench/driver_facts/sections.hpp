@@ -15,6 +15,8 @@ void pointer_facts(Workbench& bench, Report& report);
 void copy_gaps(Workbench& bench, Report& report);
 /// What a staged route costs a chunk, alone, and for one small chunk.
 void staged_gaps(Workbench& bench, Report& report);
+/// CPU time of each call of a CUDA graph, by number of nodes and by what they depend on.
+void graph_costs(Workbench& bench, Report& report);
 /// What the host links of one, two and all GPUs carry at once.
 void host_links(Workbench& bench, Report& report);
 

@@ -41,9 +41,9 @@ NodeSource with_emulated_mesh(NodeSource source, double gbps) {
   source.emulated_mesh_gbps = gbps;
   source.fingerprint =
       fingerprint(source.node, fmt::format("{}, emulated mesh {}", source.driver_version, gbps));
-  source.capacities = Capacities::defaults;
+  // What was measured of the host links holds; choices for an NVSwitch do not, and nothing is kept.
   source.profile_file.clear();
-  source.profile_state = "not used: the mesh is emulated";
+  source.profile_state += ", but for its NVLinks: the mesh is emulated";
   source.tuned.clear();
   return source;
 }

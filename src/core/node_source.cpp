@@ -84,11 +84,6 @@ void apply_profile(const Options& options, NodeSource& source) {
     source.profile_state = "not used: the node is simulated; name a file to use one";
     return;
   }
-  const bool emulated = source.emulated_mesh_gbps > 0;
-  if (emulated && options.profile == "auto") {
-    source.profile_state = "not used: the mesh is emulated; name a file to use one";
-    return;
-  }
   const auto file = options.profile == "auto"
                         ? profile_file(profile_directory(), source.fingerprint)
                         : std::filesystem::path(options.profile);
@@ -97,7 +92,7 @@ void apply_profile(const Options& options, NodeSource& source) {
   if (auto profile = load_profile(file, source.fingerprint, &why)) {
     source.tuned = std::move(profile->tuned);
     source.profile_state = "loaded, made " + profile->date;
-    if (source.simulated || emulated) return;
+    if (source.simulated) return;
     // The links and ports of the profile, the identity of what is here now.
     source.node.links = std::move(profile->node.links);
     source.node.ports = std::move(profile->node.ports);
@@ -152,9 +147,8 @@ NodeSource open_node(const Options& options) {
   }
   source.driver_version = driver_version_of(*source.driver, source.nvml.get());
   source.fingerprint = fingerprint(source.node, source.driver_version);
-  source = with_emulated_mesh(std::move(source), options.emulate_mesh_gbps);
   apply_profile(options, source);
-  return source;
+  return with_emulated_mesh(std::move(source), options.emulate_mesh_gbps);
 }
 
 }  // namespace polypath
