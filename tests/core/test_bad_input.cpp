@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "driver/fault_injection.hpp"
-#include "simulated_test.hpp"
+#include "support/simulated_test.hpp"
 
 namespace polypath::test {
 namespace {

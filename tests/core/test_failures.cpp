@@ -7,7 +7,7 @@
 #include <set>
 
 #include "driver/fault_injection.hpp"
-#include "simulated_test.hpp"
+#include "support/simulated_test.hpp"
 
 namespace polypath::test {
 namespace {

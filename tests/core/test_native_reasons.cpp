@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "polypath_sim.h"
-#include "simulated_test.hpp"
+#include "support/simulated_test.hpp"
 #include "tune/pattern.hpp"
 
 namespace polypath::test {

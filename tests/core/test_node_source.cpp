@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "simulated_test.hpp"
+#include "support/simulated_test.hpp"
 
 namespace polypath::test {
 namespace {

@@ -15,13 +15,32 @@ void* find_in_driver(const CudaDriver& driver, const char* symbol) {
   return found;
 }
 
+namespace {
+
+std::uint64_t count(const CudaDriver& driver, const char* symbol) {
+  return driver_function<std::uint64_t()>(driver, symbol)();
+}
+
+}  // namespace
+
 LiveObjects live_objects(const CudaDriver& driver) {
-  const auto count = [&](const char* symbol) {
-    return driver_function<std::uint64_t()>(driver, symbol)();
-  };
-  return {count("polypath_sim_live_contexts"), count("polypath_sim_live_streams"),
-          count("polypath_sim_live_events"),   count("polypath_sim_live_allocations"),
-          count("polypath_sim_live_graphs"),   count("polypath_sim_live_graph_execs")};
+  return {
+      count(driver, "polypath_sim_live_contexts"), count(driver, "polypath_sim_live_streams"),
+      count(driver, "polypath_sim_live_events"),   count(driver, "polypath_sim_live_allocations"),
+      count(driver, "polypath_sim_live_graphs"),   count(driver, "polypath_sim_live_graph_execs")};
+}
+
+GraphMisuse graph_misuse(const CudaDriver& driver) {
+  return {count(driver, "polypath_sim_graphs_disturbed"),
+          count(driver, "polypath_sim_stale_graph_launches")};
+}
+
+void PrintTo(const GraphMisuse& misuse, std::ostream* out) {
+  *out << misuse.disturbed << " graphs disturbed in flight, " << misuse.stale << " stale launches";
+}
+
+void reset_sim_counters(const CudaDriver& driver) {
+  driver_function<void()>(driver, "polypath_sim_reset_counters")();
 }
 
 void PrintTo(const LiveObjects& objects, std::ostream* out) {

@@ -32,4 +32,16 @@ struct LiveObjects {
 LiveObjects live_objects(const CudaDriver& driver);
 void PrintTo(const LiveObjects& objects, std::ostream* out);
 
+/// What a careful program does not do with instantiated graphs on the simulated node, since the last
+/// reset_sim_counters().
+struct GraphMisuse {
+  std::uint64_t disturbed = 0;  ///< changed or destroyed while a launch was under way
+  std::uint64_t stale = 0;  ///< launches refused because memory of a node is no longer what it was
+
+  friend bool operator==(const GraphMisuse&, const GraphMisuse&) = default;
+};
+GraphMisuse graph_misuse(const CudaDriver& driver);
+void PrintTo(const GraphMisuse& misuse, std::ostream* out);
+void reset_sim_counters(const CudaDriver& driver);
+
 }  // namespace polypath::test

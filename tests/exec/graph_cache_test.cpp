@@ -1,0 +1,107 @@
+#include "graph_cache_test.hpp"
+
+#include "core/pointer_info.hpp"
+
+namespace polypath::test {
+namespace {
+
+constexpr MemoryId kSource = MemoryId::gpu(0);
+constexpr MemoryId kDestination = MemoryId::gpu(1);
+constexpr MemoryId kStaging = MemoryId::gpu(2);
+
+std::shared_ptr<const CopyDag> make_dag(const Node& node, std::uint64_t bytes) {
+  const std::uint64_t half = bytes / 2;
+  auto dag = std::make_shared<CopyDag>();
+  dag->request = {kSource, kDestination, bytes};
+  dag->routes = {{RouteKind::direct, {}, {node.find_link(kSource, kDestination).value()}},
+                 {RouteKind::via_gpu,
+                  kStaging,
+                  {node.find_link(kSource, kStaging).value(),
+                   node.find_link(kStaging, kDestination).value()}}};
+  dag->rings = {{}, {1, bytes - half}};
+  dag->copies = {{0, 0, 0, half, 0, {kNoCopy, kNoCopy}},
+                 {1, 0, half, bytes - half, 0, {kNoCopy, kNoCopy}},
+                 {1, 1, half, bytes - half, 0, {kNoCopy, 1}}};
+  set_hash(*dag);
+  return dag;
+}
+
+}  // namespace
+
+GraphCacheTest::Message::Message(const CudaDriver& driver, const Node& node, std::uint64_t bytes,
+                                 std::uint64_t seed)
+    : payload(driver, node, {kSource, kDestination, bytes, 3, 5}, seed),
+      staging(driver, node, kStaging, bytes) {}
+
+void GraphCacheTest::SetUp() {
+  SimulatedTest::SetUp();
+  if (IsSkipped()) return;
+  if (gpus() < 3) GTEST_SKIP() << "needs three GPUs";
+  cache_driver_ = source().driver;
+  devices_ = std::make_unique<Devices>(source().driver, gpus());
+  events_ = std::make_unique<EventPool>(source().driver, *devices_);
+  for (const auto& [from, to] : {std::pair{0, 1}, std::pair{0, 2}, std::pair{2, 1}})
+    devices_->enable_peer_access(from, to);
+  reset_sim_counters(driver());
+}
+
+void GraphCacheTest::TearDown() {
+  if (devices_ != nullptr) {
+    cache_.reset();
+    EXPECT_EQ(graph_misuse(driver()), GraphMisuse{});
+    EXPECT_EQ(live_objects(driver()).graph_execs, 0u);
+    EXPECT_EQ(live_objects(driver()).graphs, 0u);
+  }
+  SimulatedTest::TearDown();
+}
+
+void GraphCacheTest::make_cache(int capacity) {
+  cache_.reset();
+  cache_.emplace(cache_driver_, capacity);
+}
+
+GraphCacheTest::Message& GraphCacheTest::add_message(std::uint64_t bytes) {
+  return messages_.emplace_back(driver(), node(), bytes, random_());
+}
+
+GraphRequest GraphCacheTest::request(const Message& message, const TestBuffer& staging) {
+  const Transfer transfer = message.payload.transfer(nullptr);
+  GraphRequest request;
+  request.dag = make_dag(node(), transfer.bytes);
+  request.gpu = 0;
+  const std::uint64_t half = transfer.bytes / 2;
+  const CUdeviceptr slot = staging.address();
+  request.places = {{transfer.dst, transfer.src, context_of(0)},
+                    {slot, transfer.src + half, context_of(0)},
+                    {transfer.dst + half, slot, context_of(2)}};
+  request.dst_buffer = inspect(driver(), transfer.dst).buffer;
+  request.src_buffer = inspect(driver(), transfer.src).buffer;
+  return request;
+}
+
+std::shared_ptr<Ticket> GraphCacheTest::ticket(CUstream stream) {
+  CallerStream caller{context_of(0), stream, 0};
+  POLYPATH_CHECK(driver(), stream_get_id(stream, &caller.id));
+  return std::make_shared<Ticket>(caller, std::make_shared<PooledEvent>(*events_, 0));
+}
+
+bool GraphCacheTest::launch(const GraphRequest& request, CUstream stream) {
+  const std::shared_ptr<Ticket> one = ticket(stream);
+  CachedGraph* const graph = cache_->acquire(request, *one);
+  if (graph == nullptr) return false;
+  POLYPATH_CHECK(driver(), event_record(one->fork(), stream));
+  auto end = std::make_shared<PooledEvent>(*events_, 0);
+  graph->graph->launch(stream);
+  POLYPATH_CHECK(driver(), event_record(end->get(), stream));
+  cache_->launched(*graph, one, std::move(end));
+  return true;
+}
+
+void GraphCacheTest::expect_launch(Message& message, CUstream stream) {
+  message.payload.renew(random_());
+  ASSERT_TRUE(launch(message, stream));
+  ASSERT_TRUE(completes(stream));
+  EXPECT_TRUE(message.payload.arrived());
+}
+
+}  // namespace polypath::test
