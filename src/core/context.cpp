@@ -490,10 +490,13 @@ void Context::save() {
   Profile profile = make_profile(source_.node, source_.fingerprint, source_.driver_version);
   profile.tuned = source_.tuned;
   std::string why;
-  if (save_profile(source_.profile_file, profile, &why))
+  if (save_profile(source_.profile_file, profile, &why)) {
     source_.profile_state = "made now";
-  else
+  } else if (source_.profile_state != why) {
+    // A search saves after every choice: the same reason is told once.
     log_warn("the profile was not kept: {}", why);
+    source_.profile_state = why;
+  }
 }
 
 }  // namespace polypath

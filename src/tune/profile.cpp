@@ -123,7 +123,8 @@ bool save_profile(const std::filesystem::path& file, const Profile& profile, std
   // In the same folder, because rename() replaces a file only within one file system.
   std::string temporary = file.string() + ".XXXXXX";
   try {
-    std::filesystem::create_directories(file.parent_path());
+    // A bare file name has no folder above it, and an empty path cannot be created.
+    if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
     const int descriptor = mkstemp(temporary.data());
     if (descriptor < 0) throw std::system_error(errno, std::generic_category());
     close(descriptor);
