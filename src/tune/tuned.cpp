@@ -73,6 +73,9 @@ std::uint32_t digest(const TunedChoice& choice) noexcept {
   const auto mix = [&](std::uint64_t word) {
     for (int i = 0; i < 8; ++i) hash = (hash ^ (word >> 8 * i & 0xff)) * 16777619u;
   };
+  mix(static_cast<std::uint64_t>(choice.pattern));
+  for (const char c : choice.pair) mix(static_cast<unsigned char>(c));
+  mix(choice.choice.bytes);
   mix(static_cast<std::uint64_t>(choice.executor));
   mix(static_cast<std::uint64_t>(choice.choice.slots));
   for (const RouteChoice& route : choice.choice.routes) {

@@ -54,7 +54,8 @@ const TunedChoice* known_choice(std::span<const TunedChoice> choices, Pattern pa
 /// Puts `found` in the place of the choice for the same pattern, class, size and executor, or at the end.
 void put_choice(std::vector<TunedChoice>& choices, TunedChoice found);
 
-/// A number of the choice's contents, by which a profile tells an edited one.
+/// A number of what plans follow: pattern, class, size, executor, routes, shares, chunks and slots. A
+/// profile tells by it that somebody edited a choice.
 std::uint32_t digest(const TunedChoice& choice) noexcept;
 
 }  // namespace polypath
