@@ -198,6 +198,7 @@ Node read_node(TomlTable root) {
   // Of a measured node; tune/profile.hpp reads them.
   root.section("profile");
   root.entries("tuned");
+  root.section("end");
   root.finish();
   try {
     validate(node);

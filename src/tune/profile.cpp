@@ -39,6 +39,7 @@ std::string to_text(const Profile& profile) {
   std::ostringstream text;
   text << format_node_file(profile.node) << '\n' << table << '\n';
   for (const TunedChoice& choice : profile.tuned) text << '\n' << format_tuned(choice);
+  text << "\n[end]\n";
   return text.str();
 }
 
@@ -56,6 +57,7 @@ Profile read_profile(const std::filesystem::path& file) {
     profile.date = table.text("date");
     profile.driver = table.text("driver");
     table.finish();
+    if (!whole.has("end")) throw InvalidArgument(name + ": is cut short: [end] is missing");
     for (TomlTable& entry : whole.entries("tuned")) profile.tuned.push_back(read_tuned(entry));
   } catch (const toml::parse_error& error) {
     throw InvalidArgument(
