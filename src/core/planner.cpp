@@ -110,8 +110,12 @@ std::shared_ptr<const PreparedPlan> Planner::make(const Key& key) {
 std::shared_ptr<PreparedPlan> Planner::tuned_plan(const Key& key, Pattern pattern) {
   const Request& first = key.requests.front();
   if (tuned_.empty() || first.bytes < options_.min_bytes) return nullptr;
-  const TunedChoice* const found = find_choice(
-      tuned_, pattern, pair_class(node_, first.src, first.dst), first.bytes, only(executor_));
+  const auto find = [&](MemoryId src, MemoryId dst) {
+    return find_choice(tuned_, pattern, pair_class(node_, src, dst), first.bytes, only(executor_));
+  };
+  const TunedChoice* found = find(first.src, first.dst);
+  // Both ways between two memories are tuned in one order of the two.
+  if (found == nullptr && pattern == Pattern::both_ways) found = find(first.dst, first.src);
   return found == nullptr ? nullptr : made_of(key, found->choice, found->executor);
 }
 
