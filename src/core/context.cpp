@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -490,6 +491,14 @@ void Context::save() {
   Profile profile = make_profile(source_.node, source_.fingerprint, source_.driver_version);
   profile.tuned = source_.tuned;
   std::string why;
+  if (source_.profile_refused) {
+    // A slip in an edit must not cost the other edits.
+    std::error_code failed;
+    const std::filesystem::path aside = source_.profile_file + ".refused";
+    std::filesystem::rename(source_.profile_file, aside, failed);
+    if (!failed) log_warn("the profile that was not usable is kept as {}", aside.string());
+    source_.profile_refused = false;
+  }
   if (save_profile(source_.profile_file, profile, &why)) {
     source_.profile_state = "made now";
   } else if (source_.profile_state != why) {

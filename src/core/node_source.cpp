@@ -102,6 +102,7 @@ void apply_profile(const Options& options, NodeSource& source) {
     source.profile_state = "none yet: `polypath topo --measure` or `polypath tune` makes one";
   } else {
     source.profile_state = why;
+    source.profile_refused = true;
     log_warn("the profile is not used, defaults serve: {}", why);
   }
 }

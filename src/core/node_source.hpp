@@ -25,8 +25,9 @@ struct NodeSource {
   Capacities capacities = Capacities::defaults;
   std::string fingerprint;
   std::string driver_version;
-  std::string profile_file;        ///< empty: none is kept
-  std::string profile_state;       ///< "loaded", "none yet", "off", or what is wrong with it
+  std::string profile_file;      ///< empty: none is kept
+  std::string profile_state;     ///< "loaded", "none yet", "off", or what is wrong with it
+  bool profile_refused = false;  ///< what is wrong is in the file, which may hold somebody's edits
   std::vector<TunedChoice> tuned;  ///< from the profile
   double emulated_mesh_gbps = 0;   ///< of each link, when `node` is an emulated mesh
 };

@@ -39,9 +39,9 @@ struct TunedChoice {
   bool edited = false;  ///< somebody changed it in the profile: no search replaces it
 };
 
-/// The choice for `bytes`: that of the nearest size of the same pattern and class, but nothing below
-/// 0.7 of the smallest. Above the largest its shares and chunk sizes serve. Without a given executor that
-/// of the faster one, against the native copies that were measured with it; a graph when both are
+/// The choice for `bytes`: that of the nearest size of the same pattern and class, of those of which
+/// `bytes` is at least 0.7. Above the largest its shares and chunk sizes serve. Without a given executor
+/// that of the faster one, against the native copies that were measured with it; a graph when both are
 /// equal, since it costs the CPU less. Null: none.
 const TunedChoice* find_choice(std::span<const TunedChoice> choices, Pattern pattern,
                                std::string_view pair, std::uint64_t bytes,
