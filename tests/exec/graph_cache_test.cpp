@@ -57,7 +57,8 @@ void GraphCacheTest::TearDown() {
 
 void GraphCacheTest::make_cache(int capacity) {
   cache_.reset();
-  cache_.emplace(cache_driver_, capacity);
+  copies_.emplace(cache_driver_, nullptr);
+  cache_.emplace(cache_driver_, *copies_, capacity);
 }
 
 GraphCacheTest::Message& GraphCacheTest::add_message(std::uint64_t bytes) {
@@ -71,9 +72,9 @@ GraphRequest GraphCacheTest::request(const Message& message, const TestBuffer& s
   request.gpu = 0;
   const std::uint64_t half = transfer.bytes / 2;
   const CUdeviceptr slot = staging.address();
-  request.places = {{transfer.dst, transfer.src, context_of(0)},
-                    {slot, transfer.src + half, context_of(0)},
-                    {transfer.dst + half, slot, context_of(2)}};
+  request.places = {{transfer.dst, transfer.src, 0, context_of(0)},
+                    {slot, transfer.src + half, 0, context_of(0)},
+                    {transfer.dst + half, slot, 2, context_of(2)}};
   request.dst_buffer = inspect(driver(), transfer.dst).buffer;
   request.src_buffer = inspect(driver(), transfer.src).buffer;
   return request;

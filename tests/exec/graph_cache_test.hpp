@@ -50,6 +50,7 @@ class GraphCacheTest : public SimulatedTest {
   std::unique_ptr<Devices> devices_;
   std::unique_ptr<EventPool> events_;
   std::deque<Message> messages_;
+  std::optional<CopyEngine> copies_;
   std::optional<GraphCache> cache_;
 };
 
