@@ -91,6 +91,12 @@ bench bidir bidir
 bench ring ring
 bench h2d h2d
 bench d2h d2h
+# As on Beluga and on Narval (docs/emulated-mesh.md). The profile is that of the real links.
+for gbps in 46 91; do
+  POLYPATH_PROFILE=off bench "mesh$gbps.p2p" p2p --routes direct,gpu --emulate-mesh "$gbps"
+  POLYPATH_PROFILE=off bench "mesh$gbps.p2p-host" p2p --emulate-mesh "$gbps"
+  POLYPATH_PROFILE=off bench "mesh$gbps.ring" ring --routes direct,gpu --emulate-mesh "$gbps"
+done
 # As graphs; windows; then all again by what a search finds best.
 for op in p2p h2d; do
   polypath "bench.$op-executors" bench "$op" --sizes "${EXECUTOR_SIZES:-16M:1G}" --compare-executors \

@@ -7,6 +7,10 @@ namespace polypath {
 using nlohmann::json;
 
 json graph_phases_json(Context& context, const GraphPhasesRequest& request) {
+  if (context.copies().emulates())
+    throw InvalidArgument(
+        "the phases of a graph are those of the driver's own copies: not measured on an emulated "
+        "mesh");
   const GraphPhases phases = measure_graph_phases(
       context.driver(), context.node(), context.devices(), request, cpu_clock(context.source()));
   return {{"bytes", request.bytes},
