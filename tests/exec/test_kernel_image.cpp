@@ -1,12 +1,16 @@
-// What the library was built with: a fat binary with code for the GPUs that it is meant for, or nothing.
+// What the library was built with: a fat binary with code for the GPUs that it is meant for, or nothing; and
+// what it says where the kernel cannot be had.
 #include <gmock/gmock.h>
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "exec/kernels/images.hpp"
+#include "exec/lane_kernel.hpp"
 
 namespace polypath {
 namespace {
@@ -43,6 +47,19 @@ TEST(KernelImage, HoldsCodeForEachKindOfGpu) {
   ASSERT_EQ(number_at<std::uint32_t>(image, 0), kMagic);
   EXPECT_THAT(entries_of(image), testing::IsSupersetOf({Entry{machine_code, 80},
                                                         Entry{machine_code, 90}, Entry{ptx, 90}}));
+}
+
+TEST(LaneKernel, SaysWhatIsMissing) {
+  const auto driver = std::make_shared<CudaDriver>();  // has no function at all
+  Devices devices(driver, 2);
+  const bool built = !copy_lane_image().empty();
+  try {
+    const LaneKernel kernel(driver, devices, {0, 1});
+    FAIL() << "was made";
+  } catch (const NotSupported& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("a mesh cannot be emulated"));
+    EXPECT_THAT(error.what(), testing::HasSubstr(built ? "loads no kernels" : "without kernels"));
+  }
 }
 
 }  // namespace
