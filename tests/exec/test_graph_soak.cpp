@@ -106,7 +106,7 @@ Drawn GraphSoakTest::draw() {
     if (kind < 2 && !before_.empty()) {
       one = before_[below(before_.size())];  // the same once more
     } else {
-      if (kind < 6 && !batch_.empty()) {
+      if (kind < 8 && !batch_.empty()) {
         one = batch_.back();  // the same shape, other addresses
       } else {
         one.from = below(places_.size());
