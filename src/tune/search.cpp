@@ -49,19 +49,35 @@ class Search {
     bool better = false;
     for (const RouteKind kind : kKinds)
       for (const double factor : {step, 1 / step})
-        for (;;) {
-          const auto next = with_share(*result_.best, kind, factor);
-          if (!next || !attempt(*next)) break;
-          better = true;
-        }
+        while (attempt_share(kind, factor)) better = true;
     return better;
   }
 
-  bool climb_chunks() {
+  /// First at the cost of the first route. Where that one and those of another kind end together, only a
+  /// step that takes from both can help.
+  bool attempt_share(RouteKind kind, double factor) {
+    const Choice from = *result_.best;
+    const auto next = with_share(from, kind, factor);
+    if (next && attempt(*next)) return true;
+    if (!has(from, RouteKind::via_gpu) || !has(from, RouteKind::via_host)) return false;
+    const auto other = with_share_of_all(from, kind, factor);
+    return other && attempt(*other);
+  }
+
+  /// Where all routes end together, other chunks gain nothing until the staged routes carry more as well.
+  bool climb_chunks(double step) {
     bool better = false;
     for (const double factor : {2.0, 0.5})
-      while (attempt(with_chunks(*result_.best, factor))) better = true;
+      while (attempt(with_chunks(*result_.best, factor)) || attempt_chunks(factor, step))
+        better = true;
     return better;
+  }
+
+  bool attempt_chunks(double factor, double step) {
+    std::optional<Choice> next = with_chunks(*result_.best, factor);
+    for (const RouteKind kind : kKinds)
+      if (next && has(*next, kind)) next = with_share(*next, kind, step);
+    return next && attempt(*next);
   }
 
   bool climb_slots() {
@@ -97,6 +113,18 @@ std::optional<Choice> with_share(const Choice& choice, RouteKind kind, double fa
   return changed;
 }
 
+std::optional<Choice> with_share_of_all(const Choice& choice, RouteKind kind, double factor) {
+  if (!has(choice, kind) || kind == RouteKind::direct) return std::nullopt;
+  double old_share = 0;
+  for (const RouteChoice& route : choice.routes)
+    if (route.kind == kind) old_share += route.share;
+  const double rest = (1 - old_share * factor) / (1 - old_share);
+  Choice changed = choice;
+  for (RouteChoice& route : changed.routes) route.share *= route.kind == kind ? factor : rest;
+  if (changed.routes.front().share < kLeastFirstShare) return std::nullopt;
+  return changed;
+}
+
 Choice with_chunks(const Choice& choice, double factor) {
   Choice changed = choice;
   for (RouteChoice& route : changed.routes)
@@ -112,7 +140,7 @@ SearchResult local_search(std::span<const Choice> starts, const MeasureFunction&
   if (!search.result().best || search.result().best->native()) return search.result();
   for (const double step : kShareSteps) {
     search.climb_shares(step);
-    search.climb_chunks();
+    search.climb_chunks(step);
   }
   search.climb_slots();
   return search.result();

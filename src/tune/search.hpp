@@ -27,7 +27,7 @@ struct SearchOptions {
 };
 
 /// Climbs from the best of `starts`: shares by kind of route, chunks and slots in turn, in ever smaller
-/// steps. Some 10 to 40 measurements.
+/// steps. Some 10 to 60 measurements.
 SearchResult local_search(std::span<const Choice> starts, const MeasureFunction& measure,
                           const SearchOptions& options);
 
@@ -39,6 +39,8 @@ SearchResult exhaustive_search(std::span<const Choice> starts, const MeasureFunc
 /// `choice` with the share of each staged route of `kind` times `factor`, at the cost of the first route;
 /// nothing when that would be left with less than 1 %, or the kind is not staged.
 std::optional<Choice> with_share(const Choice& choice, RouteKind kind, double factor);
+/// The same at the cost of all other routes, in proportion.
+std::optional<Choice> with_share_of_all(const Choice& choice, RouteKind kind, double factor);
 /// `choice` with `factor` times the chunks of each staged route, at least one.
 Choice with_chunks(const Choice& choice, double factor);
 
