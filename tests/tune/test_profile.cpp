@@ -86,7 +86,8 @@ TEST_F(ProfileTest, AbsentIsNoReason) {
 TEST_F(ProfileTest, OfAnotherNodeIsRefused) {
   save();
   EXPECT_EQ(load_profile(file_, "cd34", &why_), std::nullopt);
-  EXPECT_NE(why_.find("another node"), std::string::npos) << why_;
+  EXPECT_NE(why_.find("another node or driver"), std::string::npos) << why_;
+  EXPECT_NE(why_.find(file_.string()), std::string::npos) << why_;
 }
 
 TEST_F(ProfileTest, NewerSchemaIsRefused) {
@@ -94,8 +95,26 @@ TEST_F(ProfileTest, NewerSchemaIsRefused) {
   replace("[profile]\n", "[profile]\nfuture = 1\n");
   expect_refused("future");
   replace("future = 1\n", "");
-  replace("schema = 1\nversion", "schema = 2\nversion");
-  expect_refused("schema");
+  // Whatever else is new in it, the schema is what the reason names.
+  replace("schema = 2\nversion", "schema = 3\nfuture = 1\nversion");
+  expect_refused("ab12-x.toml");
+  expect_refused("schema: is 3, this library reads 2");
+}
+
+TEST_F(ProfileTest, OfAnotherVersionIsRefused) {
+  profile_.version = "9.9.9";
+  save();
+  expect_refused("ab12-x.toml: is of version 9.9.9, this is ");
+}
+
+TEST_F(ProfileTest, ABareFileNameIsInTheFolderOfTheProcess) {
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_);
+  file_ = "bare.toml";
+  EXPECT_TRUE(save_profile(file_, profile_, &why_)) << why_;
+  EXPECT_TRUE(load_profile(file_, "ab12-x", &why_)) << why_;
+  fs::current_path(before);
+  EXPECT_TRUE(fs::exists(folder_ / "bare.toml"));
 }
 
 TEST_F(ProfileTest, DamagedIsRefused) {

@@ -1,0 +1,248 @@
+// The search on functions whose best choice is known: no node, no driver.
+#include "tune/search.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "base/units.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr std::uint64_t kBytes = 64 * kMiB;
+
+/// A mesh made up: what each kind of route carries, what a chunk costs, which rings are too small.
+struct Mesh {
+  double direct_gbps = 90;
+  double gpu_gbps = 80;
+  double host_gbps = 20;
+  double chunk_us = 3;
+  int best_slots = 6;
+  double slot_us = 0;  ///< for each slot more or fewer than the best
+
+  /// Each route ends when its share has passed, and a chunk more for the second leg; the last one counts.
+  [[nodiscard]] double us(const Choice& choice) const {
+    double last = 0;
+    for (const RouteChoice& route : choice.routes) {
+      const double gbps = route.kind == RouteKind::direct    ? direct_gbps
+                          : route.kind == RouteKind::via_gpu ? gpu_gbps
+                                                             : host_gbps;
+      const double share_us = route.share * static_cast<double>(choice.bytes) / (gbps * 1e3);
+      const bool staged = route.kind != RouteKind::direct;
+      last = std::max(
+          last, staged ? share_us * (1 + 1.0 / route.chunks) + chunk_us * route.chunks : share_us);
+    }
+    return last + slot_us * std::abs(choice.slots - best_slots);
+  }
+};
+
+Choice start(double gpu, double host, int chunks) {
+  Choice choice{kBytes, {{RouteKind::direct, 1 - 2 * gpu - host, 1}}, 0};
+  choice.routes.push_back({RouteKind::via_gpu, gpu, chunks});
+  choice.routes.push_back({RouteKind::via_gpu, gpu, chunks});
+  if (host > 0) choice.routes.push_back({RouteKind::via_host, host, chunks});
+  return choice;
+}
+
+/// The best of all choices like `start`, by trying them in steps of 0.2 % of the message.
+double least_us(const Mesh& mesh) {
+  double least = 1e9;
+  for (int chunks = 1; chunks <= 64; ++chunks)
+    for (double gpu = 0.1; gpu < 0.45; gpu += 0.002)
+      for (double host = 0.002; 2 * gpu + host < 0.99; host += 0.002)
+        least = std::min(least, mesh.us(start(gpu, host, chunks)));
+  return least;
+}
+
+/// Answers with a function, and checks what is asked: shares that add up to 1, and nothing twice.
+class Asked {
+ public:
+  explicit Asked(std::function<std::optional<double>(const Choice&)> answer)
+      : measure([this, answer = std::move(answer)](const Choice& choice) {
+          double sum = 0;
+          for (const RouteChoice& route : choice.routes) {
+            EXPECT_GT(route.share, 0);
+            EXPECT_GE(route.chunks, 1);
+            sum += route.share;
+          }
+          EXPECT_NEAR(sum, 1, 1e-9);
+          EXPECT_EQ(std::ranges::find(all, choice), all.end()) << "asked twice";
+          all.push_back(choice);
+          return answer(choice);
+        }) {}
+
+  std::vector<Choice> all;
+  MeasureFunction measure;
+};
+
+TEST(LocalSearch, FindsTheSharesAndChunksOfAMesh) {
+  const Mesh mesh;
+  const double best_us = least_us(mesh);
+  // Starts on both sides: too little and too much by the staged routes, too few and too many chunks. The
+  // last one ends on all routes at once, so that neither a share nor the chunks alone can gain.
+  for (const Choice& from : {start(.26, .05, 4), start(.33, .09, 4), start(.26, .05, 18),
+                             start(.33, .09, 18), start(.254, .063, 2)}) {
+    Asked asked([&](const Choice& choice) { return mesh.us(choice); });
+    const SearchResult found = local_search({&from, 1}, asked.measure, {});
+    ASSERT_TRUE(found.best);
+    EXPECT_EQ(found.us, mesh.us(*found.best));
+    EXPECT_LT(found.us, 1.04 * best_us) << mesh.us(from) << " us at the start";
+    EXPECT_EQ(found.tried, static_cast<int>(asked.all.size()));
+    EXPECT_LE(found.tried, 60);
+  }
+}
+
+TEST(LocalSearch, FindsThemThroughNoise) {
+  const Mesh mesh;
+  const double best_us = least_us(mesh);
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<double> noise(0.997, 1.003);
+    const Choice from = start(.26, .05, 4);
+    const SearchResult found = local_search(
+        {&from, 1}, [&](const Choice& choice) { return mesh.us(choice) * noise(random); }, {});
+    ASSERT_TRUE(found.best);
+    EXPECT_LT(mesh.us(*found.best), 1.05 * best_us) << "seed " << seed;
+  }
+}
+
+TEST(LocalSearch, TakesTheSlotsThatAreFastest) {
+  Mesh mesh;
+  mesh.slot_us = 20;
+  const Choice from = start(.3, .07, 8);
+  const SearchResult found =
+      local_search({&from, 1}, [&](const Choice& choice) { return mesh.us(choice); }, {});
+  EXPECT_EQ(found.best->slots, 6);
+}
+
+TEST(LocalSearch, ClimbsFromTheBestStart) {
+  Mesh mesh;
+  mesh.host_gbps = 2;  // a host route is a loss: the start without it is the better one
+  const std::vector<Choice> from = {start(.25, .15, 4), start(.3, 0, 4), native_choice(kBytes)};
+  const SearchResult found =
+      local_search(from, [&](const Choice& choice) { return mesh.us(choice); }, {});
+  EXPECT_EQ(found.best->routes.size(), 3u);
+  EXPECT_LT(found.us, mesh.us(from[1]));
+}
+
+TEST(LocalSearch, ASmallerGainIsNoGain) {
+  const Choice from = start(.3, .07, 8);
+  // Each other choice is 0.4 % faster than the start: less than what counts.
+  const auto measure = [&](const Choice& choice) { return choice == from ? 1000 : 996; };
+  EXPECT_EQ(local_search({&from, 1}, measure, {}).best, from);
+  EXPECT_NE(local_search({&from, 1}, measure, {.least_gain = 0.003}).best, from);
+}
+
+TEST(LocalSearch, WhatCannotBeCarriedOutIsPassedOver) {
+  const Mesh mesh;
+  const std::vector<Choice> from = {start(.25, .05, 4), start(.3, 0, 4)};
+  Asked asked([&](const Choice& choice) -> std::optional<double> {
+    if (choice.routes.size() == 4) return std::nullopt;
+    return mesh.us(choice);
+  });
+  const SearchResult found = local_search(from, asked.measure, {});
+  EXPECT_EQ(found.best->routes.size(), 3u);
+  EXPECT_EQ(found.tried, static_cast<int>(asked.all.size()) - 1) << "only what was measured counts";
+
+  const SearchResult none =
+      local_search(from, [](const Choice&) -> std::optional<double> { return std::nullopt; }, {});
+  EXPECT_FALSE(none.best);
+  EXPECT_EQ(none.tried, 0);
+}
+
+TEST(LocalSearch, TheNativeCopyHasNothingToClimb) {
+  const Choice native = native_choice(kBytes);
+  Asked alone([](const Choice&) { return 700.0; });
+  EXPECT_EQ(local_search({&native, 1}, alone.measure, {}).best, native);
+  EXPECT_EQ(alone.all.size(), 1u);
+
+  // It is the faster of two: the other is measured once and not climbed from.
+  const std::vector<Choice> from = {start(.3, .07, 8), native};
+  Asked both([](const Choice& choice) { return choice.native() ? 700.0 : 800.0; });
+  EXPECT_EQ(local_search(from, both.measure, {}).best, native);
+  EXPECT_EQ(both.all.size(), 2u);
+}
+
+TEST(Search, EndsWhenAskedWithTheBestSoFar) {
+  const Mesh mesh;
+  const Choice from = start(.2, .02, 2);
+  for (const auto search : {local_search, exhaustive_search}) {
+    Asked asked([&](const Choice& choice) { return mesh.us(choice); });
+    SearchOptions options;
+    options.stop = [&] { return asked.all.size() >= 5; };
+    const SearchResult found = search({&from, 1}, asked.measure, options);
+    EXPECT_EQ(asked.all.size(), 5u);
+    EXPECT_EQ(found.tried, 5);
+    for (const Choice& one : asked.all) EXPECT_GE(mesh.us(one) * 1.006, found.us);
+
+    options.stop = [] { return true; };
+    Asked nothing([&](const Choice& choice) { return mesh.us(choice); });
+    EXPECT_FALSE(search({&from, 1}, nothing.measure, options).best);
+    EXPECT_TRUE(nothing.all.empty());
+  }
+}
+
+TEST(ExhaustiveSearch, FindsTheOnePointOfTheGrid) {
+  const std::vector<Choice> from = {start(.2, .1, 4), start(.3, 0, 4), native_choice(kBytes)};
+  Choice needle = with_chunks(
+      *with_share(*with_share(from[0], RouteKind::via_gpu, 1.2), RouteKind::via_host, 0.8), 2);
+  needle.slots = 5;
+  // No slope leads there: a climb cannot find it.
+  const auto measure = [&](const Choice& choice) { return choice == needle ? 500.0 : 700.0; };
+  Asked asked(measure);
+  const SearchResult found = exhaustive_search(from, asked.measure, {});
+  EXPECT_EQ(found.best, needle);
+  EXPECT_EQ(found.us, 500);
+  // 7 x 7 shares, 5 chunks, 3 slots of the first start, without those that leave the direct route
+  // nothing; 7 x 5 x 3 of the second; the starts themselves.
+  EXPECT_EQ(asked.all.size(), 49u * 15 + 7 * 15 + 3);
+  EXPECT_NE(local_search(from, measure, {}).best, needle);
+}
+
+TEST(ExhaustiveSearch, LeavesOutSharesThatLeaveTheDirectRouteNothing) {
+  const Choice from = start(.4, 0, 4);  // times 1.4 is more than the message
+  Asked asked([](const Choice&) { return 1.0; });
+  exhaustive_search({&from, 1}, asked.measure, {});
+  // 0.6, 0.8, 0.9, 1, 1.1 and 1.2 of 0.8 leave 4 % and more.
+  EXPECT_EQ(asked.all.size(), 6u * 15 + 1);
+}
+
+TEST(Steps, ASharesMoveAtTheCostOfTheFirstRoute) {
+  const Choice choice = start(.2, .1, 4);
+  const auto more = with_share(choice, RouteKind::via_gpu, 1.5);
+  ASSERT_TRUE(more);
+  EXPECT_NEAR(more->routes[0].share, .3, 1e-12);
+  EXPECT_NEAR(more->routes[1].share, .3, 1e-12);
+  EXPECT_NEAR(more->routes[2].share, .3, 1e-12);
+  EXPECT_NEAR(more->routes[3].share, .1, 1e-12);
+  EXPECT_FALSE(with_share(choice, RouteKind::via_gpu, 2.25))
+      << "nothing is left for the direct one";
+  EXPECT_FALSE(with_share(choice, RouteKind::direct, 1.1));
+  EXPECT_FALSE(with_share(start(.2, 0, 4), RouteKind::via_host, 1.1)) << "no such route";
+}
+
+TEST(Steps, ASharesMoveAtTheCostOfAllOthers) {
+  const auto more = with_share_of_all(start(.2, .1, 4), RouteKind::via_host, 4);
+  ASSERT_TRUE(more);
+  EXPECT_NEAR(more->routes[0].share, .5 * .6 / .9, 1e-12);
+  EXPECT_NEAR(more->routes[1].share, .2 * .6 / .9, 1e-12);
+  EXPECT_NEAR(more->routes[2].share, .2 * .6 / .9, 1e-12);
+  EXPECT_NEAR(more->routes[3].share, .4, 1e-12);
+  EXPECT_FALSE(with_share_of_all(start(.2, .1, 4), RouteKind::via_host, 10));
+  EXPECT_FALSE(with_share_of_all(start(.2, 0, 4), RouteKind::via_host, 2)) << "no such route";
+}
+
+TEST(Steps, ChunksAreAtLeastOneAndThoseOfTheDirectRouteStay) {
+  const Choice halves = with_chunks(start(.2, .1, 1), 0.25);
+  for (const RouteChoice& route : halves.routes) EXPECT_EQ(route.chunks, 1);
+  const Choice twice = with_chunks(start(.2, .1, 5), 2);
+  EXPECT_EQ(twice.routes[0].chunks, 1);
+  EXPECT_EQ(twice.routes[1].chunks, 10);
+  EXPECT_EQ(twice.routes[3].chunks, 10);
+}
+
+}  // namespace
+}  // namespace polypath

@@ -1,0 +1,159 @@
+// Which tuned choice serves a transfer, and how an edited one is told.
+#include "tune/tuned.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/units.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr const char* kPair = "gpu to gpu, nvlink x4, via 2 gpu, 1 host";
+
+TunedChoice tuned(std::uint64_t bytes, ExecutorKind executor = ExecutorKind::stream,
+                  double measured_gbps = 200, double native_gbps = 100) {
+  TunedChoice one;
+  one.pair = kPair;
+  one.choice = {bytes, {{RouteKind::direct, .4, 1}, {RouteKind::via_gpu, .6, 8}}, 0};
+  one.executor = executor;
+  one.native_gbps = native_gbps;
+  one.measured_gbps = measured_gbps;
+  return one;
+}
+
+/// Bytes of the choice that serves; 0: none.
+std::uint64_t served_by(const std::vector<TunedChoice>& all, std::uint64_t bytes,
+                        std::optional<ExecutorKind> executor = std::nullopt) {
+  const TunedChoice* const found = find_choice(all, Pattern::one_way, kPair, bytes, executor);
+  return found == nullptr ? 0 : found->choice.bytes;
+}
+
+std::optional<ExecutorKind> executor_of(const std::vector<TunedChoice>& all) {
+  const TunedChoice* const found =
+      find_choice(all, Pattern::one_way, kPair, 16 * kMiB, std::nullopt);
+  return found == nullptr ? std::nullopt : std::optional(found->executor);
+}
+
+TEST(FindChoice, TheNearestSizeServes) {
+  const std::vector<TunedChoice> all = {tuned(4 * kMiB), tuned(64 * kMiB), tuned(16 * kMiB)};
+  struct Row {
+    std::uint64_t bytes;
+    std::uint64_t served_by;
+  };
+  for (const auto& [bytes, expected] : {
+           Row{kMiB, 0},
+           Row{4 * kMiB * 69 / 100, 0},  // below 0.7 of the smallest: nothing is known
+           Row{4 * kMiB * 71 / 100, 4 * kMiB},
+           Row{4 * kMiB, 4 * kMiB},
+           Row{11 * kMiB, 4 * kMiB},  // 0.69 of the next
+           Row{12 * kMiB, 16 * kMiB},
+           Row{31 * kMiB, 16 * kMiB},
+           Row{46 * kMiB, 64 * kMiB},
+           Row{64 * kMiB + 1, 64 * kMiB},
+           Row{4 * kGiB, 64 * kMiB},
+       })
+    EXPECT_EQ(served_by(all, bytes), expected) << format_bytes(bytes);
+  EXPECT_EQ(served_by({}, kMiB), 0u);
+}
+
+TEST(FindChoice, OnlyOfItsPatternAndClass) {
+  std::vector<TunedChoice> all = {tuned(16 * kMiB)};
+  all[0].pattern = Pattern::window;
+  EXPECT_EQ(served_by(all, 16 * kMiB), 0u);
+  EXPECT_EQ(find_choice(all, Pattern::window, kPair, 16 * kMiB, std::nullopt), all.data());
+  EXPECT_EQ(find_choice(all, Pattern::window, "gpu to host", 16 * kMiB, std::nullopt), nullptr);
+}
+
+TEST(FindChoice, AGivenExecutorIsKept) {
+  const std::vector<TunedChoice> all = {tuned(16 * kMiB, ExecutorKind::stream, 100),
+                                        tuned(64 * kMiB, ExecutorKind::graph, 300)};
+  EXPECT_EQ(served_by(all, 64 * kMiB, ExecutorKind::stream), 16 * kMiB);
+  EXPECT_EQ(served_by(all, 64 * kMiB, ExecutorKind::graph), 64 * kMiB);
+  EXPECT_EQ(served_by(all, 16 * kMiB, ExecutorKind::graph), 0u);
+}
+
+TEST(FindChoice, WithoutOneTheFasterExecutorServes) {
+  using enum ExecutorKind;
+  const auto faster = [](TunedChoice one, TunedChoice other) {
+    const auto found = executor_of({one, other});
+    EXPECT_EQ(executor_of({other, one}), found) << "whichever stands first";
+    return found;
+  };
+  constexpr std::uint64_t bytes = 16 * kMiB;
+  EXPECT_EQ(faster(tuned(bytes, stream, 200), tuned(bytes, graph, 190)), stream);
+  EXPECT_EQ(faster(tuned(bytes, stream, 200), tuned(bytes, graph, 210)), graph);
+  // Against the native copies of their own runs: those of a node drift.
+  EXPECT_EQ(faster(tuned(bytes, stream, 200, 80), tuned(bytes, graph, 210, 100)), stream);
+  // As fast within 0.3 %: the graph costs the CPU less.
+  EXPECT_EQ(faster(tuned(bytes, stream, 200), tuned(bytes, graph, 200)), graph);
+  EXPECT_EQ(faster(tuned(bytes, stream, 200), tuned(bytes, graph, 199.5)), graph);
+  EXPECT_EQ(faster(tuned(bytes, stream, 200), tuned(bytes, graph, 199.3)), stream);
+  // What nobody measured loses.
+  EXPECT_EQ(faster(tuned(bytes, stream, 200), tuned(bytes, graph, 0, 0)), stream);
+  EXPECT_EQ(faster(tuned(bytes, stream, 0, 0), tuned(bytes, graph, 101)), graph);
+}
+
+TEST(FindChoice, ANativeCopyGetsNoBonusForBeingAGraph) {
+  TunedChoice native = tuned(16 * kMiB, ExecutorKind::graph, 100);
+  native.choice = native_choice(16 * kMiB);
+  EXPECT_EQ(executor_of({tuned(16 * kMiB, ExecutorKind::stream, 100.1), native}),
+            ExecutorKind::stream);
+}
+
+TEST(KnownChoice, IsThatOfExactlyThisKey) {
+  const std::vector<TunedChoice> all = {tuned(16 * kMiB)};
+  using enum ExecutorKind;
+  EXPECT_EQ(known_choice(all, Pattern::one_way, kPair, 16 * kMiB, stream), all.data());
+  EXPECT_EQ(known_choice(all, Pattern::one_way, kPair, 16 * kMiB, graph), nullptr);
+  EXPECT_EQ(known_choice(all, Pattern::one_way, kPair, 16 * kMiB + 1, stream), nullptr);
+  EXPECT_EQ(known_choice(all, Pattern::one_way, "host to gpu", 16 * kMiB, stream), nullptr);
+  EXPECT_EQ(known_choice(all, Pattern::both_ways, kPair, 16 * kMiB, stream), nullptr);
+}
+
+TEST(PutChoice, ReplacesTheSameAndKeepsTheRest) {
+  std::vector<TunedChoice> all = {tuned(4 * kMiB), tuned(16 * kMiB)};
+  put_choice(all, tuned(4 * kMiB, ExecutorKind::stream, 222));
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].measured_gbps, 222);
+  EXPECT_EQ(all[1].choice.bytes, 16 * kMiB);
+  put_choice(all, tuned(4 * kMiB, ExecutorKind::graph));
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[2].executor, ExecutorKind::graph);
+}
+
+TEST(Digest, ChangesWithEverythingThatPlansFollow) {
+  const std::uint32_t before = digest(tuned(16 * kMiB));
+  const auto changed = [](const std::function<void(TunedChoice&)>& change) {
+    TunedChoice one = tuned(16 * kMiB);
+    change(one);
+    return digest(one);
+  };
+  const std::vector<std::pair<const char*, std::function<void(TunedChoice&)>>> edits = {
+      {"pattern", [](TunedChoice& one) { one.pattern = Pattern::window; }},
+      {"pair", [](TunedChoice& one) { one.pair.back() = 's'; }},
+      {"bytes", [](TunedChoice& one) { one.choice.bytes += 4096; }},
+      {"executor", [](TunedChoice& one) { one.executor = ExecutorKind::graph; }},
+      {"kind", [](TunedChoice& one) { one.choice.routes[1].kind = RouteKind::via_host; }},
+      {"share", [](TunedChoice& one) { one.choice.routes[1].share += .0001; }},
+      {"chunks", [](TunedChoice& one) { one.choice.routes[1].chunks = 9; }},
+      {"slots", [](TunedChoice& one) { one.choice.slots = 4; }},
+      {"a route more", [](TunedChoice& one) { one.choice.routes.push_back({}); }},
+      {"order", [](TunedChoice& one) { std::swap(one.choice.routes[0], one.choice.routes[1]); }},
+  };
+  for (const auto& [what, edit] : edits) EXPECT_NE(changed(edit), before) << what;
+}
+
+TEST(Digest, DoesNotChangeWithFiguresOrWithWhatIsNotWritten) {
+  TunedChoice one = tuned(16 * kMiB);
+  const std::uint32_t before = digest(one);
+  one.native_gbps = one.predicted_gbps = one.measured_gbps = 1;
+  one.tried = 7;
+  one.edited = true;
+  one.choice.routes[1].share += 1e-9;  // the file has four decimals
+  EXPECT_EQ(digest(one), before);
+}
+
+}  // namespace
+}  // namespace polypath
