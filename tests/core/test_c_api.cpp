@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "polypath/polypath.h"
@@ -76,6 +77,10 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   const polypath_request endless{"gpu0", nullptr, 1};
   const polypath_bench_request bench{&kRequest, 1, 1, 0, 1, 0};
 
+  const polypath_tune_request tune{};
+  polypath_tune_request hurried{};
+  hurried.budget_s = -1;
+
   refused(polypath_context_create(nullptr, 0, nullptr), "context");
   refused(polypath_context_create(nullptr, 1, &out), "settings");
   refused(polypath_context_create(&nameless, 1, &out), "setting");
@@ -100,6 +105,11 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   refused(polypath_bench(nullptr, &bench, &text), "context");
   refused(polypath_bench(context, nullptr, &text), "request");
   refused(polypath_bench(context, &bench, &text), "iterations");
+  refused(polypath_tune(nullptr, &tune, nullptr, nullptr, &text), "context");
+  refused(polypath_tune(context, nullptr, nullptr, nullptr, &text), "request");
+  refused(polypath_tune(context, &hurried, nullptr, nullptr, &text), "budget_s");
+  refused(polypath_tuned(nullptr, &text), "context");
+  refused(polypath_tuned(context, nullptr), "json");
   EXPECT_EQ(text, nullptr);
 }
 
@@ -163,8 +173,11 @@ TEST(CApi, TopologyDevicesAndSettingsHaveTheDocumentedShape) {
   EXPECT_TRUE(topology["emulated_mesh"].is_null());
 
   const json devices = parsed(polypath_devices, handle.context);
-  expect_keys(devices, {"driver", "simulated", "nvml", "kernels", "library", "version", "profile",
-                        "devices"});
+  expect_keys(devices, {"driver", "simulated", "nvml", "kernels", "graphs", "library", "version",
+                        "profile", "devices"});
+  expect_keys(devices["graphs"], {"supported", "cache_size", "counts"});
+  EXPECT_EQ(devices["graphs"]["supported"], true);
+  EXPECT_EQ(devices["graphs"]["cache_size"], 64);
   ASSERT_EQ(devices["devices"].size(), 4u);
   for (const json& device : devices["devices"])
     expect_keys(device, {"id", "name", "memory_bytes", "free_bytes", "context_active"});
@@ -190,8 +203,12 @@ TEST(CApi, BenchVerifiesAndCountersCount) {
   EXPECT_LE(row["polypath_gbps"].get<double>(), row["limit_gbps"].get<double>() * 1.001);
 
   const json counters = parsed(polypath_counters, handle.context);
-  expect_keys(counters, {"transfers", "split", "native", "failed", "bytes", "copies",
-                         "native_by_reason", "left_out_by_reason", "routes", "links", "staging"});
+  expect_keys(counters,
+              {"transfers", "split", "native", "failed", "bytes", "copies", "native_by_reason",
+               "left_out_by_reason", "routes", "links", "graphs", "staging"});
+  expect_keys(counters["graphs"], {"launches", "hits", "patches", "patched_nodes", "builds",
+                                   "evictions", "failed", "busy", "cached", "gpu_bytes"});
+  EXPECT_EQ(counters["graphs"]["launches"], 0) << "streams are the default";
   EXPECT_GT(counters["split"].get<int>(), 0);
   EXPECT_EQ(counters["bytes"].get<std::size_t>() % kRequest.bytes, 0u);
   ASSERT_FALSE(counters["staging"].empty());
@@ -201,6 +218,57 @@ TEST(CApi, BenchVerifiesAndCountersCount) {
   EXPECT_EQ(reset["bytes"], 0);
   EXPECT_TRUE(reset["routes"].empty());
   EXPECT_EQ(reset["staging"], counters["staging"]) << "staging sizes are no counts";
+}
+
+TEST(CApi, GraphsCarryWhatTheSettingSays) {
+  const Handle handle(std::vector<polypath_setting>{{"executor", "graph"}});
+  const polypath_bench_request request{&kRequest, 1, 1, 1, 1, 0};
+  const json row = parsed(polypath_bench, handle.context, &request);
+  EXPECT_EQ(row["verified"], true);
+  EXPECT_EQ(row["executor"], "graph");
+  const json counters = parsed(polypath_counters, handle.context);
+  EXPECT_EQ(counters["graphs"]["launches"], counters["split"]);
+  EXPECT_EQ(parsed(polypath_devices, handle.context)["graphs"]["counts"]["launches"],
+            counters["split"]);
+}
+
+TEST(CApi, TuningReportsAndCanBeStopped) {
+  const Handle handle;
+  EXPECT_TRUE(parsed(polypath_tuned, handle.context)["choices"].empty());
+  const std::size_t size = std::size_t{1} << 20;
+  const polypath_tune_request request{&kRequest, 1, &size, 1, 600, 0, 0};
+
+  // Stops as soon as the first choice is known.
+  struct Seen {
+    polypath_context* context;
+    std::size_t total = 0;
+    std::string first;
+  } seen{handle.context, 0, {}};
+  const polypath_tune_progress progress = [](std::size_t done, std::size_t total, double left,
+                                             const char* what, void* user) {
+    auto& mine = *static_cast<Seen*>(user);
+    if (mine.first.empty()) mine.first = what;
+    mine.total = total;
+    EXPECT_LE(done, total);
+    EXPECT_GT(left, 0);
+    EXPECT_LE(left, 600);
+    return parsed(polypath_tuned, mine.context)["choices"].empty() ? 0 : 7;
+  };
+  const json found =
+      parsed(polypath_tune, handle.context, &request, progress, static_cast<void*>(&seen));
+  expect_keys(found, {"profile", "choices", "stopped", "seconds"});
+  EXPECT_EQ(found["stopped"], true);
+  EXPECT_EQ(seen.total, 3u);
+  EXPECT_EQ(seen.first, "gpu0 to gpu1, one way, 1 MiB");
+  ASSERT_EQ(found["choices"].size(), 1u);
+  const json& choice = found["choices"][0];
+  expect_keys(choice, {"pattern", "pair", "bytes", "executor", "routes", "slots", "native_gbps",
+                       "predicted_gbps", "measured_gbps", "tried", "edited"});
+  EXPECT_EQ(choice["pattern"], "one way");
+  EXPECT_EQ(choice["pair"], "gpu to gpu, nvlink x4, via 2 gpu, 1 host");
+  EXPECT_EQ(choice["bytes"], size);
+  EXPECT_EQ(choice["edited"], false);
+  EXPECT_EQ(parsed(polypath_tuned, handle.context)["choices"], found["choices"]);
 }
 
 TEST(CApi, ZeroBytesAreDone) {

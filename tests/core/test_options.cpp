@@ -58,6 +58,8 @@ TEST(Options, DefaultsAreWhatTheTableSays) {
   EXPECT_EQ(options.min_size, 0u);
   EXPECT_EQ(options.staging_size, 64 * kMiB);
   EXPECT_EQ(options.profile, "auto");
+  EXPECT_EQ(options.executor, ExecutorChoice::automatic);
+  EXPECT_EQ(options.graph_cache_size, 64);
 }
 
 TEST(Options, ArgumentsWinOverTheEnvironmentOverDefaults) {
@@ -107,6 +109,11 @@ TEST(Options, RangesIncludeTheirEnds) {
   EXPECT_EQ(load_options({{"max_routes", "1"}}).max_routes, 1);
   EXPECT_EQ(load_options({{"max_routes", "64"}}).max_routes, 64);
   EXPECT_EQ(load_options({{"staging_size", "4G"}}).staging_size, 4 * kGiB);
+  EXPECT_EQ(load_options({{"graph_cache_size", "0"}}).graph_cache_size, 0);
+  EXPECT_EQ(load_options({{"graph_cache_size", "4096"}}).graph_cache_size, 4096);
+  EXPECT_EQ(load_options({{"executor", "stream"}}).executor, ExecutorChoice::stream);
+  EXPECT_EQ(load_options({{"executor", "graph"}}).executor, ExecutorChoice::graph);
+  EXPECT_EQ(load_options({{"executor", "auto"}}).executor, ExecutorChoice::automatic);
 }
 
 TEST(Options, WhatIsNotAllowedIsNamedWithOriginAndRange) {
@@ -131,6 +138,11 @@ TEST(Options, WhatIsNotAllowedIsNamedWithOriginAndRange) {
            Case{"routes", "", "direct, gpu, host"},
            Case{"routes", "direct,,gpu", "direct, gpu, host"},
            Case{"routes", "nvlink", "direct, gpu, host"},
+           Case{"executor", "kernel", "auto, stream, graph"},
+           Case{"executor", "", "auto, stream, graph"},
+           Case{"graph_cache_size", "4097", "0 to 4096"},
+           Case{"graph_cache_size", "-1", "0 to 4096"},
+           Case{"graph_cache_size", "auto", "0 to 4096"},
            Case{"log_level", "loud", "debug, info, warn, error, off"},
        }) {
     EXPECT_THAT(message_of({{name, value}}),

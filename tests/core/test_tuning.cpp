@@ -1,0 +1,216 @@
+// The tuner on a simulated node: what it finds, that it goes on where it was stopped, that edits stay, and
+// that plans follow what it found.
+#include <gmock/gmock.h>
+
+#include "tuning_test.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::HasSubstr;
+using enum ExecutorKind;
+
+TEST_F(TuningTest, FindsTheBestOfASmallGraphOfRoutes) {
+  constexpr std::uint64_t bytes = 8 * kMiB;
+  const auto context = open();
+  const double predicted_gbps = rate_gbps(bytes, plan_of(*context, bytes).predicted_us);
+  tune(*context, one_pair(bytes));
+  // 60 GB/s directly, 60 by GPU 2, 12 by host memory, and these 12 for both ways together.
+  struct Row {
+    Pattern pattern;
+    double limit_gbps;
+    double direct;  ///< share at the limit
+  };
+  for (const auto& [pattern, limit_gbps, direct] :
+       {Row{Pattern::one_way, 132, 60. / 132}, Row{Pattern::both_ways, 252, 60. / 126},
+        Row{Pattern::window, 132, 60. / 132}})
+    for (const ExecutorKind executor : {stream, graph}) {
+      SCOPED_TRACE(std::string(to_string(pattern)) + ", " + std::string(to_string(executor)));
+      const TunedChoice* const one = known(*context, pattern, executor, bytes);
+      ASSERT_NE(one, nullptr);
+      EXPECT_LE(one->measured_gbps, limit_gbps);
+      EXPECT_GT(one->measured_gbps, .85 * limit_gbps);
+      EXPECT_GT(one->measured_gbps, 1.5 * one->native_gbps);
+      EXPECT_NEAR(one->choice.routes.front().share, direct, .05);
+      EXPECT_FALSE(one->edited);
+      EXPECT_GT(one->tried, 5);
+    }
+  EXPECT_GE(known(*context, Pattern::one_way, stream, bytes)->measured_gbps, .98 * predicted_gbps);
+}
+
+TEST_F(TuningTest, ALocalSearchComesNearTheWholeGrid) {
+  TuningRequest request = one_pair(kMiB);
+  request.pairs.front().dst = MemoryId::host(0);
+  const auto local = open({{"profile", (folder_.path() / "local.toml").string()}});
+  tune(*local, request);
+  const auto whole = open();
+  request.exhaustive = true;
+  request.budget_s = 1e-9;  // does not count
+  const Reports reports = tune(*whole, request);
+  EXPECT_FALSE(reports.result.stopped);
+  EXPECT_EQ(whole->source().tuned.size(), 6u);
+  for (const TunedChoice& one : whole->source().tuned) {
+    const TunedChoice* const other =
+        known_choice(local->source().tuned, one.pattern, one.pair, kMiB, one.executor);
+    ASSERT_NE(other, nullptr);
+    EXPECT_GT(other->measured_gbps, .97 * one.measured_gbps)
+        << to_string(one.pattern) << ", " << to_string(one.executor);
+    EXPECT_LT(other->tried * 3, one.tried);
+  }
+}
+
+TEST_F(TuningTest, PlansFollowItAndTransfersGoThatWay) {
+  const auto context = open();
+  const std::string before = table(plan_of(*context));
+  tune(*context, one_pair());
+  const TunedChoice* const found =
+      find_choice(context->source().tuned, Pattern::one_way, kClass, kBytes, std::nullopt);
+  ASSERT_NE(found, nullptr);
+  const Plan plan = plan_of(*context);
+  EXPECT_NE(table(plan), before);
+  ASSERT_EQ(plan.transfers.front().routes.size(), found->choice.routes.size());
+  for (std::size_t r = 0; r < found->choice.routes.size(); ++r) {
+    const RouteShare& share = plan.transfers.front().routes[r];
+    EXPECT_EQ(share.route.kind, found->choice.routes[r].kind);
+    EXPECT_EQ(share.chunks, found->choice.routes[r].chunks);
+    EXPECT_NEAR(static_cast<double>(share.bytes), found->choice.routes[r].share * kBytes, 8192);
+  }
+  expect_goes_as(*context, plan);
+  // Another context reads it from the profile; the other pairs of the class have it, too.
+  const auto later = open();
+  const Plan again = plan_of(*later);
+  EXPECT_EQ(table(again), table(plan));
+  const Plan other = later->plan({{MemoryId::gpu(2), MemoryId::gpu(0), kBytes}});
+  ASSERT_EQ(other.transfers.front().routes.size(), plan.transfers.front().routes.size());
+  EXPECT_EQ(other.transfers.front().routes.front().bytes,
+            again.transfers.front().routes.front().bytes);
+  expect_goes_as(*later, again);
+}
+
+TEST_F(TuningTest, EveryClassAndPatternIsTuned) {
+  const auto context = open();
+  TuningRequest request = one_pair(kMiB);
+  request.pairs.clear();
+  const Reports reports = tune(*context, request);
+  EXPECT_FALSE(reports.result.stopped);
+  EXPECT_THAT(reports.tasks, testing::UnorderedElementsAre(
+                                 "gpu0 to gpu1, one way, 1 MiB", "gpu0 to gpu1, both ways, 1 MiB",
+                                 "gpu0 to gpu1, window, 1 MiB", "gpu0 to host0, one way, 1 MiB",
+                                 "gpu0 to host0, both ways, 1 MiB", "gpu0 to host0, window, 1 MiB",
+                                 "host0 to gpu0, one way, 1 MiB", "host0 to gpu0, window, 1 MiB"));
+  EXPECT_EQ(context->source().tuned.size(), 16u);
+  // Both ways between a GPU and host memory are tuned in one order, and serve in both.
+  const Request down{MemoryId::gpu(0), MemoryId::host(0), kMiB};
+  const Request up{MemoryId::host(0), MemoryId::gpu(0), kMiB};
+  const auto one = context->planner().plan(std::vector<Request>{down, up}, 0);
+  const auto other = context->planner().plan(std::vector<Request>{up, down}, 0);
+  EXPECT_TRUE(one->tuned);
+  EXPECT_TRUE(other->tuned);
+}
+
+TEST_F(TuningTest, StoppedItGoesOnFromTheProfile) {
+  TuningRequest request = one_pair();
+  request.sizes = {kMiB, 2 * kMiB};
+  {
+    const auto context = open();
+    const Reports first =
+        tune(*context, request, [&] { return context->source().tuned.size() >= 3; });
+    EXPECT_TRUE(first.result.stopped);
+    EXPECT_EQ(first.total, 6u);
+    EXPECT_EQ(context->source().tuned.size(), 3u);
+  }
+  const std::vector<TunedChoice> kept = open()->source().tuned;
+  ASSERT_EQ(kept.size(), 3u);
+  {
+    const auto context = open();
+    const Reports second = tune(*context, request);
+    EXPECT_FALSE(second.result.stopped);
+    EXPECT_EQ(second.total, 5u) << "one task was done, of another one executor";
+    EXPECT_FALSE(second.tasks.contains("gpu0 to gpu1, one way, 2 MiB"));
+    ASSERT_EQ(context->source().tuned.size(), 12u);
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      EXPECT_EQ(digest(context->source().tuned[i]), digest(kept[i]));
+      EXPECT_EQ(context->source().tuned[i].tried, kept[i].tried);
+    }
+  }
+  const auto context = open();
+  const std::string before = text();
+  const Reports third = tune(*context, request);
+  EXPECT_EQ(third.total, 0u);
+  EXPECT_EQ(third.calls, 1u) << "only that it is done";
+  EXPECT_EQ(text(), before);
+}
+
+TEST_F(TuningTest, WhatWasMeasuredBeforeAStopIsNotKeptAsAResult) {
+  const auto context = open();
+  std::size_t left = 5;
+  const Reports reports = tune(*context, one_pair(), [&] { return left-- == 0; });
+  EXPECT_TRUE(reports.result.stopped);
+  EXPECT_TRUE(context->source().tuned.empty());
+  // What was tried out last is forgotten.
+  EXPECT_EQ(table(plan_of(*context)), table(plan_of(*open({{"profile", "off"}}))));
+}
+
+TEST_F(TuningTest, TheBudgetEndsIt) {
+  const auto context = open();
+  TuningRequest request = one_pair();
+  request.budget_s = 1e-6;
+  EXPECT_TRUE(tune(*context, request).result.stopped);
+  EXPECT_TRUE(context->source().tuned.empty());
+}
+
+TEST_F(TuningTest, ASearchAgainReplacesAllButEdits) {
+  {
+    const auto context = open();
+    tune(*context, one_pair());
+    ASSERT_EQ(context->source().tuned.size(), 6u);
+  }
+  write_choice(Pattern::one_way, stream, .25, 2);
+  replace("measured_gbps = 100.00", "measured_gbps = 999.00");
+  const auto again = open();
+  ASSERT_FALSE(known(*again, Pattern::one_way, stream)->edited) << "figures are no edit";
+  replace("shares = [0.7500, 0.2500]", "shares = [0.5000, 0.5000]");
+  replace("chunks = [1, 2]", "chunks = [1, 4]");
+
+  const auto edited = open();
+  ASSERT_TRUE(known(*edited, Pattern::one_way, stream)->edited);
+  const Plan plan = plan_of(*edited);
+  EXPECT_EQ(table(plan), "direct 0.50/1, via gpu2 0.50/4");
+  expect_goes_as(*edited, plan);
+
+  TuningRequest request = one_pair();
+  request.again = true;
+  const Reports reports = tune(*edited, request);
+  EXPECT_EQ(reports.total, 3u);
+  EXPECT_EQ(table(plan_of(*edited)), "direct 0.50/1, via gpu2 0.50/4");
+  const auto later = open();
+  EXPECT_TRUE(known(*later, Pattern::one_way, stream)->edited);
+  EXPECT_EQ(table(plan_of(*later)), "direct 0.50/1, via gpu2 0.50/4");
+  EXPECT_EQ(later->source().tuned.size(), 6u);
+}
+
+TEST_F(TuningTest, NothingIsKeptForASimulatedNodeWithoutAFile) {
+  setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
+  const auto context = open({{"profile", "auto"}});
+  tune(*context, one_pair());
+  unsetenv("XDG_CACHE_HOME");
+  EXPECT_EQ(context->source().tuned.size(), 6u);
+  EXPECT_TRUE(context->planner()
+                  .plan(std::vector<Request>{{MemoryId::gpu(0), MemoryId::gpu(1), kBytes}}, 0)
+                  ->tuned);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+TEST_F(TuningTest, WhatCannotBeTunedIsRefused) {
+  const auto context = open();
+  TuningRequest small = one_pair(kMiB);
+  small.sizes.push_back(255 * kKiB);
+  EXPECT_THROW(tune(*context, small), InvalidArgument);
+  TuningRequest far = one_pair();
+  far.pairs.front().dst = MemoryId::gpu(7);
+  EXPECT_THROW(tune(*context, far), InvalidArgument);
+  EXPECT_FALSE(std::filesystem::exists(profile()));
+}
+
+}  // namespace
+}  // namespace polypath::test
