@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/tuning.hpp"
-#include "simulated_test.hpp"
+#include "support/simulated_test.hpp"
 #include "topology/temporary_folder.hpp"
 
 namespace polypath::test {
