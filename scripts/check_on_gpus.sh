@@ -91,12 +91,6 @@ bench bidir bidir
 bench ring ring
 bench h2d h2d
 bench d2h d2h
-# As on Beluga and on Narval (docs/emulated-mesh.md). The profile is that of the real links.
-for gbps in 46 91; do
-  POLYPATH_PROFILE=off bench "mesh$gbps.p2p" p2p --routes direct,gpu --emulate-mesh "$gbps"
-  POLYPATH_PROFILE=off bench "mesh$gbps.p2p-host" p2p --emulate-mesh "$gbps"
-  POLYPATH_PROFILE=off bench "mesh$gbps.ring" ring --routes direct,gpu --emulate-mesh "$gbps"
-done
 # As graphs; windows; then all again by what a search finds best.
 for op in p2p h2d; do
   polypath "bench.$op-executors" bench "$op" --sizes "${EXECUTOR_SIZES:-16M:1G}" --compare-executors \
@@ -110,12 +104,12 @@ polypath bench.p2p-window bench p2p --window 1,4,16 --sizes 4M:64M \
   --json "$results/bench.p2p-window.json"
 polypath bench.bidir-window bench bidir --window 16 --sizes 64M \
   --json "$results/bench.bidir-window.json"
-# An emulated mesh as that of Beluga, and as that of Narval.
+python3 -c 'import torch' 2>/dev/null && step bench.rotating python3 bench/rotating_buffers.py
+# As on Beluga and on Narval (docs/emulated-mesh.md).
 for gbps in 46 91; do
-  for routes in direct,gpu all; do
-    polypath "bench.mesh-$gbps-$routes" bench p2p --emulate-mesh "$gbps" --routes "$routes" \
-      --sizes 64M:512M --json "$results/bench.mesh-$gbps-$routes.json"
-  done
+  bench "mesh-$gbps-gpu" p2p --routes direct,gpu --emulate-mesh "$gbps"
+  bench "mesh-$gbps-all" p2p --emulate-mesh "$gbps"
+  bench "mesh-$gbps-ring" ring --routes direct,gpu --emulate-mesh "$gbps"
 done
 
 {
