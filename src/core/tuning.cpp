@@ -54,6 +54,7 @@ double Tuning::seconds() const {
 }
 
 bool Tuning::report() {
+  if (stopped_) return false;  // who stopped it is not asked again
   const double left = std::max(0.0, request_.budget_s - seconds());
   if (progress_ && !progress_(done_, total_, left, what_)) stopped_ = true;
   if (!request_.exhaustive && seconds() > request_.budget_s) stopped_ = true;

@@ -50,7 +50,7 @@ TEST_F(TunedPlansTest, WithoutAChoiceTheModelServes) {
   EXPECT_EQ(table(plan_of(*tuned, kMiB)), table(plan_of(*off, kMiB))) << "too small";
   const Request host{MemoryId::gpu(0), MemoryId::host(0), kBytes};
   EXPECT_EQ(table(tuned->plan({host})), table(off->plan({host}))) << "another class";
-  EXPECT_EQ(table(plan_of(*tuned, 16 * kMiB)), "direct 0.75/1, via gpu2 0.25/12")
+  EXPECT_EQ(table(plan_of(*tuned, 8 * kMiB)), "direct 0.75/1, via gpu2 0.25/12")
       << "chunks keep their size";
 }
 

@@ -27,7 +27,7 @@ struct Reports {
 
 class TuningTest : public SimulatedTest {
  protected:
-  static constexpr std::uint64_t kBytes = 4 * kMiB;
+  static constexpr std::uint64_t kBytes = 2 * kMiB;
   static constexpr const char* kClass = "gpu to gpu, nvlink x2, via 1 gpu, 1 host";
 
   [[nodiscard]] std::filesystem::path profile() const { return folder_.path() / "node.toml"; }
@@ -67,12 +67,15 @@ class TuningTest : public SimulatedTest {
       Context& context, TuningRequest request,
       const std::function<bool()>& stop = [] { return false; }) {
     Reports reports;
+    bool stopped = false;
     Tuning tuning(context, std::move(request),
                   [&](std::size_t, std::size_t total, double, const std::string& what) {
                     reports.total = total;
                     ++reports.calls;
                     if (what != "done") reports.tasks.insert(what);
-                    return !stop();
+                    EXPECT_FALSE(stopped) << "asked again after it was stopped";
+                    stopped = stop();
+                    return !stopped;
                   });
     reports.result = tuning.run();
     return reports;
