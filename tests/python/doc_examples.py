@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 COMMANDS = DOCS / "command-line.md"
 OVERHEADS = DOCS / "graph-overheads.md"
+TUNING = DOCS / "tuning.md"
 PROGRAMS = DOCS / "python.md"
 
 _CONSOLE = re.compile(r"(?<=^```console\n)\$ (.*)\n((?:.*\n)*?)(?=^```$)", re.MULTILINE)
@@ -68,7 +69,7 @@ def output(command: str) -> str:
 
 
 def main() -> None:
-    for document in (COMMANDS, OVERHEADS):
+    for document in (COMMANDS, OVERHEADS, TUNING):
         text = document.read_text()
         document.write_text(_CONSOLE.sub(lambda found: f"$ {found[1]}\n{output(found[1])}", text))
 

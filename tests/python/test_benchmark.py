@@ -24,9 +24,9 @@ class FakeContext:
             {"name": "chunks", "value": "auto", "origin": "default"},
         ]
 
-    def bench(self, requests, iterations, warmup):
-        self.asked.append((list(requests), iterations, warmup))
-        return values.report(requests[0].bytes)
+    def bench(self, requests, iterations, warmup, window, compare_executors):
+        self.asked.append((list(requests), iterations, warmup, window, compare_executors))
+        return values.report(requests[0].bytes, window=window)
 
 
 @pytest.mark.parametrize(
@@ -79,26 +79,27 @@ def test_one_gpu_is_not_enough(operation):
         transfers_of(Operation(operation), values.topology(1))
 
 
-def test_a_row_for_every_size():
+def test_a_row_for_every_size_and_window():
     context = FakeContext()
-    rows = list(run(context, [Pair("gpu0", "gpu1")], [1024, 2048], iterations=7, warmup=2))
-    assert [row["bytes"] for row in rows] == [1024, 2048]
+    runs = [(1024, 1), (2048, 16)]
+    rows = list(run(context, [Pair("gpu0", "gpu1")], runs, 7, 2, compare_executors=True))
+    assert [(row["bytes"], row["window"]) for row in rows] == runs
     assert context.asked == [
-        ([("gpu0", "gpu1", 1024)], 7, 2),
-        ([("gpu0", "gpu1", 2048)], 7, 2),
+        ([("gpu0", "gpu1", 1024)], 7, 2, 1, True),
+        ([("gpu0", "gpu1", 2048)], 7, 2, 16, True),
     ]
     assert "transfers" not in rows[0]
 
 
 def test_a_row_of_several_transfers_names_them():
     pairs = [Pair("gpu0", "gpu1"), Pair("gpu1", "gpu0")]
-    (row,) = run(FakeContext(), pairs, [1024], 1, 1)
+    (row,) = run(FakeContext(), pairs, [(1024, 1)], 1, 1)
     assert row["transfers"] == [{"src": "gpu0", "dst": "gpu1"}, {"src": "gpu1", "dst": "gpu0"}]
 
 
 def test_document():
     context = FakeContext()
-    rows = list(run(context, [Pair("gpu0", "gpu1")], [1024], 1, 1))
+    rows = list(run(context, [Pair("gpu0", "gpu1")], [(1024, 1)], 1, 1))
     result = document(context, Operation.p2p, rows, "polypath bench p2p")
     assert result["schema"] == 1
     assert result["op"] == "p2p"

@@ -1,6 +1,7 @@
 """The command line, end to end, on simulated nodes."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def check_schema(document, operation, node):
 def test_version_and_help(polypath):
     assert succeeded(polypath("--version")).strip().count(".") == 2
     text = succeeded(polypath())
-    for command in ("topo", "nodes", "plan", "bench", "info", "demo"):
+    for command in ("topo", "nodes", "plan", "bench", "tune", "info", "demo"):
         assert command in text
 
 
@@ -133,6 +134,48 @@ def test_bench_shows_a_table_and_draws_a_plot(polypath, tmp_path):
     assert document["command"].startswith("polypath bench p2p --node narval --src gpu2")
 
 
+def test_bench_of_windows(polypath):
+    arguments = ("bench", "p2p", "--node", "narval", "--sizes", "4M", "--window", "1,4")
+    done = polypath(*arguments, "--json", "bench.json")
+    text = succeeded(done)
+    head, one, four = (line.split() for line in text.splitlines() if re.search("size|4M", line))
+    assert head[:2] == ["window", "size"]
+    assert (one[0], four[0]) == ("1", "4")
+    assert "p2p: 2/2 4M x 4" in done.stderr
+    document = json_of(polypath(*arguments, "--json", "-"))
+    check_schema(document, "p2p", "narval")
+    assert [row["window"] for row in document["rows"]] == [1, 4]
+    # GB/s are sums: four at once keep the links busier than one.
+    assert document["rows"][1]["native_gbps"] > document["rows"][0]["native_gbps"]
+    assert document["rows"][1]["polypath_gbps"] > document["rows"][0]["polypath_gbps"]
+
+
+def test_bench_of_windows_both_ways(polypath):
+    arguments = ("bench", "bidir", "--node", "narval", "--sizes", "1M", "--window", "2")
+    (row,) = json_of(polypath(*arguments, "--json", "-"))["rows"]
+    assert row["window"] == 2
+    assert len(row["transfers"]) == 2
+    assert row["verified"] is True
+
+
+def test_bench_by_graphs(polypath):
+    arguments = ("bench", "p2p", "--node", "narval", "--sizes", "64K,16M")
+    documents = {
+        executor: json_of(polypath(*arguments, "--executor", executor, "--json", "-"))
+        for executor in ("auto", "stream", "graph")
+    }
+    for executor, document in documents.items():
+        check_schema(document, "p2p", "narval")
+        assert document["settings"]["executor"] == executor
+        expected = "graph" if executor == "graph" else "stream"  # nothing was tuned
+        assert document["rows"][1]["executor"] == expected
+    assert documents["graph"]["rows"][1]["speedup"] > 1.5
+    figures = {name: document["rows"][1]["polypath_us"] for name, document in documents.items()}
+    assert figures["auto"] == figures["stream"] != figures["graph"]
+    text = succeeded(polypath(*arguments, "--executor", "graph"))
+    assert re.search(r"16M .* yes +graph ", text)
+
+
 def test_bench_is_the_same_twice(polypath):
     arguments = ("bench", "p2p", "--node", "narval", "--sizes", "1M,8M", "--json", "-")
     first, second = (json_of(polypath(*arguments)) for _ in range(2))
@@ -157,7 +200,10 @@ def test_info_settings(polypath):
     assert settings["chunks"]["value"] == "8"
     assert settings["chunks"]["origin"] == "environment"
     assert settings["routes"]["origin"] == "default"
-    expected = "node routes max_routes chunk_size chunks min_size staging_size profile log_level"
+    expected = (
+        "node routes max_routes chunk_size chunks min_size staging_size executor graph_cache_size "
+        "profile log_level"
+    )
     assert set(expected.split()) <= set(settings)
     assert all(setting["meaning"] for setting in settings.values())
     assert "POLYPATH_STAGING_SIZE" in succeeded(polypath("info", "-c"))
@@ -176,6 +222,11 @@ def test_info_devices(polypath):
     text = succeeded(polypath("info", "--node", "narval"))
     assert "libpolypath_sim.so" in text
     assert "POLYPATH_ROUTES" in text
+    assert "graphs    supported, cache of 64: none used yet" in text
+    assert devices["graphs"]["cache_size"] == 64
+    assert set(devices["graphs"]["counts"].values()) == {0}
+    text = succeeded(polypath("info", "-d", "--node", "narval", POLYPATH_GRAPH_CACHE_SIZE="7"))
+    assert "cache of 7" in text
 
 
 def test_measure_finds_the_capacities_of_the_node_file(polypath):

@@ -25,7 +25,11 @@ def the_one_line(done, code):
         (["bench", "p2p", "--sizes", "8K:4K"], ["--sizes", "'8K:4K'", "1M:1G"]),
         (["bench", "p2p", "--iterations", "0"], ["--iterations", "1"]),
         (["bench", "p2p", "--warmup", "-1"], ["--warmup", "1"]),
-        (["bench", "p2p", "--executor", "x"], ["--executor", "stream"]),
+        (["bench", "p2p", "--executor", "x"], ["--executor", "auto", "stream", "graph"]),
+        (["bench", "p2p", "--window", "0"], ["--window", "'0'", "1 to 64, such as 1,4,16"]),
+        (["bench", "p2p", "--window", "65"], ["--window", "'65'", "1 to 64"]),
+        (["bench", "p2p", "--window", "4,x"], ["--window", "'4,x'", "1 to 64"]),
+        (["bench", "p2p", "--window", ""], ["--window", "1 to 64"]),
         (["bench", "p2p", "--plot", "x.txt"], ["--plot", "'x.txt'", ".png, .svg, .pdf"]),
         (["bench", "graph-phases", "--nodes", "2,3"], ["--nodes", "'3'", "even", "2 to 256"]),
         (["bench", "graph-phases", "--nodes", "512"], ["--nodes", "'512'", "even", "2 to 256"]),
@@ -48,6 +52,8 @@ def test_arguments(polypath, arguments, words):
         (["bench", "h2d", "--dst", "gpu7"], ["--dst 'gpu7'", "gpu0, gpu1, gpu2, gpu3"]),
         (["bench", "ring", "--dst", "gpu1"], ["--src and --dst are not for ring"]),
         (["bench", "p2p", "--both-directions"], ["--both-directions is for ring"]),
+        (["bench", "ring", "--window", "4"], ["--window is for p2p and bidir, not for ring"]),
+        (["bench", "h2d", "--window", "4"], ["--window is for p2p and bidir, not for h2d"]),
         (["bench", "p2p", "--routes", "sea"], ["routes 'sea'", "direct, gpu, host"]),
         (
             ["bench", "p2p", "--emulate-mesh", "46"],
@@ -72,7 +78,7 @@ def test_arguments_on_a_node(polypath, arguments, words):
 
 
 @pytest.mark.parametrize(
-    "command", ["topo", "info -d", "plan gpu0 gpu1 1M", "bench p2p", "bench graph-phases"]
+    "command", ["topo", "info -d", "plan gpu0 gpu1 1M", "bench p2p", "bench graph-phases", "tune"]
 )
 def test_no_gpu_and_no_node(polypath, command):
     done = polypath(*command.split(), CUDA_VISIBLE_DEVICES="")

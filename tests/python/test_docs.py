@@ -10,7 +10,7 @@ import pytest
     ("command", "expected"),
     [
         example
-        for document in (doc_examples.COMMANDS, doc_examples.OVERHEADS)
+        for document in (doc_examples.COMMANDS, doc_examples.OVERHEADS, doc_examples.TUNING)
         for example in doc_examples.commands(document.read_text())
     ],
 )
@@ -35,6 +35,7 @@ def test_every_command_has_an_example():
         "plan",
         "bench",
         "bench graph-phases",
+        "tune",
         "info -c",
         "info -d",
         "demo",

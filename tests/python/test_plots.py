@@ -7,6 +7,7 @@ import values
 from polypath.bench_plot import plot_bench
 from polypath.node_layout import layout
 from polypath.node_plot import plot_node
+from polypath.tune_plot import plot_tuned
 
 PNG = b"\x89PNG\r\n"
 
@@ -63,3 +64,26 @@ def test_links_that_are_alike_share_a_label():
 def test_a_switch_is_drawn_as_one():
     boxes, _ = layout(values.topology(8, 2, "nvswitch", 396))
     assert [box.text for box in boxes][-1] == "NVSwitch"
+
+
+def test_tuned_plot(tmp_path):
+    """Classes and patterns are in the legend once, as streams; an empty profile is a plot, too."""
+    choices = [
+        {
+            "pair": pair,
+            "pattern": pattern,
+            "executor": executor,
+            "predicted_gbps": 100.0,
+            "measured_gbps": 90.0,
+        }
+        for pair, pattern in (("gpu to gpu", "one way"), ("gpu to gpu", "window"), ("x", "window"))
+        for executor in ("stream", "graph")
+    ]
+    labels = {"gpu to gpu; one way", "gpu to gpu; window", "x; window", "as predicted"}
+    for shown, expected in ((choices, labels), ([], {"as predicted"})):
+        file = tmp_path / "tuned.svg"
+        plot_tuned(shown, "narval", file)
+        text = file.read_text()
+        assert ElementTree.fromstring(text).tag.endswith("svg")
+        for label in labels:
+            assert text.count(f"<!-- {label} -->") == (label in expected), label

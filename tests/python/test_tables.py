@@ -5,7 +5,7 @@ import io
 import pytest
 import values
 from polypath.benchmark import Operation, Pair
-from polypath.cli import bench, info, nodes, plan, topo
+from polypath.cli import bench, info, nodes, options, plan, topo, tune
 from polypath.cli.output import print_lines
 from polypath.links import shared_capacities
 from rich.console import Console
@@ -86,9 +86,92 @@ def test_the_plan_of_no_bytes_divides_by_nothing():
 def test_bench_table():
     rows = [values.row(), values.row(1 << 20, verified=False, native=True, reason="small [x]")]
     first, second = rendered(bench.bench_table(rows))[2:4]
-    assert first[:8] == ["64M", "91.9", "167.8", "1.83", "186.0", "90%", "yes", "direct"]
-    assert first[8:] == ["50%,", "gpu2", "50%/8"]
-    assert second[6:] == ["NO", "native:", "small", "[x]"]
+    assert first[:8] == ["64M", "91.9", "167.8", "1.83", "186.0", "90%", "yes", "stream"]
+    assert first[8:] == ["direct", "50%,", "gpu2", "50%/8"]
+    assert second[6:] == ["NO", "-", "native:", "small", "[x]"]
+
+
+def test_windows_have_a_column_where_there_are_any():
+    rows = [values.row(executor="graph"), values.row(window=16)]
+    head, _, first, second = rendered(bench.bench_table(rows))[:4]
+    assert head[:2] == ["window", "size"]
+    assert first[:2] == ["1", "64M"]
+    assert first[8] == "graph"
+    assert second[:2] == ["16", "64M"]
+
+
+TUNED = {
+    "pattern": "one way",
+    "pair": "gpu to gpu, nvlink x4, via 2 gpu, 1 host",
+    "bytes": 64 << 20,
+    "executor": "stream",
+    "routes": [
+        {"route": "direct", "share": 0.36, "chunks": 1},
+        {"route": "gpu", "share": 0.58, "chunks": 9},
+        {"route": "host", "share": 0.06, "chunks": 1},
+    ],
+    "slots": 4,
+    "native_gbps": 92.3,
+    "predicted_gbps": 253.7,
+    "measured_gbps": 251.04,
+    "tried": 31,
+    "edited": False,
+}
+
+
+def test_tuned_tables():
+    native = {**TUNED, "executor": "graph", "routes": TUNED["routes"][:1], "slots": 0}
+    window = {**TUNED, "pattern": "window", "edited": True, "native_gbps": 0, "measured_gbps": 0}
+    other = {**TUNED, "pair": "gpu to host"}
+    (pair, table), (other_pair, _) = tune.tuned_tables([other, window, TUNED, native])
+    assert (pair, other_pair) == (TUNED["pair"], "gpu to host")
+    first, second, third = rendered(table)[2:]
+    assert first == [
+        *("one", "way", "64M", "graph", "native"),
+        *("92.3", "253.7", "251.0", "2.72", "31"),
+    ]
+    assert second == [  # the pattern is told once
+        *("64M", "stream", "direct", "36%,", "gpu", "58%/9,", "host", "6%/1;", "4", "slots"),
+        *("92.3", "253.7", "251.0", "2.72", "31"),
+    ]
+    assert third[0] == "window"
+    assert third[-6:] == ["edited", "0.0", "253.7", "0.0", "-", "31"]
+
+
+@pytest.mark.parametrize("width", [80, 116])
+def test_a_narrow_terminal_loses_no_figure(width):
+    routes = [*TUNED["routes"], *TUNED["routes"][1:]]
+    ((_, table),) = tune.tuned_tables([{**TUNED, "routes": routes}])
+    words = {word for line in rendered(table, width) for word in line}
+    assert {"pattern", "size", "executor", "native", "predicted", "measured", "speedup"} <= words
+    assert {"64M", "stream", "92.3", "253.7", "251.0", "2.72", "31", "58%/9,"} <= words
+
+
+def test_tuning_is_summed_up():
+    found = {"choices": [TUNED], "profile": "/cache/x.toml", "stopped": True, "seconds": 12.4}
+    assert tune.summary(found, "narval") == [
+        "1 choices, 12 s, stopped; the same command goes on from here",
+        "profile: /cache/x.toml",
+    ]
+    assert tune.summary({**found, "stopped": False}, "narval")[0] == "1 choices, 12 s, done"
+    assert tune.summary({"choices": [], "profile": ""}, "narval") == [
+        "nothing is tuned for narval",
+        "kept in no profile: name one with --profile FILE",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("60", 60), ("60s", 60), ("1.5m", 90), ("5 min", 300), ("2h", 7200), (" 3 s ", 3)],
+)
+def test_budgets(text, expected):
+    assert options.seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1", "1d", "1e3", "5m30s", "soon", "0", "0s"])
+def test_budgets_that_are_no_time(text):
+    with pytest.raises(ValueError, match="is no time: seconds such as 60s"):
+        options.seconds(text)
 
 
 def test_bench_table_of_several_transfers_counts_routes():
@@ -149,6 +232,7 @@ def test_devices():
         "library": "/lib/libpolypath.so",
         "version": "0.1.0",
         "profile": {"file": "", "state": "off"},
+        "graphs": {"supported": True, "cache_size": 64, "counts": {"launches": 0, "builds": 0}},
         "devices": [
             {
                 "id": "gpu0",
@@ -163,6 +247,15 @@ def test_devices():
     assert info.driver_lines(devices)[2].endswith("built without kernels: no emulated mesh")
     devices["kernels"] = True
     assert info.driver_lines(devices)[2].endswith("/lib/libpolypath.so")
+    assert info.driver_lines(devices)[3] == "graphs    supported, cache of 64: none used yet"
+    devices["graphs"] = {
+        "supported": False,
+        "cache_size": 0,
+        "counts": {"launches": 7, "hits": 0, "builds": 2},
+    }
+    assert info.driver_lines(devices)[3].endswith(
+        "not supported by this driver, cache of 0: 7 launches, 2 builds"
+    )
     row = rendered(info.devices_table(devices["devices"]))[2]
     assert row == ["gpu0", "NVIDIA", "H200", "140.00", "GiB", "-", "none"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -58,6 +59,14 @@ class NodeCounts(list[int]):
 def node_counts(text: str) -> NodeCounts:
     """Reads ``--nodes``."""
     return NodeCounts(parse_nodes(text))
+
+
+def seconds(text: str) -> float:
+    """Reads ``--budget``: seconds, such as 60, 60s or 5m."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text.strip())
+    if not found or float(found[1]) == 0:
+        raise ValueError(f"'{text}' is no time: seconds such as 60s, or 5m")
+    return float(found[1]) * {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}[found[2]]
 
 
 def operation(text: str) -> Operation:
@@ -133,6 +142,15 @@ Windows = Annotated[
         metavar="COUNTS",
         parser=_reader(window_list),
         help="p2p, bidir: so many transfers outstanding before waiting, such as 1,4,16.",
+    ),
+]
+Budget = Annotated[
+    float,
+    typer.Option(
+        "--budget",
+        metavar="TIME",
+        parser=_reader(seconds),
+        help="Time for a local search in all, such as 60s or 5m.",
     ),
 ]
 Sizes = Annotated[

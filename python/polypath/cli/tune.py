@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,22 +22,12 @@ from . import options
 from .output import console, plain_table, print_lines, ratio, write_json
 
 
-def seconds(text: str) -> float:
-    """Reads ``--budget``: seconds, such as 60, 60s or 5m."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text.strip())
-    if not found:
-        raise typer.BadParameter(f"'{text}' is no time: seconds such as 60s, or 5m")
-    return float(found[1]) * {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}[found[2]]
-
-
 def tune(
     exhaustive: Annotated[
         bool,
         typer.Option("--exhaustive", help="The whole grid, however long, not a local search."),
     ] = False,
-    budget: Annotated[
-        str, typer.Option("--budget", metavar="TIME", help="Time for a local search in all.")
-    ] = "60s",
+    budget: options.Budget = 60.0,
     src: Annotated[str | None, typer.Option("--src", help="Tune one pair: its source.")] = None,
     dst: Annotated[str | None, typer.Option("--dst", help="... and its destination.")] = None,
     sizes: options.Sizes = None,
@@ -61,7 +50,6 @@ def tune(
     """
     if (src is None) != (dst is None):
         raise InvalidArgument("--src and --dst go together")
-    budget_s = seconds(budget)
     with Context(node=node, profile=None if profile is None else str(profile)) as context:
         if show:
             found = context.tuned()
@@ -70,15 +58,18 @@ def tune(
                 found = context.tune(
                     None if src is None or dst is None else [(src, dst)],
                     sizes,
-                    budget_s,
+                    budget,
                     exhaustive,
                     again,
                     progress,
                 )
         name = context.topology()["name"]
     out = console(json)
+    for pair, table in tuned_tables(found["choices"]):
+        print_lines(out, pair)
+        out.print(table)
     if found["choices"]:
-        out.print(tuned_table(found["choices"]))
+        print_lines(out, "GB/s (1e9 bytes/s) of all transfers together; gpu 28%/9: 28% in 9 chunks")
     print_lines(out, *summary(found, name))
     write_json(found, json)
     if plot is not None:
@@ -139,20 +130,21 @@ def tune_progress() -> Iterator[TuneProgress]:
         signal.signal(signal.SIGINT, before)
 
 
+def tuned_tables(choices: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Table]]:
+    """Each class of pairs with its table: a row a choice, by pattern, size and executor."""
+    for pair in sorted({one["pair"] for one in choices}):
+        yield pair, tuned_table([one for one in choices if one["pair"] == pair])
+
+
 def tuned_table(choices: Sequence[dict[str, Any]]) -> Table:
-    """A row a choice, by class, pattern and size."""
+    """The choices of one class of pairs."""
     figures = ("size", "native", "predicted", "measured", "speedup", "tried")
-    table = plain_table(
-        "pair", "pattern", "size", "executor", "routes", *figures[1:], right=figures
-    )
-    table.columns[0].no_wrap = False
-    last = ("", "")
-    for one in sorted(
-        choices, key=lambda one: (one["pair"], one["pattern"], one["bytes"], one["executor"])
-    ):
-        key = (one["pair"], one["pattern"])
+    table = plain_table("pattern", "size", "executor", "routes", *figures[1:], right=figures)
+    table.columns[3].no_wrap = False
+    last = ""
+    for one in sorted(choices, key=lambda one: (one["pattern"], one["bytes"], one["executor"])):
         table.add_row(
-            *(("", "") if key == last else (escape(key[0]), key[1])),
+            "" if one["pattern"] == last else one["pattern"],
             format_size(one["bytes"]),
             one["executor"],
             escape(choice_text(one)) + (" [bold]edited[/bold]" if one["edited"] else ""),
@@ -162,9 +154,7 @@ def tuned_table(choices: Sequence[dict[str, Any]]) -> Table:
             ratio(one["measured_gbps"], one["native_gbps"]),
             str(one["tried"]),
         )
-        last = key
-    table.caption = "GB/s (1e9 bytes/s) of all transfers together; gpu 28%/9: 28% in 9 chunks"
-    table.caption_justify = "left"
+        last = one["pattern"]
     return table
 
 
