@@ -47,10 +47,10 @@ TEST_F(TunedPlansTest, WithoutAChoiceTheModelServes) {
   write_choice(Pattern::one_way, stream, .25, 3);
   const auto tuned = open();
   const auto off = open({{"profile", "off"}});
-  EXPECT_EQ(table(plan_of(*tuned, kMiB)), table(plan_of(*off, kMiB))) << "too small";
+  EXPECT_EQ(table(plan_of(*tuned, kMiB / 2)), table(plan_of(*off, kMiB / 2))) << "too small";
   const Request host{MemoryId::gpu(0), MemoryId::host(0), kBytes};
   EXPECT_EQ(table(tuned->plan({host})), table(off->plan({host}))) << "another class";
-  EXPECT_EQ(table(plan_of(*tuned, 8 * kMiB)), "direct 0.75/1, via gpu2 0.25/12")
+  EXPECT_EQ(table(plan_of(*tuned, 4 * kMiB)), "direct 0.75/1, via gpu2 0.25/12")
       << "chunks keep their size";
 }
 

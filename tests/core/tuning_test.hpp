@@ -27,7 +27,7 @@ struct Reports {
 
 class TuningTest : public SimulatedTest {
  protected:
-  static constexpr std::uint64_t kBytes = 2 * kMiB;
+  static constexpr std::uint64_t kBytes = kMiB;
   static constexpr const char* kClass = "gpu to gpu, nvlink x2, via 1 gpu, 1 host";
 
   [[nodiscard]] std::filesystem::path profile() const { return folder_.path() / "node.toml"; }

@@ -138,7 +138,7 @@ def test_tuned_tables():
     assert third[-6:] == ["edited", "0.0", "253.7", "0.0", "-", "31"]
 
 
-@pytest.mark.parametrize("width", [80, 116])
+@pytest.mark.parametrize("width", [100, 116])
 def test_a_narrow_terminal_loses_no_figure(width):
     routes = [*TUNED["routes"], *TUNED["routes"][1:]]
     ((_, table),) = tune.tuned_tables([{**TUNED, "routes": routes}])
