@@ -1,10 +1,10 @@
 #include "core/bench.hpp"
 
-#include <array>
 #include <cstddef>
 #include <map>
 
 #include "base/units.hpp"
+#include "core/compare_plans.hpp"
 #include "core/cpu_clock.hpp"
 #include "core/json.hpp"
 
@@ -73,23 +73,11 @@ double Bench::all_gpus_at_once(bool to_host) {
 json Bench::executors(TransferSet& set, const std::vector<Request>& requests, const Plan& plan,
                       const PairOptions& options) {
   Planner& planner = context_.planner();
-  const auto before = planner.plan(requests, 0);
   const Choice choice = choice_of(plan);
-  const std::array ways{planner.plan_of(requests, choice, ExecutorKind::stream),
-                        planner.plan_of(requests, choice, ExecutorKind::graph)};
-  if (ways[0] == nullptr) return nullptr;
-  PairOptions pairs = options;
-  const auto keep_busy = options.ahead;
-  // What is to run next is set before the clock starts.
-  std::size_t next = 0;
-  pairs.ahead = [&] {
-    planner.try_out(requests, ways[next]);
-    next = 1 - next;
-    if (keep_busy) keep_busy();
-  };
-  const auto issue = [&] { set.issue_polypath(); };
-  const PairSamples samples = measure_pairs(context_.driver(), set.streams(), issue, issue, pairs);
-  planner.try_out(requests, before);
+  const auto streams = planner.plan_of(requests, choice, ExecutorKind::stream);
+  const auto graphs = planner.plan_of(requests, choice, ExecutorKind::graph);
+  if (streams == nullptr) return nullptr;
+  const PairSamples samples = compare_plans(context_, set, requests, streams, graphs, options);
   return {{"stream_us", samples.native.median_device_us()},
           {"graph_us", samples.polypath.median_device_us()},
           {"stream_issue_us", samples.native.median_issue_us()},

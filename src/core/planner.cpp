@@ -97,13 +97,18 @@ std::shared_ptr<const PreparedPlan> Planner::make(const Key& key) {
     }
   }
   if (made == nullptr) {
-    made = std::make_shared<PreparedPlan>();
-    made->plan = make_plan(node_, *ladder(key), key.requests, options_);
-    made->schedule = make_schedule(made->plan, options_.chunks.rings);
-    made->executor = only(executor_).value_or(ExecutorKind::stream);
+    made = modelled(key, only(executor_).value_or(ExecutorKind::stream));
   }
   if (key.requests.size() == 1 && key.without == 0 && may_be_tuned(options_))
     made->in_window = tuned_plan(key, Pattern::window);
+  return made;
+}
+
+std::shared_ptr<PreparedPlan> Planner::modelled(const Key& key, ExecutorKind executor) {
+  auto made = std::make_shared<PreparedPlan>();
+  made->plan = make_plan(node_, *ladder(key), key.requests, options_);
+  made->schedule = make_schedule(made->plan, options_.chunks.rings);
+  made->executor = executor;
   return made;
 }
 
@@ -146,6 +151,12 @@ std::shared_ptr<const PreparedPlan> Planner::plan_of(const std::vector<Request>&
                                                      const Choice& choice, ExecutorKind executor) {
   const std::lock_guard lock(mutex_);
   return made_of({requests, 0}, choice, executor);
+}
+
+std::shared_ptr<const PreparedPlan> Planner::model_plan(const std::vector<Request>& requests,
+                                                        ExecutorKind executor) {
+  const std::lock_guard lock(mutex_);
+  return modelled({requests, 0}, executor);
 }
 
 std::vector<Plan> Planner::plans_of_rungs(const std::vector<Request>& requests) {

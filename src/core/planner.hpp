@@ -54,6 +54,9 @@ class Planner {
   /// The plan that follows `choice`, or nothing where it does not fit.
   std::shared_ptr<const PreparedPlan> plan_of(const std::vector<Request>& requests,
                                               const Choice& choice, ExecutorKind executor);
+  /// The cost model's own plan, whatever was tuned.
+  std::shared_ptr<const PreparedPlan> model_plan(const std::vector<Request>& requests,
+                                                 ExecutorKind executor);
   /// The cost model's own plans of every rung, widest first, whatever was tuned.
   std::vector<Plan> plans_of_rungs(const std::vector<Request>& requests);
   /// plan() gives this for `requests` until clear(), use() or another try_out().
@@ -73,6 +76,7 @@ class Planner {
   std::shared_ptr<const Ladder> ladder(const Key& key);
   std::shared_ptr<PreparedPlan> made_of(const Key& key, const Choice& choice,
                                         ExecutorKind executor);
+  std::shared_ptr<PreparedPlan> modelled(const Key& key, ExecutorKind executor);
   std::shared_ptr<PreparedPlan> tuned_plan(const Key& key, Pattern pattern);
   std::shared_ptr<const PreparedPlan> make(const Key& key);
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "base/units.hpp"
+#include "core/compare_plans.hpp"
 #include "tune/group_timer.hpp"
 #include "tune/median.hpp"
 #include "tune/pair_class.hpp"
@@ -22,6 +23,8 @@ constexpr std::uint64_t kMostInWindow = 64 * kMiB;
 /// The last comparison with the native copy, in alternating pairs.
 constexpr int kFinalPairs = 9;
 constexpr int kRepetitions = 3;
+/// What is found must be so much faster than the cost model's own choice.
+constexpr double kLeastGain = 0.002;
 /// Splitting must be so much faster than the native copy, or the native copy is the choice.
 constexpr double kLeastSpeedup = 1.01;
 constexpr ExecutorKind kExecutors[] = {ExecutorKind::stream, ExecutorKind::graph};
@@ -142,7 +145,7 @@ std::optional<Choice> Tuning::tune(const Task& task, ExecutorKind executor,
   TunedChoice tuned;
   tuned.pattern = task.pattern;
   tuned.pair = task.pair;
-  tuned.choice = *found.best;
+  tuned.choice = confirmed(*found.best, executor, group, set);
   tuned.executor = executor;
   tuned.tried = found.tried;
   const auto prepared = context_.planner().plan_of(group, tuned.choice, executor);
@@ -166,6 +169,22 @@ std::optional<Choice> Tuning::tune(const Task& task, ExecutorKind executor,
   }
   keep(std::move(tuned));
   return found.best;
+}
+
+Choice Tuning::confirmed(const Choice& found, ExecutorKind executor,
+                         const std::vector<Request>& group, TransferSet& set) {
+  Planner& planner = context_.planner();
+  const auto modelled = planner.model_plan(group, executor);
+  const Choice own = choice_of(modelled->plan);
+  if (own.routes.empty() || own == found) return found;
+  PairOptions pairs;
+  pairs.iterations = context_.source().simulated ? 1 : kFinalPairs;
+  const PairSamples samples =
+      compare_plans(context_, set, group, modelled, planner.plan_of(group, found, executor), pairs);
+  const double least_gain = context_.source().simulated ? 0 : kLeastGain;
+  const bool gains =
+      samples.polypath.median_device_us() * (1 + least_gain) <= samples.native.median_device_us();
+  return gains ? found : own;
 }
 
 void Tuning::keep(TunedChoice tuned) {

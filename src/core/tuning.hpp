@@ -54,6 +54,10 @@ class Tuning {
                              TransferSet& set);
   std::optional<double> time_us(const Choice& choice, ExecutorKind executor,
                                 const std::vector<Request>& group, TransferSet& set);
+  /// `found`, or the cost model's own choice where that is as fast when both run in turn: of many
+  /// measurements the best one is in part luck.
+  Choice confirmed(const Choice& found, ExecutorKind executor, const std::vector<Request>& group,
+                   TransferSet& set);
   void keep(TunedChoice tuned);
   [[nodiscard]] std::vector<Choice> starts(const std::vector<Request>& group);
   bool report();
