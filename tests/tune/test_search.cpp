@@ -109,6 +109,36 @@ TEST(LocalSearch, FindsThemThroughNoise) {
   }
 }
 
+TEST(LocalSearch, LeavesWhereAllRoutesEndTogetherByChunksWithShares) {
+  // With two chunks a route by a GPU gives 80 / 1.5 GB/s, that by the host 20 / 1.5, after 2 x 3 us: these
+  // shares all end at once, and neither more chunks nor another share gains anything alone.
+  const Mesh mesh;
+  const double gpu = 80e3 / 1.5;
+  const double host = 20e3 / 1.5;
+  const double end_us = (kBytes + 6 * (2 * gpu + host)) / (90e3 + 2 * gpu + host);
+  const Choice from = start((end_us - 6) * gpu / kBytes, (end_us - 6) * host / kBytes, 2);
+  ASSERT_NEAR(mesh.us(from), end_us, 1e-6);
+  const SearchResult found =
+      local_search({&from, 1}, [&](const Choice& choice) { return mesh.us(choice); }, {});
+  EXPECT_LT(found.us, .95 * end_us);
+}
+
+TEST(LocalSearch, LeavesWhereTwoKindsEndTogetherByTakingFromBoth) {
+  // The host route has room; what it takes must come from the direct route and from those by GPUs.
+  const auto us = [](const Choice& choice) {
+    double last = 0;
+    for (const RouteChoice& route : choice.routes)
+      last = std::max(last, route.share / (route.kind == RouteKind::direct    ? 90
+                                           : route.kind == RouteKind::via_gpu ? 80
+                                                                              : 60));
+    return 1e6 * last;
+  };
+  const Choice from = start(80. / 260, 10. / 260, 4);
+  ASSERT_NEAR(us(from), 1e6 / 260, 1e-6);
+  const SearchResult found = local_search({&from, 1}, us, {});
+  EXPECT_LT(found.us, 1.03 * 1e6 / 310);
+}
+
 TEST(LocalSearch, TakesTheSlotsThatAreFastest) {
   Mesh mesh;
   mesh.slot_us = 20;
