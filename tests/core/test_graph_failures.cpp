@@ -101,6 +101,44 @@ TEST_F(GraphFailureTest, EachCallOfAGroup) {
   EXPECT_THAT(endings_[Ending::error], Contains("cuGraphLaunch"));
 }
 
+TEST_F(GraphFailureTest, WhatHasNoKnownEndIsNotUsedAgain) {
+  const Payload::Shape shape{MemoryId::gpu(0), far(), 16 * kMiB + 1};
+  Payload first = payload(shape);
+  const Payload second = payload(shape);
+  const Stream stream = stream_on(0);
+  const Stream other = stream_on(0);
+  const auto context = make_context();
+  context->prepare({first.request()});
+  const auto count_records = [&] {
+    faults_->clear();
+    copy(*context, first.transfer(stream.get()));
+    return faults_->calls_by_symbol().at("cuEventRecord");
+  };
+  count_records();
+  const std::uint64_t records = count_records();
+  ASSERT_TRUE(completes(stream.get()));
+  first.renew(random_());
+  reset_sim_counters(driver());
+  // The last one, behind the launch.
+  faults_->fail("cuEventRecord", records, CUDA_ERROR_UNKNOWN);
+  const Traffic traffic(*context);
+  EXPECT_TRUE(fails_by_name([&] { context->copy_async(first.transfer(stream.get())); }));
+  EXPECT_EQ(faults_->last_failed(), "cuEventRecord");
+  faults_->clear();
+  use_first_gpu();
+  // The first is under way: neither its graph nor its staging memory may serve the second.
+  copy(*context, second.transfer(other.get()));
+  EXPECT_FALSE(done(stream.get()));
+  ASSERT_TRUE(completes(stream.get()));
+  ASSERT_TRUE(completes(other.get()));
+  EXPECT_TRUE(first.arrived());
+  EXPECT_TRUE(second.arrived());
+  EXPECT_EQ(traffic.failed(), 1u);
+  EXPECT_EQ(traffic.split() + traffic.native(), 1u);
+  EXPECT_GT(traffic.left_out(LeftOutReason::busy), 0u);
+  EXPECT_EQ(graph_misuse(driver()), GraphMisuse{});
+}
+
 TEST_F(GraphFailureTest, OutOfMemoryMakesTheCacheSmallerThenStreamsThenGraphsAgain) {
   FailingInstantiation failing(driver());
   NodeSource failing_source = source();

@@ -45,6 +45,29 @@ TEST_F(GraphTransferTest, AWindowOfOneShapeHasAGraphForEachStream) {
   }
 }
 
+TEST_F(GraphTransferTest, AWindowLargerThanTheStagingMemoryTakesTurns) {
+  constexpr int kAtOnce = 8;
+  make_context(64);
+  std::deque<Payload> payloads;
+  std::vector<Stream> streams;
+  for (int i = 0; i < kAtOnce; ++i) {
+    add(payloads, {MemoryId::gpu(0), MemoryId::gpu(1), 16 * kMiB + 1});
+    streams.push_back(stream_on(0));
+  }
+  context_->prepare(std::vector<Request>(kAtOnce, payloads[0].request()));
+  const Traffic traffic(*context_);
+  for (std::size_t i = 0; i < payloads.size(); ++i)
+    copy(*context_, payloads[i].transfer(streams[i].get()));
+  EXPECT_FALSE(done(streams[kAtOnce - 4].get()))
+      << "more were to be under way than rings there are";
+  for (std::size_t i = 0; i < payloads.size(); ++i) {
+    ASSERT_TRUE(completes(streams[i].get()));
+    EXPECT_TRUE(payloads[i].arrived());
+  }
+  EXPECT_EQ(traffic.split(), 1u * kAtOnce);
+  EXPECT_EQ(uses().launches, 1u * kAtOnce);
+}
+
 TEST_F(GraphTransferTest, TheSameStreamLaunchesItsGraphAgain) {
   make_context(64);
   const Payload one = payload(shape());

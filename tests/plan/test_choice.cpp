@@ -209,6 +209,8 @@ TEST(Choice, IsRefusedWhereItDoesNotFit) {
   refused("less than a granule for the host", 32 * kMiB, choice);
   choice.routes[3].share = .5;
   refused("nothing left for the first route", 32 * kMiB, choice);
+  choice.routes[3].share = .75;
+  refused("more than all", 32 * kMiB, choice);
   refused("a message of less than a granule a route", 8 * kKiB, four_routes());
 
   PlanOptions options;
