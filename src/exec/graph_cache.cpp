@@ -11,8 +11,16 @@ namespace {
 
 constexpr std::size_t kMostRetired = 64;
 constexpr std::size_t kMostRefused = 256;
-/// So many requests go by streams after memory ran out, before a graph is tried again.
+/// So many graphs go by streams after one could not be built, before the next is tried.
 constexpr int kPauseAfterOutOfMemory = 256;
+constexpr int kPauseAfterFailure = 16;
+/// So many graphs are built before a cache that shrank, because memory ran out, may grow again.
+constexpr int kBuildsUntilGrowth = 1024;
+
+/// What the driver will say of the same graph the next time as well.
+bool is_final(int code) {
+  return code == CUDA_ERROR_INVALID_VALUE || code == CUDA_ERROR_NOT_SUPPORTED;
+}
 
 bool same_shape(const CachedGraph& graph, const GraphRequest& request) {
   return graph.gpu == request.gpu && (graph.dag == request.dag || *graph.dag == *request.dag);
@@ -26,14 +34,18 @@ bool same_buffers(const CachedGraph& graph, const GraphRequest& request) {
 std::uint64_t free_bytes(const CudaDriver& driver, const GraphRequest& request) {
   std::set<CUcontext> contexts;
   for (const NodePlace& place : request.places) contexts.insert(place.context);
-  ContextGuard guard(driver);
   std::uint64_t sum = 0;
-  for (const CUcontext context : contexts) {
-    guard.use(context);
-    std::size_t free = 0;
-    std::size_t total = 0;
-    if (driver.mem_get_info(&free, &total) != CUDA_SUCCESS) return 0;
-    sum += free;
+  try {
+    ContextGuard guard(driver);
+    for (const CUcontext context : contexts) {
+      guard.use(context);
+      std::size_t free = 0;
+      std::size_t total = 0;
+      if (driver.mem_get_info(&free, &total) != CUDA_SUCCESS) return 0;
+      sum += free;
+    }
+  } catch (const DriverError&) {
+    return 0;
   }
   return sum;
 }
@@ -139,16 +151,20 @@ CachedGraph* GraphCache::build(const GraphRequest& request) {
       entries_.splice(entries_.begin(), made);
       by_shape_.emplace(request.dag->hash, entries_.begin());
       ++counts_.builds;
+      if (limit_ < capacity_ && ++builds_since_shrunk_ >= kBuildsUntilGrowth) limit_ = capacity_;
       return entries_.front().get();
     } catch (const DriverError& error) {
       if (error.code() == CUDA_ERROR_OUT_OF_MEMORY && evict_one()) {
-        limit_ = std::max<std::size_t>(1, entries_.size());
+        limit_ = entries_.size() + 1;
+        builds_since_shrunk_ = 0;
         continue;
       }
       log_info("streams instead of a graph: {}", error.what());
       ++counts_.failed;
       if (error.code() == CUDA_ERROR_OUT_OF_MEMORY) {
         pause_ = kPauseAfterOutOfMemory;
+      } else if (!is_final(error.code())) {
+        pause_ = kPauseAfterFailure;
       } else if (refused_.size() < kMostRefused) {
         refused_.push_back(request.dag);
       }

@@ -107,9 +107,10 @@ class GraphCache {
   const CopyEngine& copies_;
   std::size_t capacity_;
   std::size_t limit_;  ///< capacity_, or less since memory ran out
-  int pause_ = 0;      ///< requests that are not built after memory ran out
-  Entries entries_;    ///< used last first
-  Entries retired_;    ///< in flight, to be destroyed
+  int pause_ = 0;      ///< graphs that are not built, after one could not be
+  int builds_since_shrunk_ = 0;
+  Entries entries_;  ///< used last first
+  Entries retired_;  ///< in flight, to be destroyed
   Entries lost_;
   std::unordered_multimap<std::uint64_t, Entries::iterator> by_shape_;
   std::vector<std::shared_ptr<const CopyDag>> refused_;  ///< the driver does not take these

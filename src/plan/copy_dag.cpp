@@ -15,7 +15,7 @@ void set_hash(CopyDag& dag) noexcept {
     mix({word(memory.kind), word(memory.index)});
   mix({dag.request.bytes});
   for (const Route& route : dag.routes) {
-    mix({word(route.kind)});
+    mix({word(route.kind), word(route.via.kind), word(route.via.index)});
     for (const int leg : route.legs) mix({word(leg)});
   }
   for (const RingShape& ring : dag.rings) mix({word(ring.slots), ring.slot_bytes});

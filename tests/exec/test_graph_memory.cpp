@@ -94,6 +94,29 @@ TEST_F(GraphMemoryTest, AShapeThatTheDriverRefusesIsNotTriedAgain) {
   EXPECT_EQ(uses(), (GraphUses{.launches = 1, .builds = 1, .failed = 3, .cached = 1}));
 }
 
+TEST_F(GraphMemoryTest, AnyOtherFailureIsNotForEver) {
+  make_cache(8);
+  failing_->fail(1, CUDA_ERROR_UNKNOWN);
+  EXPECT_FALSE(launch(messages_[0], stream_->get()));
+  std::uint64_t refused = 1;
+  while (refused < 1000 && !launch(messages_[0], stream_->get())) ++refused;
+  ASSERT_TRUE(completes(stream_->get()));
+  EXPECT_TRUE(messages_[0].payload.arrived());
+  EXPECT_EQ(uses(), (GraphUses{.launches = 1, .builds = 1, .failed = refused, .cached = 1}));
+}
+
+TEST_F(GraphMemoryTest, ACacheThatShrankGrowsAgainInTheEnd) {
+  make_cache(3);
+  fill_with(2);
+  failing_->fail(1, CUDA_ERROR_OUT_OF_MEMORY);
+  expect_launch(messages_[2], stream_->get());
+  EXPECT_EQ(uses().cached, 2u);
+  // Three shapes in turn, so that each is built anew as long as two fit.
+  for (std::size_t i = 0; i < 3000 && uses().cached < 3; ++i)
+    expect_launch(messages_[i % 3], stream_->get());
+  EXPECT_EQ(uses().cached, 3u);
+}
+
 TEST_F(GraphMemoryTest, WithoutACacheAsWell) {
   make_cache(0);
   failing_->fail(1, CUDA_ERROR_OUT_OF_MEMORY);
