@@ -192,6 +192,9 @@ typedef struct polypath_bench_request {
  *  "polypath_gbps", "speedup", "limit_gbps", "limit_from": "flow"|"measured", "verified": bool,
  *  "executor", "issue_us", "native_issue_us" (CPU time of the calls, median), "copies",
  *  "routes": [{"src", "dst", "route", "share", "chunks", "bytes"}], "native": bool, "reason",
+ *  "counted": {"split", "graphs" (launches), "native_share", "routes": [{"src", "dst", "route",
+ *  "share"}]}: how the transfers of all runs really went, shares of all bytes; "routes" is the plan,
+ *  of a window that of its first transfer,
  *  "executors" (if asked for, and split): {"stream_us", "graph_us", "stream_issue_us",
  *  "graph_issue_us"}}
  * limit_gbps is the maximum flow; for transfers to or from host memory on a real node it is what all

@@ -262,15 +262,19 @@ class Context:
             {"bytes", "window", "native_us", "polypath_us", "native_gbps", "polypath_gbps",
              "speedup", "limit_gbps", "limit_from": "flow" | "measured", "verified", "executor",
              "issue_us", "native_issue_us", "copies",
-             "routes": [{"src", "dst", "route", "share", "chunks", "bytes"}], "native", "reason"}
+             "routes": [{"src", "dst", "route", "share", "chunks", "bytes"}],
+             "counted": {"split", "graphs", "native_share",
+                         "routes": [{"src", "dst", "route", "share"}]},
+             "native", "reason", "executors"}
 
-        ``bytes`` counts a transfer, GB/s are sums of the group; times are medians of the group, in
-        microseconds. ``warmup``: untimed pairs first, at least 1; ``iterations``: timed pairs, at
-        least 1. ``window``, 1 to 64: so many times at once, each on buffers and streams of its own,
-        before anybody waits; GB/s then are sums over the window. ``compare_executors``: also the
-        plan as streams against the same as graphs, in pairs: "executors" then is {"stream_us",
-        "graph_us", "stream_issue_us", "graph_issue_us"}, else None. Raises `InternalError` when
-        bytes differ.
+        "routes" is the plan, of a window that of its first transfer; "counted" is how the transfers
+        of all runs really went, as shares of all bytes. ``bytes`` counts a transfer, GB/s are sums
+        of the group; times are medians of the group, in microseconds. ``warmup``: untimed pairs
+        first, at least 1; ``iterations``: timed pairs, at least 1. ``window``, 1 to 64: so many
+        times at once, each on buffers and streams of its own, before anybody waits; GB/s then are
+        sums over the window. ``compare_executors``: also the plan as streams against the same as
+        graphs, in pairs: "executors" then is {"stream_us", "graph_us", "stream_issue_us",
+        "graph_issue_us"}, else None. Raises `InternalError` when bytes differ.
         """
         array = _requests(requests)
         request = _api.BenchRequest(

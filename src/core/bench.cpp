@@ -1,5 +1,6 @@
 #include "core/bench.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 
@@ -42,6 +43,29 @@ Traffic expected(Traffic before, const Plan& plan) {
     }
   }
   return before;
+}
+
+/// How the transfers between two counts went; shares are of all bytes.
+json went(const Counters::Snapshot& before, const Counters::Snapshot& after, std::uint64_t graphs) {
+  const auto bytes = static_cast<double>(after.bytes - before.bytes);
+  double split_share = 0;
+  json routes = json::array();
+  for (const auto& [key, count] : after.routes) {
+    const auto known = before.routes.find(key);
+    const std::uint64_t moved =
+        count.bytes - (known == before.routes.end() ? 0 : known->second.bytes);
+    if (moved == 0) continue;
+    const double share = static_cast<double>(moved) / bytes;
+    split_share += share;
+    routes.push_back({{"src", to_string(key.src)},
+                      {"dst", to_string(key.dst)},
+                      {"route", key.route},
+                      {"share", share}});
+  }
+  return {{"split", after.split - before.split},
+          {"graphs", graphs},
+          {"native_share", bytes > 0 ? std::max(0.0, 1 - split_share) : 0.0},
+          {"routes", std::move(routes)}};
 }
 
 }  // namespace
@@ -96,9 +120,13 @@ json Bench::run(const std::vector<Request>& requests, const PairOptions& options
   PairOptions behind_work = options;
   behind_work.ahead = set.ahead();
   behind_work.clock = cpu_clock(context_.source());
+  const auto counts_before = context_.counters().snapshot();
+  const std::uint64_t graphs_before = context_.graph_counts().launches;
   const PairSamples samples = measure_pairs(
       context_.driver(), set.streams(), [&] { set.issue_native(); }, [&] { set.issue_polypath(); },
       behind_work);
+  json as_counted = went(counts_before, context_.counters().snapshot(),
+                         context_.graph_counts().launches - graphs_before);
   verify_polypath(set, plan, window);
   json compared;
   if (compare_executors && !plan.native()) compared = executors(set, requests, plan, behind_work);
@@ -144,6 +172,7 @@ json Bench::run(const std::vector<Request>& requests, const PairOptions& options
           {"native_issue_us", samples.native.median_issue_us()},
           {"copies", copies},
           {"routes", std::move(routes)},
+          {"counted", std::move(as_counted)},
           {"native", plan.native()},
           {"reason", plan.reason},
           {"executors", std::move(compared)}};

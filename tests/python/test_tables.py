@@ -84,7 +84,9 @@ def test_the_plan_of_no_bytes_divides_by_nothing():
 
 
 def test_bench_table():
-    rows = [values.row(), values.row(1 << 20, verified=False, native=True, reason="small [x]")]
+    nothing = {"split": 0, "graphs": 0, "native_share": 1.0, "routes": []}
+    small = {"verified": False, "native": True, "reason": "small [x]", "counted": nothing}
+    rows = [values.row(), values.row(1 << 20, **small)]
     first, second = rendered(bench.bench_table(rows))[2:4]
     assert first[:8] == ["64M", "91.9", "167.8", "1.83", "186.0", "90%", "yes", "stream"]
     assert first[8:] == ["direct", "50%,", "gpu2", "50%/8"]
@@ -92,12 +94,24 @@ def test_bench_table():
 
 
 def test_windows_have_a_column_where_there_are_any():
-    rows = [values.row(executor="graph"), values.row(window=16)]
+    some = {
+        "split": 4,
+        "graphs": 3,
+        "native_share": 0.25,
+        "routes": [
+            {"src": "gpu0", "dst": "gpu1", "route": "direct", "share": 0.7},
+            {"src": "gpu0", "dst": "gpu1", "route": "via host0", "share": 0.05},
+        ],
+    }
+    alone = {**some, "graphs": 4}
+    rows = [values.row(counted=alone), values.row(window=16, counted=some)]
     head, _, first, second = rendered(bench.bench_table(rows))[:4]
     assert head[:2] == ["window", "size"]
     assert first[:2] == ["1", "64M"]
     assert first[8] == "graph"
     assert second[:2] == ["16", "64M"]
+    # Of a window, what was counted and not what was planned.
+    assert second[8:] == ["both", "direct", "70%,", "host0", "5%,", "native", "25%"]
 
 
 TUNED = {

@@ -152,6 +152,15 @@ def report(size: int = 64 << 20, **changes: Any) -> dict[str, Any]:
                 "bytes": size // 2,
             },
         ],
+        "counted": {
+            "split": 4,
+            "graphs": 0,
+            "native_share": 0.0,
+            "routes": [
+                {"src": "gpu0", "dst": "gpu1", "route": "direct", "share": 0.5},
+                {"src": "gpu0", "dst": "gpu1", "route": "via gpu2", "share": 0.5},
+            ],
+        },
         "native": False,
         "reason": "",
         **changes,

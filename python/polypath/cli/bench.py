@@ -172,7 +172,7 @@ def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
             f"{row['limit_gbps']:.1f}",
             ratio(row["polypath_gbps"], row["limit_gbps"], "{:.0%}"),
             "yes" if row["verified"] else "[bold red]NO[/bold red]",
-            "-" if row["native"] else row["executor"],
+            executor_text(row),
             escape(routes_text(row)),
         )
     table.caption = "GB/s (1e9 bytes/s), medians; gpu2 28%/9: 28% of the bytes via gpu2 in 9 chunks"
@@ -202,9 +202,29 @@ def executor_table(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
+def counted_text(counted: dict[str, Any]) -> str:
+    """ "direct 91%, host0 8%, native 1%": how the transfers of a window went, all together."""
+    shares: dict[str, float] = {}
+    for route in counted["routes"]:
+        name = route["route"].removeprefix("via ")
+        shares[name] = shares.get(name, 0.0) + route["share"]
+    shares["native"] = counted["native_share"]
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.005)
+
+
+def executor_text(row: dict[str, Any]) -> str:
+    """What carried the transfers that were split."""
+    split, graphs = row["counted"]["split"], row["counted"]["graphs"]
+    if split == 0:
+        return "-"
+    return "stream" if graphs == 0 else "graph" if graphs >= split else "both"
+
+
 def routes_text(row: dict[str, Any]) -> str:
     """ "direct 32%, gpu2 31%/8": shares, and the chunks of staged routes. For several transfers,
     how many routes there are of each kind."""
+    if row["window"] > 1:
+        return counted_text(row["counted"])
     if row["native"]:
         return f"native: {row['reason']}"
     if "transfers" in row:
