@@ -125,7 +125,8 @@ void Tuning::tune(const Task& task) {
     if (is_known(task, executor)) continue;
     const auto best = tune(task, executor, group, from, set);
     if (!best) return;
-    if (std::ranges::find(from, *best) == from.end()) from.push_back(*best);
+    // What is best for one is near what is best for the other.
+    from.insert(from.begin(), *best);
   }
 }
 
@@ -135,8 +136,13 @@ std::optional<Choice> Tuning::tune(const Task& task, ExecutorKind executor,
   SearchOptions options;
   // Virtual time has no noise.
   if (context_.source().simulated) options.least_gain = 0.0002;
-  options.stop = [&] { return !report() || seconds() > task_ends_s_; };
-  const auto measure = [&](const Choice& choice) { return time_us(choice, executor, group, set); };
+  // However little of the task's time is left, one choice at least is measured.
+  int measured = 0;
+  options.stop = [&] { return !report() || (measured > 0 && seconds() > task_ends_s_); };
+  const auto measure = [&](const Choice& choice) {
+    ++measured;
+    return time_us(choice, executor, group, set);
+  };
   const SearchResult found = request_.exhaustive ? exhaustive_search(from, measure, options)
                                                  : local_search(from, measure, options);
   // Cut short, it is searched anew next time.
