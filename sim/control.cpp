@@ -26,11 +26,11 @@ Counters::Moved moved(Driver& driver, const char* from, const char* to) {
 }  // namespace
 
 double polypath_sim_clock_us() {
-  return ask([](Driver& driver) { return driver.clock_us(); });
+  return ask([](Driver& driver) { return driver.devices().clock_us(); });
 }
 
 void polypath_sim_advance_us(double us) {
-  call([us](Driver& driver) { driver.spend(us); });
+  call([us](Driver& driver) { driver.devices().pass(us); });
 }
 
 uint64_t polypath_sim_link_bytes(const char* from, const char* to) {

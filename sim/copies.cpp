@@ -46,8 +46,10 @@ PreparedCopy Driver::prepare_copy(const Context& context, std::uintptr_t dst, st
 
   PreparedCopy prepared{{}, route.is_bounced, is_pageable};
   prepared.operation.flow = std::move(route.demand);
-  prepared.operation.effect = [this, to, from, bytes, links = route.links] {
+  prepared.operation.move = [to, from, bytes] {
     std::memmove(to.overwrite(bytes), from.read(bytes), bytes);
+  };
+  prepared.operation.effect = [this, bytes, links = route.links] {
     for (const int link : links) {
       counters.links[static_cast<std::size_t>(link)].bytes += bytes;
       counters.links[static_cast<std::size_t>(link)].copies += 1;
@@ -93,7 +95,7 @@ void Driver::fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstre
   Operation operation;
   operation.flow = routing_.local_route(to.location, to.location).demand;
   operation.flow->bytes = static_cast<double>(bytes);
-  operation.effect = [to, value, bytes] {
+  operation.move = [to, value, bytes] {
     std::memset(to.overwrite(bytes), std::to_integer<int>(value), bytes);
   };
   enqueue(on, std::move(operation));

@@ -1,13 +1,12 @@
 #include "driver.hpp"
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <thread>
 
 #include "base/error.hpp"
 #include "failure.hpp"
 #include "topology/node_file.hpp"
+#include "virtual_devices.hpp"
 
 namespace polypath::sim {
 namespace {
@@ -20,10 +19,6 @@ std::vector<std::uint64_t> gpu_bytes(const Node& node) {
   for (const Gpu& gpu : node.gpus) bytes.push_back(gpu.memory_bytes);
   return bytes;
 }
-
-// How a blocked thread waits for another one of the program, in real time.
-constexpr auto kPollInterval = std::chrono::microseconds(50);
-constexpr auto kComplainAfter = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -55,7 +50,7 @@ Driver::Driver(Node simulated)
       memory(gpu_bytes(node)),
       primaries(node.gpus.size()),
       routing_(node),
-      timeline_(node.costs, routing_.capacities_gbps()) {
+      devices_(std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities_gbps())) {
   counters.links.resize(node.links.size());
   for (std::size_t device = 0; device < node.gpus.size(); ++device) {
     auto pool = std::make_unique<Pool>();
@@ -64,45 +59,9 @@ Driver::Driver(Node simulated)
   }
 }
 
-void Driver::catch_up() {
-  timeline_.poll(clock_us_);
-  timeline_.run_until(clock_us_);
-}
-
-void Driver::wait_until(const std::function<bool()>& holds) {
-  const auto begin = std::chrono::steady_clock::now();
-  bool complained = false;
-  while (!holds()) {
-    timeline_.poll(clock_us_);
-    if (timeline_.step()) {
-      // A blocked CPU sees the time pass.
-      clock_us_ = std::max(clock_us_, timeline_.now_us());
-      continue;
-    }
-    if (!timeline_.has_waiting()) {
-      std::fprintf(stderr, "polypath_sim: deadlock: nothing is left that could complete\n");
-      throw Failure{CUDA_ERROR_UNKNOWN};
-    }
-    if (!complained && std::chrono::steady_clock::now() - begin > kComplainAfter) {
-      complained = true;
-      std::fprintf(stderr,
-                   "polypath_sim: a call still blocks on a stream that waits for a value "
-                   "(cuStreamWaitValue32)\n");
-    }
-    mutex.unlock();
-    std::this_thread::sleep_for(kPollInterval);
-    mutex.lock();
-  }
-}
-
 void Driver::release(AllocationPtr allocation) {
-  wait_until([&allocation] { return allocation.use_count() == 1; });
+  devices_->wait_until([&allocation] { return allocation.use_count() == 1; });
   memory.give_back(allocation);
-}
-
-void Driver::wait(const OperationPtr& operation) {
-  wait_until([&operation] { return operation->done; });
-  clock_us_ = std::max(clock_us_, operation->end_us);
 }
 
 }  // namespace polypath::sim

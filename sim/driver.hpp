@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "cuda_api.hpp"
+#include "devices.hpp"
 #include "memory.hpp"
 #include "objects.hpp"
 #include "routing.hpp"
-#include "timeline.hpp"
 #include "topology/node.hpp"
 
 namespace polypath::sim {
@@ -63,18 +63,12 @@ class Driver {
   Counters counters;
   std::vector<std::shared_ptr<Capture>> captures;  ///< those under way
 
-  // ---- time ----
+  // ---- time (devices.hpp) ----
 
-  /// Virtual time of the CPU, microseconds since cuInit.
-  [[nodiscard]] double clock_us() const noexcept { return clock_us_; }
-  /// The CPU spends time in a call.
-  void spend(double us) noexcept { clock_us_ += us; }
-  /// Lets the devices catch up with the CPU.
-  void catch_up();
-  /// Blocks until `holds`. While somebody outside must first satisfy an operation that waits
-  /// for a value, the lock is released: handles have to be looked up anew afterwards.
-  void wait_until(const std::function<bool()>& holds);
-  void wait(const OperationPtr& operation);
+  [[nodiscard]] Devices& devices() noexcept { return *devices_; }
+  void spend(double us) { devices_->spend(us); }
+  void catch_up() { devices_->catch_up(); }
+  void wait(const OperationPtr& operation) { devices_->wait(operation); }
   /// Gives the memory of a removed allocation back as soon as no operation uses it.
   void release(AllocationPtr allocation);
 
@@ -147,8 +141,7 @@ class Driver {
 
  private:
   Routing routing_;
-  Timeline timeline_;
-  double clock_us_ = 0;
+  std::unique_ptr<Devices> devices_;
   std::uint64_t last_stream_id_ = 0;
   std::uint64_t last_context_id_ = 0;
 };

@@ -92,22 +92,21 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   if (exec.last && exec.last_stream != on.id) begin.after.push_back(exec.last);
   Steps steps;
   steps.add(enqueue(on, std::move(begin)), on.device);
-  double issue_us = clock_us_ + node.costs.graph_launch_us;
+  spend(node.costs.graph_launch_us);
   for (std::size_t i = 0; i < copies.size(); ++i) {
     Context& context = contexts.get(exec.nodes[i].copy.context);
     steps.order(copies[i].operation, context.device, predecessors(exec.nodes[i]));
     count(copies[i]);
     // As a copy on a stream, a node may run from the begin of its own issue.
-    const OperationPtr issued = timeline_.issue(std::move(copies[i].operation), issue_us);
-    issue_us += node.costs.graph_launch_node_us;
+    const OperationPtr issued = devices_->issue(std::move(copies[i].operation));
+    spend(node.costs.graph_launch_node_us);
     steps.add(issued, context.device);
     if (context.handle != on.context) context.add_orphan(issued);
   }
   Operation end;
   steps.order(end, on.device, last_steps(exec, steps, on.device));
-  exec.last = on.tail = timeline_.issue(std::move(end), issue_us);
+  exec.last = on.tail = devices_->issue(std::move(end));
   exec.last_stream = on.id;
-  clock_us_ = issue_us;
 }
 
 }  // namespace polypath::sim

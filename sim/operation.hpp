@@ -1,4 +1,4 @@
-// One piece of device work: a node of the DAG that the timeline runs.
+// One piece of device work: a node of the DAG that the devices run.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,14 @@ struct Operation {
   // What it is, given by whoever issues it.
   std::optional<FlowDemand> flow;      ///< moves bytes; without it, it takes no time
   std::function<bool()> may_complete;  ///< waits until this holds; empty: no such wait
-  std::function<void()> effect;        ///< what happens at its completion, e.g. the bytes move
+  std::function<void()> move;          ///< moves the bytes at its completion; needs no lock
+  std::function<void()> effect;        ///< what else its completion brings, under the driver's lock
 
   // When it may start, given at its issue.
   OperationPtr previous;            ///< the operation before it on its stream
   std::vector<OperationPtr> after;  ///< operations of other streams that it waits for
 
-  // What the timeline keeps.
+  // What the devices keep.
   std::uint64_t id = 0;  ///< order of issue
   double issue_us = 0;
   int pending = 0;  ///< predecessors that have not completed

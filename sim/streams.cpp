@@ -30,7 +30,7 @@ OperationPtr Driver::enqueue(Stream& stream, Operation operation) {
   } else if (stream.is_blocking() && context.legacy.tail) {
     operation.after.push_back(context.legacy.tail);
   }
-  stream.tail = timeline_.issue(std::move(operation), clock_us_);
+  stream.tail = devices_->issue(std::move(operation));
   return stream.tail;
 }
 

@@ -100,6 +100,7 @@ void Timeline::complete(const OperationPtr& operation) {
   if (operation->flow) operation->warm_us = now_us_;
   // What the functions hold on to must not outlive the work.
   if (std::exchange(operation->may_complete, nullptr)) operation->cold_us = now_us_;
+  if (const auto move = std::exchange(operation->move, nullptr)) move();
   if (const auto effect = std::exchange(operation->effect, nullptr)) effect();
   operation->done = true;
   for (const OperationPtr& successor : std::exchange(operation->successors, {}))

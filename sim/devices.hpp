@@ -1,0 +1,35 @@
+// The devices of the node: whoever runs the operations that the C functions issue. Two kinds are behind
+// this interface: virtual time (virtual_devices.hpp) and worker threads (threaded_devices.hpp). What an
+// operation is, and what it waits for, is the same for both.
+#pragma once
+
+#include <functional>
+
+#include "operation.hpp"
+
+namespace polypath::sim {
+
+/// All functions are called under the driver's lock.
+class Devices {
+ public:
+  virtual ~Devices() = default;
+
+  /// Time of the CPU, microseconds since cuInit.
+  [[nodiscard]] virtual double clock_us() const = 0;
+  /// The CPU spends time in a call.
+  virtual void spend(double us) = 0;
+  /// The CPU does something else for so long; the lock may be released meanwhile.
+  virtual void pass(double us) = 0;
+
+  /// Lets the operation run as soon as what it waits for has completed.
+  virtual OperationPtr issue(Operation operation) = 0;
+  /// Lets the devices catch up with the CPU.
+  virtual void catch_up() = 0;
+  /// Blocks until `holds`. The lock may be released meanwhile: handles have to be looked up anew
+  /// afterwards. Failure UNKNOWN when nothing is left that could make it hold.
+  virtual void wait_until(const std::function<bool()>& holds) = 0;
+  /// Blocks until the operation has completed, as wait_until.
+  virtual void wait(const OperationPtr& operation) = 0;
+};
+
+}  // namespace polypath::sim
