@@ -13,7 +13,7 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     capture->thread = std::this_thread::get_id();
     capture->mode = mode;
     stream.capture = {capture, {}};
-    driver.captures.push_back(std::move(capture));
+    driver.captures.add(std::move(capture));
   });
 }
 
@@ -29,7 +29,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
             CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
     const CaptureMember ended = std::exchange(stream.capture, {});
     capture.ended = true;
-    std::erase(driver.captures, ended.capture);
+    driver.captures.remove(ended.capture);
     require(capture.is_valid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     require(ended.covers_all(), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
     *graph = driver.add_graph(std::move(capture.graph));

@@ -74,6 +74,7 @@ CUresult cuInit(unsigned int flags) {
   return guarded([flags] {
     require(flags == 0, CUDA_ERROR_INVALID_VALUE);
     Driver::initialise();
+    Driver::forbid_children();
   });
 }
 

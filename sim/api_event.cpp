@@ -1,4 +1,4 @@
-// Events. Polling a completed event takes no lock.
+// Events. Polling a completed event takes no lock; on worker threads no polling does.
 #include "call.hpp"
 
 using namespace polypath::sim;
@@ -22,7 +22,7 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
     event->context = context.handle;
     event->flags = flags;
     *handle = driver.events.add(std::move(event));
-    driver.events.set_settled(*handle, true);  // an event never recorded counts as complete
+    driver.events.set_mark(*handle, Mark::settled);  // an event never recorded counts as complete
     context.events.insert(*handle);
   });
 }
@@ -42,7 +42,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
     require(event.context == stream.context, CUDA_ERROR_INVALID_HANDLE);
     const std::uint64_t serial = event.serial + 1;
     if (stream.capture.is_active()) {
-      driver.events.set_settled(handle, false);
+      driver.events.set_mark(handle, Mark::none);
       event.serial = serial;
       event.capture = stream.capture;
       event.record = nullptr;
@@ -52,10 +52,11 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
     operation.effect = [&driver, handle, serial] {
       const Event* const recorded = driver.events.find(handle);
       if (recorded != nullptr && recorded->serial == serial)
-        driver.events.set_settled(handle, true);
+        driver.events.set_mark(handle, Mark::settled);
     };
     event.record = driver.enqueue(stream, std::move(operation));
-    driver.events.set_settled(handle, false);
+    // In virtual time a poll lets time pass, and needs the lock.
+    driver.events.set_mark(handle, driver.mode.is_functional ? Mark::pending : Mark::none);
     event.serial = serial;
     event.capture = {};
     event.stream_id = stream.id;
@@ -90,10 +91,19 @@ CUresult cuEventQuery(CUevent handle) {
     driver.require_capture_allows();
     driver.spend(driver.node.costs.call_us);
     driver.catch_up();
-    return driver.events.is_settled(handle) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return driver.events.mark(handle) == Mark::settled ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   };
-  return guarded(
-      [&] { return Driver::get().events.is_settled(handle) ? CUDA_SUCCESS : call(query); });
+  return guarded([&] {
+    const Driver& driver = Driver::get();
+    switch (driver.events.mark(handle)) {
+      case Mark::settled: return CUDA_SUCCESS;
+      case Mark::pending:
+        if (!driver.captures.any()) return CUDA_ERROR_NOT_READY;
+        break;
+      case Mark::none: break;
+    }
+    return call(query);
+  });
 }
 
 CUresult cuEventSynchronize(CUevent handle) {

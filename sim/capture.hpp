@@ -2,10 +2,12 @@
 // with their dependencies.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cuda_api.hpp"
@@ -21,6 +23,27 @@ struct Capture {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   bool is_valid = true;  ///< false once a call was made that a capture forbids
   bool ended = false;
+};
+
+/// The captures under way. Whether there are any may be asked without the driver's lock.
+class Captures {
+ public:
+  void add(std::shared_ptr<Capture> capture) {
+    all_.push_back(std::move(capture));
+    count_.store(all_.size(), std::memory_order_release);
+  }
+  /// Does nothing when it is none of them.
+  void remove(const std::shared_ptr<Capture>& capture) {
+    std::erase(all_, capture);
+    count_.store(all_.size(), std::memory_order_release);
+  }
+  [[nodiscard]] bool any() const noexcept { return count_.load(std::memory_order_acquire) > 0; }
+  [[nodiscard]] auto begin() const noexcept { return all_.begin(); }
+  [[nodiscard]] auto end() const noexcept { return all_.end(); }
+
+ private:
+  std::vector<std::shared_ptr<Capture>> all_;
+  std::atomic<std::size_t> count_{0};
 };
 
 /// The place of a stream or an event in a capture.

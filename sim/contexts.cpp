@@ -44,7 +44,8 @@ CUcontext Driver::create_context(int device, unsigned flags, bool is_primary) {
 
 void Driver::destroy_context(CUcontext handle) {
   synchronize(handle);
-  for (AllocationPtr& allocation : memory.of_context(handle)) {
+  // One after another: another thread may free some of them while this one waits.
+  while (AllocationPtr allocation = memory.find_of_context(handle)) {
     memory.remove(allocation);
     release(std::move(allocation));
   }
@@ -52,7 +53,7 @@ void Driver::destroy_context(CUcontext handle) {
   for (const CUstream stream : context.streams) {
     const std::shared_ptr<Capture> capture = streams.get(stream).capture.capture;
     if (capture) capture->ended = true;
-    std::erase(captures, capture);
+    captures.remove(capture);
     streams.remove(stream);
   }
   for (const CUevent event : context.events) events.remove(event);

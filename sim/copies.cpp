@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "driver.hpp"
@@ -11,6 +12,20 @@ namespace {
 // Of the rate of pinned memory, what pageable memory reaches, through the driver's own pinned buffer.
 // Assumed, not measured.
 constexpr double kPageableShare = 0.25;
+
+/// A word moves at once: a stream may wait for it (cuStreamWaitValue32).
+void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  using Word = std::uint32_t;
+  const auto is_aligned = [](const std::byte* at) {
+    return std::bit_cast<std::uintptr_t>(at) % alignof(Word) == 0;
+  };
+  if (bytes != sizeof(Word) || !is_aligned(to) || !is_aligned(from)) {
+    std::memmove(to, from, bytes);
+    return;
+  }
+  const Word word = __atomic_load_n(reinterpret_cast<const Word*>(from), __ATOMIC_RELAXED);
+  __atomic_store_n(reinterpret_cast<Word*>(to), word, __ATOMIC_RELEASE);
+}
 
 /// True when the copy engine of the context's device has the memory in its address space.
 bool may_reach(const Driver& driver, const Context& context, const Operand& operand) {
@@ -47,7 +62,7 @@ PreparedCopy Driver::prepare_copy(const Context& context, std::uintptr_t dst, st
   PreparedCopy prepared{{}, route.is_bounced, is_pageable};
   prepared.operation.flow = std::move(route.demand);
   prepared.operation.move = [to, from, bytes] {
-    std::memmove(to.overwrite(bytes), from.read(bytes), bytes);
+    move_bytes(to.overwrite(bytes), from.read(bytes), bytes);
   };
   prepared.operation.effect = [this, bytes, links = route.links] {
     for (const int link : links) {

@@ -1,10 +1,14 @@
 #include "driver.hpp"
 
+#include <pthread.h>
+
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 
 #include "base/error.hpp"
 #include "failure.hpp"
+#include "threaded_devices.hpp"
 #include "topology/node_file.hpp"
 #include "virtual_devices.hpp"
 
@@ -13,6 +17,15 @@ namespace {
 
 std::mutex instance_mutex;
 std::atomic<Driver*> instance{nullptr};
+
+// Set in a child. What it copied of the driver has no threads and perhaps a lock that nobody will open.
+std::atomic<bool> is_orphaned{false};
+Driver* abandoned = nullptr;  // kept reachable
+
+void abandon() {
+  is_orphaned.store(true);
+  abandoned = instance.exchange(nullptr);
+}
 
 std::vector<std::uint64_t> gpu_bytes(const Node& node) {
   std::vector<std::uint64_t> bytes;
@@ -23,6 +36,7 @@ std::vector<std::uint64_t> gpu_bytes(const Node& node) {
 }  // namespace
 
 void Driver::initialise() {
+  require(!is_orphaned.load(), CUDA_ERROR_NOT_INITIALIZED);
   const std::lock_guard lock(instance_mutex);
   if (instance.load() != nullptr) return;
   const char* const name = std::getenv("POLYPATH_NODE");
@@ -32,7 +46,7 @@ void Driver::initialise() {
   }
   try {
     // Never destroyed: the program's own destructors may still call.
-    instance.store(new Driver(read_node_file(find_node_file(name))));
+    instance.store(new Driver(read_node_file(find_node_file(name)), read_mode()));
   } catch (const Error& error) {
     std::fprintf(stderr, "polypath_sim: %s\n", error.what());
     throw Failure{CUDA_ERROR_NO_DEVICE};
@@ -45,18 +59,29 @@ Driver& Driver::get() {
   return *driver;
 }
 
-Driver::Driver(Node simulated)
+void Driver::forbid_children() {
+  static const int once = ::pthread_atfork(nullptr, nullptr, abandon);
+  require(once == 0, CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+Driver::Driver(Node simulated, const Mode& wanted)
     : node(std::move(simulated)),
-      memory(gpu_bytes(node)),
+      mode(wanted),
+      memory(gpu_bytes(node), mode.is_functional),
       primaries(node.gpus.size()),
       routing_(node),
-      devices_(std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities_gbps())) {
+      devices_(make_devices()) {
   counters.links.resize(node.links.size());
   for (std::size_t device = 0; device < node.gpus.size(); ++device) {
     auto pool = std::make_unique<Pool>();
     pool->device = static_cast<int>(device);
     default_pools.push_back(pools.add(std::move(pool)));
   }
+}
+
+std::unique_ptr<Devices> Driver::make_devices() {
+  if (mode.is_functional) return std::make_unique<ThreadedDevices>(mutex, mode.seed);
+  return std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities_gbps());
 }
 
 void Driver::release(AllocationPtr allocation) {

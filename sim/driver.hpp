@@ -6,12 +6,13 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <vector>
 
 #include "cuda_api.hpp"
 #include "devices.hpp"
+#include "driver_mutex.hpp"
 #include "memory.hpp"
+#include "mode.hpp"
 #include "objects.hpp"
 #include "routing.hpp"
 #include "topology/node.hpp"
@@ -41,16 +42,20 @@ struct PreparedCopy {
 
 class Driver {
  public:
-  /// Makes the driver of the node that POLYPATH_NODE names, once. Failure NO_DEVICE, with the reason
-  /// on stderr, when there is no such node.
+  /// Makes the driver of the node that POLYPATH_NODE names, once, as read_mode() says. Failure NO_DEVICE,
+  /// with the reason on stderr, when there is no such node or mode; NOT_INITIALIZED in a child of a
+  /// process that had used the driver when it forked.
   static void initialise();
-  /// Failure NOT_INITIALIZED before initialise().
+  /// Failure NOT_INITIALIZED before initialise(), and in such a child.
   static Driver& get();
+  /// To be called when a program begins to use more than NVML: from now on children cannot.
+  static void forbid_children();
 
-  explicit Driver(Node node);
+  Driver(Node node, const Mode& mode);
 
   const Node node;
-  std::mutex mutex;  ///< guards all that follows; events.is_settled() alone may be asked without it
+  const Mode mode;
+  DriverMutex mutex;  ///< guards all that follows, but marks of handles and captures.any()
 
   ContextTable contexts;
   StreamTable streams;
@@ -61,7 +66,7 @@ class Driver {
   GraphExecTable graph_execs;
   Memory memory;
   Counters counters;
-  std::vector<std::shared_ptr<Capture>> captures;  ///< those under way
+  Captures captures;
 
   // ---- time (devices.hpp) ----
 
@@ -140,6 +145,8 @@ class Driver {
   void note_if_in_flight(const GraphExec& exec);
 
  private:
+  std::unique_ptr<Devices> make_devices();
+
   Routing routing_;
   std::unique_ptr<Devices> devices_;
   std::uint64_t last_stream_id_ = 0;

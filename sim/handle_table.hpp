@@ -14,8 +14,11 @@
 
 namespace polypath::sim {
 
+/// What threads may learn of a live object without the lock.
+enum class Mark : std::uint32_t { none, pending, settled };
+
 /// Objects of one kind behind the opaque pointer type `Handle`. `kTag` tells the kinds apart.
-/// All members but is_settled() are called under the driver's lock.
+/// All members but mark() are called under the driver's lock.
 template <typename Handle, typename Object, std::uint16_t kTag>
 class HandleTable {
  public:
@@ -57,7 +60,7 @@ class HandleTable {
 
   void remove(Handle handle) {
     const std::uint32_t index = decode(handle).index;
-    set_settled(handle, false);
+    set_mark(handle, Mark::none);
     Slot& slot = slot_at(index);
     slot.object.reset();
     if (slot.generation < kLastGeneration) free_.push_back(index);
@@ -66,30 +69,34 @@ class HandleTable {
 
   [[nodiscard]] std::size_t live() const noexcept { return live_; }
 
-  /// A mark on a live object that other threads may read without the lock.
-  void set_settled(Handle handle, bool settled) noexcept {
+  /// Of a live object; it has Mark::none at first.
+  void set_mark(Handle handle, Mark mark) noexcept {
     const auto [tag, generation, index] = decode(handle);
-    slot_at(index).settled.store(settled ? generation : 0, std::memory_order_release);
+    slot_at(index).mark.store(generation << kMarkBits | static_cast<std::uint32_t>(mark),
+                              std::memory_order_release);
   }
 
-  /// Lock-free. True only for a live handle whose mark is set.
-  [[nodiscard]] bool is_settled(Handle handle) const noexcept {
+  /// Lock-free. Mark::none when the handle is not a live one of this table.
+  [[nodiscard]] Mark mark(Handle handle) const noexcept {
     const auto [tag, generation, index] = decode(handle);
-    if (tag != kTag || index / kBlock >= kBlocks) return false;
+    if (tag != kTag || index / kBlock >= kBlocks) return Mark::none;
     const Block* const block = blocks_[index / kBlock].load(std::memory_order_acquire);
-    return block != nullptr &&
-           (*block)[index % kBlock].settled.load(std::memory_order_acquire) == generation;
+    if (block == nullptr) return Mark::none;
+    const std::uint32_t found = (*block)[index % kBlock].mark.load(std::memory_order_acquire);
+    if (found >> kMarkBits != generation) return Mark::none;
+    return static_cast<Mark>(found & ((1U << kMarkBits) - 1));
   }
 
  private:
   static constexpr std::uint32_t kBlock = 1024;
   static constexpr std::uint32_t kBlocks = 1024;
   static constexpr std::uint32_t kLastGeneration = (1U << 24) - 1;
+  static constexpr int kMarkBits = 2;
 
   struct Slot {
     std::uint32_t generation = 0;  // of the last object; 24 bits of it are in the handle
     std::unique_ptr<Object> object;
-    std::atomic<std::uint32_t> settled{0};
+    std::atomic<std::uint32_t> mark{0};  // with the generation that it is for
   };
   using Block = std::array<Slot, kBlock>;
 

@@ -4,6 +4,9 @@
 #include <utility>
 
 #include "failure.hpp"
+#include "private_shadow.hpp"
+#include "process.hpp"
+#include "shared_shadow.hpp"
 
 namespace polypath::sim {
 namespace {
@@ -26,14 +29,15 @@ std::byte* Allocation::overwrite(std::uintptr_t address, std::size_t size) const
   return shadow ? shadow->overwrite(address - base, size) : std::bit_cast<std::byte*>(address);
 }
 
-Memory::Memory(std::vector<std::uint64_t> gpu_bytes) : free_bytes_(std::move(gpu_bytes)) {}
+Memory::Memory(std::vector<std::uint64_t> gpu_bytes, bool is_shared)
+    : free_bytes_(std::move(gpu_bytes)), is_shared_(is_shared) {}
 
 AllocationPtr Memory::add(Allocation wanted) {
   if (uses_gpu_memory(wanted))
     require(wanted.bytes <= free_bytes_[at(wanted.device)], CUDA_ERROR_OUT_OF_MEMORY);
   if (wanted.kind != Allocation::Kind::registered) wanted.base = space_.reserve(wanted.bytes);
   if (has_shadow(wanted.kind))
-    wanted.shadow = std::make_unique<Shadow>(wanted.bytes);
+    wanted.shadow = make_shadow(wanted.bytes);
   else if (wanted.kind != Allocation::Kind::registered)
     AddressSpace::open(wanted.base, wanted.bytes);
   if (uses_gpu_memory(wanted)) free_bytes_[at(wanted.device)] -= wanted.bytes;
@@ -65,11 +69,15 @@ AllocationPtr Memory::find_overlap(std::uintptr_t address, std::size_t bytes) co
 
 std::uint64_t Memory::free_bytes(int device) const { return free_bytes_[at(device)]; }
 
-std::vector<AllocationPtr> Memory::of_context(CUcontext context) const {
-  std::vector<AllocationPtr> found;
+AllocationPtr Memory::find_of_context(CUcontext context) const {
   for (const auto& [base, allocation] : allocations_)
-    if (allocation->context == context) found.push_back(allocation);
-  return found;
+    if (allocation->context == context) return allocation;
+  return nullptr;
+}
+
+std::unique_ptr<Shadow> Memory::make_shadow(std::size_t bytes) const {
+  if (!is_shared_) return std::make_unique<PrivateShadow>(bytes);
+  return std::make_unique<SharedShadow>(bytes, shared_name(this_process(), next_buffer_id_));
 }
 
 }  // namespace polypath::sim

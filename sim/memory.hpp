@@ -37,8 +37,9 @@ using AllocationPtr = std::shared_ptr<const Allocation>;
 
 class Memory {
  public:
-  /// `gpu_bytes`: the size of each GPU's memory.
-  explicit Memory(std::vector<std::uint64_t> gpu_bytes);
+  /// `gpu_bytes`: the size of each GPU's memory. `is_shared`: its bytes may be used without the driver's
+  /// lock, and by other processes.
+  Memory(std::vector<std::uint64_t> gpu_bytes, bool is_shared);
 
   /// Allocates as `wanted` says; base, buffer_id and shadow are filled in here, but base of a
   /// registered range is the caller's. Failure OUT_OF_MEMORY when the GPU is full.
@@ -60,13 +61,17 @@ class Memory {
 
   [[nodiscard]] std::uint64_t free_bytes(int device) const;
   [[nodiscard]] std::size_t live() const noexcept { return allocations_.size(); }
-  [[nodiscard]] std::vector<AllocationPtr> of_context(CUcontext context) const;
+  /// One of the context's allocations; null when it has none.
+  [[nodiscard]] AllocationPtr find_of_context(CUcontext context) const;
 
  private:
+  [[nodiscard]] std::unique_ptr<Shadow> make_shadow(std::size_t bytes) const;
+
   AddressSpace space_;
   std::map<std::uintptr_t, AllocationPtr> allocations_;
   std::vector<std::uint64_t> free_bytes_;
   std::uint64_t next_buffer_id_ = 1;
+  const bool is_shared_;
 };
 
 }  // namespace polypath::sim

@@ -1,10 +1,9 @@
 // The bytes of one allocation of device memory, where the simulated devices read and write them: a
-// private mapping, apart from the public no-access address. Pages come into being when touched.
+// mapping of its own, apart from the public no-access address. Pages come into being when touched.
 // Memory never written holds a pattern instead of zeros, so that a test which forgets to write fails.
 #pragma once
 
 #include <cstddef>
-#include <vector>
 
 namespace polypath::sim {
 
@@ -12,9 +11,7 @@ class Shadow {
  public:
   static constexpr std::byte kPoison{0xC3};
 
-  /// Throws std::bad_alloc when the address space is used up.
-  explicit Shadow(std::size_t bytes);
-  ~Shadow();
+  virtual ~Shadow() = default;
   Shadow(const Shadow&) = delete;
   Shadow& operator=(const Shadow&) = delete;
 
@@ -24,14 +21,25 @@ class Shadow {
   /// The bytes from `offset` on; the caller overwrites all `bytes` of them.
   std::byte* overwrite(std::size_t offset, std::size_t bytes);
 
- private:
+ protected:
+  explicit Shadow(std::size_t bytes) : bytes_(bytes) {}
+
   static constexpr std::size_t kGranule = std::size_t{2} << 20;
+  static std::size_t granules(std::size_t bytes) { return (bytes + kGranule - 1) / kGranule; }
 
-  void poison(std::size_t first, std::size_t last, std::size_t keep_from, std::size_t keep_to);
+  /// True when the granule holds its pattern, or written bytes.
+  virtual bool is_touched(std::size_t granule) = 0;
+  /// Makes a granule touched that may not be: by its pattern, unless all of it is about to be
+  /// overwritten.
+  virtual void touch(std::size_t granule, bool is_overwritten) = 0;
+  void write_pattern(std::size_t granule);
 
-  std::byte* base_ = nullptr;
-  std::size_t bytes_ = 0;
-  std::vector<bool> touched_;  // one a granule: holds its pattern or written bytes
+  std::byte* base_ = nullptr;  ///< set by whoever maps the bytes
+
+ private:
+  void prepare(std::size_t first, std::size_t last, bool is_overwritten);
+
+  std::size_t bytes_;
 };
 
 }  // namespace polypath::sim

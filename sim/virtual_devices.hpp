@@ -1,9 +1,8 @@
 // Devices in virtual time: nothing happens but when somebody asks, and always in the same way.
 #pragma once
 
-#include <mutex>
-
 #include "devices.hpp"
+#include "driver_mutex.hpp"
 #include "timeline.hpp"
 
 namespace polypath::sim {
@@ -11,7 +10,7 @@ namespace polypath::sim {
 class VirtualDevices : public Devices {
  public:
   /// `mutex`: the driver's lock.
-  VirtualDevices(std::mutex& mutex, const Costs& costs, std::vector<double> capacities_gbps)
+  VirtualDevices(DriverMutex& mutex, const Costs& costs, std::vector<double> capacities_gbps)
       : mutex_(mutex), timeline_(costs, std::move(capacities_gbps)) {}
 
   [[nodiscard]] double clock_us() const override { return clock_us_; }
@@ -27,7 +26,7 @@ class VirtualDevices : public Devices {
   void wait(const OperationPtr& operation) override;
 
  private:
-  std::mutex& mutex_;
+  DriverMutex& mutex_;
   Timeline timeline_;
   double clock_us_ = 0;
 };

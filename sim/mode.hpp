@@ -1,0 +1,19 @@
+// How the simulated devices run, as the environment says.
+#pragma once
+
+#include <cstdint>
+
+namespace polypath::sim {
+
+struct Mode {
+  /// POLYPATH_SIM_MODE: `virtual` (time, in one process; the default) or `functional` (worker threads in
+  /// real time, memory that other processes can open).
+  bool is_functional = false;
+  /// POLYPATH_SIM_SEED, for the functional mode: delays operations at random; 0, the default: does not.
+  std::uint64_t seed = 0;
+};
+
+/// Throws polypath::Error, which names the variable, for a value that is none.
+Mode read_mode();
+
+}  // namespace polypath::sim

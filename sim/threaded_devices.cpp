@@ -1,0 +1,181 @@
+#include "threaded_devices.hpp"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <csignal>
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include "failure.hpp"
+
+namespace polypath::sim {
+namespace {
+
+constexpr int kWorkers = 4;
+constexpr auto kPollInterval = std::chrono::microseconds(50);
+constexpr auto kComplainAfter = std::chrono::seconds(10);
+
+/// A number that looks random, the same for the same value (splitmix64).
+std::uint64_t scramble(std::uint64_t value) {
+  value += 0x9E3779B97F4A7C15U;
+  value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9U;
+  value = (value ^ value >> 27) * 0x94D049BB133111EBU;
+  return value ^ value >> 31;
+}
+
+/// Threads that never end must not lose their code when the program closes the library.
+void keep_library() {
+  Dl_info here{};
+  static const char anchor = 0;
+  if (::dladdr(&anchor, &here) != 0 && here.dli_fname != nullptr)
+    ::dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+}  // namespace
+
+double ThreadedDevices::clock_us() const {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin_).count();
+}
+
+void ThreadedDevices::pass(double us) {
+  mutex_.unlock();
+  std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(us));
+  mutex_.lock();
+}
+
+OperationPtr ThreadedDevices::issue(Operation operation) {
+  start_workers();
+  const auto issued = std::make_shared<Operation>(std::move(operation));
+  issued->id = next_id_++;
+  ++open_;
+  const auto depend_on = [&issued](const OperationPtr& predecessor) {
+    if (predecessor->done) return;
+    predecessor->successors.push_back(issued);
+    ++issued->pending;
+  };
+  if (issued->previous) depend_on(issued->previous);
+  for (const OperationPtr& predecessor : issued->after) depend_on(predecessor);
+  if (issued->pending == 0) make_ready(issued);
+  return issued;
+}
+
+void ThreadedDevices::wait_until(const std::function<bool()>& holds) {
+  const Clock::time_point begin = Clock::now();
+  bool complained = false;
+  while (!holds()) {
+    if (open_ == 0) {
+      std::fprintf(stderr, "polypath_sim: deadlock: nothing is left that could complete\n");
+      throw Failure{CUDA_ERROR_UNKNOWN};
+    }
+    progress_.wait_for(mutex_, kComplainAfter);
+    if (!complained && !waiting_.empty() && Clock::now() - begin > kComplainAfter) {
+      complained = true;
+      std::fprintf(stderr,
+                   "polypath_sim: a call still blocks while a stream waits for a value "
+                   "(cuStreamWaitValue32)\n");
+    }
+  }
+}
+
+void ThreadedDevices::wait(const OperationPtr& operation) {
+  wait_until([&operation] { return operation->done; });
+}
+
+void ThreadedDevices::start_workers() {
+  if (std::exchange(has_workers_, true)) return;
+  keep_library();
+  // The program's signals are for the program's own threads.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  for (int i = 0; i < kWorkers; ++i) std::thread([this] { work(); }).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void ThreadedDevices::work() {
+  DriverMutex::ForWorkers lock(mutex_);
+  lock.lock();
+  while (true) {
+    if (ready_.empty() || ready_.begin()->due > Clock::now()) {
+      rest(lock);
+      continue;
+    }
+    const OperationPtr operation = ready_.extract(ready_.begin()).value().operation;
+    if (operation->may_complete && !operation->may_complete()) {
+      waiting_.insert(operation);
+      continue;
+    }
+    // Whoever rested may now have to look after what waits.
+    if (!waiting_.empty()) work_.notify_one();
+    if (operation->move) {
+      lock.unlock();
+      operation->move();
+      lock.lock();
+    }
+    complete(operation);
+  }
+}
+
+/// Until there may be something to do. One of the resting workers looks whether values have come.
+void ThreadedDevices::rest(DriverMutex::ForWorkers& lock) {
+  const bool polls = !waiting_.empty() && !is_polled_;
+  if (polls) is_polled_ = true;
+  if (ready_.empty() && !polls) {
+    work_.wait(lock);
+  } else {
+    Clock::time_point until = Clock::now() + kPollInterval;
+    if (!polls) until = ready_.begin()->due;
+    if (polls && !ready_.empty()) until = std::min(until, ready_.begin()->due);
+    work_.wait_until(lock, until);
+  }
+  if (!polls) return;
+  is_polled_ = false;
+  poll();
+}
+
+void ThreadedDevices::poll() {
+  for (auto next = waiting_.begin(); next != waiting_.end();) {
+    const OperationPtr operation = *next;
+    if (!operation->may_complete()) {
+      ++next;
+      continue;
+    }
+    next = waiting_.erase(next);
+    operation->may_complete = nullptr;
+    make_ready(operation);
+  }
+}
+
+void ThreadedDevices::make_ready(const OperationPtr& operation) {
+  operation->previous.reset();
+  operation->after.clear();
+  ready_.insert({Clock::now() + delay(operation->id), operation});
+  work_.notify_one();
+}
+
+void ThreadedDevices::complete(const OperationPtr& operation) {
+  operation->end_us = clock_us();
+  // What the functions hold on to must not outlive the work.
+  operation->may_complete = nullptr;
+  operation->move = nullptr;
+  if (const auto effect = std::exchange(operation->effect, nullptr)) effect();
+  operation->done = true;
+  --open_;
+  for (const OperationPtr& successor : std::exchange(operation->successors, {}))
+    if (--successor->pending == 0) make_ready(successor);
+  progress_.notify_all();
+}
+
+/// Most operations run at once, some a little later, a few much later than others that were ready.
+ThreadedDevices::Clock::duration ThreadedDevices::delay(std::uint64_t id) const {
+  if (seed_ == 0) return {};
+  const std::uint64_t random = scramble(scramble(seed_) ^ id);
+  const std::uint64_t kind = random % 8;
+  const std::uint64_t most_us = kind < 4 ? 0 : kind < 7 ? 100 : 1000;
+  return std::chrono::microseconds((random >> 8) % (most_us + 1));
+}
+
+}  // namespace polypath::sim

@@ -1,0 +1,63 @@
+// Devices that run on worker threads, in real time, for programs of several processes. Operations run as
+// soon as what they wait for has completed, in any order otherwise; a seed delays each of them by a random
+// time, so that other orders come about.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <set>
+
+#include "devices.hpp"
+#include "driver_mutex.hpp"
+
+namespace polypath::sim {
+
+/// Lives until the process ends: its threads are never joined.
+class ThreadedDevices : public Devices {
+ public:
+  /// `mutex`: the driver's lock. `seed`: of the delays; 0: none.
+  ThreadedDevices(DriverMutex& mutex, std::uint64_t seed) : mutex_(mutex), seed_(seed) {}
+
+  [[nodiscard]] double clock_us() const override;
+  void spend(double) override {}  // real time passes by itself
+  void pass(double us) override;
+  OperationPtr issue(Operation operation) override;
+  void catch_up() override {}
+  void wait_until(const std::function<bool()>& holds) override;
+  void wait(const OperationPtr& operation) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Ready {
+    Clock::time_point due;
+    OperationPtr operation;
+  };
+  struct Earlier {
+    bool operator()(const Ready& a, const Ready& b) const {
+      return a.due != b.due ? a.due < b.due : a.operation->id < b.operation->id;
+    }
+  };
+
+  void start_workers();
+  [[noreturn]] void work();
+  void rest(DriverMutex::ForWorkers& lock);
+  void poll();
+  void make_ready(const OperationPtr& operation);
+  void complete(const OperationPtr& operation);
+  [[nodiscard]] Clock::duration delay(std::uint64_t id) const;
+
+  DriverMutex& mutex_;
+  const std::uint64_t seed_;
+  const Clock::time_point begin_ = Clock::now();
+  bool has_workers_ = false;
+  std::condition_variable_any work_;      // there is something to do
+  std::condition_variable_any progress_;  // something has completed
+  std::set<Ready, Earlier> ready_;
+  std::set<OperationPtr> waiting_;  // for a value in memory
+  bool is_polled_ = false;          // a worker looks after them
+  std::size_t open_ = 0;            // operations that have not completed
+  std::uint64_t next_id_ = 1;
+};
+
+}  // namespace polypath::sim
