@@ -28,6 +28,7 @@ constexpr ErrorText kErrors[] = {
     POLYPATH_ERROR(CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered"),
     POLYPATH_ERROR(CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"),
     POLYPATH_ERROR(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"),
+    POLYPATH_ERROR(CUDA_ERROR_NOT_FOUND, "named symbol not found"),
     POLYPATH_ERROR(CUDA_ERROR_NOT_READY, "device not ready"),
     POLYPATH_ERROR(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled"),
     POLYPATH_ERROR(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),

@@ -1,5 +1,4 @@
 // Allocation of device, managed and host memory; registration; memory information.
-#include <algorithm>
 #include <bit>
 
 #include "call.hpp"
@@ -29,21 +28,11 @@ AllocationPtr allocate(Driver& driver, Allocation::Kind kind, std::size_t bytes)
   return driver.memory.add(std::move(wanted));
 }
 
-/// The allocation that begins at the address and is of one of these kinds.
-AllocationPtr find_base(const Driver& driver, std::uintptr_t address,
-                        std::initializer_list<Allocation::Kind> kinds, CUresult otherwise) {
-  const AllocationPtr allocation = driver.memory.find(address);
-  require(allocation && allocation->base == address, otherwise);
-  require(std::find(kinds.begin(), kinds.end(), allocation->kind) != kinds.end(), otherwise);
-  return allocation;
-}
-
-/// As the real driver does, waits for the work of the memory's context first.
-void free_memory(Driver& driver, AllocationPtr allocation) {
+void end_allocation(Driver& driver, std::uintptr_t address,
+                    std::initializer_list<Allocation::Kind> kinds, CUresult otherwise) {
+  AllocationPtr allocation = driver.memory.find_base(address, kinds, otherwise);
   driver.require_capture_allows();
-  driver.memory.remove(allocation);
-  if (allocation->context != nullptr) driver.synchronize(allocation->context);
-  driver.release(std::move(allocation));
+  driver.free_memory(std::move(allocation));
 }
 
 }  // namespace
@@ -67,10 +56,9 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   return call([&](Driver& driver) {
     driver.current_context();
     if (address == 0) return;
-    free_memory(driver, find_base(driver, address,
-                                  {Allocation::Kind::device, Allocation::Kind::pool,
-                                   Allocation::Kind::managed},
-                                  CUDA_ERROR_INVALID_VALUE));
+    end_allocation(driver, address,
+                   {Allocation::Kind::device, Allocation::Kind::pool, Allocation::Kind::managed},
+                   CUDA_ERROR_INVALID_VALUE);
   });
 }
 
@@ -96,8 +84,8 @@ CUresult cuMemFreeHost(void* address) {
   return call([&](Driver& driver) {
     driver.current_context();
     if (address == nullptr) return;
-    free_memory(driver, find_base(driver, std::bit_cast<std::uintptr_t>(address),
-                                  {Allocation::Kind::pinned}, CUDA_ERROR_INVALID_VALUE));
+    end_allocation(driver, std::bit_cast<std::uintptr_t>(address), {Allocation::Kind::pinned},
+                   CUDA_ERROR_INVALID_VALUE);
   });
 }
 
@@ -125,9 +113,8 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
 CUresult cuMemHostUnregister(void* address) {
   return call([&](Driver& driver) {
     driver.current_context();
-    free_memory(driver,
-                find_base(driver, std::bit_cast<std::uintptr_t>(address),
-                          {Allocation::Kind::registered}, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED));
+    end_allocation(driver, std::bit_cast<std::uintptr_t>(address), {Allocation::Kind::registered},
+                   CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
   });
 }
 

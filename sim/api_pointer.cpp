@@ -84,6 +84,16 @@ bool write_attribute(Driver& driver, CUpointer_attribute attribute, const Alloca
 
 }  // namespace
 
+CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
+  return call([&](Driver& driver) {
+    driver.current_context();
+    const AllocationPtr allocation = driver.memory.find(address);
+    require(allocation != nullptr, CUDA_ERROR_NOT_FOUND);
+    if (base != nullptr) *base = allocation->base;
+    if (bytes != nullptr) *bytes = allocation->bytes;
+  });
+}
+
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   return call([&](Driver& driver) {
     require(data != nullptr, CUDA_ERROR_INVALID_VALUE);

@@ -45,7 +45,8 @@ CUcontext Driver::create_context(int device, unsigned flags, bool is_primary) {
 void Driver::destroy_context(CUcontext handle) {
   synchronize(handle);
   // One after another: another thread may free some of them while this one waits.
-  while (AllocationPtr allocation = memory.find_of_context(handle)) {
+  const auto is_of_context = [handle](const Allocation& each) { return each.context == handle; };
+  while (AllocationPtr allocation = memory.find_if(is_of_context)) {
     memory.remove(allocation);
     release(std::move(allocation));
   }

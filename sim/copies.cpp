@@ -31,6 +31,7 @@ void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 bool may_reach(const Driver& driver, const Context& context, const Operand& operand) {
   if (!operand.allocation || !operand.allocation->is_on_device()) return true;
   const Allocation& allocation = *operand.allocation;
+  if (allocation.import) return allocation.context == context.handle;
   if (allocation.device == context.device) return true;
   if (allocation.kind == Allocation::Kind::pool)
     return driver.pools.get(allocation.pool).access.contains(context.device);

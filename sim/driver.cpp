@@ -84,6 +84,12 @@ std::unique_ptr<Devices> Driver::make_devices() {
   return std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities_gbps());
 }
 
+void Driver::free_memory(AllocationPtr allocation) {
+  memory.remove(allocation);
+  if (allocation->context != nullptr) synchronize(allocation->context);
+  release(std::move(allocation));
+}
+
 void Driver::release(AllocationPtr allocation) {
   devices_->wait_until([&allocation] { return allocation.use_count() == 1; });
   memory.give_back(allocation);

@@ -1,11 +1,12 @@
 #include "memory.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
 #include "failure.hpp"
+#include "ipc.hpp"
 #include "private_shadow.hpp"
-#include "process.hpp"
 #include "shared_shadow.hpp"
 
 namespace polypath::sim {
@@ -14,10 +15,14 @@ namespace {
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 bool has_shadow(Allocation::Kind kind) {
-  return kind == Allocation::Kind::device || kind == Allocation::Kind::pool;
+  return kind == Allocation::Kind::device || kind == Allocation::Kind::pool ||
+         kind == Allocation::Kind::imported;
 }
 
-bool uses_gpu_memory(const Allocation& allocation) { return allocation.location.is_gpu(); }
+/// The memory of an import is its owner's.
+bool uses_gpu_memory(const Allocation& allocation) {
+  return allocation.location.is_gpu() && !allocation.import;
+}
 
 }  // namespace
 
@@ -37,7 +42,7 @@ AllocationPtr Memory::add(Allocation wanted) {
     require(wanted.bytes <= free_bytes_[at(wanted.device)], CUDA_ERROR_OUT_OF_MEMORY);
   if (wanted.kind != Allocation::Kind::registered) wanted.base = space_.reserve(wanted.bytes);
   if (has_shadow(wanted.kind))
-    wanted.shadow = make_shadow(wanted.bytes);
+    wanted.shadow = wanted.shadow ? std::move(wanted.shadow) : make_shadow(wanted);
   else if (wanted.kind != Allocation::Kind::registered)
     AddressSpace::open(wanted.base, wanted.bytes);
   if (uses_gpu_memory(wanted)) free_bytes_[at(wanted.device)] -= wanted.bytes;
@@ -69,15 +74,25 @@ AllocationPtr Memory::find_overlap(std::uintptr_t address, std::size_t bytes) co
 
 std::uint64_t Memory::free_bytes(int device) const { return free_bytes_[at(device)]; }
 
-AllocationPtr Memory::find_of_context(CUcontext context) const {
+AllocationPtr Memory::find_base(std::uintptr_t address,
+                                std::initializer_list<Allocation::Kind> kinds,
+                                CUresult otherwise) const {
+  AllocationPtr allocation = find(address);
+  require(allocation && allocation->base == address, otherwise);
+  require(std::find(kinds.begin(), kinds.end(), allocation->kind) != kinds.end(), otherwise);
+  return allocation;
+}
+
+AllocationPtr Memory::find_if(const std::function<bool(const Allocation&)>& fits) const {
   for (const auto& [base, allocation] : allocations_)
-    if (allocation->context == context) return allocation;
+    if (fits(*allocation)) return allocation;
   return nullptr;
 }
 
-std::unique_ptr<Shadow> Memory::make_shadow(std::size_t bytes) const {
-  if (!is_shared_) return std::make_unique<PrivateShadow>(bytes);
-  return std::make_unique<SharedShadow>(bytes, shared_name(this_process(), next_buffer_id_));
+std::unique_ptr<Shadow> Memory::make_shadow(const Allocation& wanted) const {
+  if (!is_shared_) return std::make_unique<PrivateShadow>(wanted.bytes);
+  const SharedMemory shared{this_process(), -1, wanted.device, next_buffer_id_, wanted.bytes};
+  return std::make_unique<SharedShadow>(wanted.bytes, file_name(shared));
 }
 
 }  // namespace polypath::sim

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <vector>
@@ -13,9 +15,16 @@
 
 namespace polypath::sim {
 
-/// One allocation, or one registered range.
+/// Memory of another process, opened by a handle (cuIpcOpenMemHandle).
+struct Import {
+  std::uint64_t process_id = 0;  ///< of the process that made it
+  std::uint64_t buffer_id = 0;   ///< there
+  int opened = 0;                ///< how often its context has it open
+};
+
+/// One allocation, one registered range, or one import.
 struct Allocation {
-  enum class Kind { device, pool, managed, pinned, registered };
+  enum class Kind { device, pool, managed, pinned, registered, imported };
 
   Kind kind = Kind::device;
   std::uintptr_t base = 0;
@@ -26,6 +35,7 @@ struct Allocation {
   CUcontext context = nullptr;     ///< null for pool memory, which belongs to no context
   CUmemoryPool pool = nullptr;     ///< of pool memory
   std::unique_ptr<Shadow> shadow;  ///< its bytes, where the program may not touch them
+  std::shared_ptr<Import> import;  ///< null but of imported memory
 
   [[nodiscard]] bool is_on_device() const noexcept { return shadow != nullptr; }
   /// The bytes from `address` on, to be read.
@@ -42,7 +52,8 @@ class Memory {
   Memory(std::vector<std::uint64_t> gpu_bytes, bool is_shared);
 
   /// Allocates as `wanted` says; base, buffer_id and shadow are filled in here, but base of a
-  /// registered range is the caller's. Failure OUT_OF_MEMORY when the GPU is full.
+  /// registered range and the shadow of an import are the caller's. Failure OUT_OF_MEMORY when the GPU is
+  /// full.
   AllocationPtr add(Allocation wanted);
 
   /// Forgets it: the address is invalid from now on. The bytes live on for operations that hold the
@@ -54,6 +65,13 @@ class Memory {
   [[nodiscard]] AllocationPtr find(std::uintptr_t address) const;
   /// An allocation that overlaps the range; null when there is none.
   [[nodiscard]] AllocationPtr find_overlap(std::uintptr_t address, std::size_t bytes) const;
+  /// The one that begins at the address and is of one of these kinds; Failure{otherwise} when there is
+  /// none.
+  [[nodiscard]] AllocationPtr find_base(std::uintptr_t address,
+                                        std::initializer_list<Allocation::Kind> kinds,
+                                        CUresult otherwise) const;
+  /// Any that `fits`; null when there is none.
+  [[nodiscard]] AllocationPtr find_if(const std::function<bool(const Allocation&)>& fits) const;
   /// True for addresses that only this driver can have given out, alive or not.
   [[nodiscard]] bool owns(std::uintptr_t address) const noexcept {
     return space_.contains(address);
@@ -61,11 +79,9 @@ class Memory {
 
   [[nodiscard]] std::uint64_t free_bytes(int device) const;
   [[nodiscard]] std::size_t live() const noexcept { return allocations_.size(); }
-  /// One of the context's allocations; null when it has none.
-  [[nodiscard]] AllocationPtr find_of_context(CUcontext context) const;
 
  private:
-  [[nodiscard]] std::unique_ptr<Shadow> make_shadow(std::size_t bytes) const;
+  [[nodiscard]] std::unique_ptr<Shadow> make_shadow(const Allocation& wanted) const;
 
   AddressSpace space_;
   std::map<std::uintptr_t, AllocationPtr> allocations_;

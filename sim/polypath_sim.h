@@ -2,7 +2,7 @@
  * does not use these functions sees an ordinary CUDA driver.
  *
  * All functions may be called from any thread, after cuInit; before it they return 0 or do nothing.
- * Units: microseconds of virtual time, bytes.
+ * Units: microseconds of virtual time (in functional mode of real time), bytes.
  */
 #ifndef POLYPATH_SIM_H
 #define POLYPATH_SIM_H
@@ -15,9 +15,9 @@ extern "C" {
 
 #define POLYPATH_SIM_API __attribute__((visibility("default")))
 
-/* Virtual time of the CPU since cuInit. */
+/* Time of the CPU since cuInit. */
 POLYPATH_SIM_API double polypath_sim_clock_us(void);
-/* Lets the CPU spend time, as if it computed. */
+/* Lets the CPU spend time, as if it computed; in functional mode the call sleeps. */
 POLYPATH_SIM_API void polypath_sim_advance_us(double us);
 
 /* What completed copies moved over the link between two memories ("gpu0", "host0") since the start or

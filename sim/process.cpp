@@ -1,6 +1,5 @@
 #include "process.hpp"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <random>
@@ -13,10 +12,6 @@ const Process& this_process() {
     return Process{::getpid(), std::uint64_t{random()} << 32 | random()};
   }();
   return self;
-}
-
-std::string shared_name(const Process& process, std::uint64_t buffer_id) {
-  return fmt::format("polypath-sim-{}-{:016x}-{}", process.pid, process.id, buffer_id);
 }
 
 }  // namespace polypath::sim

@@ -4,7 +4,6 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <string>
 
 namespace polypath::sim {
 
@@ -15,8 +14,5 @@ struct Process {
 
 /// This one; the same at every call.
 const Process& this_process();
-
-/// The name of the memory file that `process` gave to its allocation `buffer_id`.
-std::string shared_name(const Process& process, std::uint64_t buffer_id);
 
 }  // namespace polypath::sim

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "pattern.hpp"
 #include "polypath_sim.h"
 
 namespace polypath::sim::test {
@@ -105,17 +106,6 @@ class SimTest : public testing::Test {
   }
 
   static CUdeviceptr device(const void* address) { return std::bit_cast<CUdeviceptr>(address); }
-
-  /// Bytes that differ from one `seed` to the next.
-  static std::vector<std::uint8_t> pattern(std::size_t bytes, std::uint8_t seed) {
-    std::vector<std::uint8_t> values(bytes);
-    std::uint32_t state = seed + 1U;
-    for (std::uint8_t& value : values) {
-      state = state * 1664525 + 1013904223;
-      value = static_cast<std::uint8_t>(state >> 24);
-    }
-    return values;
-  }
 
   static void write(CUdeviceptr address, const std::vector<std::uint8_t>& values) {
     EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(address, device(values.data()), values.size()));

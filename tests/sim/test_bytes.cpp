@@ -1,9 +1,8 @@
 // Bytes really move: all of them, no others, and not before the copy completes.
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "fixture.hpp"
+#include "mappings.hpp"
 
 namespace polypath::sim::test {
 namespace {
@@ -97,21 +96,6 @@ TEST_F(Bytes, AddressesAreNotGivenOutAgain) {
   EXPECT_NE(first, allocate(0, kMiB));
 }
 
-/// The access of the mapping that holds the address, "rw-p" for example.
-std::string access_of(CUdeviceptr address) {
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    std::istringstream fields(line);
-    CUdeviceptr begin = 0;
-    CUdeviceptr end = 0;
-    char dash = 0;
-    std::string access;
-    fields >> std::hex >> begin >> dash >> end >> access;
-    if (begin <= address && address < end) return access;
-  }
-  return "unmapped";
-}
-
 TEST_F(Bytes, TheProgramHasNoAccessToDeviceMemory) {
   EXPECT_EQ("---p", access_of(allocate(0, kMiB)));
   EXPECT_EQ("rw-p", access_of(device(allocate_host(kMiB))));
@@ -122,6 +106,14 @@ TEST_F(Bytes, AWholeGpuCanBeAllocated) {
   EXPECT_EQ(0xC3, peek(address + kGiB - 2 * kMiB, 1)[0]);
   CUdeviceptr more = 0;
   EXPECT_CUDA(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&more, 2 * kMiB));
+}
+
+TEST_F(Bytes, VirtualTimeHasNoOtherProcesses) {
+  CUdeviceptr address = allocate(0, kMiB);
+  CUipcMemHandle handle{};
+  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuIpcGetMemHandle(&handle, address));
+  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuIpcOpenMemHandle(&address, handle, 1));
+  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuIpcCloseMemHandle(address));
 }
 
 }  // namespace

@@ -1,0 +1,28 @@
+// What a CUipcMemHandle holds: where to find a memory file of another process, and how to know it again.
+// Nothing is left behind when a process dies: the file goes with its last user.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cuda_api.hpp"
+#include "process.hpp"
+
+namespace polypath::sim {
+
+struct SharedMemory {
+  Process process;
+  int file = -1;  ///< its number in that process
+  int device = 0;
+  std::uint64_t buffer_id = 0;
+  std::uint64_t bytes = 0;
+};
+
+CUipcMemHandle encode(const SharedMemory& memory);
+/// Failure INVALID_HANDLE for what encode() cannot have made.
+SharedMemory decode(const CUipcMemHandle& handle);
+
+/// The name of the file. It holds all that a handle says, so that no other file is taken for it.
+std::string file_name(const SharedMemory& memory);
+
+}  // namespace polypath::sim

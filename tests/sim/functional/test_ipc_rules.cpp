@@ -1,0 +1,91 @@
+// What handles and imported pointers are good for, and what is refused.
+
+#include "ipc_test.hpp"
+#include "mappings.hpp"
+
+namespace polypath::sim::test {
+namespace {
+
+TEST_F(Ipc, TheProcessThatExportedCannotOpen) {
+  CUipcMemHandle handle{};
+  ASSERT_CUDA(cuIpcGetMemHandle(&handle, allocate(0, kMiB)));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, try_open(handle));
+}
+
+TEST_F(Ipc, AnImportedPointerIsOfTheImportingContext) {
+  Peer peer;
+  const CUdeviceptr theirs = open(peer.allocate(0, kBytes, 1), 1);
+  int ordinal = -1;
+  EXPECT_CUDA(CUDA_SUCCESS,
+              cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, theirs));
+  EXPECT_EQ(1, ordinal);
+  CUcontext of_pointer = nullptr;
+  EXPECT_CUDA(CUDA_SUCCESS,
+              cuPointerGetAttribute(&of_pointer, CU_POINTER_ATTRIBUTE_CONTEXT, theirs));
+  EXPECT_EQ(context(1), of_pointer);
+  unsigned type = 0;
+  EXPECT_CUDA(CUDA_SUCCESS, cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, theirs));
+  EXPECT_EQ(unsigned{CU_MEMORYTYPE_DEVICE}, type);
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemGetAddressRange(&base, &bytes, theirs + 5));
+  EXPECT_EQ(theirs, base);
+  EXPECT_EQ(kBytes, bytes);
+}
+
+TEST_F(Ipc, BoundsAreThoseOfTheExportedMemory) {
+  Peer peer;
+  const CUdeviceptr theirs = open(peer.allocate(0, kBytes, 1), 1);
+  const CUdeviceptr mine = poisoned(1, 2 * kBytes);
+  const CUstream stream = create_stream(1);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(mine, theirs, kBytes + 1, stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(mine, theirs + 1, kBytes, stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(mine, theirs - 1, 2, stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemFree(theirs));
+  CUipcMemHandle again{};
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&again, theirs));
+}
+
+TEST_F(Ipc, NoChangedHandleIsOpened) {
+  Peer peer;
+  const CUipcMemHandle handle = peer.allocate(0, kBytes, 1);
+  for (std::size_t i = 0; i < sizeof handle; ++i) {
+    CUipcMemHandle changed = handle;
+    changed.reserved[i] = static_cast<char>(changed.reserved[i] ^ 1);
+    EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, try_open(changed)) << "byte " << i;
+  }
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, try_open(handle, 0));
+  EXPECT_CUDA(CUDA_SUCCESS, try_open(handle));
+}
+
+TEST_F(Ipc, WithoutALinkThereIsNoImport) {
+  Peer peer;
+  const CUipcMemHandle handle = peer.allocate(2, kBytes, 1);
+  use(1);
+  EXPECT_CUDA(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, try_open(handle));
+  use(0);
+  EXPECT_CUDA(CUDA_SUCCESS, try_open(handle));
+}
+
+TEST_F(Ipc, OnlyWholeDeviceMemoryIsExported) {
+  use(0);
+  CUipcMemHandle handle{};
+  std::uint8_t local = 0;
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&handle, device(&local)));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&handle, device(allocate_host(4096))));
+  CUdeviceptr pool = 0;
+  ASSERT_CUDA(cuMemAllocAsync(&pool, kMiB, nullptr));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&handle, pool));
+  ASSERT_CUDA(cuMemFreeAsync(pool, nullptr));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(nullptr, allocate(0, kMiB)));
+  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuIpcGetEventHandle(nullptr, nullptr));
+}
+
+TEST_F(Ipc, TheProgramHasNoAccessToDeviceMemory) {
+  Peer peer;
+  EXPECT_EQ("---p", access_of(open(peer.allocate(0, kBytes, 1), 1)));
+  EXPECT_EQ("---p", access_of(allocate(0, kBytes)));
+}
+
+}  // namespace
+}  // namespace polypath::sim::test
