@@ -17,6 +17,11 @@ class Events : public SimTest {
     stream = create_stream(0);
   }
 
+  void TearDown() override {
+    word->store(1);  // a test that failed may still hold a stream
+    SimTest::TearDown();
+  }
+
   void hold() { EXPECT_CUDA(CUDA_SUCCESS, cuStreamWaitValue32(stream, device(word), 1, 0)); }
 
   std::atomic<std::uint32_t>* word = nullptr;

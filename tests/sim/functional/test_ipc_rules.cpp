@@ -1,5 +1,4 @@
 // What handles and imported pointers are good for, and what is refused.
-
 #include "ipc_test.hpp"
 #include "mappings.hpp"
 
@@ -79,6 +78,21 @@ TEST_F(Ipc, OnlyWholeDeviceMemoryIsExported) {
   ASSERT_CUDA(cuMemFreeAsync(pool, nullptr));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(nullptr, allocate(0, kMiB)));
   EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuIpcGetEventHandle(nullptr, nullptr));
+}
+
+TEST_F(Ipc, AnImportTakesNoneOfTheGpusMemory) {
+  Peer peer;
+  const CUipcMemHandle handle = peer.allocate(0, kBytes, 1);
+  const auto free_bytes = [] {
+    std::size_t bytes = 0;
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemGetInfo(&bytes, nullptr));
+    return bytes;
+  };
+  const std::size_t before = free_bytes();
+  const CUdeviceptr theirs = open(handle, 0);
+  EXPECT_EQ(before, free_bytes());
+  EXPECT_CUDA(CUDA_SUCCESS, cuIpcCloseMemHandle(theirs));
+  EXPECT_EQ(before, free_bytes());
 }
 
 TEST_F(Ipc, TheProgramHasNoAccessToDeviceMemory) {

@@ -16,6 +16,11 @@ class Order : public SimTest {
     word->store(0);
   }
 
+  void TearDown() override {
+    word->store(1);  // a test that failed may still hold a stream
+    SimTest::TearDown();
+  }
+
   /// Holds the stream back until word is 1.
   void hold(CUstream stream) {
     EXPECT_CUDA(CUDA_SUCCESS, cuStreamWaitValue32(stream, device(word), 1, 0));
@@ -94,11 +99,12 @@ TEST_F(Order, ACopyIntoDeviceMemoryReleasesAStream) {
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(held));
 }
 
-TEST_F(Order, FreeingMemoryWaitsForItsCopies) {
+TEST_F(Order, FreeingMemoryWaitsForTheCopiesOfOtherContexts) {
   const auto values = pattern(kMiB, 6);
-  const CUstream stream = create_stream(0);
+  enable_peer(1, 0);
+  const CUstream stream = create_stream(1);
   const CUdeviceptr from = allocate(0, values.size());
-  const CUdeviceptr to = allocate(0, values.size());
+  const CUdeviceptr to = allocate(1, values.size());
   write(from, values);
   hold(stream);
   ASSERT_CUDA(cuMemcpyAsync(to, from, values.size(), stream));
