@@ -36,4 +36,15 @@ struct Operation {
   bool done = false;
 };
 
+/// Counts what the operation has to wait for, and is told by each when it has completed.
+inline void wait_for_predecessors(const OperationPtr& issued) {
+  const auto depend_on = [&issued](const OperationPtr& predecessor) {
+    if (predecessor->done) return;
+    predecessor->successors.push_back(issued);
+    ++issued->pending;
+  };
+  if (issued->previous) depend_on(issued->previous);
+  for (const OperationPtr& predecessor : issued->after) depend_on(predecessor);
+}
+
 }  // namespace polypath::sim

@@ -50,13 +50,7 @@ OperationPtr ThreadedDevices::issue(Operation operation) {
   const auto issued = std::make_shared<Operation>(std::move(operation));
   issued->id = next_id_++;
   ++open_;
-  const auto depend_on = [&issued](const OperationPtr& predecessor) {
-    if (predecessor->done) return;
-    predecessor->successors.push_back(issued);
-    ++issued->pending;
-  };
-  if (issued->previous) depend_on(issued->previous);
-  for (const OperationPtr& predecessor : issued->after) depend_on(predecessor);
+  wait_for_predecessors(issued);
   if (issued->pending == 0) make_ready(issued);
   return issued;
 }
