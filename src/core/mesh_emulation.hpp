@@ -14,7 +14,8 @@ struct Transfer;
 /// Throws InvalidArgument when a mesh is to be emulated on a simulated node.
 void refuse_simulated_mesh(const Options& options);
 
-/// `source` as a mesh of `gbps` GB/s a link, without its profile; unchanged for 0, or when it is that already.
+/// `source` as a mesh of `gbps` GB/s a link, with its host links and without what was tuned, which keeps no
+/// profile; unchanged for 0, or when it is that already.
 /// Throws InvalidArgument for a simulated node, and as emulated_mesh() of topology.
 NodeSource with_emulated_mesh(NodeSource source, double gbps);
 

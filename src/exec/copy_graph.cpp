@@ -4,40 +4,14 @@
 #include <cstddef>
 
 #include "driver/check.hpp"
+#include "exec/memcpy_node.hpp"
 
 namespace polypath {
-namespace {
-
-void set_source(CUDA_MEMCPY3D& copy, MemoryId memory, CUdeviceptr address) {
-  if (memory.is_gpu()) {
-    copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.srcDevice = address;
-  } else {
-    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-    copy.srcHost = reinterpret_cast<const void*>(address);
-  }
-}
-
-void set_destination(CUDA_MEMCPY3D& copy, MemoryId memory, CUdeviceptr address) {
-  if (memory.is_gpu()) {
-    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.dstDevice = address;
-  } else {
-    copy.dstMemoryType = CU_MEMORYTYPE_HOST;
-    copy.dstHost = reinterpret_cast<void*>(address);
-  }
-}
-
-}  // namespace
-
 bool has_graphs(const CudaDriver& driver, bool kernels) noexcept {
   if (kernels && (driver.graph_add_kernel_node == nullptr ||
                   driver.graph_exec_kernel_node_set_params == nullptr))
     return false;
-  return driver.graph_create != nullptr && driver.graph_destroy != nullptr &&
-         driver.graph_add_memcpy_node != nullptr && driver.graph_instantiate != nullptr &&
-         driver.graph_launch != nullptr && driver.graph_exec_destroy != nullptr &&
-         driver.graph_exec_memcpy_node_set_params != nullptr;
+  return has_memcpy_graphs(driver);
 }
 
 CopyGraph::CopyGraph(const CudaDriver& driver, const CopyEngine& copies, const CopyDag& dag,
@@ -67,13 +41,7 @@ CopyPlace CopyGraph::ends(std::size_t index, const NodePlace& place) const {
 
 CUDA_MEMCPY3D CopyGraph::parameters(std::size_t index, const NodePlace& place) const {
   const CopyPlace memories = ends(index, place);
-  CUDA_MEMCPY3D parameters{};
-  parameters.WidthInBytes = dag_.copies[index].bytes;
-  parameters.Height = 1;
-  parameters.Depth = 1;
-  set_source(parameters, memories.from, place.src);
-  set_destination(parameters, memories.to, place.dst);
-  return parameters;
+  return memcpy_node(memories.to, place.dst, memories.from, place.src, dag_.copies[index].bytes);
 }
 
 void CopyGraph::build() {

@@ -6,46 +6,20 @@
 
 #include "base/error.hpp"
 #include "driver/check.hpp"
+#include "exec/memcpy_node.hpp"
 
 namespace polypath {
 namespace {
 
-void require_graphs(const CudaDriver& driver) {
-  if (driver.graph_create == nullptr || driver.graph_add_memcpy_node == nullptr ||
-      driver.graph_instantiate == nullptr || driver.graph_launch == nullptr ||
-      driver.graph_exec_memcpy_node_set_params == nullptr || driver.graph_exec_destroy == nullptr ||
-      driver.graph_destroy == nullptr)
-    throw NotSupported("this CUDA driver has no graphs of copies");
-}
-
-/// A copy of one dimension: only such a node can be given other addresses later.
 CUDA_MEMCPY3D parameters(const StagedCopy& copy) {
-  CUDA_MEMCPY3D what{};
-  what.WidthInBytes = copy.bytes;
-  what.Height = 1;
-  what.Depth = 1;
-  if (copy.from.is_gpu()) {
-    what.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-    what.srcDevice = copy.src;
-  } else {
-    what.srcMemoryType = CU_MEMORYTYPE_HOST;
-    what.srcHost = reinterpret_cast<const void*>(copy.src);
-  }
-  if (copy.to.is_gpu()) {
-    what.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    what.dstDevice = copy.dst;
-  } else {
-    what.dstMemoryType = CU_MEMORYTYPE_HOST;
-    what.dstHost = reinterpret_cast<void*>(copy.dst);
-  }
-  return what;
+  return memcpy_node(copy.to, copy.dst, copy.from, copy.src, copy.bytes);
 }
 
 }  // namespace
 
 StagedGraph::StagedGraph(const CudaDriver& driver, const StagedTransfer& transfer)
     : driver_(driver), transfer_(transfer) {
-  require_graphs(driver);
+  if (!has_memcpy_graphs(driver)) throw NotSupported("this CUDA driver has no graphs of copies");
   nodes_.reserve(2 * transfer.chunks());
   POLYPATH_CHECK(driver_, graph_create(&graph_, 0));
 }
