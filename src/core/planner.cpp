@@ -89,18 +89,16 @@ std::shared_ptr<const PreparedPlan> Planner::plan(std::span<const Request> reque
 
 std::shared_ptr<const PreparedPlan> Planner::make(const Key& key) {
   std::shared_ptr<PreparedPlan> made;
-  if (key.without == 0 && may_be_tuned(options_)) {
+  const bool tunable = key.without == 0 && may_be_tuned(options_);
+  if (tunable) {
     if (key.requests.size() == 1) {
       made = tuned_plan(key, Pattern::one_way);
     } else if (opposite(key.requests)) {
       made = tuned_plan(key, Pattern::both_ways);
     }
   }
-  if (made == nullptr) {
-    made = modelled(key, only(executor_).value_or(ExecutorKind::stream));
-  }
-  if (key.requests.size() == 1 && key.without == 0 && may_be_tuned(options_))
-    made->in_window = tuned_plan(key, Pattern::window);
+  if (made == nullptr) made = modelled(key, only(executor_).value_or(ExecutorKind::stream));
+  if (tunable && key.requests.size() == 1) made->in_window = tuned_plan(key, Pattern::window);
   return made;
 }
 
@@ -140,11 +138,6 @@ void Planner::use(std::vector<TunedChoice> tuned) {
   const std::lock_guard lock(mutex_);
   tuned_ = std::move(tuned);
   plans_.clear();
-}
-
-std::vector<TunedChoice> Planner::tuned() const {
-  const std::lock_guard lock(mutex_);
-  return tuned_;
 }
 
 std::shared_ptr<const PreparedPlan> Planner::plan_of(const std::vector<Request>& requests,

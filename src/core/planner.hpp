@@ -49,7 +49,6 @@ class Planner {
   /// From now on plans follow these choices where one applies: all kinds of routes are allowed, and the
   /// settings leave routes and chunks to the planner.
   void use(std::vector<TunedChoice> tuned);
-  [[nodiscard]] std::vector<TunedChoice> tuned() const;
 
   /// The plan that follows `choice`, or nothing where it does not fit.
   std::shared_ptr<const PreparedPlan> plan_of(const std::vector<Request>& requests,
@@ -83,7 +82,7 @@ class Planner {
   const Node& node_;
   PlanOptions options_;
   ExecutorChoice executor_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::vector<TunedChoice> tuned_;
   Key wanted_;  // kept, so that looking a plan up allocates nothing
   std::unordered_map<Key, std::shared_ptr<const Ladder>, Hash> ladders_;  // sizes as proportions
