@@ -48,6 +48,8 @@ POLYPATH_API const char* polypath_status_name(polypath_status status);
 /* The message of this thread's last failed call; "" when there was none. Valid until the thread's
  * next call. */
 POLYPATH_API const char* polypath_last_error(void);
+/* The CUresult of the driver call that made this thread's last failed call fail; 0 when none did. */
+POLYPATH_API int polypath_last_cuda_result(void);
 /* Frees a string returned by this library. NULL is allowed. */
 POLYPATH_API void polypath_free(char* string);
 
@@ -88,6 +90,27 @@ POLYPATH_API void polypath_context_destroy(polypath_context* context);
  * are then undefined, and `stream` still waits for all that was issued. */
 POLYPATH_API polypath_status polypath_copy_async(polypath_context* context, void* dst,
                                                  const void* src, size_t bytes, void* stream);
+
+/* The same, but what is not worth splitting is left to the caller: for programs that have a copy call of
+ * their own, and for what stands between a program and the driver.
+ * *issued is 1: the transfer is under way, as polypath_copy_async() would have it. 0 with
+ * POLYPATH_SUCCESS: nothing was done and nothing will be, and the counters name the reason; copy it natively.
+ * 0 with any other status: nothing was done either. POLYPATH_DRIVER_ERROR with 1: as there. */
+POLYPATH_API polypath_status polypath_try_copy_async(polypath_context* context, void* dst,
+                                                     const void* src, size_t bytes, void* stream,
+                                                     int* issued);
+
+/* Bytes; SIZE_MAX: never. */
+typedef struct polypath_thresholds {
+  size_t gpu_to_gpu;
+  size_t host_to_gpu;
+  size_t gpu_to_host;
+} polypath_thresholds;
+
+/* The sizes below which no plan of this node splits a transfer, as it is measured and tuned now: whoever
+ * calls polypath_try_copy_async() need not ask for less. */
+POLYPATH_API polypath_status polypath_smallest_split(polypath_context* context,
+                                                     polypath_thresholds* thresholds);
 
 /* One transfer of a group; the fields are the arguments of polypath_copy_async(). */
 typedef struct polypath_transfer {
@@ -170,6 +193,8 @@ POLYPATH_API polypath_status polypath_devices(polypath_context* context, char** 
  *             "cached", "gpu_bytes" (held by cached graphs)},
  *  "staging": [{"memory", "bytes"}]} */
 POLYPATH_API polypath_status polypath_counters(polypath_context* context, char** json);
+/* The same as lines for people; how many lines there are, and their words, may change. */
+POLYPATH_API polypath_status polypath_report(polypath_context* context, char** text);
 /* Sets all counts (not the staging sizes) to zero. */
 POLYPATH_API polypath_status polypath_counters_reset(polypath_context* context);
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <functional>
@@ -80,18 +82,16 @@ bool parse_routes(std::string_view text, Options& options) {
   return options.direct_routes || options.gpu_routes || options.host_routes;
 }
 
-bool parse_executor(std::string_view text, Options& options) {
-  constexpr std::pair<std::string_view, ExecutorChoice> choices[] = {
-      {"auto", ExecutorChoice::automatic},
-      {"stream", ExecutorChoice::stream},
-      {"graph", ExecutorChoice::graph}};
-  for (const auto& [name, choice] : choices) {
-    if (text == name) {
-      options.executor = choice;
-      return true;
-    }
-  }
-  return false;
+/// One of a few words.
+template <typename Choice, std::size_t count>
+Parser choice_into(Choice Options::* member,
+                   const std::pair<std::string_view, Choice> (&choices)[count]) {
+  return [member, words = std::to_array(choices)](std::string_view text, Options& options) {
+    const auto found = std::ranges::find(words, text, &std::pair<std::string_view, Choice>::first);
+    if (found == words.end()) return false;
+    options.*member = found->second;
+    return true;
+  };
 }
 
 bool parse_emulate_mesh(std::string_view text, Options& options) {
@@ -103,21 +103,6 @@ bool parse_emulate_mesh(std::string_view text, Options& options) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   options.emulate_mesh_gbps = value;
   return error == std::errc{} && end == text.data() + text.size() && value >= 1 && value <= 1000;
-}
-
-bool parse_log_level(std::string_view text, Options& options) {
-  constexpr std::pair<std::string_view, LogLevel> levels[] = {{"debug", LogLevel::debug},
-                                                              {"info", LogLevel::info},
-                                                              {"warn", LogLevel::warn},
-                                                              {"error", LogLevel::error},
-                                                              {"off", LogLevel::off}};
-  for (const auto& [name, level] : levels) {
-    if (text == name) {
-      options.log_level = level;
-      return true;
-    }
-  }
-  return false;
 }
 
 const std::vector<Row>& table() {
@@ -144,7 +129,14 @@ const std::vector<Row>& table() {
       {"executor", "POLYPATH_EXECUTOR", "auto", "auto, stream, graph",
        "what runs a transfer: streams and events, or one cached CUDA graph; auto: what the profile "
        "measured faster, else streams",
-       parse_executor},
+       choice_into(&Options::executor, {{"auto", ExecutorChoice::automatic},
+                                        {"stream", ExecutorChoice::stream},
+                                        {"graph", ExecutorChoice::graph}})},
+      {"prepare", "POLYPATH_PREPARE", "background", "background, wait",
+       "what a transfer does whose staged routes are not ready yet: go without them while they are "
+       "prepared in the background, or wait for them",
+       choice_into(&Options::prepare,
+                   {{"background", PrepareMode::background}, {"wait", PrepareMode::wait}})},
       {"graph_cache_size", "POLYPATH_GRAPH_CACHE_SIZE", "64", "0 to 4096",
        "instantiated graphs that are kept; 0: each graph is built, used and destroyed",
        count_into(&Options::graph_cache_size, false, 0, 4096)},
@@ -160,7 +152,12 @@ const std::vector<Row>& table() {
        "the CUDA driver to open; default libcuda.so.1, with a node the simulated driver",
        text_into(&Options::driver_library)},
       {"log_level", "POLYPATH_LOG_LEVEL", "warn", "debug, info, warn, error, off",
-       "least level of the messages on stderr", parse_log_level},
+       "least level of the messages on stderr",
+       choice_into(&Options::log_level, {{"debug", LogLevel::debug},
+                                         {"info", LogLevel::info},
+                                         {"warn", LogLevel::warn},
+                                         {"error", LogLevel::error},
+                                         {"off", LogLevel::off}})},
   };
   return rows;
 }

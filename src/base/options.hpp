@@ -21,6 +21,9 @@ std::string_view to_string(Origin origin) noexcept;
 /// What runs schedules. automatic: what the profile measured faster, else streams.
 enum class ExecutorChoice : std::uint8_t { automatic, stream, graph };
 
+/// What a transfer does whose staged routes are not ready: go without them, or wait.
+enum class PrepareMode : std::uint8_t { background, wait };
+
 /// The values that the library runs with. 0 means "the planner decides" where a comment says so.
 struct Options {
   std::string node;            ///< node file or name to run on; empty: this machine
@@ -34,6 +37,7 @@ struct Options {
   std::uint64_t min_size = 0;      ///< bytes below which copies stay native; 0: the planner decides
   std::uint64_t staging_size = 0;  ///< bytes of staging memory a GPU, and of pinned host memory
   ExecutorChoice executor = ExecutorChoice::automatic;
+  PrepareMode prepare = PrepareMode::background;
   int graph_cache_size = 0;      ///< instantiated graphs that are kept; 0: none
   double emulate_mesh_gbps = 0;  ///< GB/s of each emulated NVLink; 0: no emulation
   std::string profile;           ///< "auto", "off", or a file

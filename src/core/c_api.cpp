@@ -12,6 +12,7 @@
 #include "core/bench.hpp"
 #include "core/graph_phases_json.hpp"
 #include "core/json.hpp"
+#include "core/report.hpp"
 #include "core/tuning.hpp"
 #include "polypath/polypath.h"
 
@@ -28,11 +29,13 @@ namespace {
 using namespace polypath;
 
 thread_local std::string last_error;
+thread_local int last_cuda_result = 0;
 
 /// Runs `body`; turns what it throws into a status and the thread's last error.
 template <typename Body>
 polypath_status guarded(Body&& body) noexcept {
-  const auto fail = [](polypath_status status, const char* message) noexcept {
+  const auto fail = [](polypath_status status, const char* message, int result = 0) noexcept {
+    last_cuda_result = result;
     try {
       last_error = message;
     } catch (...) {
@@ -50,7 +53,7 @@ polypath_status guarded(Body&& body) noexcept {
   } catch (const NotSupported& error) {
     return fail(POLYPATH_NOT_SUPPORTED, error.what());
   } catch (const DriverError& error) {
-    return fail(POLYPATH_DRIVER_ERROR, error.what());
+    return fail(POLYPATH_DRIVER_ERROR, error.what(), error.code());
   } catch (const std::exception& error) {
     return fail(POLYPATH_INTERNAL_ERROR, error.what());
   } catch (...) {
@@ -125,6 +128,8 @@ const char* polypath_status_name(polypath_status status) {
 
 const char* polypath_last_error(void) { return last_error.c_str(); }
 
+int polypath_last_cuda_result(void) { return last_cuda_result; }
+
 void polypath_free(char* string) { std::free(string); }
 
 polypath_status polypath_context_create(const polypath_setting* settings, size_t count,
@@ -140,6 +145,29 @@ void polypath_context_destroy(polypath_context* context) { delete context; }
 polypath_status polypath_copy_async(polypath_context* context, void* dst, const void* src,
                                     size_t bytes, void* stream) {
   return guarded([&] { of(context).copy_async(transfer_of(dst, src, bytes, stream)); });
+}
+
+polypath_status polypath_try_copy_async(polypath_context* context, void* dst, const void* src,
+                                        size_t bytes, void* stream, int* issued) {
+  return guarded([&] {
+    require(issued != nullptr, "issued is null");
+    *issued = 0;
+    try {
+      *issued = of(context).try_copy_async(transfer_of(dst, src, bytes, stream)) ? 1 : 0;
+    } catch (const DriverError&) {
+      *issued = 1;
+      throw;
+    }
+  });
+}
+
+polypath_status polypath_smallest_split(polypath_context* context,
+                                        polypath_thresholds* thresholds) {
+  return guarded([&] {
+    require(thresholds != nullptr, "thresholds is null");
+    const Thresholds least = of(context).smallest_split();
+    *thresholds = {least.gpu_to_gpu, least.host_to_gpu, least.gpu_to_host};
+  });
 }
 
 polypath_status polypath_group_copy_async(polypath_context* context,
@@ -195,6 +223,13 @@ polypath_status polypath_devices(polypath_context* context, char** json) {
 
 polypath_status polypath_counters(polypath_context* context, char** json) {
   return guarded([&] { give(counters_json(of(context)), json); });
+}
+
+polypath_status polypath_report(polypath_context* context, char** text) {
+  return guarded([&] {
+    require(text != nullptr, "text is null");
+    *text = copy_of(report(of(context)));
+  });
 }
 
 polypath_status polypath_counters_reset(polypath_context* context) {

@@ -241,6 +241,19 @@ bool Context::all_ready(const Plan& plan, Exclusions& without) {
   return ready;
 }
 
+void Context::prepare_now(const Plan& plan) {
+  bool waiting = false;
+  for (const TransferPlan& transfer : plan.transfers) {
+    for (const RouteShare& share : transfer.routes) {
+      const std::lock_guard lock(resources_.lock());
+      if (resources_.ready(share.route)) continue;
+      preparer_.request(share.route, 1);
+      waiting = true;
+    }
+  }
+  if (waiting) preparer_.wait();
+}
+
 std::optional<std::vector<BoundTransfer>> Context::bind(const Plan& plan,
                                                         const std::vector<Splittable>& group,
                                                         Exclusions& without) {
@@ -309,7 +322,7 @@ bool Context::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   return true;
 }
 
-void Context::split(std::vector<Splittable>& group) {
+std::optional<NativeReason> Context::split(std::vector<Splittable>& group) {
   Exclusions without;
   std::vector<Request> requests;
   for (const Splittable& one : group) {
@@ -325,15 +338,15 @@ void Context::split(std::vector<Splittable>& group) {
     auto prepared = planner_.plan(requests, without.memories);
     if (prepared->in_window != nullptr && in_window(*prepared, group.front()))
       prepared = prepared->in_window;
-    if (prepared->plan.native()) break;
+    if (prepared->plan.native()) return without.reason;
+    if (options_.prepare == PrepareMode::wait) prepare_now(prepared->plan);
     if (try_plan(*prepared, group, without)) {
       for (std::size_t t = 0; t < group.size(); ++t)
         if (prepared->plan.transfers[t].native())
           counters_.count_native(NativeReason::no_gain, requests[t].bytes);
-      return;
+      return std::nullopt;
     }
   }
-  for (const Splittable& one : group) native_copy_in_its_context(one.transfer, without.reason);
 }
 
 // ---- entry points ----------------------------------------------------------------------------------
@@ -353,16 +366,12 @@ Context::Classified Context::checked(const Transfer& transfer, bool alone) {
   }
 }
 
-void Context::issue_one(const Transfer& transfer) {
-  if (transfer.bytes == 0) return;
+std::optional<NativeReason> Context::issue_split(const Transfer& transfer) {
   Classified classified = checked(transfer, true);
-  if (!classified.splittable) {
-    native_copy(transfer, classified.reason);
-    return;
-  }
+  if (!classified.splittable) return classified.reason;
   std::vector<Splittable> group;
   group.push_back(std::move(*classified.splittable));
-  split(group);
+  return split(group);
 }
 
 void Context::issue_group(std::span<const Transfer> transfers) {
@@ -381,12 +390,32 @@ void Context::issue_group(std::span<const Transfer> transfers) {
     }
   }
   for (const auto& [transfer, reason] : native) native_copy_in_its_context(*transfer, reason);
-  if (!group.empty()) split(group);
+  if (group.empty()) return;
+  if (const auto reason = split(group))
+    for (const Splittable& one : group) native_copy_in_its_context(one.transfer, *reason);
 }
 
 void Context::copy_async(const Transfer& transfer) {
+  if (transfer.bytes == 0) return;
   try {
-    issue_one(transfer);
+    if (const auto reason = issue_split(transfer)) native_copy(transfer, *reason);
+  } catch (...) {
+    counters_.count_failed();
+    throw;
+  }
+}
+
+bool Context::try_copy_async(const Transfer& transfer) {
+  if (transfer.bytes == 0) return false;
+  // Nobody else's copy goes over an emulated link.
+  if (copies_.emulates()) {
+    copy_async(transfer);
+    return true;
+  }
+  try {
+    const auto reason = issue_split(transfer);
+    if (reason) counters_.count_native(*reason, transfer.bytes);
+    return !reason;
   } catch (...) {
     counters_.count_failed();
     throw;
@@ -415,6 +444,15 @@ Plan Context::plan(const std::vector<Request>& requests) {
           fmt::format("source and destination are both {}", to_string(request.src)));
   }
   return planner_.plan(requests, 0)->plan;
+}
+
+Thresholds Context::smallest_split() {
+  Thresholds least = polypath::smallest_split(planner_, node());
+  for (std::uint64_t* const kind : {&least.gpu_to_gpu, &least.host_to_gpu, &least.gpu_to_host})
+    *kind = std::max(*kind, never_split_below_);
+  // Copies that are not split have to go over the emulated links as well.
+  if (mesh_) least.gpu_to_gpu = 0;
+  return least;
 }
 
 ExecutorKind Context::executor_for(const std::vector<Request>& requests) {

@@ -14,6 +14,7 @@
 #include "core/planner.hpp"
 #include "core/pointer_info.hpp"
 #include "core/preparer.hpp"
+#include "core/thresholds.hpp"
 #include "exec/graph_executor.hpp"
 #include "tune/measure_links.hpp"
 
@@ -42,6 +43,8 @@ class Context {
 
   /// polypath_copy_async.
   void copy_async(const Transfer& transfer);
+  /// polypath_try_copy_async: whether it was issued. A DriverError comes after the first copy.
+  bool try_copy_async(const Transfer& transfer);
   /// polypath_group_copy_async.
   void group_copy_async(std::span<const Transfer> transfers);
   /// polypath_prepare.
@@ -50,6 +53,8 @@ class Context {
   void wait_prepared() { preparer_.wait(); }
 
   Plan plan(const std::vector<Request>& requests);
+  /// polypath_smallest_split.
+  Thresholds smallest_split();
   /// polypath_measure.
   void measure(const ProgressFunction& progress);
 
@@ -97,7 +102,8 @@ class Context {
     NativeReason reason = NativeReason::no_gain;
   };
 
-  void issue_one(const Transfer& transfer);
+  /// Issues a transfer that is to be split; otherwise does nothing and says why not.
+  std::optional<NativeReason> issue_split(const Transfer& transfer);
   void issue_group(std::span<const Transfer> transfers);
   /// Throws InvalidArgument for what cannot be copied at all. `alone`: not one of a group.
   Classified checked(const Transfer& transfer, bool alone);
@@ -110,11 +116,14 @@ class Context {
   /// A copy on another GPU's stream is slow to start unless that GPU's context is current, and the
   /// transfers of a group have streams of several.
   void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
-  void split(std::vector<Splittable>& group);
+  /// Nothing, or why all of them have to go natively.
+  std::optional<NativeReason> split(std::vector<Splittable>& group);
   /// Whether a transfer over the plan's routes is under way on another stream.
   bool in_window(const PreparedPlan& prepared, const Splittable& one);
   bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                 Exclusions& without);
+  /// Waits until the plan's routes are ready, or have failed to be.
+  void prepare_now(const Plan& plan);
   bool all_ready(const Plan& plan, Exclusions& without);
   std::optional<std::vector<BoundTransfer>> bind(const Plan& plan,
                                                  const std::vector<Splittable>& group,

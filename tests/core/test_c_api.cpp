@@ -79,6 +79,7 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
 
   const polypath_tune_request tune{};
   polypath_tune_request hurried{};
+  polypath_thresholds thresholds{};
   hurried.budget_s = -1;
 
   refused(polypath_context_create(nullptr, 0, nullptr), "context");
@@ -87,6 +88,14 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   EXPECT_EQ(out, nullptr);
   refused(polypath_copy_async(nullptr, nullptr, nullptr, 1, nullptr), "context");
   refused(polypath_copy_async(context, nullptr, &text, 1, nullptr), "dst");
+  int issued = 0;
+  refused(polypath_try_copy_async(nullptr, nullptr, nullptr, 1, nullptr, &issued), "context");
+  refused(polypath_try_copy_async(context, nullptr, &text, 1, nullptr, &issued), "dst");
+  refused(polypath_try_copy_async(context, &text, &text, 1, nullptr, nullptr), "issued");
+  refused(polypath_smallest_split(nullptr, &thresholds), "context");
+  refused(polypath_smallest_split(context, nullptr), "thresholds");
+  refused(polypath_report(nullptr, &text), "context");
+  refused(polypath_report(context, nullptr), "text");
   refused(polypath_group_copy_async(nullptr, nullptr, 0), "context");
   refused(polypath_group_copy_async(context, nullptr, 1), "transfers");
   refused(polypath_prepare(nullptr, &kRequest, 1), "context");
@@ -111,6 +120,21 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   refused(polypath_tuned(nullptr, &text), "context");
   refused(polypath_tuned(context, nullptr), "json");
   EXPECT_EQ(text, nullptr);
+}
+
+TEST(CApi, NothingIsIssuedForAnAddressThatIsNoMemory) {
+  const Handle handle;
+  ASSERT_EQ(handle.status, POLYPATH_SUCCESS) << polypath_last_error();
+  int issued = -1;
+  EXPECT_EQ(polypath_try_copy_async(handle.context, reinterpret_cast<void*>(0x1000),
+                                    reinterpret_cast<void*>(0x90000000), std::size_t{64} << 20,
+                                    nullptr, &issued),
+            POLYPATH_INVALID_ARGUMENT);
+  EXPECT_EQ(issued, 0);
+  EXPECT_EQ(polypath_last_cuda_result(), 0) << "the driver was not the cause";
+  polypath_thresholds least{};
+  EXPECT_EQ(polypath_smallest_split(handle.context, &least), POLYPATH_SUCCESS);
+  EXPECT_LT(least.gpu_to_gpu, std::size_t{1} << 30);
 }
 
 TEST(CApi, SettingsAndNamesThatAreWrongAreRefused) {

@@ -1,0 +1,64 @@
+#include "core/report.hpp"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <map>
+#include <utility>
+
+namespace polypath {
+namespace {
+
+/// "12.3 GB" in units of 1000, as rates are.
+std::string people_bytes(std::uint64_t bytes) {
+  constexpr const char* units[] = {"B", "kB", "MB", "GB", "TB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1000 && unit + 1 < std::size(units)) {
+    value /= 1000;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+template <typename Reason, typename Counts>
+std::string by_reason(const Counts& counts) {
+  std::string text;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    if (counts[i] != 0)
+      text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", to_string(static_cast<Reason>(i)),
+                          counts[i]);
+  return text;
+}
+
+}  // namespace
+
+std::string report(Context& context) {
+  const Counters::Snapshot counts = context.counters().snapshot();
+  std::uint64_t native = 0;
+  for (const std::uint64_t count : counts.native) native += count;
+  std::string text = fmt::format(
+      "transfers: {} ({}), {} split into {} copies, {} native, {} failed\n", counts.split + native,
+      people_bytes(counts.bytes), counts.split, counts.copies, native, counts.failed);
+  const auto append = [&](std::string_view what, const std::string& list) {
+    if (!list.empty()) text += fmt::format("{}: {}\n", what, list);
+  };
+  append("native because", by_reason<NativeReason>(counts.native));
+
+  std::map<std::pair<MemoryId, MemoryId>, std::uint64_t> pairs;
+  for (const auto& [key, count] : counts.routes) pairs[{key.src, key.dst}] += count.bytes;
+  for (const auto& [key, count] : counts.routes)
+    text += fmt::format(
+        "{} to {}, {}: {} in {} transfers, {:.1f} %\n", to_string(key.src), to_string(key.dst),
+        key.route, people_bytes(count.bytes), count.transfers,
+        100.0 * static_cast<double>(count.bytes) / static_cast<double>(pairs[{key.src, key.dst}]));
+  append("routes left out", by_reason<LeftOutReason>(counts.left_out));
+
+  const GraphCache::Counts graphs = context.graph_counts();
+  if (graphs.launches != 0)
+    text += fmt::format("graphs: {} launches, {} built, {} given other addresses\n",
+                        graphs.launches, graphs.builds, graphs.patches);
+  return text;
+}
+
+}  // namespace polypath

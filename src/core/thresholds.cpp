@@ -1,0 +1,46 @@
+#include "core/thresholds.hpp"
+
+#include <algorithm>
+
+#include "base/units.hpp"
+#include "tune/pair_class.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr std::uint64_t kLeast = 4 * kKiB;
+constexpr std::uint64_t kMost = kGiB;
+
+bool is_split(Planner& planner, Request request, std::uint64_t bytes) {
+  request.bytes = bytes;
+  return !planner.plan({&request, 1}, 0)->plan.native();
+}
+
+std::uint64_t least_split(Planner& planner, const Request& request) {
+  std::uint64_t high = kLeast;
+  while (!is_split(planner, request, high)) {
+    if (high >= kMost) return UINT64_MAX;
+    high *= 2;
+  }
+  std::uint64_t low = high / 2;
+  while (high - low > kLeast) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    (is_split(planner, request, middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace
+
+Thresholds smallest_split(Planner& planner, const Node& node) {
+  Thresholds least;
+  for (const Request& request : one_of_each_class(node)) {
+    std::uint64_t& kind = request.src.is_host()   ? least.host_to_gpu
+                          : request.dst.is_host() ? least.gpu_to_host
+                                                  : least.gpu_to_gpu;
+    kind = std::min(kind, least_split(planner, request));
+  }
+  return least;
+}
+
+}  // namespace polypath
