@@ -53,13 +53,14 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
       source_(with_emulated_mesh(std::move(source), options_.emulate_mesh_gbps)),
       never_split_below_(std::max(kNeverSplitBelow, options_.min_size)),
       devices_(source_.driver, static_cast<int>(source_.node.gpus.size())),
+      imports_(source_.driver, devices_),
       mesh_(make_emulated_mesh(source_, devices_)),
       copies_(source_.driver, mesh_.get()),
       resources_(source_.driver, source_.node, devices_, options_.staging_size),
       planner_(source_.node, plan_options(options_, resources_.ring_limits()), options_.executor),
       streams_(source_.driver, resources_.events(), copies_),
       graphs_(source_.driver, resources_.events(), copies_, streams_, options_.graph_cache_size),
-      preparer_(*source_.driver, resources_) {
+      preparer_(*source_.driver, resources_, imports_) {
   planner_.use(source_.tuned);
 }
 
@@ -69,7 +70,7 @@ Context::~Context() = default;
 
 PointerInfo Context::checked_info(const char* argument, CUdeviceptr address, std::uint64_t bytes) {
   if (address == 0) throw InvalidArgument(fmt::format("{} is null", argument));
-  const PointerInfo info = inspect(driver(), address);
+  const PointerInfo info = inspect(driver(), imports_, address);
   if (info.kind == PointerInfo::Kind::unknown) {
     if (!is_readable(address, bytes))
       throw InvalidArgument(
@@ -114,7 +115,8 @@ std::uint64_t Context::unreachable_for(const PointerInfo& dst, CUdeviceptr addre
                                        std::uint64_t bytes) {
   // A staging GPU writes to the destination itself; the source is read by its own GPU. Plain memory is
   // reached by the peer access that prepare() enables; pools and mappings have their own access lists.
-  if (dst.kind != PointerInfo::Kind::device || dst.plain) return 0;
+  // What another process has is imported for each GPU that writes to it.
+  if (dst.kind != PointerInfo::Kind::device || dst.plain || dst.import != nullptr) return 0;
   std::uint64_t unreachable = 0;
   for (int gpu = 0; gpu < devices_.count(); ++gpu) {
     CUmemLocation location{};
@@ -153,6 +155,11 @@ Context::Classified Context::classify(const Transfer& transfer, bool alone) {
   if (passes(src, transfer.src) || passes(dst, transfer.dst))
     return native(NativeReason::several_allocations);
 
+  const auto hidden = [](const PointerInfo& info) {
+    return info.kind == Kind::device && info.gpu < 0;
+  };
+  if (hidden(src) || hidden(dst)) return native(NativeReason::other_process);
+
   const auto from = memory_of(transfer.src, src);
   const auto to = memory_of(transfer.dst, dst);
   if (!from || !to || *from == *to || (from->is_host() && to->is_host()))
@@ -173,16 +180,22 @@ Context::Classified Context::classify(const Transfer& transfer, bool alone) {
   splittable.caller = caller_of(transfer.stream);
   splittable.caller_gpu = devices_.gpu_of(splittable.caller.context);
   const auto primary = [&](const PointerInfo& info) {
+    if (info.import != nullptr) return info.context == splittable.caller.context;
     return info.kind != Kind::device || info.context == nullptr ||
            info.context == devices_.context_if_active(info.gpu);
   };
   if (splittable.caller_gpu < 0 || !primary(src) || !primary(dst))
     return native(NativeReason::other_context);
-  // The lane kernel reaches what peer access gives.
-  if (mesh_ && from->is_gpu() && to->is_gpu() && !(src.plain && dst.plain))
+  // The lane kernel reaches what peer access gives, and what was opened in its context.
+  const auto by_kernel = [](const PointerInfo& info) {
+    return info.plain || info.import != nullptr;
+  };
+  if (mesh_ && from->is_gpu() && to->is_gpu() && !(by_kernel(src) && by_kernel(dst)))
     return native(NativeReason::unreachable);
   splittable.dst_buffer = dst.buffer;
   splittable.src_buffer = src.buffer;
+  splittable.dst_import = dst.import;
+  splittable.src_import = src.import;
   splittable.unreachable = unreachable_for(dst, transfer.dst, transfer.bytes);
   return {std::move(splittable), NativeReason::no_gain};
 }
@@ -190,7 +203,7 @@ Context::Classified Context::classify(const Transfer& transfer, bool alone) {
 // ---- the native copy -------------------------------------------------------------------------------
 
 void Context::native_copy(const Transfer& transfer, NativeReason reason) {
-  const CUresult result = issue_native(copies_, driver(), devices_, transfer);
+  const CUresult result = issue_native(copies_, driver(), devices_, imports_, transfer);
   if (result != CUDA_SUCCESS) [[unlikely]] {
     const auto describe_argument = [&](const char* name, CUdeviceptr address) {
       const PointerInfo info = inspect(driver(), address);
@@ -224,34 +237,74 @@ void Context::leave_out(const Route& route, LeftOutReason why, NativeReason nati
   counters_.count_left_out(why);
 }
 
-bool Context::all_ready(const Plan& plan, Exclusions& without) {
+Context::Reach Context::reach(const Route& route, const Splittable& one) {
+  Reach reach = Reach::yes;
+  const auto consider = [&](const std::shared_ptr<ImportedMemory>& memory, int leg) {
+    const int gpu = resources_.issuer(leg);
+    if (memory == nullptr ||
+        memory->address_in(gpu, devices_.context_if_active(gpu), memory->start()))
+      return;
+    reach = std::max(reach, memory->failed(gpu) ? Reach::never : Reach::not_yet);
+    preparer_.request(memory, gpu);
+  };
+  consider(one.src_import, route.legs.front());
+  consider(one.dst_import, route.legs.back());
+  return reach;
+}
+
+RouteEnds Context::ends_of(const Route& route, const Splittable& one) {
+  const auto seen_by = [&](const std::shared_ptr<ImportedMemory>& memory, CUdeviceptr address,
+                           int leg) {
+    const int gpu = resources_.issuer(leg);
+    if (memory == nullptr) return address;
+    // The program closes it while it copies: the driver would refuse that copy as well.
+    return memory->address_in(gpu, devices_.context(gpu), address).value_or(address);
+  };
+  return {seen_by(one.dst_import, one.transfer.dst, route.legs.back()),
+          seen_by(one.src_import, one.transfer.src, route.legs.front())};
+}
+
+bool Context::all_ready(const Plan& plan, const std::vector<Splittable>& group,
+                        Exclusions& without) {
   bool ready = true;
-  for (const TransferPlan& transfer : plan.transfers) {
-    for (const RouteShare& share : transfer.routes) {
-      if (resources_.ready(share.route)) continue;
-      ready = false;
-      if (preparer_.failed(share.route)) {
-        leave_out(share.route, LeftOutReason::failed, NativeReason::not_ready, without);
-      } else {
+  for (std::size_t t = 0; t < group.size(); ++t) {
+    for (const RouteShare& share : plan.transfers[t].routes) {
+      if (!share.route.staged()) continue;
+      bool failed = false;
+      bool waits = false;
+      if (!resources_.ready(share.route)) {
+        failed = preparer_.failed(share.route);
+        waits = true;
         preparer_.request(share.route, 1);
-        leave_out(share.route, LeftOutReason::not_ready, NativeReason::not_ready, without);
       }
+      switch (reach(share.route, group[t])) {
+        case Reach::yes: break;
+        case Reach::not_yet: waits = true; break;
+        case Reach::never: failed = true; break;
+      }
+      if (!failed && !waits) continue;
+      ready = false;
+      leave_out(share.route, failed ? LeftOutReason::failed : LeftOutReason::not_ready,
+                NativeReason::not_ready, without);
     }
   }
   return ready;
 }
 
-void Context::prepare_now(const Plan& plan) {
-  bool waiting = false;
-  for (const TransferPlan& transfer : plan.transfers) {
-    for (const RouteShare& share : transfer.routes) {
+void Context::prepare_now(const Plan& plan, const std::vector<Splittable>& group) {
+  bool waits = false;
+  for (std::size_t t = 0; t < group.size(); ++t) {
+    for (const RouteShare& share : plan.transfers[t].routes) {
+      if (!share.route.staged()) continue;
       const std::lock_guard lock(resources_.lock());
-      if (resources_.ready(share.route)) continue;
-      preparer_.request(share.route, 1);
-      waiting = true;
+      if (!resources_.ready(share.route)) {
+        preparer_.request(share.route, 1);
+        waits = true;
+      }
+      waits = reach(share.route, group[t]) == Reach::not_yet || waits;
     }
   }
-  if (waiting) preparer_.wait();
+  if (waits) preparer_.wait();
 }
 
 std::optional<std::vector<BoundTransfer>> Context::bind(const Plan& plan,
@@ -276,7 +329,7 @@ std::optional<std::vector<BoundTransfer>> Context::bind(const Plan& plan,
     for (std::size_t r = 0; r < transfer.routes.size(); ++r) {
       const Route& route = transfer.routes[r].route;
       if (!route.staged()) continue;
-      auto lease = resources_.lease(route, bound[t].ticket, run);
+      auto lease = resources_.lease(route, ends_of(route, group[t]), bound[t].ticket, run);
       if (!lease) {
         if (const auto more = resources_.next_size(route)) preparer_.request(route, *more);
         leave_out(route, LeftOutReason::busy, NativeReason::busy, without);
@@ -307,7 +360,7 @@ bool Context::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   const RelaxedCapture relaxed(driver());
   std::optional<std::vector<BoundTransfer>> bound;
   try {
-    if (!all_ready(prepared.plan, without)) return false;
+    if (!all_ready(prepared.plan, group, without)) return false;
     bound = bind(prepared.plan, group, without);
   } catch (const DriverError& error) {
     log_info("native copy instead: {}", error.what());
@@ -339,7 +392,7 @@ std::optional<NativeReason> Context::split(std::vector<Splittable>& group) {
     if (prepared->in_window != nullptr && in_window(*prepared, group.front()))
       prepared = prepared->in_window;
     if (prepared->plan.native()) return without.reason;
-    if (options_.prepare == PrepareMode::wait) prepare_now(prepared->plan);
+    if (options_.prepare == PrepareMode::wait) prepare_now(prepared->plan, group);
     if (try_plan(*prepared, group, without)) {
       for (std::size_t t = 0; t < group.size(); ++t)
         if (prepared->plan.transfers[t].native())
@@ -430,6 +483,16 @@ void Context::group_copy_async(std::span<const Transfer> transfers) {
     counters_.count_failed();
     throw;
   }
+}
+
+void Context::memory_imported(const IpcHandle& handle, CUdeviceptr address, int holder) {
+  const PointerInfo info = inspect(driver(), address);
+  if (info.kind != PointerInfo::Kind::device)
+    throw InvalidArgument(
+        fmt::format("{:#x} is not memory that was opened from a handle", address));
+  CUcontext context = nullptr;
+  POLYPATH_CHECK(driver(), ctx_get_current(&context));
+  imports_.opened(handle, address, info.start + info.bytes - address, holder, context);
 }
 
 Plan Context::plan(const std::vector<Request>& requests) {

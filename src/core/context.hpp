@@ -16,6 +16,7 @@
 #include "core/preparer.hpp"
 #include "core/thresholds.hpp"
 #include "exec/graph_executor.hpp"
+#include "exec/imported_memory.hpp"
 #include "tune/measure_links.hpp"
 
 namespace polypath {
@@ -47,6 +48,10 @@ class Context {
   bool try_copy_async(const Transfer& transfer);
   /// polypath_group_copy_async.
   void group_copy_async(std::span<const Transfer> transfers);
+  /// polypath_memory_imported, in the current CUDA context; `holder` as ImportedMemories has it.
+  void memory_imported(const IpcHandle& handle, CUdeviceptr address, int holder);
+  /// polypath_memory_closed.
+  void memory_closed(CUdeviceptr address) { imports_.closed(address); }
   /// polypath_prepare.
   void prepare(const std::vector<Request>& requests);
   /// Waits until the background thread has nothing left to prepare.
@@ -89,6 +94,8 @@ class Context {
     int caller_gpu = 0;
     unsigned long long dst_buffer = 0;
     unsigned long long src_buffer = 0;
+    std::shared_ptr<ImportedMemory> dst_import;  ///< null for memory of this process
+    std::shared_ptr<ImportedMemory> src_import;
     std::uint64_t unreachable = 0;  ///< staging memories out of reach, as bits of the planner
   };
   /// Either what to split, or why not.
@@ -123,8 +130,13 @@ class Context {
   bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                 Exclusions& without);
   /// Waits until the plan's routes are ready, or have failed to be.
-  void prepare_now(const Plan& plan);
-  bool all_ready(const Plan& plan, Exclusions& without);
+  void prepare_now(const Plan& plan, const std::vector<Splittable>& group);
+  /// Asks for what is missing, and leaves out its routes.
+  bool all_ready(const Plan& plan, const std::vector<Splittable>& group, Exclusions& without);
+  /// Whether the GPUs that issue the first and the last leg reach the ends. Asks for what is missing.
+  enum class Reach : std::uint8_t { yes, not_yet, never };
+  Reach reach(const Route& route, const Splittable& one);
+  RouteEnds ends_of(const Route& route, const Splittable& one);
   std::optional<std::vector<BoundTransfer>> bind(const Plan& plan,
                                                  const std::vector<Splittable>& group,
                                                  Exclusions& without);
@@ -137,6 +149,7 @@ class Context {
   std::uint64_t never_split_below_;
   Counters counters_;
   Devices devices_;
+  ImportedMemories imports_;
   std::unique_ptr<EmulatedMesh> mesh_;
   CopyEngine copies_;
   RouteResources resources_;

@@ -16,6 +16,7 @@ std::string_view to_string(NativeReason reason) noexcept {
     case NativeReason::several_allocations: return "several allocations";
     case NativeReason::not_ready: return "routes not ready";
     case NativeReason::busy: return "routes busy";
+    case NativeReason::other_process: return "memory of a process without polypath";
     case NativeReason::unreachable: return "memory out of reach";
     case NativeReason::driver_error: return "driver error";
     case NativeReason::count_: break;

@@ -26,6 +26,7 @@ enum class NativeReason : std::uint8_t {
   several_allocations,  ///< the range passes from one allocation into the next
   not_ready,            ///< staged routes are being prepared
   busy,                 ///< every channel or ring holds a transfer that has not started
+  other_process,        ///< memory of a process that does not say on which GPU it lies
   unreachable,          ///< a pool or mapping that no staging GPU may reach
   driver_error,         ///< a driver call failed before the first copy
   count_

@@ -15,12 +15,14 @@ namespace polypath {
 namespace {
 
 /// The GPU that a range lies on, if peers' kernels reach all of it; -1 otherwise.
-int reachable_gpu(const CudaDriver& driver, Devices& devices, CUdeviceptr address,
-                  std::uint64_t bytes) {
-  const PointerInfo info = inspect(driver, address);
-  const bool reachable = info.kind == PointerInfo::Kind::device && info.plain &&
-                         bytes <= info.bytes - (address - info.start) &&
-                         info.context == devices.context_if_active(info.gpu);
+int reachable_gpu(const CudaDriver& driver, Devices& devices, ImportedMemories& imports,
+                  CUcontext caller, CUdeviceptr address, std::uint64_t bytes) {
+  const PointerInfo info = inspect(driver, imports, address);
+  if (info.kind != PointerInfo::Kind::device || bytes > info.bytes - (address - info.start))
+    return -1;
+  const bool reachable = info.import != nullptr
+                             ? info.context == caller
+                             : info.plain && info.context == devices.context_if_active(info.gpu);
   return reachable ? info.gpu : -1;
 }
 
@@ -57,18 +59,18 @@ std::unique_ptr<EmulatedMesh> make_emulated_mesh(const NodeSource& source, Devic
 }
 
 CUresult issue_native(const CopyEngine& copies, const CudaDriver& driver, Devices& devices,
-                      const Transfer& transfer) {
+                      ImportedMemories& imports, const Transfer& transfer) {
   const auto by_driver = [&] {
     return driver.memcpy_async(transfer.dst, transfer.src, transfer.bytes, transfer.stream);
   };
   if (!copies.emulates()) return by_driver();
-  const int from = reachable_gpu(driver, devices, transfer.src, transfer.bytes);
-  const int to = reachable_gpu(driver, devices, transfer.dst, transfer.bytes);
   ContextGuard guard(driver);
   CUcontext context = guard.saved();
   if (!is_special_stream(transfer.stream))
     POLYPATH_CHECK(driver, stream_get_ctx(transfer.stream, &context));
   const int gpu = devices.gpu_of(context);
+  const int from = reachable_gpu(driver, devices, imports, context, transfer.src, transfer.bytes);
+  const int to = reachable_gpu(driver, devices, imports, context, transfer.dst, transfer.bytes);
   if (from < 0 || to < 0 || gpu < 0) return by_driver();
   guard.use(context);
   return copies.issue(transfer.dst, transfer.src, transfer.bytes,

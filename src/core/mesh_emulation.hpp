@@ -10,6 +10,7 @@
 namespace polypath {
 
 struct Transfer;
+class ImportedMemories;
 
 /// Throws InvalidArgument when a mesh is to be emulated on a simulated node.
 void refuse_simulated_mesh(const Options& options);
@@ -24,9 +25,10 @@ NodeSource with_emulated_mesh(NodeSource source, double gbps);
 std::unique_ptr<EmulatedMesh> make_emulated_mesh(const NodeSource& source, Devices& devices);
 
 /// Issues the native copy as the caller asked for it: one cuMemcpyAsync; on an emulated mesh, for plain memory
-/// of two GPUs, each within one allocation of its GPU's primary context, the link's kernel, on the
+/// of two GPUs, each within one allocation of its GPU's primary context or opened from another process
+/// by the stream's context, the link's kernel, on the
 /// same stream. The driver's result; throws DriverError when the stream cannot be asked.
 CUresult issue_native(const CopyEngine& copies, const CudaDriver& driver, Devices& devices,
-                      const Transfer& transfer);
+                      ImportedMemories& imports, const Transfer& transfer);
 
 }  // namespace polypath

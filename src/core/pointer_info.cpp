@@ -62,6 +62,20 @@ PointerInfo inspect(const CudaDriver& driver, CUdeviceptr address) {
   return info;
 }
 
+PointerInfo inspect(const CudaDriver& driver, ImportedMemories& imports, CUdeviceptr address) {
+  PointerInfo info = inspect(driver, address);
+  if (info.kind != PointerInfo::Kind::device) return info;
+  info.import = imports.find(address);
+  if (info.import == nullptr) return info;
+  info.gpu = info.import->holder();
+  info.start = info.import->start();
+  info.bytes = info.import->bytes();
+  info.context = info.import->context();
+  info.buffer = info.import->buffer();
+  info.plain = false;
+  return info;
+}
+
 bool is_readable(CUdeviceptr address, std::uint64_t bytes) noexcept {
   return page_is_readable(address) && page_is_readable(address + bytes - 1);
 }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "driver/cuda_driver.hpp"
+#include "exec/imported_memory.hpp"
 
 namespace polypath {
 
@@ -16,16 +16,20 @@ struct PointerInfo {
     unknown,  ///< nothing that CUDA knows: pageable host memory, or nothing at all
   };
   Kind kind = Kind::unknown;
-  int gpu = -1;                   ///< of device memory
+  int gpu = -1;  ///< of device memory; -1 where another process has it, and does not say
   CUcontext context = nullptr;    ///< that it was allocated in; null for pools and mappings
   CUdeviceptr start = 0;          ///< of its allocation
   std::uint64_t bytes = 0;        ///< of its allocation
   unsigned long long buffer = 0;  ///< the driver's number of its allocation, never given out twice
   CUmemoryPool pool = nullptr;
   bool plain = false;  ///< from cuMemAlloc: peer access of its context reaches it
+  std::shared_ptr<ImportedMemory> import;  ///< null for memory of this process
 };
 
+/// What the driver says: of imported memory it names the GPU of the context that opened it.
 PointerInfo inspect(const CudaDriver& driver, CUdeviceptr address);
+/// The same, and of imported memory the truth.
+PointerInfo inspect(const CudaDriver& driver, ImportedMemories& imports, CUdeviceptr address);
 
 /// Whether [address, address + bytes) can be read by this process; true when the kernel does not tell.
 bool is_readable(CUdeviceptr address, std::uint64_t bytes) noexcept;

@@ -7,22 +7,29 @@
 
 namespace polypath {
 
-Preparer::Preparer(const CudaDriver& driver, RouteResources& resources)
-    : driver_(driver), resources_(resources) {}
+Preparer::Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports)
+    : driver_(driver), resources_(resources), imports_(imports) {}
 
 Preparer::~Preparer() {
   thread_.request_stop();
   changed_.notify_all();
 }
 
-void Preparer::request(const Route& route, int copies) {
-  const std::lock_guard lock(mutex_);
-  const Task task{route, copies};
+void Preparer::add(Task task) {
   if (std::ranges::find(tasks_, task) != tasks_.end()) return;
-  if (std::ranges::find(failed_, route) != failed_.end()) return;
-  tasks_.push_back(task);
+  tasks_.push_back(std::move(task));
   if (!thread_.joinable()) thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
   changed_.notify_all();
+}
+
+void Preparer::request(const Route& route, int copies) {
+  const std::lock_guard lock(mutex_);
+  if (std::ranges::find(failed_, route) == failed_.end()) add(Widen{route, copies});
+}
+
+void Preparer::request(std::shared_ptr<ImportedMemory> memory, int gpu) {
+  const std::lock_guard lock(mutex_);
+  if (!memory->failed(gpu)) add(Import{std::move(memory), gpu});
 }
 
 bool Preparer::failed(const Route& route) {
@@ -35,6 +42,26 @@ void Preparer::wait() {
   changed_.wait(lock, [&] { return tasks_.empty(); });
 }
 
+bool Preparer::carry_out(const Task& task) {
+  const auto* const widen = std::get_if<Widen>(&task);
+  try {
+    if (widen != nullptr) {
+      resources_.prepare(widen->route, widen->copies);
+    } else {
+      const auto& [memory, gpu] = std::get<Import>(task);
+      imports_.import_into(*memory, gpu);
+    }
+    return true;
+  } catch (const std::exception& error) {
+    if (widen != nullptr) {
+      log_warn("route {} is not used: {}", to_string(widen->route), error.what());
+    } else {
+      log_info("memory of another process is not reached by every GPU: {}", error.what());
+    }
+    return false;
+  }
+}
+
 void Preparer::run(std::stop_token stop) {
   // Allocating here must not break a capture that another thread has under way.
   const RelaxedCapture relaxed(driver_);
@@ -42,15 +69,10 @@ void Preparer::run(std::stop_token stop) {
   while (changed_.wait(lock, stop, [&] { return !tasks_.empty(); })) {
     const Task task = tasks_.front();
     lock.unlock();
-    bool failed = false;
-    try {
-      resources_.prepare(task.route, task.copies);
-    } catch (const std::exception& error) {
-      failed = true;
-      log_warn("route {} is not used: {}", to_string(task.route), error.what());
-    }
+    const bool done = carry_out(task);
     lock.lock();
-    if (failed) failed_.push_back(task.route);
+    if (const auto* const widen = std::get_if<Widen>(&task); widen != nullptr && !done)
+      failed_.push_back(widen->route);
     tasks_.pop_front();
     changed_.notify_all();
   }

@@ -24,13 +24,14 @@ bool streams_differ(const std::vector<BoundTransfer>& transfers) {
 NodePlace place_of(const CopyDag& dag, const DagCopy& copy, const BoundTransfer& transfer) {
   const auto route = static_cast<std::size_t>(copy.route);
   const RouteLease& lease = transfer.leases[route];
-  const CUdeviceptr dst = transfer.dst + copy.offset;
-  const CUdeviceptr src = transfer.src + copy.offset;
-  if (lease.ring == nullptr) return {dst, src, transfer.caller_gpu, transfer.caller.context};
+  if (lease.ring == nullptr)
+    return {transfer.dst + copy.offset, transfer.src + copy.offset, transfer.caller_gpu,
+            transfer.caller.context};
   const CUdeviceptr slot =
       lease.ring->memory + static_cast<std::uint64_t>(copy.slot) * dag.rings[route].slot_bytes;
-  if (copy.leg == 0) return {slot, src, lease.first->gpu, lease.first->context};
-  return {dst, slot, lease.second->gpu, lease.second->context};
+  if (copy.leg == 0)
+    return {slot, lease.ends.src + copy.offset, lease.first->gpu, lease.first->context};
+  return {lease.ends.dst + copy.offset, slot, lease.second->gpu, lease.second->context};
 }
 
 }  // namespace

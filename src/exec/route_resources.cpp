@@ -195,7 +195,7 @@ Ring* RouteResources::find_ring(MemoryId via, const Ticket& ticket, std::uint64_
   return best;
 }
 
-std::optional<RouteLease> RouteResources::lease(const Route& route,
+std::optional<RouteLease> RouteResources::lease(const Route& route, const RouteEnds& ends,
                                                 const std::shared_ptr<Ticket>& ticket,
                                                 std::uint64_t run) {
   RouteLease lease;
@@ -205,6 +205,7 @@ std::optional<RouteLease> RouteResources::lease(const Route& route,
   lease.ring = find_ring(route.via, *ticket, run);
   if (lease.ring == nullptr) return std::nullopt;
   lease.via = route.via;
+  lease.ends = ends;
   // A later transfer of the same stream is forked behind the end of the one before.
   if (lease.ring->tail != nullptr && lease.ring->tail->caller() != ticket->caller())
     lease.ring_free = lease.ring->last_read;

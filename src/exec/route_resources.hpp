@@ -41,11 +41,19 @@ struct Ring {
   bool broken = false;
 };
 
+/// Where the source and the destination of a transfer are for the GPUs that issue a route's first and
+/// last leg: elsewhere than for the caller when another process has the memory.
+struct RouteEnds {
+  CUdeviceptr dst = 0;
+  CUdeviceptr src = 0;
+};
+
 struct RouteLease {
   Channel* first = nullptr;   ///< of leg 0
   Channel* second = nullptr;  ///< of leg 1
   Ring* ring = nullptr;
   MemoryId via;  ///< that the ring is in
+  RouteEnds ends;
   /// What the first leg must wait for before it writes to the ring, or null.
   std::shared_ptr<PooledEvent> ring_free;
 };
@@ -59,6 +67,9 @@ class RouteResources {
   RouteResources(const RouteResources&) = delete;
   RouteResources& operator=(const RouteResources&) = delete;
 
+  /// The GPU whose context issues the copies of a link.
+  [[nodiscard]] int issuer(int link) const;
+
   /// What a route's slots, and a plan's routes, must fit.
   [[nodiscard]] const RingLimits& ring_limits() const noexcept { return rings_; }
 
@@ -71,9 +82,9 @@ class RouteResources {
 
   // With lock() held:
   [[nodiscard]] bool ready(const Route& route) const;
-  /// Lends what `route` needs, or says why not. `run` tells the leases of one run apart.
-  std::optional<RouteLease> lease(const Route& route, const std::shared_ptr<Ticket>& ticket,
-                                  std::uint64_t run);
+  /// Lends what `route` needs, or nothing. `run` tells the leases of one run apart.
+  std::optional<RouteLease> lease(const Route& route, const RouteEnds& ends,
+                                  const std::shared_ptr<Ticket>& ticket, std::uint64_t run);
   /// Whether the rings that `route` could take hold work of another stream's transfer.
   [[nodiscard]] bool used_by_another(const Route& route, const CallerStream& caller) const;
   /// The `copies` to ask prepare() for when a route is busy; nothing when it is as wide as it may be.
@@ -84,7 +95,6 @@ class RouteResources {
   std::uint64_t staging_bytes(MemoryId memory);
 
  private:
-  [[nodiscard]] int issuer(int link) const;
   void add_channel(int link);
   void add_ring(MemoryId via, int gpu);
   Channel* find_channel(int link, const Ticket& ticket, std::uint64_t run);

@@ -146,10 +146,10 @@ class StreamExecutor::Run {
     const CUdeviceptr slot =
         lease.ring->memory + static_cast<std::uint64_t>(copy.slot) * shape.slot_bytes;
     if (copy.leg == 0) {
-      copy_bytes(slot, transfer.src + copy.offset, copy.bytes,
+      copy_bytes(slot, lease.ends.src + copy.offset, copy.bytes,
                  {transfer.src_memory, lease.via, channel.gpu}, channel.stream);
     } else {
-      copy_bytes(transfer.dst + copy.offset, slot, copy.bytes,
+      copy_bytes(lease.ends.dst + copy.offset, slot, copy.bytes,
                  {lease.via, transfer.dst_memory, channel.gpu}, channel.stream);
     }
     if (copy.awaited) {

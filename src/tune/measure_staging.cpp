@@ -80,7 +80,8 @@ class StagingProbe {
         transfer.caller, std::make_shared<PooledEvent>(resources_.events(), 0));
     transfer.leases.emplace_back();
     // Nothing else runs on these resources.
-    transfer.leases.push_back(resources_.lease(route_, transfer.ticket, ++run_).value());
+    transfer.leases.push_back(
+        resources_.lease(route_, {transfer.dst, transfer.src}, transfer.ticket, ++run_).value());
     if (executor_.run(schedule, transfers) != RunOutcome::done)
       throw Error("a staged route could not be measured");
   }

@@ -1,0 +1,138 @@
+#include "exec/imported_memory.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "base/log.hpp"
+#include "driver/check.hpp"
+#include "exec/context_guard.hpp"
+
+namespace polypath {
+namespace {
+
+/// The driver's own numbers count from 1.
+unsigned long long next_buffer() {
+  static std::atomic<unsigned long long> last{1ull << 63};
+  return ++last;
+}
+
+}  // namespace
+
+// ---- one ------------------------------------------------------------------------------------------
+
+ImportedMemory::ImportedMemory(IpcHandle handle, CUdeviceptr start, std::uint64_t bytes, int holder,
+                               CUcontext context)
+    : handle_(handle),
+      start_(start),
+      bytes_(bytes),
+      holder_(holder),
+      context_(context),
+      buffer_(next_buffer()) {}
+
+std::optional<CUdeviceptr> ImportedMemory::address_in(int gpu, CUcontext context,
+                                                      CUdeviceptr address) {
+  if (context == context_) return address;
+  const std::lock_guard lock(mutex_);
+  const auto own = addresses_.find(gpu);
+  if (own == addresses_.end()) return std::nullopt;
+  return own->second + (address - start_);
+}
+
+bool ImportedMemory::failed(int gpu) {
+  const std::lock_guard lock(mutex_);
+  return failed_.contains(gpu);
+}
+
+// ---- all ------------------------------------------------------------------------------------------
+
+ImportedMemories::ImportedMemories(std::shared_ptr<const CudaDriver> driver, Devices& devices)
+    : driver_(std::move(driver)), devices_(devices) {}
+
+ImportedMemories::~ImportedMemories() {
+  for (auto& [start, memory] : open_) close_imports(*memory);
+}
+
+void ImportedMemories::opened(const IpcHandle& handle, CUdeviceptr start, std::uint64_t bytes,
+                              int holder, CUcontext context) {
+  const std::lock_guard lock(mutex_);
+  auto& known = open_[start];
+  if (known != nullptr && known->handle_ == handle && known->context_ == context) {
+    ++known->opened_;
+    return;
+  }
+  // Something else at this address: it was closed without our knowledge.
+  if (known != nullptr) close_imports(*known);
+  known = std::make_shared<ImportedMemory>(handle, start, bytes, holder, context);
+  any_ = true;
+}
+
+void ImportedMemories::closed(CUdeviceptr start) {
+  std::shared_ptr<ImportedMemory> last;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = open_.find(start);
+    if (known == open_.end() || --known->second->opened_ > 0) return;
+    last = std::move(known->second);
+    open_.erase(known);
+    any_ = !open_.empty();
+  }
+  close_imports(*last);
+}
+
+std::shared_ptr<ImportedMemory> ImportedMemories::find(CUdeviceptr address) {
+  if (!any_) return nullptr;
+  const std::lock_guard lock(mutex_);
+  auto after = open_.upper_bound(address);
+  if (after == open_.begin()) return nullptr;
+  const auto& memory = std::prev(after)->second;
+  return address - memory->start() < memory->bytes() ? memory : nullptr;
+}
+
+void ImportedMemories::import_into(ImportedMemory& memory, int gpu) {
+  const CUcontext context = devices_.context(gpu);
+  if (context == memory.context()) return;
+  const std::lock_guard opening(memory.opening_);
+  {
+    const std::lock_guard lock(memory.mutex_);
+    if (memory.closed_ || memory.addresses_.contains(gpu)) return;
+  }
+  try {
+    if (driver_->ipc_open_mem_handle == nullptr || driver_->ipc_close_mem_handle == nullptr)
+      throw DriverError("the driver has no CUDA IPC", static_cast<int>(CUDA_ERROR_NOT_SUPPORTED));
+    ContextGuard guard(*driver_);
+    guard.use(context);
+    CUipcMemHandle handle{};
+    std::memcpy(&handle, memory.handle_.data(), sizeof handle);
+    CUdeviceptr address = 0;
+    POLYPATH_CHECK(*driver_,
+                   ipc_open_mem_handle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    const std::lock_guard lock(memory.mutex_);
+    memory.addresses_.emplace(gpu, address);
+  } catch (const DriverError&) {
+    const std::lock_guard lock(memory.mutex_);
+    memory.failed_.insert(gpu);
+    throw;
+  }
+}
+
+void ImportedMemories::close_imports(ImportedMemory& memory) {
+  const std::lock_guard opening(memory.opening_);
+  std::map<int, CUdeviceptr> addresses;
+  {
+    const std::lock_guard lock(memory.mutex_);
+    memory.closed_ = true;
+    addresses.swap(memory.addresses_);
+  }
+  if (addresses.empty()) return;
+  try {
+    ContextGuard guard(*driver_);
+    for (const auto& [gpu, address] : addresses) {
+      guard.use(devices_.context(gpu));
+      POLYPATH_WARN(*driver_, ipc_close_mem_handle(address));
+    }
+  } catch (const DriverError& error) {
+    log_warn("memory of another process was not closed: {}", error.what());
+  }
+}
+
+}  // namespace polypath

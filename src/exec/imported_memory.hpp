@@ -1,0 +1,100 @@
+// Memory of other processes: what the program opened by CUDA IPC, and an import of its own for each other
+// context that copies from or to it.
+//
+// An import reaches the memory well only from the context that opened it: a copy of any other context is
+// bounced by the driver (docs/cuda-notes.md). The legs of staged routes run in contexts of other GPUs, so
+// these open the same handle once more.
+//
+//   opened()       the program opened a handle                                 fast
+//   import_into()  opens it for one more GPU                                   slow, any thread
+//   address_in()   where that GPU reaches it                                   fast
+//   closed()       the program closes it: so do we, before the program does
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include "exec/devices.hpp"
+
+namespace polypath {
+
+/// A CUipcMemHandle, comparable.
+using IpcHandle = std::array<unsigned char, sizeof(CUipcMemHandle)>;
+
+/// One piece of memory as the program opened it in one context. Thread-safe.
+class ImportedMemory {
+ public:
+  /// `holder`: the GPU that it lies on, or -1 when the process that has it did not say. `context` opened it.
+  ImportedMemory(IpcHandle handle, CUdeviceptr start, std::uint64_t bytes, int holder,
+                 CUcontext context);
+
+  [[nodiscard]] CUdeviceptr start() const noexcept { return start_; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] int holder() const noexcept { return holder_; }
+  [[nodiscard]] CUcontext context() const noexcept { return context_; }
+  /// Tells this piece from any other that is or was at the same address, of this process or of another.
+  [[nodiscard]] unsigned long long buffer() const noexcept { return buffer_; }
+
+  /// Where `gpu`, whose primary context is `context`, reaches what the program has at `address`; nothing before
+  /// import_into().
+  std::optional<CUdeviceptr> address_in(int gpu, CUcontext context, CUdeviceptr address);
+  /// Whether import_into() failed for the GPU.
+  bool failed(int gpu);
+
+ private:
+  friend class ImportedMemories;
+
+  IpcHandle handle_;
+  CUdeviceptr start_;
+  std::uint64_t bytes_;
+  int holder_;
+  CUcontext context_;
+  unsigned long long buffer_;
+
+  std::mutex opening_;  // held while the driver opens or closes; before mutex_
+  std::mutex mutex_;
+  int opened_ = 1;                        // by the program; guarded by the mutex of all
+  bool closed_ = false;                   // nothing may be opened any more
+  std::map<int, CUdeviceptr> addresses_;  // by GPU, of our own imports
+  std::set<int> failed_;
+};
+
+/// All of a context. Thread-safe; what was imported and not closed is closed by the destructor.
+class ImportedMemories {
+ public:
+  ImportedMemories(std::shared_ptr<const CudaDriver> driver, Devices& devices);
+  ~ImportedMemories();
+  ImportedMemories(const ImportedMemories&) = delete;
+  ImportedMemories& operator=(const ImportedMemories&) = delete;
+
+  /// The program opened `handle` in `context` and got `start`: one more time, if it is open there already.
+  void opened(const IpcHandle& handle, CUdeviceptr start, std::uint64_t bytes, int holder,
+              CUcontext context);
+  /// The program is about to close it; the last time closes our imports, which waits as the driver waits.
+  /// Other addresses are none of ours.
+  void closed(CUdeviceptr start);
+
+  /// What the program has open at `address`, or null. Fast when nothing is open.
+  std::shared_ptr<ImportedMemory> find(CUdeviceptr address);
+
+  /// Opens `memory` for `gpu`'s primary context, if it is not open there; not once it is closed. Throws
+  /// DriverError, and remembers that.
+  void import_into(ImportedMemory& memory, int gpu);
+
+ private:
+  void close_imports(ImportedMemory& memory);
+
+  std::shared_ptr<const CudaDriver> driver_;
+  Devices& devices_;
+  std::atomic<bool> any_{false};
+  std::mutex mutex_;
+  std::map<CUdeviceptr, std::shared_ptr<ImportedMemory>> open_;  // by start
+};
+
+}  // namespace polypath

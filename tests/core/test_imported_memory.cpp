@@ -1,0 +1,229 @@
+// Memory of another process: its copies take every route that they would take within one process, by an
+// import for each GPU that issues them.
+#include <cstring>
+#include <filesystem>
+
+#include "core/report.hpp"
+#include "driver/fault_injection.hpp"
+#include "pattern.hpp"
+#include "peer.hpp"
+#include "support/simulated_test.hpp"
+
+namespace polypath::test {
+namespace {
+
+using sim::test::pattern;
+using sim::test::Peer;
+
+constexpr std::size_t kBytes = 24 * kMiB + 4096 + 5;
+
+/// Files that this process has open: every import of the simulated driver holds one.
+std::ptrdiff_t open_files() {
+  const auto all = std::filesystem::directory_iterator("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+class ImportedMemoryTest : public SimulatedTest, public testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    SimulatedTest::SetUp();
+    if (IsSkipped()) return;
+    stream_.emplace(stream_on(kOwn));
+  }
+
+  OptionArguments settings() { return {{"prepare", "wait"}, {"executor", GetParam()}}; }
+
+  /// As a program does: in the context of GPU 1.
+  CUdeviceptr open(const CUipcMemHandle& handle) {
+    const CurrentContext current(driver(), context_of(kOwn));
+    CUdeviceptr address = 0;
+    POLYPATH_CHECK(driver(), ipc_open_mem_handle(&address, handle, 1));
+    return address;
+  }
+  void close(CUdeviceptr address) {
+    const CurrentContext current(driver(), context_of(kOwn));
+    POLYPATH_CHECK(driver(), ipc_close_mem_handle(address));
+  }
+  /// Opens it, and tells the context where it lies.
+  CUdeviceptr import(Context& context, const CUipcMemHandle& handle, int holder = kTheirs) {
+    const CUdeviceptr address = open(handle);
+    tell(context, handle, address, holder);
+    return address;
+  }
+  void tell(Context& context, const CUipcMemHandle& handle, CUdeviceptr address, int holder) {
+    const CurrentContext current(driver(), context_of(kOwn));
+    IpcHandle bytes{};
+    std::memcpy(bytes.data(), &handle, sizeof handle);
+    context.memory_imported(bytes, address, holder);
+  }
+
+  std::vector<std::uint8_t> contents(const TestBuffer& buffer) {
+    const auto bytes = read_back(driver(), buffer, 0, buffer.size());
+    std::vector<std::uint8_t> values(bytes.size());
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+  void write(const TestBuffer& buffer, const std::vector<std::uint8_t>& values) {
+    const CurrentContext current(driver(), context_of(kOwn));
+    POLYPATH_CHECK(
+        driver(),
+        memcpy_sync(buffer.address(), reinterpret_cast<CUdeviceptr>(values.data()), values.size()));
+  }
+  /// Gets all of what lies at `theirs`, and compares.
+  testing::AssertionResult gets(Context& context, CUdeviceptr theirs, std::uint8_t seed) {
+    TestBuffer mine(driver(), node(), MemoryId::gpu(kOwn), kBytes);
+    mine.poison();
+    copy_on_own(context, {mine.address(), theirs, kBytes, stream_->get()});
+    synchronize(stream_->get());
+    return contents(mine) == pattern(kBytes, seed)
+               ? testing::AssertionSuccess()
+               : testing::AssertionFailure() << "other bytes than the other process wrote";
+  }
+  void copy_on_own(Context& context, const Transfer& transfer) {
+    const CurrentContext current(driver(), context_of(kOwn));
+    context.copy_async(transfer);
+  }
+  std::uint64_t bounced() {
+    return driver_function<std::uint64_t()>(driver(), "polypath_sim_bounced_copies")();
+  }
+
+  static constexpr int kTheirs = 0;  ///< the other process's GPU
+  static constexpr int kOwn = 1;
+  std::optional<Stream> stream_;
+};
+
+TEST_P(ImportedMemoryTest, GetTakesEveryRoute) {
+  Peer peer;
+  Context context(source(), settings());
+  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 1));
+  const Request request{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kBytes};
+  ASSERT_GT(context.plan({request}).transfers.front().routes.size(), 2u);
+  reset_sim_counters(driver());
+  const Traffic traffic(context);
+  EXPECT_TRUE(gets(context, theirs, 1));
+  EXPECT_TRUE(traffic.went_as(context.plan({request})));
+  EXPECT_EQ(bounced(), 0u);
+  context.memory_closed(theirs);
+  close(theirs);
+}
+
+TEST_P(ImportedMemoryTest, PutTakesEveryRoute) {
+  Peer peer;
+  Context context(source(), settings());
+  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 1));
+  TestBuffer mine(driver(), node(), MemoryId::gpu(kOwn), kBytes);
+  write(mine, pattern(kBytes, 2));
+  reset_sim_counters(driver());
+  const Traffic traffic(context);
+  copy_on_own(context, {theirs, mine.address(), kBytes, stream_->get()});
+  synchronize(stream_->get());
+  EXPECT_TRUE(peer.holds(2));
+  EXPECT_TRUE(
+      traffic.went_as(context.plan({{MemoryId::gpu(kOwn), MemoryId::gpu(kTheirs), kBytes}})));
+  EXPECT_EQ(bounced(), 0u);
+  context.memory_closed(theirs);
+  close(theirs);
+}
+
+TEST_P(ImportedMemoryTest, AnOffsetIntoItIsFollowed) {
+  Peer peer;
+  Context context(source(), settings());
+  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 3));
+  constexpr std::size_t skipped = 3 * kMiB + 1;
+  TestBuffer mine(driver(), node(), MemoryId::gpu(kOwn), kBytes - skipped);
+  mine.poison();
+  const Traffic traffic(context);
+  copy_on_own(context, {mine.address(), theirs + skipped, kBytes - skipped, stream_->get()});
+  synchronize(stream_->get());
+  const auto all = pattern(kBytes, 3);
+  EXPECT_TRUE(contents(mine) == std::vector<std::uint8_t>(all.begin() + skipped, all.end()));
+  EXPECT_EQ(traffic.split(), 1u);
+  context.memory_closed(theirs);
+  close(theirs);
+}
+
+TEST_P(ImportedMemoryTest, TheFirstTransferDoesNotWaitForImports) {
+  Peer peer;
+  Context context(source(), {{"executor", GetParam()}});
+  context.prepare({{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kBytes}});
+  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 4));
+  {
+    const Traffic traffic(context);
+    EXPECT_TRUE(gets(context, theirs, 4));
+    EXPECT_TRUE(traffic.went_natively(NativeReason::not_ready, kBytes));
+  }
+  context.wait_prepared();
+  const Traffic traffic(context);
+  EXPECT_TRUE(gets(context, theirs, 4));
+  EXPECT_EQ(traffic.split(), 1u);
+  context.memory_closed(theirs);
+  close(theirs);
+}
+
+TEST_P(ImportedMemoryTest, WhatNobodySaysGoesNatively) {
+  Peer peer;
+  Context context(source(), settings());
+  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 5), -1);
+  const Traffic traffic(context);
+  EXPECT_TRUE(gets(context, theirs, 5));
+  EXPECT_TRUE(traffic.went_natively(NativeReason::other_process, kBytes));
+  EXPECT_NE(report(context).find("memory of a process without polypath (1)"), std::string::npos);
+  context.memory_closed(theirs);
+  close(theirs);
+}
+
+TEST_P(ImportedMemoryTest, ImportsEndWithTheProgramsOwn) {
+  Peer peer;
+  Context context(source(), settings());
+  context.prepare({{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kBytes}});  // staging memory
+  const auto before = open_files();
+  const CUipcMemHandle handle = peer.allocate(kTheirs, kBytes, 6);
+  const CUdeviceptr theirs = import(context, handle);
+  EXPECT_EQ(import(context, handle), theirs) << "opened twice";
+  EXPECT_TRUE(gets(context, theirs, 6));
+  EXPECT_GE(open_files(), before + 2) << "an import of our own";
+  context.memory_closed(theirs);
+  close(theirs);
+  EXPECT_GE(open_files(), before + 2) << "still open once";
+  EXPECT_TRUE(gets(context, theirs, 6));
+  context.memory_closed(theirs);
+  close(theirs);
+  EXPECT_EQ(open_files(), before);
+}
+
+TEST_P(ImportedMemoryTest, NothingOfClosedMemoryIsLeft) {
+  Context context(source(), settings());
+  for (std::uint8_t round = 0; round < 4; ++round) {
+    Peer peer;
+    const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, round));
+    const Traffic traffic(context);
+    EXPECT_TRUE(gets(context, theirs, round)) << "round " << int{round};
+    EXPECT_EQ(traffic.split(), 1u);
+    context.memory_closed(theirs);
+    close(theirs);
+  }
+  EXPECT_EQ(graph_misuse(driver()), GraphMisuse{});
+}
+
+TEST_P(ImportedMemoryTest, AnImportThatFailsLeavesItsRoutesOut) {
+  Peer peer;
+  NodeSource failing = source();
+  FaultInjector injector(failing.driver);
+  failing.driver = injector.driver();
+  Context context(failing, settings());
+  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 7));
+  injector.fail("cuIpcOpenMemHandle_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  const Traffic traffic(context);
+  EXPECT_TRUE(gets(context, theirs, 7));
+  EXPECT_TRUE(gets(context, theirs, 7));
+  EXPECT_EQ(traffic.failed(), 0u);
+  EXPECT_GE(traffic.left_out(LeftOutReason::failed), 1u);
+  context.memory_closed(theirs);
+  close(theirs);
+}
+
+INSTANTIATE_TEST_SUITE_P(Executors, ImportedMemoryTest, testing::Values("stream", "graph"),
+                         [](const auto& one) { return std::string(one.param); });
+
+}  // namespace
+}  // namespace polypath::test
