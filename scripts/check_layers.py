@@ -2,6 +2,7 @@
 """Checks the dependency rule of ARCHITECTURE.md on the #include lines of src/, sim/ and include/.
 
     core, tune, collectives > exec > plan > topology > driver > base
+    core > registry > base
 
 A folder may include itself and what is to the right of it. Some parts may include less:
 RULES below lists, for each part of the tree, the parts that it may include.
@@ -20,6 +21,7 @@ NODE = {
 RULES = {
     "base": {"base", "api"},  # the version is the header's
     "driver": {"driver", "base"},
+    "registry": {"registry", "base"},
     "node": {"node", "base"},
     "topology": {"topology", "node", "driver", "base"},
     "plan": {"plan", "topology", "node", "base"},  # pure: no driver
@@ -28,13 +30,13 @@ RULES = {
     "collectives": {"collectives", "exec", "plan", "topology", "node", "driver", "base", "api"},
     "core": {
         *("core", "tune", "collectives", "exec", "plan", "topology", "node", "driver", "base"),
-        "api",
+        *("registry", "api"),
     },
     "preload": {"preload", "api"},
     "sim": {"sim", "node", "base"},
     "api": {"api"},  # include/polypath
 }
-PURE = {"base", "node", "plan", "api"}  # these see no CUDA header either
+PURE = {"base", "registry", "node", "plan", "api"}  # these see no CUDA header either
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 SOURCES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh", ".def"}

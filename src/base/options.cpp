@@ -105,6 +105,11 @@ bool parse_emulate_mesh(std::string_view text, Options& options) {
   return error == std::errc{} && end == text.data() + text.size() && value >= 1 && value <= 1000;
 }
 
+bool parse_registry(std::string_view text, Options& options) {
+  options.registry = text;
+  return text == "auto" || text == "off" || text.starts_with('/');
+}
+
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
       {"node", "POLYPATH_NODE", "", "a name of `polypath nodes`, or a node file",
@@ -148,6 +153,10 @@ const std::vector<Row>& table() {
        "measured capacities and tuned choices of this node: the file in the cache folder, none, or "
        "this file",
        text_into(&Options::profile)},
+      {"registry", "POLYPATH_REGISTRY", "auto", "auto, off, or a folder's absolute path",
+       "where processes tell each other where exported memory lies and what is in flight: the "
+       "user's folder in /dev/shm, nowhere, or this folder",
+       parse_registry},
       {"driver_library", "POLYPATH_DRIVER_LIBRARY", "", "a library name or path",
        "the CUDA driver to open; default libcuda.so.1, with a node the simulated driver",
        text_into(&Options::driver_library)},

@@ -41,6 +41,7 @@ struct Options {
   int graph_cache_size = 0;      ///< instantiated graphs that are kept; 0: none
   double emulate_mesh_gbps = 0;  ///< GB/s of each emulated NVLink; 0: no emulation
   std::string profile;           ///< "auto", "off", or a file
+  std::string registry;          ///< "auto", "off", or a folder's absolute path
   LogLevel log_level = LogLevel::warn;
 };
 

@@ -1,0 +1,86 @@
+// The bytes of a registry file: a header, the flights, the memory records.
+//
+// Everything is read and written by pread() and pwrite(), never mapped: a file that somebody cuts short
+// then gives short reads instead of SIGBUS. A reader may see one half of a write that is under way; each
+// stored value therefore ends with a checksum over all of itself, seeded with the file's id, by which
+// half-written, damaged and foreign bytes are told from whole ones.
+//
+// Whoever changes a stored struct, an offset or the placing of records raises kLayoutVersion. The names of
+// files and the locked byte (process_lock.hpp) stay as they are, so that every version can tell living files
+// from dead ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "registry/values.hpp"
+
+namespace polypath {
+
+inline constexpr std::uint64_t kRegistryMagic = 0x68746170796c6f70;  ///< "polypath"
+inline constexpr std::uint32_t kLayoutVersion = 1;
+
+struct StoredHeader {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t pid;  ///< for people; the owner is known by its lock
+  std::uint64_t id;   ///< at random; also in the file's name
+  std::uint64_t file_bytes;
+  std::uint64_t check;
+};
+
+struct StoredFlight {
+  std::uint32_t source_kind;
+  std::uint32_t destination_kind;
+  GpuUuid source_gpu;
+  GpuUuid destination_gpu;
+  std::int32_t source_numa;
+  std::int32_t destination_numa;
+  std::uint64_t bytes;
+  std::uint64_t until_ns;  ///< 0: nothing is stored here
+  std::uint64_t check;
+};
+
+struct StoredMemory {
+  std::uint64_t sequence;  ///< counts the owner's publications; 0: nothing is stored here
+  IpcHandle handle;
+  GpuUuid gpu;
+  std::uint64_t base;
+  std::uint64_t bytes;
+  std::uint64_t buffer_id;
+  std::uint64_t unused;
+  std::uint64_t check;
+};
+static_assert(sizeof(StoredMemory) == 128);
+
+inline constexpr std::size_t kFlights = 64;  ///< of one process at once
+
+// A record lies in one of the places of its bucket, which its handle alone decides: a search reads one bucket.
+inline constexpr std::uint32_t kBucketPlaces = 16;
+inline constexpr std::uint32_t kBuckets = 1024;
+inline constexpr std::uint32_t kPlaces = kBuckets * kBucketPlaces;
+
+inline constexpr std::size_t kFlightsOffset = 64;
+inline constexpr std::size_t kMemoryOffset = 8192;
+inline constexpr std::size_t kFileBytes = kMemoryOffset + kPlaces * sizeof(StoredMemory);
+static_assert(sizeof(StoredHeader) <= kFlightsOffset);
+static_assert(kFlightsOffset + kFlights * sizeof(StoredFlight) <= kMemoryOffset);
+
+std::uint32_t bucket_of(const IpcHandle& handle) noexcept;
+
+StoredFlight stored(const Flight& flight, std::uint64_t file_id) noexcept;
+StoredMemory stored(const MemoryRecord& record, std::uint64_t sequence,
+                    std::uint64_t file_id) noexcept;
+StoredHeader stored_header(std::uint64_t file_id) noexcept;
+
+/// Whether `value` is whole, and of the file `file_id`.
+bool whole(const StoredHeader& value, std::uint64_t file_id) noexcept;
+bool whole(const StoredFlight& value, std::uint64_t file_id) noexcept;
+bool whole(const StoredMemory& value, std::uint64_t file_id) noexcept;
+
+/// Of a whole value.
+Flight loaded(const StoredFlight& value) noexcept;
+MemoryRecord loaded(const StoredMemory& value) noexcept;
+
+}  // namespace polypath
