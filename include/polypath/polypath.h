@@ -141,6 +141,28 @@ typedef struct polypath_request {
 POLYPATH_API polypath_status polypath_prepare(polypath_context* context,
                                               const polypath_request* requests, size_t count);
 
+/* ---- Memory of other processes ---------------------------------------------------------------- */
+
+/* A transfer from or to memory that was opened by CUDA IPC takes every route when it is known on which GPU that
+ * memory lies, which the driver does not say. So the process that exports it, and the one that opens it,
+ * both of one user, tell this library; what is not told is copied natively, and counted. `handle` is the
+ * 64 bytes of a CUipcMemHandle. */
+
+/* This process made `handle` for the memory that holds `address`: other processes may learn where it lies,
+ * until it is told of other memory at the same address. POLYPATH_INVALID_ARGUMENT: not memory of a GPU. */
+POLYPATH_API polypath_status polypath_memory_exported(polypath_context* context,
+                                                      const void* handle, const void* address);
+
+/* `address` is what cuIpcOpenMemHandle gave for `handle`, in the current CUDA context. This library opens
+ * the handle for other GPUs as well, in the background, when transfers ask for it.
+ * POLYPATH_INVALID_ARGUMENT: not memory of a GPU. */
+POLYPATH_API polypath_status polypath_memory_imported(polypath_context* context,
+                                                      const void* handle, const void* address);
+
+/* Before cuIpcCloseMemHandle(address): closes what this library opened, when it is open the last time, which
+ * waits for work that uses it. No transfer of it may be under way. Any other address is let pass. */
+POLYPATH_API polypath_status polypath_memory_closed(polypath_context* context, const void* address);
+
 /* ---- Asking ----------------------------------------------------------------------------------- */
 
 /* The plan of a group of transfers (one or more), without running it:

@@ -82,9 +82,17 @@ Context& of(polypath_context* context) {
   return context->context;
 }
 
+CUdeviceptr address_of(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
+
+CUipcMemHandle handle_of(const void* bytes) {
+  require(bytes != nullptr, "handle is null");
+  CUipcMemHandle handle{};
+  std::memcpy(&handle, bytes, sizeof handle);
+  return handle;
+}
+
 Transfer transfer_of(void* dst, const void* src, std::size_t bytes, void* stream) {
-  return {reinterpret_cast<CUdeviceptr>(dst), reinterpret_cast<CUdeviceptr>(src), bytes,
-          static_cast<CUstream>(stream)};
+  return {address_of(dst), address_of(src), bytes, static_cast<CUstream>(stream)};
 }
 
 std::vector<Request> requests_of(const polypath_request* requests, std::size_t count) {
@@ -185,6 +193,20 @@ polypath_status polypath_group_copy_async(polypath_context* context,
 polypath_status polypath_prepare(polypath_context* context, const polypath_request* requests,
                                  size_t count) {
   return guarded([&] { of(context).prepare(requests_of(requests, count)); });
+}
+
+polypath_status polypath_memory_exported(polypath_context* context, const void* handle,
+                                         const void* address) {
+  return guarded([&] { of(context).memory_exported(handle_of(handle), address_of(address)); });
+}
+
+polypath_status polypath_memory_imported(polypath_context* context, const void* handle,
+                                         const void* address) {
+  return guarded([&] { of(context).memory_imported(handle_of(handle), address_of(address)); });
+}
+
+polypath_status polypath_memory_closed(polypath_context* context, const void* address) {
+  return guarded([&] { of(context).memory_closed(address_of(address)); });
 }
 
 polypath_status polypath_plan(polypath_context* context, const polypath_request* requests,

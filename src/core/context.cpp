@@ -13,6 +13,7 @@
 #include "driver/check.hpp"
 #include "exec/context_guard.hpp"
 #include "exec/relaxed_capture.hpp"
+#include "registry/process_registry.hpp"
 #include "tune/profile.hpp"
 
 namespace polypath {
@@ -52,6 +53,7 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
     : options_(load_options(arguments, &infos_)),
       source_(with_emulated_mesh(std::move(source), options_.emulate_mesh_gbps)),
       never_split_below_(std::max(kNeverSplitBelow, options_.min_size)),
+      others_(process_registry(registry_of(options_, source_)), *source_.driver, source_.node),
       devices_(source_.driver, static_cast<int>(source_.node.gpus.size())),
       imports_(source_.driver, devices_),
       mesh_(make_emulated_mesh(source_, devices_)),
@@ -386,17 +388,30 @@ std::optional<NativeReason> Context::split(std::vector<Splittable>& group) {
       without.reason = NativeReason::unreachable;
     }
   }
+  std::vector<Request> beside;
+  others_.pairs_in_use(beside);
+  std::erase_if(beside, [&](const Request& other) {
+    return std::ranges::any_of(requests, [&](const Request& request) {
+      return request.src == other.src && request.dst == other.dst;
+    });
+  });
   // Each round leaves out at least one staging memory more, until the plan is native.
   for (;;) {
-    auto prepared = planner_.plan(requests, without.memories);
+    auto prepared = planner_.plan(requests, without.memories, beside);
     if (prepared->in_window != nullptr && in_window(*prepared, group.front()))
       prepared = prepared->in_window;
-    if (prepared->plan.native()) return without.reason;
+    if (prepared->plan.native()) {
+      if (!beside.empty() && without.reason == NativeReason::no_gain)
+        without.reason = NativeReason::links_in_use;
+      for (const Request& request : requests) others_.started(request, prepared->plan.native_us);
+      return without.reason;
+    }
     if (options_.prepare == PrepareMode::wait) prepare_now(prepared->plan, group);
     if (try_plan(*prepared, group, without)) {
       for (std::size_t t = 0; t < group.size(); ++t)
         if (prepared->plan.transfers[t].native())
           counters_.count_native(NativeReason::no_gain, requests[t].bytes);
+      for (const Request& request : requests) others_.started(request, prepared->plan.predicted_us);
       return std::nullopt;
     }
   }
@@ -485,7 +500,24 @@ void Context::group_copy_async(std::span<const Transfer> transfers) {
   }
 }
 
-void Context::memory_imported(const IpcHandle& handle, CUdeviceptr address, int holder) {
+void Context::memory_exported(const CUipcMemHandle& handle, CUdeviceptr address) {
+  const PointerInfo info = inspect(driver(), address);
+  if (info.kind != PointerInfo::Kind::device)
+    throw InvalidArgument(fmt::format("{:#x} is not memory of a GPU", address));
+  others_.tell(handle, info);
+}
+
+void Context::memory_imported(const CUipcMemHandle& handle, CUdeviceptr address) {
+  const int holder = others_.holder_of(handle);
+  if (holder < 0 && !unplaced_.exchange(true))
+    log_info(
+        "memory of another process is copied natively: that process does not say on which GPU it "
+        "lies "
+        "(is it run with polypath, by the same user, and sees this process its GPU?)");
+  memory_imported(handle, address, holder);
+}
+
+void Context::memory_imported(const CUipcMemHandle& handle, CUdeviceptr address, int holder) {
   const PointerInfo info = inspect(driver(), address);
   if (info.kind != PointerInfo::Kind::device)
     throw InvalidArgument(

@@ -11,6 +11,7 @@
 #include "core/counters.hpp"
 #include "core/mesh_emulation.hpp"
 #include "core/node_source.hpp"
+#include "core/other_processes.hpp"
 #include "core/planner.hpp"
 #include "core/pointer_info.hpp"
 #include "core/preparer.hpp"
@@ -48,8 +49,12 @@ class Context {
   bool try_copy_async(const Transfer& transfer);
   /// polypath_group_copy_async.
   void group_copy_async(std::span<const Transfer> transfers);
-  /// polypath_memory_imported, in the current CUDA context; `holder` as ImportedMemories has it.
-  void memory_imported(const IpcHandle& handle, CUdeviceptr address, int holder);
+  /// polypath_memory_exported.
+  void memory_exported(const CUipcMemHandle& handle, CUdeviceptr address);
+  /// polypath_memory_imported, in the current CUDA context.
+  void memory_imported(const CUipcMemHandle& handle, CUdeviceptr address);
+  /// The same of memory on GPU `holder`, -1 for unknown, whatever others said.
+  void memory_imported(const CUipcMemHandle& handle, CUdeviceptr address, int holder);
   /// polypath_memory_closed.
   void memory_closed(CUdeviceptr address) { imports_.closed(address); }
   /// polypath_prepare.
@@ -148,6 +153,7 @@ class Context {
   NodeSource source_;
   std::uint64_t never_split_below_;
   Counters counters_;
+  OtherProcesses others_;
   Devices devices_;
   ImportedMemories imports_;
   std::unique_ptr<EmulatedMesh> mesh_;
@@ -158,6 +164,7 @@ class Context {
   GraphExecutor graphs_;
   Preparer preparer_;
   std::atomic<std::uint64_t> runs_{0};
+  std::atomic<bool> unplaced_{false};  // memory of another process was met that has no known place
 };
 
 }  // namespace polypath

@@ -8,6 +8,7 @@ std::string_view to_string(NativeReason reason) noexcept {
   switch (reason) {
     case NativeReason::small: return "small";
     case NativeReason::no_gain: return "no gain";
+    case NativeReason::links_in_use: return "links used by other processes";
     case NativeReason::pageable: return "pageable memory";
     case NativeReason::managed: return "managed memory";
     case NativeReason::capturing: return "stream in capture";

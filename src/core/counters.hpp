@@ -18,6 +18,7 @@ namespace polypath {
 enum class NativeReason : std::uint8_t {
   small,          ///< below the smallest size that is ever split
   no_gain,        ///< the plan says so
+  links_in_use,   ///< other processes send over what would help
   pageable,       ///< host memory that is not page-locked
   managed,        ///< managed memory
   capturing,      ///< the stream is in capture

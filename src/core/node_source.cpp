@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -59,6 +60,8 @@ void open_simulated(const Options& options, NodeSource& source) {
   const std::string file = std::filesystem::absolute(find_node_file(options.node)).string();
   source.node = read_node_file(file);
   source.simulated = true;
+  const char* const mode = std::getenv("POLYPATH_SIM_MODE");
+  source.virtual_time = mode == nullptr || std::string_view(mode) != "functional";
   source.capacities = Capacities::node_file;
   claim_node(file);
   const std::string library =
@@ -124,6 +127,10 @@ std::string own_directory() {
   std::error_code ignored;
   const auto real = std::filesystem::canonical(info.dli_fname, ignored);
   return (ignored ? std::filesystem::path(info.dli_fname) : real).parent_path().string();
+}
+
+std::string registry_of(const Options& options, const NodeSource& source) {
+  return options.registry == "auto" && source.virtual_time ? "off" : options.registry;
 }
 
 NodeSource open_node(const Options& options) {

@@ -22,6 +22,7 @@ struct NodeSource {
   std::shared_ptr<const Nvml> nvml;  ///< null where there is none
   Node node;
   bool simulated = false;
+  bool virtual_time = false;  ///< simulated, and for this process alone
   Capacities capacities = Capacities::defaults;
   std::string fingerprint;
   std::string driver_version;
@@ -29,6 +30,7 @@ struct NodeSource {
   std::string profile_state;     ///< "loaded", "none yet", "off", or what is wrong with it
   bool profile_refused = false;  ///< what is wrong is in the file, which may hold somebody's edits
   std::vector<TunedChoice> tuned;  ///< from the profile
+  std::string registry;            ///< as the setting, for process_registry()
   double emulated_mesh_gbps = 0;   ///< of each link, when `node` is an emulated mesh
 };
 
@@ -38,8 +40,13 @@ struct NodeSource {
 /// With Options::node: that node file, on the simulated driver, which reads the same node from
 /// POLYPATH_NODE (set here). Otherwise this machine's GPUs, with their profile if there is one.
 /// Throws NoDevice with a line that says what to do, InvalidArgument for a node that is not known.
+/// The registry of a simulated node in virtual time, which is one process's own, is "off" unless a folder is named.
 /// One process has one driver: a second node in the same process is refused.
 NodeSource open_node(const Options& options);
+
+/// The setting of the registry: what `options` say; without a word there, off in virtual time, where there is
+/// nothing to share.
+std::string registry_of(const Options& options, const NodeSource& source);
 
 /// The folder of the library or program that holds this code.
 std::string own_directory();

@@ -1,7 +1,9 @@
 #include "core/planner.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
+#include <tuple>
 
 #include "tune/pair_class.hpp"
 
@@ -47,13 +49,18 @@ std::size_t Planner::Hash::operator()(const Key& key) const noexcept {
   std::uint64_t hash = 14695981039346656037ull;
   const auto mix = [&](std::uint64_t word) { hash = (hash ^ word) * 1099511628211ull; };
   mix(key.without);
-  for (const Request& request : key.requests) {
-    mix(static_cast<std::uint64_t>(request.src.kind) << 32 |
-        static_cast<std::uint32_t>(request.src.index));
-    mix(static_cast<std::uint64_t>(request.dst.kind) << 32 |
-        static_cast<std::uint32_t>(request.dst.index));
-    mix(request.bytes);
-  }
+  const auto mix_all = [&](const std::vector<Request>& requests) {
+    mix(requests.size());
+    for (const Request& request : requests) {
+      mix(static_cast<std::uint64_t>(request.src.kind) << 32 |
+          static_cast<std::uint32_t>(request.src.index));
+      mix(static_cast<std::uint64_t>(request.dst.kind) << 32 |
+          static_cast<std::uint32_t>(request.dst.index));
+      mix(request.bytes);
+    }
+  };
+  mix_all(key.requests);
+  mix_all(key.beside);
   return hash ^ hash >> 29;
 }
 
@@ -75,19 +82,22 @@ std::shared_ptr<const Ladder> Planner::ladder(const Key& key) {
 }
 
 std::shared_ptr<const PreparedPlan> Planner::plan(std::span<const Request> requests,
-                                                  std::uint64_t without) {
+                                                  std::uint64_t without,
+                                                  std::span<const Request> beside) {
   const std::lock_guard lock(mutex_);
   Key& key = wanted_;
   key.requests.assign(requests.begin(), requests.end());
   key.without = without;
+  key.beside.assign(beside.begin(), beside.end());
   if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
-  auto made = make(key);
+  std::shared_ptr<const PreparedPlan> made =
+      key.beside.empty() ? make_alone(key) : make_beside(key);
   if (plans_.size() >= kMostPlans) plans_.clear();
   plans_.emplace(key, made);
   return made;
 }
 
-std::shared_ptr<const PreparedPlan> Planner::make(const Key& key) {
+std::shared_ptr<PreparedPlan> Planner::make_alone(const Key& key) {
   std::shared_ptr<PreparedPlan> made;
   const bool tunable = key.without == 0 && may_be_tuned(options_);
   if (tunable) {
@@ -99,6 +109,33 @@ std::shared_ptr<const PreparedPlan> Planner::make(const Key& key) {
   }
   if (made == nullptr) made = modelled(key, only(executor_).value_or(ExecutorKind::stream));
   if (tunable && key.requests.size() == 1) made->in_window = tuned_plan(key, Pattern::window);
+  return made;
+}
+
+std::shared_ptr<PreparedPlan> Planner::make_beside(const Key& key) {
+  // In one order, whoever asks: ties break by it.
+  std::vector<Request> all = key.requests;
+  for (Request other : key.beside) {
+    other.bytes = key.requests.front().bytes;
+    all.push_back(other);
+  }
+  std::ranges::stable_sort(all, [](const Request& a, const Request& b) {
+    return std::tie(a.src, a.dst) < std::tie(b.src, b.dst);
+  });
+  auto together = make_alone({all, key.without});
+  std::vector<TransferPlan> planned = std::move(together->plan.transfers);
+
+  auto made = std::make_shared<PreparedPlan>();
+  made->plan = std::move(together->plan);
+  made->plan.transfers.clear();
+  for (const Request& request : key.requests) {
+    const auto mine = std::ranges::find(planned, request, &TransferPlan::request);
+    made->plan.transfers.push_back(std::move(*mine));
+    planned.erase(mine);
+  }
+  made->schedule = make_schedule(made->plan, options_.chunks.rings);
+  made->executor = together->executor;
+  made->tuned = together->tuned;
   return made;
 }
 

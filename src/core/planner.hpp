@@ -33,9 +33,11 @@ class Planner {
   Planner(const Node& node, PlanOptions options, ExecutorChoice executor);
 
   /// The plan for `requests` without the staging memories of `without`, a set of bits: GPUs first, then
-  /// host memories, by index.
-  std::shared_ptr<const PreparedPlan> plan(std::span<const Request> requests,
-                                           std::uint64_t without);
+  /// host memories, by index. `beside`: transfers of other processes, as large as the first request;
+  /// they are planned together, so that the same transfers have the same shares in each process, and
+  /// then left out.
+  std::shared_ptr<const PreparedPlan> plan(std::span<const Request> requests, std::uint64_t without,
+                                           std::span<const Request> beside = {});
 
   /// The routes of each request that the maximum flow uses: what any size may need.
   std::vector<std::vector<Route>> widest(const std::vector<Request>& requests);
@@ -65,6 +67,7 @@ class Planner {
   struct Key {
     std::vector<Request> requests;
     std::uint64_t without = 0;
+    std::vector<Request> beside = {};
     friend bool operator==(const Key&, const Key&) = default;
   };
   struct Hash {
@@ -77,7 +80,8 @@ class Planner {
                                         ExecutorKind executor);
   std::shared_ptr<PreparedPlan> modelled(const Key& key, ExecutorKind executor);
   std::shared_ptr<PreparedPlan> tuned_plan(const Key& key, Pattern pattern);
-  std::shared_ptr<const PreparedPlan> make(const Key& key);
+  std::shared_ptr<PreparedPlan> make_alone(const Key& key);
+  std::shared_ptr<PreparedPlan> make_beside(const Key& key);
 
   const Node& node_;
   PlanOptions options_;

@@ -16,12 +16,16 @@ unsigned long long next_buffer() {
   return ++last;
 }
 
+bool same(const CUipcMemHandle& a, const CUipcMemHandle& b) {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
 }  // namespace
 
 // ---- one ------------------------------------------------------------------------------------------
 
-ImportedMemory::ImportedMemory(IpcHandle handle, CUdeviceptr start, std::uint64_t bytes, int holder,
-                               CUcontext context)
+ImportedMemory::ImportedMemory(const CUipcMemHandle& handle, CUdeviceptr start, std::uint64_t bytes,
+                               int holder, CUcontext context)
     : handle_(handle),
       start_(start),
       bytes_(bytes),
@@ -52,11 +56,11 @@ ImportedMemories::~ImportedMemories() {
   for (auto& [start, memory] : open_) close_imports(*memory);
 }
 
-void ImportedMemories::opened(const IpcHandle& handle, CUdeviceptr start, std::uint64_t bytes,
+void ImportedMemories::opened(const CUipcMemHandle& handle, CUdeviceptr start, std::uint64_t bytes,
                               int holder, CUcontext context) {
   const std::lock_guard lock(mutex_);
   auto& known = open_[start];
-  if (known != nullptr && known->handle_ == handle && known->context_ == context) {
+  if (known != nullptr && same(known->handle_, handle) && known->context_ == context) {
     ++known->opened_;
     return;
   }
@@ -101,11 +105,9 @@ void ImportedMemories::import_into(ImportedMemory& memory, int gpu) {
       throw DriverError("the driver has no CUDA IPC", static_cast<int>(CUDA_ERROR_NOT_SUPPORTED));
     ContextGuard guard(*driver_);
     guard.use(context);
-    CUipcMemHandle handle{};
-    std::memcpy(&handle, memory.handle_.data(), sizeof handle);
     CUdeviceptr address = 0;
-    POLYPATH_CHECK(*driver_,
-                   ipc_open_mem_handle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    POLYPATH_CHECK(*driver_, ipc_open_mem_handle(&address, memory.handle_,
+                                                 CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     const std::lock_guard lock(memory.mutex_);
     memory.addresses_.emplace(gpu, address);
   } catch (const DriverError&) {

@@ -11,7 +11,6 @@
 //   closed()       the program closes it: so do we, before the program does
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -24,14 +23,11 @@
 
 namespace polypath {
 
-/// A CUipcMemHandle, comparable.
-using IpcHandle = std::array<unsigned char, sizeof(CUipcMemHandle)>;
-
 /// One piece of memory as the program opened it in one context. Thread-safe.
 class ImportedMemory {
  public:
   /// `holder`: the GPU that it lies on, or -1 when the process that has it did not say. `context` opened it.
-  ImportedMemory(IpcHandle handle, CUdeviceptr start, std::uint64_t bytes, int holder,
+  ImportedMemory(const CUipcMemHandle& handle, CUdeviceptr start, std::uint64_t bytes, int holder,
                  CUcontext context);
 
   [[nodiscard]] CUdeviceptr start() const noexcept { return start_; }
@@ -50,7 +46,7 @@ class ImportedMemory {
  private:
   friend class ImportedMemories;
 
-  IpcHandle handle_;
+  CUipcMemHandle handle_;
   CUdeviceptr start_;
   std::uint64_t bytes_;
   int holder_;
@@ -74,7 +70,7 @@ class ImportedMemories {
   ImportedMemories& operator=(const ImportedMemories&) = delete;
 
   /// The program opened `handle` in `context` and got `start`: one more time, if it is open there already.
-  void opened(const IpcHandle& handle, CUdeviceptr start, std::uint64_t bytes, int holder,
+  void opened(const CUipcMemHandle& handle, CUdeviceptr start, std::uint64_t bytes, int holder,
               CUcontext context);
   /// The program is about to close it; the last time closes our imports, which waits as the driver waits.
   /// Other addresses are none of ours.

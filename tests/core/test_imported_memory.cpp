@@ -52,9 +52,7 @@ class ImportedMemoryTest : public SimulatedTest, public testing::WithParamInterf
   }
   void tell(Context& context, const CUipcMemHandle& handle, CUdeviceptr address, int holder) {
     const CurrentContext current(driver(), context_of(kOwn));
-    IpcHandle bytes{};
-    std::memcpy(bytes.data(), &handle, sizeof handle);
-    context.memory_imported(bytes, address, holder);
+    context.memory_imported(handle, address, holder);
   }
 
   std::vector<std::uint8_t> contents(const TestBuffer& buffer) {

@@ -1,0 +1,54 @@
+// What this process tells others on the machine, and learns from them, in terms of its own node: where
+// memory lies, and between which memories bytes are under way (src/registry).
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/pointer_info.hpp"
+#include "plan/plan.hpp"
+#include "registry/registry.hpp"
+
+namespace polypath {
+
+/// Thread-safe.
+class OtherProcesses {
+ public:
+  /// `node` must outlive it. A GPU that the driver gives no UUID for is neither told nor found.
+  OtherProcesses(std::shared_ptr<Registry> registry, const CudaDriver& driver, const Node& node);
+  /// Nothing of this process is under way any more.
+  ~OtherProcesses();
+  OtherProcesses(const OtherProcesses&) = delete;
+  OtherProcesses& operator=(const OtherProcesses&) = delete;
+
+  /// Others may learn where `memory`, which `handle` stands for, lies.
+  void tell(const CUipcMemHandle& handle, const PointerInfo& memory);
+  /// The GPU that holds the memory of another process, or -1 when nobody said, or it is not one of ours.
+  int holder_of(const CUipcMemHandle& handle);
+
+  /// Sets `out` to the pairs of memories that others are sending between, each once, in one order, with 0
+  /// bytes: how much is left of a message nobody knows.
+  void pairs_in_use(std::vector<Request>& out);
+  /// A transfer was issued that is predicted to take so long by itself. It counts as under way for that long
+  /// behind the pair's transfers before it, and half as long again; nobody waits to see it end.
+  void started(const Request& request, double predicted_us);
+
+ private:
+  struct Own {
+    Request pair;
+    FlightToken token;
+    std::uint64_t end_ns = 0;
+  };
+  [[nodiscard]] std::optional<FlightEnd> end_of(MemoryId memory) const;
+  [[nodiscard]] std::optional<MemoryId> memory_of(const FlightEnd& end) const;
+
+  std::shared_ptr<Registry> registry_;
+  const Node& node_;
+  std::vector<GpuUuid> gpus_;  // all zero: unknown
+  std::mutex mutex_;
+  std::vector<Flight> seen_;  // kept for its memory
+  std::vector<Own> own_;      // one a pair
+};
+
+}  // namespace polypath
