@@ -1,0 +1,29 @@
+// What the registry asks of the kernel, counted; and answers that the kernel seldom gives. The program is
+// linked with --wrap for these functions (CMakeLists.txt).
+#pragma once
+
+#include <atomic>
+
+namespace polypath::test {
+
+struct SystemCalls {
+  std::atomic<int> openat{0};
+  std::atomic<int> lstat{0};
+  std::atomic<int> fstat{0};
+  std::atomic<int> pread{0};
+  std::atomic<int> pwrite{0};
+  std::atomic<int> fcntl{0};
+
+  /// Of every function.
+  [[nodiscard]] int all() const { return openat + lstat + fstat + pread + pwrite + fcntl; }
+  void reset() { openat = lstat = fstat = pread = pwrite = fcntl = 0; }
+};
+
+/// Of this process since its last reset().
+SystemCalls& system_calls();
+/// pwrite() answers that there is no room while this is set.
+std::atomic<bool>& no_room();
+/// openat() answers that the process has too many files open while this is set.
+std::atomic<bool>& no_descriptors();
+
+}  // namespace polypath::test

@@ -1,0 +1,113 @@
+// What a call costs: how often it asks the kernel, and that the folder is read when it has changed only.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "registry_test.hpp"
+#include "system_calls.hpp"
+
+namespace polypath::test {
+namespace {
+
+constexpr int kOthers = 7;
+
+/// A registry among seven other processes, of which the first `flying` have flights.
+class Cost : public RegistryTest {
+ protected:
+  void start(int flying) {
+    for (int at = 0; at < kOthers; ++at) {
+      children_.push_back(std::make_unique<Child>([this, at, flying](const Steps& steps) {
+        Registry own(folder());
+        own.publish(record_of(static_cast<std::uint64_t>(at), static_cast<std::uint64_t>(at)));
+        if (at < flying)
+          for (std::uint64_t flight = 0; flight < 8; ++flight) own.start(flight_of(flight));
+        return steps.meet() ? 0 : 1;
+      }));
+      ASSERT_TRUE(children_.back()->wait());
+    }
+    registry_ = std::make_unique<Registry>(folder());
+    settle();
+  }
+
+  /// Looks until the folder's last change lies in the past.
+  void settle() {
+    const std::uint64_t patience = monotonic_ns() + 20 * kSecond;
+    do {
+      usleep(1000);
+      system_calls().reset();
+      registry_->others(flights_);
+    } while (system_calls().openat > 0 && monotonic_ns() < patience);
+    system_calls().reset();
+  }
+
+  [[nodiscard]] Registry& registry() const { return *registry_; }
+  std::vector<Flight>& flights() { return flights_; }
+  std::vector<std::unique_ptr<Child>>& children() { return children_; }
+
+ private:
+  std::vector<std::unique_ptr<Child>> children_;
+  std::unique_ptr<Registry> registry_;
+  std::vector<Flight> flights_;
+};
+
+TEST_F(Cost, OthersReadsEachFileOnceAndTestsThoseThatFly) {
+  start(3);
+  registry().others(flights());
+  EXPECT_EQ(flights().size(), 3u * 8);
+  EXPECT_EQ(system_calls().lstat, 1);
+  EXPECT_EQ(system_calls().pread, kOthers);
+  EXPECT_EQ(system_calls().fcntl, 3);
+  EXPECT_EQ(system_calls().all(), 1 + kOthers + 3);
+}
+
+TEST_F(Cost, AFlightTakesTwoCallsAtEachEnd) {
+  start(0);
+  const FlightToken token = registry().start(flight_of(1));
+  EXPECT_EQ(system_calls().fstat, 1);
+  EXPECT_EQ(system_calls().pwrite, 1);
+  EXPECT_EQ(system_calls().all(), 2);
+  registry().end(token);
+  EXPECT_EQ(system_calls().all(), 4);
+  registry().end(token);
+  EXPECT_EQ(system_calls().all(), 4) << "there was nothing to end";
+}
+
+TEST_F(Cost, ASearchReadsOneBucketAProcess) {
+  start(0);
+  EXPECT_FALSE(registry().find(handle_of(1000)));
+  EXPECT_EQ(system_calls().pread, kOthers);
+  EXPECT_EQ(system_calls().all(), 1 + kOthers);
+}
+
+TEST_F(Cost, TheFolderIsReadAgainWhenAProcessCame) {
+  start(0);
+  Child late([&](const Steps& steps) {
+    Registry own(folder());
+    own.start(flight_of(1));
+    return steps.meet() ? 0 : 1;
+  });
+  ASSERT_TRUE(late.wait());
+  registry().others(flights());
+  EXPECT_EQ(flights().size(), 1u);
+  EXPECT_GE(system_calls().openat, 1);
+  settle();
+  for (int call = 0; call < 100; ++call) registry().others(flights());
+  EXPECT_EQ(system_calls().openat, 0);
+}
+
+/// The least of many, so that a busy machine does not count. On an idle one it is about 4 us.
+TEST_F(Cost, OthersIsShort) {
+  start(kOthers);
+  std::uint64_t least_ns = kSecond;
+  for (int call = 0; call < 1000; ++call) {
+    const std::uint64_t begin = monotonic_ns();
+    registry().others(flights());
+    least_ns = std::min(least_ns, monotonic_ns() - begin);
+  }
+  EXPECT_EQ(flights().size(), 8u * kOthers);
+  EXPECT_LT(least_ns, 200'000u);
+  RecordProperty("least_ns", std::to_string(least_ns));
+}
+
+}  // namespace
+}  // namespace polypath::test

@@ -1,0 +1,323 @@
+// Files and folders that are not as they should be: whatever was done to them, nothing crashes, nothing false
+// is believed, and one line says why.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+
+#include "registry/layout.hpp"
+#include "registry_test.hpp"
+#include "system_calls.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Optional;
+namespace fs = std::filesystem;
+
+/// Another process with a record and a flight, whose file the test may spoil.
+class Damage : public RegistryTest {
+ protected:
+  Damage() : child_([this](const Steps& steps) { return tell(steps); }) {
+    if (!child_.wait()) ADD_FAILURE() << "the other process ended";
+  }
+
+  [[nodiscard]] fs::path file() const { return file_of(child_.pid()); }
+  /// The other process tells the same again.
+  void tell_again() {
+    child_.go();
+    EXPECT_TRUE(child_.wait());
+  }
+  /// Writes `bytes` into the file.
+  void spoil(std::size_t offset, const std::vector<char>& bytes) const {
+    const int descriptor = open(file().c_str(), O_WRONLY);
+    EXPECT_EQ(pwrite(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(offset)),
+              static_cast<ssize_t>(bytes.size()));
+    close(descriptor);
+  }
+  static bool sees_record(Registry& registry) { return registry.find(handle_of(1)).has_value(); }
+  static bool sees_flight(Registry& registry) { return !sizes_of_others(registry).empty(); }
+  static bool sees_nothing(Registry& registry) {
+    return !sees_record(registry) && !sees_flight(registry);
+  }
+
+ private:
+  int tell(const Steps& steps) {
+    Registry own(folder());
+    FlightToken token;
+    do {
+      own.end(token);
+      token = own.start(flight_of(1));
+      if (!own.publish(record_of(1, 1)) || token.value == 0) return 1;
+    } while (steps.meet());
+    return 0;
+  }
+
+  Child child_;
+};
+
+std::vector<char> random_bytes(std::size_t count, std::mt19937& random) {
+  std::vector<char> bytes(count);
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  return bytes;
+}
+
+TEST_F(Damage, NoneIsSeenWhereThereIsNone) {
+  Registry registry(folder());
+  EXPECT_EQ(said_by([&] { EXPECT_TRUE(sees_record(registry) && sees_flight(registry)); }), "");
+}
+
+TEST_F(Damage, AFileOfAnotherVersionIsLeftAlone) {
+  const std::uint32_t next = kLayoutVersion + 1;
+  const auto* bytes = reinterpret_cast<const char*>(&next);
+  spoil(offsetof(StoredHeader, version), std::vector<char>(bytes, bytes + sizeof next));
+  const std::string said = said_by([&] {
+    Registry registry(folder());
+    EXPECT_EQ(registry.why_unusable(), "");
+    EXPECT_TRUE(sees_nothing(registry));
+    EXPECT_TRUE(sees_nothing(registry));
+  });
+  EXPECT_THAT(said, HasSubstr("another version"));
+  EXPECT_EQ(registry_lines(said), 1);
+  EXPECT_TRUE(fs::exists(file())) << "its owner lives";
+}
+
+TEST_F(Damage, AHeaderWithAnyByteChangedIsNoHeader) {
+  for (std::size_t at = 0; at < sizeof(StoredHeader); ++at) {
+    std::ifstream stream(file(), std::ios::binary);
+    std::vector<char> header(sizeof(StoredHeader));
+    stream.read(header.data(), sizeof(StoredHeader));
+    const char right = header[at];
+    spoil(at, {static_cast<char>(~right)});
+    const std::string said = said_by([&] {
+      Registry registry(folder());
+      EXPECT_TRUE(sees_nothing(registry)) << at;
+    });
+    EXPECT_EQ(registry_lines(said), 1) << said;
+    spoil(at, {right});
+  }
+}
+
+TEST_F(Damage, AFileThatIsCutShortIsNotReadAndIsMadeAnewByItsOwner) {
+  const std::size_t lengths[] = {0,    10,      kFlightsOffset, kFlightsOffset + 100, kMemoryOffset,
+                                 9000, 100'000, kFileBytes - 1};
+  Registry registry(folder());
+  for (const std::size_t length : lengths) {
+    ASSERT_TRUE(sees_record(registry) && sees_flight(registry));
+    fs::resize_file(file(), length);
+    // Open already: what is left may be seen. Opened now: it is damaged.
+    if (const auto record = registry.find(handle_of(1))) {
+      EXPECT_EQ(*record, record_of(1, 1));
+    }
+    EXPECT_EQ(sees_flight(registry), length >= kFlightsOffset + sizeof(StoredFlight)) << length;
+    const std::string said = said_by([&] {
+      Registry late(folder());
+      EXPECT_EQ(late.why_unusable(), "");
+      EXPECT_TRUE(sees_nothing(late));
+    });
+    EXPECT_EQ(registry_lines(said), 1) << said;
+    tell_again();
+  }
+  EXPECT_TRUE(sees_record(registry) && sees_flight(registry));
+}
+
+TEST_F(Damage, RandomBytesAreNeverBelieved) {
+  std::mt19937 random(7);
+  Registry registry(folder());
+  ASSERT_TRUE(sees_record(registry));
+  const std::string said = said_by([&] {
+    for (int round = 0; round < 300; ++round) {
+      const std::size_t bytes = 1 + random() % 2000;
+      spoil(
+          random() % 2 == 0 ? random() % (kMemoryOffset - bytes) : random() % (kFileBytes - bytes),
+          random_bytes(bytes, random));
+      if (const auto record = registry.find(handle_of(1))) {
+        EXPECT_EQ(*record, record_of(1, 1));
+      }
+      for (const std::uint64_t size : sizes_of_others(registry)) EXPECT_EQ(size, 1u);
+      if (round % 50 == 0) {
+        Registry late(folder());
+        EXPECT_EQ(late.why_unusable(), "");
+        static_cast<void>(sees_nothing(late));
+      }
+    }
+    const auto whole_file = random_bytes(kFileBytes, random);
+    spoil(0, whole_file);
+    EXPECT_TRUE(sees_nothing(registry));
+  });
+  EXPECT_THAT(said, HasSubstr("damaged inside"));
+  EXPECT_LE(registry_lines(said), 1 + 6)
+      << said;  // once for the first, once for each of the later ones
+  tell_again();
+  EXPECT_TRUE(sees_record(registry) && sees_flight(registry)) << "what is told anew is whole";
+}
+
+/// Half of a new record over an old one, as a reader would see it in the middle of a write.
+TEST_F(Damage, AHalfWrittenRecordIsNotFound) {
+  Registry registry(folder());
+  const std::size_t bucket =
+      kMemoryOffset + bucket_of(handle_of(1)) * kBucketPlaces * sizeof(StoredMemory);
+  std::uint64_t id = 0;
+  std::ifstream stream(file(), std::ios::binary);
+  stream.seekg(offsetof(StoredHeader, id));
+  stream.read(reinterpret_cast<char*>(&id), sizeof id);
+  const StoredMemory next = stored(record_of(1, 2), 9, id);
+  const auto* bytes = reinterpret_cast<const char*>(&next);
+  spoil(bucket, std::vector<char>(bytes, bytes + offsetof(StoredMemory, bytes)));
+  const std::string said = said_by([&] { EXPECT_FALSE(sees_record(registry)); });
+  EXPECT_EQ(registry_lines(said), 1);
+  spoil(bucket, std::vector<char>(bytes, bytes + sizeof next));
+  EXPECT_THAT(registry.find(handle_of(1)), Optional(record_of(1, 2)));
+}
+
+TEST_F(Damage, AFileThatIsNoFileIsPassedOver) {
+  const fs::path in = folder();
+  ASSERT_EQ(mkfifo((in / "5000000-0123456789abcdea").c_str(), 0600), 0);
+  fs::create_symlink("/dev/zero", in / "5000000-0123456789abcdeb");
+  fs::create_directory(in / "5000000-0123456789abcdec");
+  const std::string said = said_by([&] {
+    Registry registry(folder());
+    EXPECT_TRUE(sees_record(registry) && sees_flight(registry));
+  });
+  EXPECT_EQ(registry_lines(said), 1) << said;
+}
+
+using BadFolder = RegistryTest;
+
+/// What is said, once, by a registry that cannot be used; and that nothing else happens.
+std::string refusal(const std::string& folder) {
+  std::string why;
+  const std::string said = said_by([&] {
+    Registry registry(folder);
+    EXPECT_FALSE(registry.publish(record_of(1, 1)));
+    EXPECT_EQ(registry.start(flight_of(1)).value, 0u);
+    registry.end({});
+    registry.withdraw(1);
+    EXPECT_FALSE(registry.find(handle_of(1)));
+    EXPECT_TRUE(sizes_of_others(registry).empty());
+    why = registry.why_unusable();
+  });
+  EXPECT_EQ(registry_lines(said), 1) << said;
+  EXPECT_THAT(said, HasSubstr(why));
+  return why;
+}
+
+TEST_F(BadFolder, ASymbolicLinkIsNotFollowed) {
+  const std::string real = folder() + ".real";
+  ASSERT_EQ(mkdir(real.c_str(), 0700), 0);
+  fs::create_symlink(real, folder());
+  EXPECT_THAT(refusal(folder()), HasSubstr("is not a folder"));
+  EXPECT_TRUE(fs::is_empty(real));
+}
+
+TEST_F(BadFolder, AFolderOpenToOthersIsNotUsed) {
+  for (const mode_t mode : {0710, 0701, 0750, 0777}) {
+    fs::remove(folder());
+    ASSERT_EQ(mkdir(folder().c_str(), 0700), 0);
+    ASSERT_EQ(chmod(folder().c_str(), mode), 0);
+    EXPECT_THAT(refusal(folder()), HasSubstr("open to other users"));
+    EXPECT_TRUE(fs::is_empty(folder()));
+  }
+}
+
+TEST_F(BadFolder, AnotherUsersFolderIsNotUsed) {
+  ASSERT_EQ(mkdir(folder().c_str(), 0700), 0);
+  if (chown(folder().c_str(), 65534, 65534) != 0) GTEST_SKIP() << "only root can give it away";
+  EXPECT_THAT(refusal(folder()), HasSubstr("another user"));
+  EXPECT_TRUE(fs::is_empty(folder()));
+}
+
+TEST_F(BadFolder, WhatCannotBeMadeIsSaid) {
+  EXPECT_THAT(refusal(folder() + "/in/none"), HasSubstr("No such file"));
+  std::ofstream(folder()) << "a file";
+  EXPECT_THAT(refusal(folder()), HasSubstr("is not a folder"));
+  EXPECT_THAT(refusal(folder() + "/below"), HasSubstr("Not a directory"));
+}
+
+TEST_F(BadFolder, AFolderThatIsOpenedToOthersLaterIsLeft) {
+  Registry registry(folder());
+  ASSERT_TRUE(registry.publish(record_of(1, 1)));
+  ASSERT_EQ(chmod(folder().c_str(), 0755), 0);
+  const std::string said = said_by([&] { EXPECT_FALSE(registry.find(handle_of(2))); });
+  EXPECT_EQ(registry_lines(said), 1) << said;
+  EXPECT_THAT(registry.why_unusable(), HasSubstr("open to other users"));
+  EXPECT_TRUE(fs::is_empty(folder()));
+}
+
+TEST_F(BadFolder, WhereThereIsNoRoomNothingIsLeftBehind) {
+  no_room() = true;
+  EXPECT_THAT(refusal(folder()), HasSubstr("No space"));
+  no_room() = false;
+  EXPECT_TRUE(fs::is_empty(folder()));
+}
+
+TEST_F(BadFolder, WhereTheRoomRunsOutWhatWasToldStays) {
+  Registry registry(folder());
+  ASSERT_TRUE(registry.publish(record_of(1, 1)));
+  no_room() = true;
+  const std::string said = said_by([&] {
+    EXPECT_FALSE(registry.publish(record_of(2, 2)));
+    EXPECT_FALSE(registry.publish(record_of(3, 3)));
+    EXPECT_EQ(registry.start(flight_of(1)).value, 0u);
+  });
+  no_room() = false;
+  EXPECT_EQ(registry_lines(said), 1) << said;
+  EXPECT_THAT(said, HasSubstr("No space"));
+  EXPECT_TRUE(registry.publish(record_of(4, 4)));
+  EXPECT_NE(registry.start(flight_of(5)).value, 0u);
+  Child witness([&](const Steps&) {
+    Registry own(folder());
+    return own.find(handle_of(1)) && !own.find(handle_of(2)) && own.find(handle_of(4)) &&
+                   sizes_of_others(own) == std::vector<std::uint64_t>{5}
+               ? 0
+               : 1;
+  });
+  EXPECT_EQ(witness.result(), 0);
+}
+
+TEST_F(BadFolder, ALimitOnFileSizesIsNotRunInto) {
+  Child child([&](const Steps&) {
+    const rlimit limit{.rlim_cur = kFileBytes - 1, .rlim_max = RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    return refusal(folder()).find("RLIMIT_FSIZE") != std::string::npos ? 0 : 2;
+  });
+  EXPECT_EQ(child.result(), 0) << "or the signal SIGXFSZ";
+}
+
+TEST_F(BadFolder, AProcessWithoutDescriptorsKeepsWhatItKnows) {
+  Child first([&](const Steps& steps) {
+    Registry own(folder());
+    own.start(flight_of(1));
+    return steps.meet() ? 0 : 1;
+  });
+  ASSERT_TRUE(first.wait());
+  Registry registry(folder());
+  ASSERT_EQ(sizes_of_others(registry), std::vector<std::uint64_t>{1});
+  Child second([&](const Steps& steps) {
+    Registry own(folder());
+    own.start(flight_of(2));
+    return steps.meet() ? 0 : 1;
+  });
+  ASSERT_TRUE(second.wait());
+  no_descriptors() = true;
+  EXPECT_EQ(sizes_of_others(registry), std::vector<std::uint64_t>{1});
+  no_descriptors() = false;
+  EXPECT_EQ(sizes_of_others(registry), (std::vector<std::uint64_t>{1, 2}));
+}
+
+TEST_F(BadFolder, OffIsSilent) {
+  const std::string said = said_by([&] {
+    Registry registry{std::string()};
+    EXPECT_FALSE(registry.publish(record_of(1, 1)));
+    EXPECT_EQ(registry.start(flight_of(1)).value, 0u);
+    EXPECT_THAT(registry.why_unusable(), HasSubstr("off"));
+  });
+  EXPECT_EQ(said, "");
+}
+
+}  // namespace
+}  // namespace polypath::test
