@@ -111,6 +111,13 @@ CUresult cuCtxGetDevice(CUdevice* device) {
   return call([&](Driver& driver) { out(device) = driver.current_context().device; });
 }
 
+CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
+  return call([&](Driver& driver) {
+    out(id) = context == nullptr ? driver.current_context().id
+                                 : driver.contexts.get(context, CUDA_ERROR_CONTEXT_IS_DESTROYED).id;
+  });
+}
+
 CUresult cuCtxSynchronize() {
   return call([](Driver& driver) {
     driver.require_capture_allows();

@@ -115,3 +115,30 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attribu
     }
   });
 }
+
+// What SYNC_MEMOPS asks for, that synchronous calls wait for all that they started, holds anyway.
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
+                               CUdeviceptr address) {
+  return call([&](Driver& driver) {
+    require(value != nullptr && driver.memory.find(address) != nullptr, CUDA_ERROR_INVALID_VALUE);
+    if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+      fail_not_supported(fmt::format("cuPointerSetAttribute({})", static_cast<int>(attribute)).c_str());
+  });
+}
+
+// Managed memory stays in host memory, and nobody can advise otherwise.
+CUresult cuMemRangeGetAttribute(void* data, size_t size, CUmem_range_attribute attribute,
+                                CUdeviceptr address, size_t bytes) {
+  return call([&](Driver& driver) {
+    require(data != nullptr && size == sizeof(int), CUDA_ERROR_INVALID_VALUE);
+    const AllocationPtr allocation = driver.memory.find(address);
+    require(allocation && allocation->kind == Allocation::Kind::managed &&
+                bytes <= allocation->base + allocation->bytes - address,
+            CUDA_ERROR_INVALID_VALUE);
+    switch (static_cast<int>(attribute)) {
+      case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
+      case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION: put(data, int{CU_DEVICE_INVALID}); return;
+    }
+    fail_not_supported(fmt::format("cuMemRangeGetAttribute({})", static_cast<int>(attribute)).c_str());
+  });
+}

@@ -110,3 +110,18 @@ CUresult cuStreamWaitValue32_v2(CUstream handle, CUdeviceptr address, cuuint32_t
     driver.spend(driver.node.costs.call_us);
   });
 }
+
+// The function runs on a thread of the driver, and may not call it.
+CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void* data,
+                             unsigned int flags) {
+  return call([&](Driver& driver) {
+    driver.current_context();
+    Stream& stream = driver.stream(handle);
+    Driver::require_no_capture(stream);
+    require(function != nullptr && flags == 0, CUDA_ERROR_INVALID_VALUE);
+    Operation operation;
+    operation.move = [handle, function, data] { function(handle, CUDA_SUCCESS, data); };
+    driver.enqueue(stream, std::move(operation));
+    driver.spend(driver.node.costs.call_us);
+  });
+}

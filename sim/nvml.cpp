@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdio>
 #include <cstring>
+#include <span>
 
 #include "call.hpp"
 #include "device_traits.hpp"
@@ -159,6 +160,18 @@ nvmlReturn_t nvmlSystemGetDriverVersion(char* version, unsigned int length) {
   });
 }
 
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int* count) {
+  return nvml_call(
+      [=] { nvml_out(count) = static_cast<unsigned>(Driver::get().node.gpus.size()); });
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t* device) {
+  return nvml_call([=] {
+    require_nvml(index < Driver::get().node.gpus.size(), NVML_ERROR_INVALID_ARGUMENT);
+    nvml_out(device) = encode(static_cast<int>(index));
+  });
+}
+
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, nvmlDevice_t* device) {
   return nvml_call([=] {
     nvml_out(bus_id);
@@ -210,5 +223,29 @@ nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link,
   return nvml_call([=] {
     nvlink(device, link);
     nvml_out(version) = device_traits(gpu_of(device).name).nvlink_version;
+  });
+}
+
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t* values) {
+  return nvml_call([=] {
+    const int index = decode(device);
+    require_nvml(count > 0 && values != nullptr, NVML_ERROR_INVALID_ARGUMENT);
+    // Each field has a result of its own.
+    for (nvmlFieldValue_t& value : std::span(values, static_cast<std::size_t>(count))) {
+      value.nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+      if (value.fieldId != NVML_FI_DEV_NVLINK_LINK_COUNT) continue;
+      value.nvmlReturn = NVML_SUCCESS;
+      value.valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+      value.value.uiVal = static_cast<unsigned>(nvlinks(Driver::get().node, index).size());
+    }
+  });
+}
+
+// A node of its own, in no fabric of several.
+nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t* info) {
+  return nvml_call([=] {
+    decode(device);
+    nvml_out(info);
+    throw NvmlFailure{NVML_ERROR_NOT_SUPPORTED};
   });
 }
