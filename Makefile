@@ -1,6 +1,6 @@
 # Thin names for the scripts; each can be run by hand as well.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format tidy bench docs wheel clean
+.PHONY: help setup demo mpi test lint format tidy bench docs wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -11,6 +11,10 @@ setup: ## everything that is needed, into .venv and build/release
 
 demo: setup ## the main job on this machine's GPUs, or on a simulated node
 	@.venv/bin/polypath demo
+
+mpi: ## Open MPI and UCX into .venv, and what runs on them (tests and benchmarks)
+	@scripts/mpi.sh
+	@scripts/build.sh release
 
 test: ## all tests: lint, C++, sanitizers, Python
 	@scripts/test.sh

@@ -21,7 +21,7 @@ thread_tests() {
   scripts/build.sh tsan thread_tests && "${fixed[@]}" ctest --preset tsan
 }
 
-scripts/setup.sh || exit 1
+scripts/mpi.sh || exit 1
 part "lint" scripts/lint.sh
 part "tests under address and undefined-behaviour sanitizers" cpp_tests asan
 part "tests of threads under the thread sanitizer" thread_tests
