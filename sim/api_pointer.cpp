@@ -122,7 +122,8 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   return call([&](Driver& driver) {
     require(value != nullptr && driver.memory.find(address) != nullptr, CUDA_ERROR_INVALID_VALUE);
     if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-      fail_not_supported(fmt::format("cuPointerSetAttribute({})", static_cast<int>(attribute)).c_str());
+      fail_not_supported(
+          fmt::format("cuPointerSetAttribute({})", static_cast<int>(attribute)).c_str());
   });
 }
 
@@ -139,6 +140,7 @@ CUresult cuMemRangeGetAttribute(void* data, size_t size, CUmem_range_attribute a
       case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
       case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION: put(data, int{CU_DEVICE_INVALID}); return;
     }
-    fail_not_supported(fmt::format("cuMemRangeGetAttribute({})", static_cast<int>(attribute)).c_str());
+    fail_not_supported(
+        fmt::format("cuMemRangeGetAttribute({})", static_cast<int>(attribute)).c_str());
   });
 }

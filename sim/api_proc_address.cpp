@@ -20,7 +20,7 @@ struct Entry {
 };
 
 // The header says which versions there are, and their types.
-#define POLYPATH_PROC(name, suffix, version, thread)                              \
+#define POLYPATH_PROC(name, suffix, version, thread) \
   static_assert(std::is_same_v<decltype(&name##suffix), PFN_##name##_v##version##thread>);
 #include "proc_addresses.def"
 

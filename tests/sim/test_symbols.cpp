@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <string_view>
 
 namespace polypath::sim::test {
@@ -44,7 +45,14 @@ TEST_F(Symbols, AllOfTheListsAreThere) {
   for (const char* name : kNvmlNames) EXPECT_NE(nullptr, dlsym(library, name)) << name;
 }
 
-TEST_F(Symbols, NothingWorksBeforeCuInit) {
+TEST_F(Symbols, NothingElseWorksBeforeCuInit) {
+  // libcudart asks for its functions before it calls cuInit.
+  const auto find = reinterpret_cast<int (*)(const char*, void**, int, std::uint64_t, int*)>(
+      dlsym(library, "cuGetProcAddress_v2"));
+  void* function = nullptr;
+  EXPECT_EQ(0, find("cuDeviceGetCount", &function, 12000, 0, nullptr));
+  EXPECT_EQ(dlsym(library, "cuDeviceGetCount"), function);
+
   const auto count = reinterpret_cast<int (*)(int*)>(dlsym(library, "cuDeviceGetCount"));
   int gpus = 0;
   EXPECT_EQ(3, count(&gpus));  // CUDA_ERROR_NOT_INITIALIZED
