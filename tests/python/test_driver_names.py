@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from polypath import _library
 
 ROOT = Path(__file__).resolve().parents[2]
