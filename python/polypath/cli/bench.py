@@ -59,15 +59,7 @@ def bench(
         ),
     ] = False,
     window: options.Windows = None,
-    emulate_mesh: Annotated[
-        str | None,
-        typer.Option(
-            "--emulate-mesh",
-            metavar="GBPS",
-            help="On this machine's NVSwitch: as if each pair of GPUs had a link of its own with "
-            "so many GB/s, carried by a kernel.",
-        ),
-    ] = None,
+    emulate_mesh: options.EmulateMesh = None,
     node: options.Node = None,
     plot: options.Plot = None,
     json: options.Json = None,

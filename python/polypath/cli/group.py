@@ -2,7 +2,7 @@
 
 Exit codes: 0; 1 when something went wrong while running, or a benchmark's bytes were not verified;
 2 for arguments, settings and files that are not usable, and when there is no GPU and no node was
-named.
+named; 125 to 127 for a program that `polypath run` cannot run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import InvalidArgument, LibraryNotFound, NoDevice, PolypathError
+from ..launch.command import CommandRefused
 
 # The root of Typer's usage errors; which module it lies in differs between Typer's releases.
 _UsageError: Any = typer.BadParameter.__bases__[0]
@@ -46,6 +47,8 @@ class OneLineErrors(TyperGroup):
             code = _report(error.format_message(), 2)
         except (InvalidArgument, NoDevice, LibraryNotFound) as error:
             code = _report(str(error), 2)
+        except CommandRefused as error:
+            code = _report(str(error), error.code)
         except PolypathError as error:
             code = _report(str(error), 1)
         except OSError as error:

@@ -6,7 +6,7 @@ import importlib.util
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
@@ -14,13 +14,14 @@ from .. import sizes
 from ..benchmark import Operation
 from ..errors import InvalidArgument
 from ..graph_phases import parse_nodes
+from ..launch.settings import parse_setting
 
 _T = TypeVar("_T")
 _PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def _reader(read: Callable[[str], _T]) -> Callable[[str], _T]:
-    """Turns the `ValueError` of ``read`` into an error that names the option."""
+def reader(read: Callable[[str], _T]) -> Callable[[str], _T]:
+    """A parser of an option: turns the `ValueError` of ``read`` into an error that names it."""
 
     def parse(text: str | _T) -> _T:
         if not isinstance(text, str):
@@ -59,6 +60,18 @@ class NodeCounts(list[int]):
 def node_counts(text: str) -> NodeCounts:
     """Reads ``--nodes``."""
     return NodeCounts(parse_nodes(text))
+
+
+class SettingValue(NamedTuple):
+    """The value of ``--setting``."""
+
+    name: str
+    value: str
+
+
+def setting_value(text: str) -> SettingValue:
+    """Reads ``--setting``."""
+    return SettingValue(*parse_setting(text))
 
 
 def seconds(text: str) -> float:
@@ -110,7 +123,7 @@ Plot = Annotated[
     typer.Option(
         "--plot",
         metavar="FILE",
-        parser=_reader(plot_file),
+        parser=reader(plot_file),
         help=f"Draw it into this file ({', '.join(_PLOT_SUFFIXES)}).",
     ),
 ]
@@ -122,25 +135,47 @@ Routes = Annotated[
         help="Kinds of routes allowed: all, or a list of direct, gpu, host.",
     ),
 ]
+EmulateMesh = Annotated[
+    str | None,
+    typer.Option(
+        "--emulate-mesh",
+        metavar="GBPS",
+        help="On this machine's NVSwitch: as if each pair of GPUs had a link of its own with "
+        "so many GB/s, carried by a kernel.",
+    ),
+]
+Settings = Annotated[
+    list[SettingValue] | None,
+    typer.Option(
+        "--setting",
+        metavar="NAME=VALUE",
+        parser=reader(setting_value),
+        help="Any other setting of `polypath info -c`; may be repeated.",
+    ),
+]
+Program = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="-- PROGRAM ...", help="The program and its arguments."),
+]
 BenchOperation = Annotated[
     Operation,
     typer.Argument(
         metavar="OPERATION",
-        parser=_reader(operation),
+        parser=reader(operation),
         help="p2p: GPU to GPU; h2d: host to GPU; d2h: GPU to host; bidir: both directions of "
         "a pair; ring: each GPU to the next.",
     ),
 ]
 Size = Annotated[
     int,
-    typer.Argument(metavar="SIZE", parser=_reader(sizes.parse_size), help="Bytes, such as 64M."),
+    typer.Argument(metavar="SIZE", parser=reader(sizes.parse_size), help="Bytes, such as 64M."),
 ]
 Windows = Annotated[
     SizeList | None,
     typer.Option(
         "--window",
         metavar="COUNTS",
-        parser=_reader(window_list),
+        parser=reader(window_list),
         help="p2p, bidir: so many transfers outstanding before waiting, such as 1,4,16.",
     ),
 ]
@@ -149,7 +184,7 @@ Budget = Annotated[
     typer.Option(
         "--budget",
         metavar="TIME",
-        parser=_reader(seconds),
+        parser=reader(seconds),
         help="Time for a local search in all, such as 60s or 5m.",
     ),
 ]
@@ -158,7 +193,7 @@ Sizes = Annotated[
     typer.Option(
         "--sizes",
         metavar="SIZES",
-        parser=_reader(size_list),
+        parser=reader(size_list),
         help="Sizes such as 64K,1M:1G; a range doubles. Default 1M:1G, simulated 1M:512M.",
     ),
 ]
@@ -167,7 +202,7 @@ PhaseSizes = Annotated[
     typer.Option(
         "--sizes",
         metavar="SIZES",
-        parser=_reader(size_list),
+        parser=reader(size_list),
         help="Sizes such as 2M,16M:64M; a range doubles. Default 2M:512M.",
     ),
 ]
@@ -176,7 +211,7 @@ GraphNodes = Annotated[
     typer.Option(
         "--nodes",
         metavar="COUNTS",
-        parser=_reader(node_counts),
+        parser=reader(node_counts),
         help="Nodes of the graph, such as 2,8:64; a range doubles. Default 2:64.",
     ),
 ]

@@ -1,0 +1,102 @@
+"""`polypath run`: an unmodified program over every path."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+
+from ..context import Context
+from ..errors import InvalidArgument
+from ..launch import command, environment, settings
+from ..launch.elf import read_elf
+from . import options
+
+
+def run(
+    program: options.Program = None,
+    routes: options.Routes = None,
+    emulate_mesh: options.EmulateMesh = None,
+    setting: options.Settings = None,
+    stats: Annotated[
+        str | None,
+        typer.Option(
+            "--stats",
+            metavar="text|FILE.json",
+            parser=options.reader(settings.statistics_target),
+            help="Say how each process's copies went, at its end: on stderr, or in FILE.PID.json.",
+        ),
+    ] = None,
+    anyway: Annotated[
+        bool,
+        typer.Option("--anyway", help="Run also a program whose copies will not be caught."),
+    ] = False,
+    print_only: Annotated[
+        bool,
+        typer.Option("--print", help="Run nothing; print the variables to set, for job scripts."),
+    ] = False,
+    node: options.Node = None,
+) -> None:
+    """Run an unmodified program so that its copies take every path.
+
+    Such as `polypath run -- mpirun -n 4 ./app`. The program replaces this process: process number,
+    signals and exit code are its own. Exit codes of polypath itself: 125 when the program's copies
+    would not be caught, 126 when it cannot be executed, 127 when there is none.
+    """
+    if not program and not print_only:
+        raise InvalidArgument("give the program to run: polypath run -- mpirun -n 4 ./app")
+    changed = child_environment(node, routes, emulate_mesh, setting or [])
+    if stats is not None:
+        changed[settings.STATISTICS] = stats
+    file = check_program(program, anyway) if program else None
+    if print_only:
+        for name, value in changed.items():
+            print(f"export {name}={shlex.quote(value)}")
+        return
+    assert program is not None
+    assert file is not None
+    sys.stdout.flush()
+    try:
+        os.execve(file, program, {**os.environ, **changed})
+    except OSError as error:
+        raise command.CommandRefused(
+            f"{file} cannot be executed: {error.strerror}", command.NOT_EXECUTABLE
+        ) from error
+
+
+def child_environment(
+    node: str | None,
+    routes: str | None,
+    emulate_mesh: str | None,
+    setting: list[tuple[str, str]],
+) -> dict[str, str]:
+    """The variables to set for a program under the shim, checked. Raises `InvalidArgument` and
+    `LibraryNotFound`."""
+    given = dict(setting)
+    for name, value in (("routes", routes), ("emulate_mesh", emulate_mesh)):
+        if value is not None:
+            given[name] = value
+    changed = {
+        **environment.assignments(os.environ, node),
+        **settings.settings_environment(given),
+    }
+    if node is not None:
+        Context(node=node).close()  # says what is wrong with the node file, or the settings for it
+    return changed
+
+
+def check_program(program: list[str], anyway: bool) -> str:
+    """The file to execute. Raises `CommandRefused`."""
+    file = command.find_program(program[0])
+    shim = read_elf(environment.find_shim())
+    if shim is None:
+        raise InvalidArgument(f"{environment.find_shim()} is no library")
+    reason = command.why_not_caught(file, program[1:], shim)
+    if reason is not None and not anyway:
+        raise command.CommandRefused(
+            f"{reason}, or --anyway to run it without polypath", command.NOT_CAUGHT
+        )
+    return str(file)

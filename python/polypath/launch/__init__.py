@@ -1,0 +1,1 @@
+"""Starting programs that know nothing of polypath, under its preloaded library (the shim)."""

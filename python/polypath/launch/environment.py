@@ -1,0 +1,61 @@
+"""The environment in which an unmodified program runs under the shim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from .._library import find_library
+from ..errors import LibraryNotFound
+
+SHIM = "libpolypath_preload.so"
+SIMULATED_DRIVER = "simulated-driver"
+
+
+def find_shim() -> Path:
+    """The library that is preloaded; it lies beside libpolypath.so. Raises `LibraryNotFound`, also
+    for a path that LD_PRELOAD cannot hold: spaces and colons separate its entries."""
+    shim = find_library().with_name(SHIM)
+    if not shim.is_file():
+        raise LibraryNotFound(f"{shim} is missing: build it with `make setup`")
+    if any(separator in str(shim) for separator in " :"):
+        raise LibraryNotFound(
+            f"{shim} cannot be preloaded, because of the space or colon in its path: "
+            "move polypath to another folder"
+        )
+    return shim
+
+
+def find_simulated_driver() -> Path:
+    """The folder in which the simulated driver has the names of the real one. Raises
+    `LibraryNotFound`."""
+    folder = find_library().with_name(SIMULATED_DRIVER)
+    if not folder.is_dir():
+        raise LibraryNotFound(f"{folder} is missing: build it with `make setup`")
+    return folder
+
+
+def assignments(base: Mapping[str, str], node: str | None = None) -> dict[str, str]:
+    """The variables that differ from ``base`` where the shim is preloaded; with ``node``, a name of
+    `polypath nodes` or a node file, where the simulated driver takes the place of the real one as
+    well. Raises `LibraryNotFound`."""
+    changed = {"LD_PRELOAD": with_shim(base.get("LD_PRELOAD", ""), find_shim())}
+    if node is not None:
+        folder = str(find_simulated_driver())
+        others = [
+            place
+            for place in base.get("LD_LIBRARY_PATH", "").split(":")
+            if place not in ("", folder)
+        ]
+        changed["LD_LIBRARY_PATH"] = ":".join([folder, *others])
+        changed["POLYPATH_NODE"] = str(Path(node).absolute()) if Path(node).is_file() else node
+        changed["POLYPATH_SIM_MODE"] = "functional"
+    return changed
+
+
+def with_shim(preloaded: str, shim: Path) -> str:
+    """The value of LD_PRELOAD with the shim first, once, and what else was there behind it."""
+    others = [
+        entry for entry in preloaded.replace(":", " ").split() if Path(entry).resolve() != shim
+    ]
+    return ":".join([str(shim), *others])
