@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, demo, graph_phases, info, nodes, plan, run, topo, tune
+from . import bench, demo, doctor, graph_phases, info, nodes, plan, run, topo, tune
 from .group import OneLineErrors
 
 app = typer.Typer(
@@ -45,6 +45,7 @@ for command in (
 ):
     app.command()(command)
 
-# What follows the program's name are its own options, not those of `polypath run`.
-app.command(context_settings={"allow_interspersed_args": False})(run.run)
+# What follows the program's name are its own options, not those of polypath.
+for command in (run.run, doctor.doctor):
+    app.command(context_settings={"allow_interspersed_args": False})(command)
 app.command("bench graph-phases")(graph_phases.graph_phases)

@@ -83,9 +83,14 @@ def child_environment(
         **environment.assignments(os.environ, node),
         **settings.settings_environment(given),
     }
-    if node is not None:
-        Context(node=node).close()  # says what is wrong with the node file, or the settings for it
+    check_node(node)
     return changed
+
+
+def check_node(node: str | None) -> None:
+    """Raises `InvalidArgument` for a simulated node that cannot be used."""
+    if node is not None:
+        Context(node=node).close()
 
 
 def check_program(program: list[str], anyway: bool) -> str:

@@ -1,0 +1,135 @@
+"""Checks of the machine, before any copy: driver, GPUs, peer access, profile, shared memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+from ..context import Context
+from .finding import Finding, State
+
+_LEAST_SHARED_BYTES = 16 << 20
+
+
+def machine_findings(context: Context) -> list[Finding]:
+    """What can be said without copying."""
+    devices, topology = context.devices(), context.topology()
+    return [
+        _driver(devices),
+        _gpus(topology),
+        _nvml(devices),
+        _peer_access(devices, len(topology["gpus"])),
+        _profile(context, devices, topology),
+        shared_memory(Path(f"/dev/shm/polypath-{os.geteuid()}")),
+    ]
+
+
+def _driver(devices: dict[str, Any]) -> Finding:
+    driver = devices["driver"]
+    simulated = ", simulated" if devices["simulated"] else ""
+    return Finding(
+        "driver", State.well, f"{driver['driver_version']}{simulated}, {driver['library']}"
+    )
+
+
+def _gpus(topology: dict[str, Any]) -> Finding:
+    names = [gpu["name"] for gpu in topology["gpus"]]
+    text = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    if len(names) > 1:
+        return Finding("GPUs", State.well, text)
+    return Finding(
+        "GPUs",
+        State.wrong,
+        f"{text}: there is no other path than the direct one",
+        "let the program see more of them: CUDA_VISIBLE_DEVICES, Slurm's --gpus-per-task",
+    )
+
+
+def _nvml(devices: dict[str, Any]) -> Finding:
+    if devices["nvml"]:
+        return Finding("NVML", State.well, "in use")
+    return Finding(
+        "NVML",
+        State.note,
+        "not found: links come from the driver alone",
+        "install libnvidia-ml.so.1 (in containers NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
+    )
+
+
+def _peer_access(devices: dict[str, Any], count: int) -> Finding:
+    cuda = ctypes.CDLL(devices["driver"]["library"])
+    can = ctypes.c_int()
+    without = []
+    for gpu, peer in permutations(range(count), 2):
+        result = cuda.cuDeviceCanAccessPeer(ctypes.byref(can), gpu, peer)
+        if result != 0 or not can.value:
+            without.append(f"gpu{gpu} to gpu{peer}")
+    pairs = count * (count - 1)
+    if not without:
+        return Finding("peer access", State.well, f"all {pairs} pairs")
+    shown = ", ".join(without[:4]) + (" ..." if len(without) > 4 else "")
+    return Finding(
+        "peer access",
+        State.note,
+        f"missing for {len(without)} of {pairs} pairs ({shown}): their routes go by host memory",
+        "`nvidia-smi topo -p2p r` says why",
+    )
+
+
+def _profile(context: Context, devices: dict[str, Any], topology: dict[str, Any]) -> Finding:
+    state = devices["profile"]["state"]
+    choices = len(context.tuned()["choices"])
+    text = f"{state}; capacities: {topology['capacities']}; {choices} tuned choices"
+    if devices["simulated"]:
+        return Finding("profile", State.well, text)
+    if topology["capacities"] != "measured":
+        return Finding(
+            "profile", State.note, text, "`polypath topo --measure`, then `polypath tune`"
+        )
+    if choices == 0:
+        return Finding("profile", State.note, text, "`polypath tune`")
+    return Finding("profile", State.well, text)
+
+
+def shared_memory(folder: Path) -> Finding:
+    """Whether processes of this user can tell each other where memory lies: by files in a folder
+    that is theirs alone."""
+    what = "shared memory"
+    problem = _folder_problem(folder)
+    if problem is not None:
+        return Finding(
+            what,
+            State.wrong,
+            f"{problem}: memory of other processes is copied natively",
+            f"make {folder.parent} writable, and remove {folder} if it is not yours alone",
+        )
+    free = os.statvfs(folder.parent)
+    if free.f_bavail * free.f_frsize < _LEAST_SHARED_BYTES:
+        return Finding(
+            what,
+            State.wrong,
+            f"{folder.parent} is full: memory of other processes is copied natively",
+            "free some; in containers --shm-size or --ipc=host",
+        )
+    return Finding(what, State.well, str(folder))
+
+
+def _folder_problem(folder: Path) -> str | None:
+    """Why the library would not use the folder; it makes it when it is missing."""
+    try:
+        status = folder.lstat()
+    except FileNotFoundError:
+        return None if os.access(folder.parent, os.W_OK | os.X_OK) else f"no {folder}"
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{folder} is not a folder"
+    if status.st_uid != os.geteuid():
+        return f"{folder} belongs to another user"
+    if stat.S_IMODE(status.st_mode) != stat.S_IRWXU:
+        return f"{folder} has not mode 0700"
+    return None

@@ -1,0 +1,97 @@
+"""A user's program under the shim: what its processes did, and what to do about it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import advice, statistics
+from .finding import Finding, State
+
+
+class Outcome(NamedTuple):
+    exit_code: int
+    """Of the program; minus the signal that killed it."""
+    processes: list[dict[str, Any]]
+    """The statistics of each process that made a replaced call."""
+
+
+def watch(
+    file: str, program: Sequence[str], environment: Mapping[str, str], quiet: bool
+) -> Outcome:
+    """Runs the program to its end, with its own stdin, stdout and stderr; ``quiet``: its stdout is
+    stderr."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            program,
+            executable=file,
+            env={**environment, "POLYPATH_STATS": str(Path(folder) / statistics.PATTERN)},
+            stdout=sys.stderr if quiet else None,
+            check=False,
+        )
+        return Outcome(done.returncode, statistics.read(Path(folder)))
+
+
+def program_findings(outcome: Outcome) -> list[Finding]:
+    """What is right and wrong with what the program's processes did."""
+    found = []
+    code, processes = outcome
+    if code != 0:
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
+        found.append(Finding("program", State.wrong, how, "does it do the same without polypath?"))
+    found.append(_caught(processes))
+    if processes:
+        found.append(_split(processes))
+    found += _reasons("native", statistics.reasons(processes, "native_by_reason"))
+    found += _reasons("without a route", statistics.reasons(processes, "left_out_by_reason"))
+    failed = sum((process["engine"] or {}).get("failed", 0) for process in processes)
+    if failed:
+        found.append(
+            Finding(
+                "failed",
+                State.wrong,
+                f"{failed} transfers, midway",
+                "POLYPATH_LOG_LEVEL=info says which call of the driver failed",
+            )
+        )
+    return found
+
+
+def _caught(processes: Sequence[dict[str, Any]]) -> Finding:
+    if processes:
+        calls = sum(statistics.total(process, "calls") for process in processes)
+        return Finding("caught", State.well, f"{calls} calls of {len(processes)} processes")
+    return Finding(
+        "caught",
+        State.wrong,
+        "no process made a copy that can be caught",
+        "does it copy with CUDA at all? Does its launcher pass LD_PRELOAD on (Slurm: --export=ALL; "
+        "mpirun -x LD_PRELOAD)? Copies by kernels, and NCCL's, cannot be caught",
+    )
+
+
+def _split(processes: Sequence[dict[str, Any]]) -> Finding:
+    issued = sum(statistics.total(process, "issued") for process in processes)
+    given = sum(statistics.total(process, "handed_over") for process in processes)
+    if issued:
+        return Finding("split", State.well, f"{issued} of {given} copies that were large enough")
+    return Finding(
+        "split",
+        State.note,
+        f"none; {given} copies were large enough to ask",
+        "`polypath plan gpu0 gpu1 64M` shows what would be split, by size",
+    )
+
+
+def _reasons(what: str, counts: Mapping[str, int]) -> list[Finding]:
+    found = []
+    of = advice.on_native if what == "native" else advice.on_left_out
+    for reason, count in sorted(counts.items(), key=lambda item: -item[1]):
+        hint = of(reason)
+        state = State.wrong if hint.wrong else State.note
+        found.append(Finding(what, state, f"{count} x {reason}", hint.text))
+    return found

@@ -1,0 +1,59 @@
+"""The statistics that processes under the shim write at their end.
+
+Each file::
+
+    {"pid", "command",
+     "calls": {symbol: {"calls", "bytes", "handed_over", "issued"}},
+     "imports": {...},
+     "rates": [{"bytes", "issued", "count", "gbps"}],
+     "engine": None, or what `Context.counters` answers}
+
+"handed_over": calls that the shim gave to the engine; "issued": those that the engine split; all
+others went to the driver.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+#: For POLYPATH_STATS: a name of its own for each process, in a folder.
+PATTERN = "%p.json"
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """What the processes wrote into the folder, by process number. A file that is not complete, of
+    a process that was killed while it wrote, is left out."""
+    found = []
+    for file in folder.glob("*.json"):
+        try:
+            found.append(json.loads(file.read_text(encoding="utf-8")))
+        except ValueError:
+            continue
+    return sorted(found, key=lambda process: process["pid"])
+
+
+def total(process: dict[str, Any], count: str) -> int:
+    """A count of all the process's calls: "calls", "bytes", "handed_over" or "issued"."""
+    return sum(call[count] for call in process["calls"].values())
+
+
+def bytes_by_route(process: dict[str, Any], src: str = "", dst: str = "") -> dict[str, int]:
+    """Bytes of split transfers on each route, by its name: of those between memories whose names
+    begin so ("host" is any host memory)."""
+    routes: dict[str, int] = {}
+    for one in (process["engine"] or {}).get("routes", []):
+        if one["src"].startswith(src) and one["dst"].startswith(dst):
+            routes[one["route"]] = routes.get(one["route"], 0) + one["bytes"]
+    return routes
+
+
+def reasons(processes: Iterable[dict[str, Any]], kind: str) -> dict[str, int]:
+    """Counts of all processes by reason; ``kind``: "native_by_reason" or "left_out_by_reason"."""
+    counts: dict[str, int] = {}
+    for process in processes:
+        for reason, count in (process["engine"] or {}).get(kind, {}).items():
+            counts[reason] = counts.get(reason, 0) + count
+    return counts
