@@ -5,8 +5,8 @@
 
 The first fills memory of its GPU with bytes made from the seed, prints {"handle"} and waits until
 its stdin is closed. The second opens the handle in the context of its own GPU, copies the memory
-there, compares every byte with the seed's, and prints {"symbol", "verified"}. Either prints {"error"}
-when the driver refuses.
+there, compares every byte with the seed's, and prints {"symbol", "verified"}. Either prints
+{"error"} when the driver refuses.
 """
 
 from __future__ import annotations
