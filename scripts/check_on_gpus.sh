@@ -83,7 +83,7 @@ for name in $(sed -n 's/.*NAME [a-z._]*\.real COMMAND \([a-z_]*\).*/\1/p' tests/
   step "$name" stdbuf -oL "$build/bin/$name" --gtest_color=no --gtest_brief=1 "--gtest_output=json:$results/$name.json"
 done
 step driver.facts "$build/bin/driver_facts" --json "$results/driver.facts.json"
-step example.python python3 examples/copy.py
+step example.python python3 examples/copy_async.py
 polypath plan.p2p plan gpu0 gpu1 64M
 bench p2p p2p
 bench p2p-direct p2p --routes direct

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "copy.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "copy_async.py"
 
 
 def test_copies_on_a_simulated_node():

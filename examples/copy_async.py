@@ -1,7 +1,7 @@
 """One transfer from GPU 0 to GPU 1 over every path, from Python.
 
-    python copy.py                          on this machine's GPUs
-    POLYPATH_NODE=narval python copy.py     on a simulated node
+    python copy_async.py                          on this machine's GPUs
+    POLYPATH_NODE=narval python copy_async.py     on a simulated node
 
 With PyTorch the transfer is one line, context.copy_async(on_gpu1, on_gpu0) of two tensors; CuPy and
 whatever else speaks DLPack or __cuda_array_interface__ are the same. To need none of them, this
