@@ -7,7 +7,7 @@ set(POLYPATH_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/polypath)
 set(POLYPATH_NODES_DIR ${CMAKE_INSTALL_DATAROOTDIR}/polypath/nodes)
 
 install(TARGETS polypath EXPORT polypath LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS polypath_sim LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS polypath_sim polypath_references LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS ${POLYPATH_DRIVER_NAMES}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/simulated-driver)
 install(DIRECTORY include/polypath DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -31,5 +31,7 @@ foreach(library polypath polypath_sim)
 endforeach()
 install(TARGETS ${POLYPATH_DRIVER_NAMES}
   LIBRARY DESTINATION polypath/lib/simulated-driver COMPONENT wheel EXCLUDE_FROM_ALL)
+install(TARGETS polypath_references
+  LIBRARY DESTINATION polypath/lib COMPONENT wheel EXCLUDE_FROM_ALL)
 install(DIRECTORY nodes/ DESTINATION polypath/nodes COMPONENT wheel EXCLUDE_FROM_ALL
   FILES_MATCHING PATTERN *.toml)

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+
+from .._library import find_library
+from ..errors import LibraryNotFound
 
 LIBRARY = "libcuda.so.1"
 
-_RTLD_DEFAULT = None
 _PORTABLE = 1
 _NON_BLOCKING = 1
 _PEER_ACCESS_ALREADY_ENABLED = 704
@@ -28,11 +30,15 @@ class DriverFailed(Exception):
     """A call failed; the message names it and the error."""
 
 
+#: What calls here may raise: also when a library, or a symbol in it, is missing.
+FAILURES = (DriverFailed, LibraryNotFound, OSError, AttributeError, ValueError)
+
+
 class Driver:
     """The driver library, with one context a GPU, each its primary one."""
 
     def __init__(self) -> None:
-        # Visible to ordinary references, as of a program that is linked with it.
+        # Visible to all, as in a program that is linked with it.
         self.library = ctypes.CDLL(LIBRARY, ctypes.RTLD_GLOBAL)
         self._contexts: dict[int, c_void_p] = {}
         self("cuInit", c_uint(0))
@@ -112,14 +118,10 @@ def copy_function(driver: Driver, way: str, symbol: str) -> Copy:
 
 def _ordinary(driver: Driver, symbol: str) -> int:
     """Where the dynamic linker binds a reference to the symbol."""
-    # The C library's own dlsym: asked for by its name, it is not one that a shim put in front.
-    find = ctypes.CDLL("libdl.so.2").dlsym
-    find.argtypes = [c_void_p, c_char_p]
-    find.restype = c_void_p
-    address = find(_RTLD_DEFAULT, symbol.encode())
-    if not address:
-        raise DriverFailed(f"{symbol} is not found as an ordinary symbol")
-    return int(address)
+    references = ctypes.CDLL(str(find_library().with_name("libpolypath_references.so")))
+    address = c_void_p.in_dll(references, f"polypath_reference_{symbol}").value
+    assert address is not None
+    return address
 
 
 def _dlsym(driver: Driver, symbol: str) -> int:

@@ -16,7 +16,7 @@ import os
 import sys
 from pathlib import Path
 
-from .driver import COPIES, WAYS, Driver, DriverFailed, copy_function
+from .driver import COPIES, FAILURES, WAYS, Driver, copy_function
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     result = {"preloaded": preloaded(), "symbols": {}, "verified": False, "error": ""}
     try:
         result["verified"] = round_trip(Driver(), way, size, result["symbols"])
-    except (DriverFailed, OSError, AttributeError) as error:
+    except FAILURES as error:
         result["error"] = str(error)
     print(json.dumps(result))
 

@@ -17,7 +17,7 @@ import random
 import sys
 from ctypes import byref, c_uint, c_uint64
 
-from .driver import COPIES, Driver, DriverFailed, copy_function
+from .driver import COPIES, FAILURES, Driver, copy_function
 
 _LAZY_PEER_ACCESS = 1
 _WAY = "symbol"  # as UCX
@@ -37,7 +37,7 @@ def main() -> None:
             export_memory(int(gpu), contents)
         else:
             import_memory(int(gpu), contents, bytes.fromhex(handle[0]))
-    except (DriverFailed, OSError, AttributeError) as error:
+    except FAILURES as error:
         say({"error": str(error)})
 
 
