@@ -1,0 +1,43 @@
+// The CUDA driver, opened at run time: the programs build, and with host memory run, without one.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+namespace mpi_bench {
+
+/// Entry points of libcuda.so.1.
+struct Cuda {
+  decltype(&::cuInit) init;
+  decltype(&::cuGetErrorName) get_error_name;
+  decltype(&::cuDeviceGetCount) device_get_count;
+  decltype(&::cuDeviceGet) device_get;
+  decltype(&::cuDeviceGetName) device_get_name;
+  decltype(&::cuDevicePrimaryCtxRetain) primary_ctx_retain;
+  decltype(&::cuCtxSetCurrent) ctx_set_current;
+  decltype(&::cuMemAlloc) mem_alloc;
+  decltype(&::cuMemFree) mem_free;
+  decltype(&::cuMemcpy) memcpy_sync;
+  // Null where the driver runs no kernels:
+  decltype(&::cuModuleLoadData) module_load_data;
+  decltype(&::cuModuleGetFunction) module_get_function;
+  decltype(&::cuLaunchKernel) launch_kernel;
+  decltype(&::cuStreamSynchronize) stream_synchronize;
+
+  /// Opens and initialises the driver at the first call. Throws std::runtime_error where there is none.
+  static const Cuda& get();
+
+  [[nodiscard]] bool runs_kernels() const noexcept {
+    return module_load_data != nullptr && module_get_function != nullptr &&
+           launch_kernel != nullptr;
+  }
+  /// Throws std::runtime_error with the call and the driver's name of the error, unless it is success.
+  void check(CUresult result, const char* call) const;
+};
+
+/// Makes the primary context of this GPU current in the calling thread, until the process ends, and
+/// returns the GPU's name. Throws std::runtime_error, also when there are not so many GPUs.
+std::string use_gpu(int index);
+
+}  // namespace mpi_bench
