@@ -1,12 +1,12 @@
-# cmake -DNAME=... -DIMAGE=file -DSOURCE=file -P EmbedImage.cmake: writes SOURCE, a C++ source whose function
-# NAME_image() (src/exec/kernels/images.hpp) returns the bytes of IMAGE.
+# cmake -DNAME=... -DIMAGE=file -DSOURCE=file -DHEADER=... -DNAMESPACE=... -P EmbedImage.cmake: writes SOURCE, a
+# C++ source whose function NAME_image(), declared by HEADER in NAMESPACE, returns the bytes of IMAGE.
 file(READ ${IMAGE} bytes HEX)
 string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
 string(REGEX REPLACE "((0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,))" "\\1\n" bytes "${bytes}")
 file(WRITE ${SOURCE} "// Made by cmake/EmbedImage.cmake.
-#include \"exec/kernels/images.hpp\"
+#include \"${HEADER}\"
 
-namespace polypath {
+namespace ${NAMESPACE} {
 namespace {
 alignas(64) constexpr unsigned char kImage[] = {
 ${bytes}};
@@ -14,5 +14,5 @@ ${bytes}};
 
 std::span<const unsigned char> ${NAME}_image() noexcept { return kImage; }
 
-}  // namespace polypath
+}  // namespace ${NAMESPACE}
 ")

@@ -60,23 +60,34 @@ else()
   endif()
 endif()
 
-# Sets `sources` to the C++ sources of the compiled kernel exec/kernels/NAME.cu (exec/kernels/images.hpp), or
-# to those of a build without kernels. For the CMakeLists.txt whose target has them.
-function(polypath_kernel_sources name sources)
-  set(folder ${CMAKE_SOURCE_DIR}/src/exec/kernels)
+# polypath_embed_kernel(NAME FOLDER SOURCES variable HEADER header NAMESPACE namespace [INCLUDES headers...]
+#   [FLAGS flags...]): sets `variable` to the C++ sources of the compiled kernels FOLDER/NAME.cu, which define
+# the function NAME_image() that `header` declares in `namespace`, or to FOLDER/no_kernels.cpp in a build
+# without kernels. INCLUDES: what NAME.cu includes, in FOLDER. For the CMakeLists.txt whose target has them.
+function(polypath_embed_kernel name folder)
+  cmake_parse_arguments(PARSE_ARGV 2 KERNEL "" "SOURCES;HEADER;NAMESPACE" "INCLUDES;FLAGS")
   if(NOT POLYPATH_KERNEL_FLAGS)
-    set(${sources} ${folder}/no_kernels.cpp PARENT_SCOPE)
+    set(${KERNEL_SOURCES} ${folder}/no_kernels.cpp PARENT_SCOPE)
     return()
   endif()
   set(image ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}_image.cpp)
+  list(TRANSFORM KERNEL_INCLUDES PREPEND ${folder}/)
   add_custom_command(OUTPUT ${image}
     COMMAND ${POLYPATH_NVCC} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 -Werror all-warnings
-      ${POLYPATH_KERNEL_FLAGS} -I${CMAKE_SOURCE_DIR}/src -fatbin -o ${image} ${folder}/${name}.cu
-    DEPENDS ${folder}/${name}.cu ${folder}/${name}.h COMMENT "Compiling ${name}.cu" VERBATIM)
+      ${KERNEL_FLAGS} ${POLYPATH_KERNEL_FLAGS} -I${CMAKE_SOURCE_DIR}/src -fatbin -o ${image}
+      ${folder}/${name}.cu
+    DEPENDS ${folder}/${name}.cu ${KERNEL_INCLUDES} COMMENT "Compiling ${name}.cu" VERBATIM)
   set(embed ${CMAKE_SOURCE_DIR}/cmake/EmbedImage.cmake)
   add_custom_command(OUTPUT ${source}
-    COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DIMAGE=${image} -DSOURCE=${source} -P ${embed}
+    COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DIMAGE=${image} -DSOURCE=${source}
+      -DHEADER=${KERNEL_HEADER} -DNAMESPACE=${KERNEL_NAMESPACE} -P ${embed}
     DEPENDS ${image} ${embed} COMMENT "Embedding ${name}.fatbin" VERBATIM)
-  set(${sources} ${source} PARENT_SCOPE)
+  set(${KERNEL_SOURCES} ${source} PARENT_SCOPE)
 endfunction()
+
+# The kernels of the engine (exec/kernels/images.hpp).
+macro(polypath_kernel_sources name sources)
+  polypath_embed_kernel(${name} ${CMAKE_SOURCE_DIR}/src/exec/kernels SOURCES ${sources}
+    HEADER exec/kernels/images.hpp NAMESPACE polypath INCLUDES ${name}.h)
+endmacro()

@@ -26,21 +26,14 @@ double World::largest(double value) const {
   return value;
 }
 
+double World::mean(double value) const {
+  MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  return value / size_;
+}
+
 std::uint64_t World::sum(std::uint64_t value) const {
   MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
   return value;
-}
-
-std::vector<std::string> World::gather(const std::string& text) const {
-  constexpr int kLength = 256;
-  std::string own = text.substr(0, kLength);
-  own.resize(kLength);
-  std::string all(root() ? static_cast<std::size_t>(size_) * kLength : 0, '\0');
-  MPI_Gather(own.data(), kLength, MPI_CHAR, all.data(), kLength, MPI_CHAR, 0, MPI_COMM_WORLD);
-  std::vector<std::string> texts;
-  for (std::size_t at = 0; at < all.size(); at += kLength)
-    texts.emplace_back(all.substr(at, kLength).c_str());
-  return texts;
 }
 
 std::string library_version() {

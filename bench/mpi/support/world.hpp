@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 namespace mpi_bench {
 
@@ -31,9 +30,8 @@ class World {
 
   void barrier() const;
   [[nodiscard]] double largest(double value) const;
+  [[nodiscard]] double mean(double value) const;
   [[nodiscard]] std::uint64_t sum(std::uint64_t value) const;
-  /// The text of every rank, on rank 0; elsewhere empty.
-  [[nodiscard]] std::vector<std::string> gather(const std::string& text) const;
 
  private:
   int rank_ = 0;

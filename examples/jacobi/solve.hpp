@@ -1,0 +1,26 @@
+// The iterations, and the time that they take.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compute.hpp"
+#include "support/world.hpp"
+
+namespace jacobi {
+
+/// What all ranks found together.
+struct Solution {
+  std::vector<float> residuals;  ///< the largest change of an element, by iteration
+  std::uint64_t digest = 0;      ///< of the whole grid after the last one
+  // Means over the timed iterations, us:
+  double iteration_us = 0;      ///< of the slowest rank
+  double compute_us = 0;        ///< mean over ranks
+  double communication_us = 0;  ///< mean over ranks; waiting for a neighbour is part of it
+};
+
+/// Runs so many iterations; the first `warmup` of them, fewer than all, are not timed. Collective.
+Solution solve(const mpi_bench::World& world, const Shape& shape, Field& field, Compute& compute,
+               int iterations, int warmup);
+
+}  // namespace jacobi
