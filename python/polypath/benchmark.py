@@ -146,7 +146,6 @@ def document(
     the first. "settings": those that are not at their default.
     """
     topology = context.topology()
-    devices = context.devices()
     return {
         "schema": SCHEMA,
         "op": str(operation),
@@ -157,15 +156,20 @@ def document(
         "rows": list(rows),
         "command": command,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "version": devices["version"],
-        "machine": {
-            "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-            "driver": devices["driver"],
-            "gpus": [gpu["name"] for gpu in topology["gpus"]],
-        },
+        "version": context.devices()["version"],
+        "machine": describe_machine(context),
         "settings": {
             setting["name"]: setting["value"]
             for setting in context.settings()
             if setting["origin"] != "default"
         },
+    }
+
+
+def describe_machine(context: Context) -> dict[str, Any]:
+    """ "machine" of a document: system, driver, names of the GPUs."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "driver": context.devices()["driver"],
+        "gpus": [gpu["name"] for gpu in context.topology()["gpus"]],
     }

@@ -6,7 +6,20 @@ from typing import Annotated
 
 import typer
 
-from . import bench, demo, doctor, graph_phases, info, nodes, plan, run, topo, tune
+from . import (
+    bench,
+    bench_jacobi,
+    bench_mpi,
+    demo,
+    doctor,
+    graph_phases,
+    info,
+    nodes,
+    plan,
+    run,
+    topo,
+    tune,
+)
 from .group import OneLineErrors
 
 app = typer.Typer(
@@ -49,3 +62,5 @@ for command in (
 for command in (run.run, doctor.doctor):
     app.command(context_settings={"allow_interspersed_args": False})(command)
 app.command("bench graph-phases")(graph_phases.graph_phases)
+app.command("bench mpi")(bench_mpi.bench_mpi)
+app.command("bench jacobi")(bench_jacobi.bench_jacobi)

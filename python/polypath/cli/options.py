@@ -53,6 +53,18 @@ def window_list(text: str) -> SizeList:
     return SizeList(counts)
 
 
+def power_list(text: str) -> SizeList:
+    """Reads ``--powers``: such as 23,26:30."""
+    powers: list[int] = []
+    for part in text.split(","):
+        bounds = re.fullmatch(r"(\d+)(?::(\d+))?", part.strip())
+        first, last = (int(bounds[1]), int(bounds[2] or bounds[1])) if bounds else (0, 0)
+        if not 5 <= first <= last <= 32:
+            raise ValueError(f"'{text}' is not a list of 5 to 32, such as 23,26:30")
+        powers += range(first, last + 1)
+    return SizeList(powers)
+
+
 class NodeCounts(list[int]):
     """The value of ``--nodes``, for the same reason."""
 
@@ -213,5 +225,51 @@ GraphNodes = Annotated[
         metavar="COUNTS",
         parser=reader(node_counts),
         help="Nodes of the graph, such as 2,8:64; a range doubles. Default 2:64.",
+    ),
+]
+Ranks = Annotated[
+    int, typer.Option("--ranks", min=2, max=64, help="Processes, each with a GPU of its own.")
+]
+Pairs = Annotated[
+    int | None,
+    typer.Option(
+        "--pairs", min=1, help="Runs with, and as many without polypath; default 3, simulated 1."
+    ),
+]
+Mpirun = Annotated[
+    str | None,
+    typer.Option(
+        "--mpirun",
+        metavar="FILE",
+        help="Start programs by this mpirun, in the environment as it is; default: `make mpi`'s.",
+    ),
+]
+MessageSizes = Annotated[
+    SizeList | None,
+    typer.Option(
+        "--sizes",
+        metavar="SIZES",
+        parser=reader(size_list),
+        help="Bytes of a message, such as 64K,1M:1G. Default 1M:256M, latency 1:4M, "
+        "simulated 4K,4M.",
+    ),
+]
+MessageWindows = Annotated[
+    SizeList | None,
+    typer.Option(
+        "--windows",
+        metavar="COUNTS",
+        parser=reader(window_list),
+        help="bw, bibw, put: so many messages before waiting. Default 1,4,16.",
+    ),
+]
+Powers = Annotated[
+    SizeList | None,
+    typer.Option(
+        "--powers",
+        metavar="LIST",
+        parser=reader(power_list),
+        help="Grids of 8 x 2^K elements for these K, such as 23,26:30. Default 23:28, "
+        "simulated 22.",
     ),
 ]

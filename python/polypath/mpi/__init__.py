@@ -1,0 +1,1 @@
+"""Benchmarks of unmodified MPI programs, with and without the shim."""

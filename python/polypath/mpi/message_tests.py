@@ -1,0 +1,80 @@
+"""The tests of `polypath bench mpi`: which program each is, and what it makes of the runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from .runs import Runs
+
+
+class Test(StrEnum):
+    """What is measured; the methods are those of the OSU micro-benchmarks."""
+
+    bw = "bw"
+    """MPI bandwidth, one way."""
+    bibw = "bibw"
+    """MPI bandwidth, both ways at once."""
+    latency = "latency"
+    """MPI latency."""
+    put = "put"
+    """Bandwidth of UCX's puts."""
+
+
+class Method(NamedTuple):
+    program: str
+    figure: str
+    """Of its results: "gbps" or "latency_us"."""
+    windows: bool
+    """Whether it has messages outstanding."""
+
+
+METHODS = {
+    Test.bw: Method("mpi_bandwidth", "gbps", True),
+    Test.bibw: Method("mpi_bibandwidth", "gbps", True),
+    Test.latency: Method("mpi_latency", "latency_us", False),
+    Test.put: Method("ucx_put_bandwidth", "gbps", True),
+}
+
+
+def rows_of(test: Test, runs: Runs) -> list[dict[str, Any]]:
+    """One row for each window and size::
+
+    {"bytes", "window", "baseline_gbps", "polypath_gbps" (or "..._latency_us": medians over the
+     runs), "speedup", "speedups" (of each pair of runs), "messages" (verified in each run),
+     "verified"}
+    """
+    figure = METHODS[test].figure
+    rows = []
+    for number, first in enumerate(runs.baseline[0]["rows"]):
+        baseline = [run["rows"][number] for run in runs.baseline]
+        polypath = [run["rows"][number] for run in runs.polypath]
+        pairs = [
+            _speedup(figure, before[figure], after[figure])
+            for before, after in zip(baseline, polypath, strict=True)
+        ]
+        medians = [_median(figure, one) for one in (baseline, polypath)]
+        rows.append(
+            {
+                "bytes": first["bytes"],
+                "window": first["window"],
+                f"baseline_{figure}": medians[0],
+                f"polypath_{figure}": medians[1],
+                "speedup": _speedup(figure, *medians),
+                "speedups": pairs,
+                "messages": first["messages"],
+                "verified": all(row["verified"] for row in (*baseline, *polypath)),
+            }
+        )
+    return rows
+
+
+def _median(figure: str, rows: Sequence[dict[str, Any]]) -> float:
+    return statistics.median(row[figure] for row in rows)
+
+
+def _speedup(figure: str, baseline: float, polypath: float) -> float:
+    """How many times faster: more bandwidth, or less latency."""
+    return polypath / baseline if figure == "gbps" else baseline / polypath

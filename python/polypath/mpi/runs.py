@@ -1,0 +1,80 @@
+"""Runs of one program in alternation: the baseline, then with every path, then the baseline ..."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..doctor import statistics
+from ..errors import PolypathError
+from ..launch.settings import STATISTICS
+
+_WRONG = "bytes are wrong"  # of a line that says which
+
+
+class ProgramFailed(PolypathError):
+    """A program that was measured ended badly; the message is what it said."""
+
+
+class Runs(NamedTuple):
+    """What the program wrote, by run, and what the shim's statistics said of it."""
+
+    baseline: list[dict[str, Any]]
+    polypath: list[dict[str, Any]]
+    processes: list[dict[str, Any]]
+    """Of all runs with every path (`doctor.statistics`)."""
+    messages: list[str]
+    """What the programs said of wrong bytes."""
+
+
+#: Called before each run with its number from 0, and what is run.
+Step = Callable[[int, str], None]
+
+
+def alternate(
+    command: Sequence[str],
+    baseline: Mapping[str, str],
+    polypath: Mapping[str, str],
+    pairs: int,
+    step: Step,
+) -> Runs:
+    """Runs ``command``, a program that has the option --json, in these two environments in turn, so
+    many times each. Raises `ProgramFailed` unless it ends with 0, or with 1 and results all the
+    same: wrong bytes are a result."""
+    runs = Runs([], [], [], [])
+    for number in range(2 * pairs):
+        with tempfile.TemporaryDirectory() as folder:
+            if number % 2 == 0:
+                step(number, "baseline")
+                runs.baseline.append(_run(command, baseline, Path(folder), runs.messages))
+                continue
+            step(number, "polypath")
+            collected = Path(folder) / "statistics"
+            collected.mkdir()
+            environment = {**polypath, STATISTICS: str(collected / statistics.PATTERN)}
+            runs.polypath.append(_run(command, environment, Path(folder), runs.messages))
+            runs.processes.extend(statistics.read(collected))
+    return runs
+
+
+def _run(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, messages: list[str]
+) -> dict[str, Any]:
+    results = folder / "results.json"
+    done = subprocess.run(
+        [*command, "--json", str(results)],
+        env=dict(environment),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode in (0, 1) and results.is_file():
+        messages += (line for line in done.stderr.splitlines() if _WRONG in line)
+        return json.loads(results.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    said = next((line for line in done.stderr.splitlines() if line.strip(" -=")), "no message")
+    raise ProgramFailed(f"{' '.join(command)} ended with {done.returncode}: {said.strip()}")
