@@ -525,6 +525,27 @@ void Context::memory_imported(const CUipcMemHandle& handle, CUdeviceptr address,
   CUcontext context = nullptr;
   POLYPATH_CHECK(driver(), ctx_get_current(&context));
   imports_.opened(handle, address, info.start + info.bytes - address, holder, context);
+  const auto memory = imports_.find(address);
+  const int gpu = devices_.gpu_of(context);
+  if (memory != nullptr && holder >= 0 && gpu >= 0 && holder != gpu) prepare_for(memory, gpu);
+}
+
+void Context::prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu) {
+  const MemoryId here = MemoryId::gpu(gpu);
+  const MemoryId there = MemoryId::gpu(memory->holder());
+  const auto consider = [&](MemoryId src, MemoryId dst) {
+    // Contexts and staging memory are not for programs whose messages are all small.
+    const Request all{src, dst, memory->bytes()};
+    const auto prepared = planner_.plan({&all, 1}, 0);
+    for (const RouteShare& share : prepared->plan.transfers.front().routes) {
+      if (!share.route.staged()) continue;
+      preparer_.request(share.route, 1);
+      preparer_.request(memory, resources_.issuer(src == there ? share.route.legs.front()
+                                                               : share.route.legs.back()));
+    }
+  };
+  consider(there, here);
+  consider(here, there);
 }
 
 Plan Context::plan(const std::vector<Request>& requests) {

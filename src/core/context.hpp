@@ -134,6 +134,8 @@ class Context {
   bool in_window(const PreparedPlan& prepared, const Splittable& one);
   bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                 Exclusions& without);
+  /// Has the routes to and from `gpu` prepared for memory that will probably be copied over them.
+  void prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu);
   /// Waits until the plan's routes are ready, or have failed to be.
   void prepare_now(const Plan& plan, const std::vector<Splittable>& group);
   /// Asks for what is missing, and leaves out its routes.

@@ -25,7 +25,9 @@ Node measure_capacities(const CudaDriver& driver, const Node& discovered,
   add_shared_ports(node);
   const std::size_t total = node.links.size() + node.ports.size() + 3;
   std::size_t done = 0;
-  const auto next = [&](const std::string& what) { progress(done++, total, what); };
+  const auto next = [&](const std::string& what) {
+    if (progress) progress(done++, total, what);
+  };
 
   next("contexts");
   Lanes lanes(driver, node, options.bytes);
@@ -44,7 +46,7 @@ Node measure_capacities(const CudaDriver& driver, const Node& discovered,
   node.costs = measure_costs(lanes, options.repetitions);
   next("staged routes");
   node.costs = measure_staging(lanes, node.costs, options.repetitions);
-  progress(total, total, "done");
+  next("done");
   return node;
 }
 

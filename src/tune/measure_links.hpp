@@ -12,7 +12,7 @@
 
 namespace polypath {
 
-/// Called before each step, on the measuring thread, and once at the end with done == total.
+/// Called before each step, on the measuring thread, and once at the end with done == total. May be empty.
 using ProgressFunction =
     std::function<void(std::size_t done, std::size_t total, const std::string& what)>;
 

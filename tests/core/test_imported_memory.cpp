@@ -140,20 +140,25 @@ TEST_P(ImportedMemoryTest, AnOffsetIntoItIsFollowed) {
   close(theirs);
 }
 
-TEST_P(ImportedMemoryTest, TheFirstTransferDoesNotWaitForImports) {
+TEST_P(ImportedMemoryTest, RoutesAreMadeReadyBeforeTheFirstTransfer) {
   Peer peer;
   Context context(source(), {{"executor", GetParam()}});
-  context.prepare({{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kBytes}});
   const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 4));
-  {
-    const Traffic traffic(context);
-    EXPECT_TRUE(gets(context, theirs, 4));
-    EXPECT_TRUE(traffic.went_natively(NativeReason::not_ready, kBytes));
-  }
   context.wait_prepared();
   const Traffic traffic(context);
   EXPECT_TRUE(gets(context, theirs, 4));
-  EXPECT_EQ(traffic.split(), 1u);
+  EXPECT_TRUE(
+      traffic.went_as(context.plan({{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kBytes}})));
+  context.memory_closed(theirs);
+  close(theirs);
+}
+
+TEST_P(ImportedMemoryTest, SmallMemoryCostsNoContexts) {
+  Peer peer;
+  Context context(source(), {{"executor", GetParam()}});
+  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, 64 * kKiB, 4));
+  context.wait_prepared();
+  EXPECT_FALSE(context_active(2));
   context.memory_closed(theirs);
   close(theirs);
 }

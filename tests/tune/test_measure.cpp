@@ -17,8 +17,6 @@ class MeasureTest : public test::NodeTest {
   }
 };
 
-void no_progress(std::size_t, std::size_t, const std::string&) {}
-
 /// Measured capacities are to lie within this part of those that the simulated node obeys.
 constexpr double kTolerance = 0.03;
 
@@ -39,8 +37,7 @@ std::vector<int> links_of(const Node& node, int port) {
 
 TEST_F(MeasureTest, FindsTheCapacitiesThatTheNodeObeys) {
   if (!simulated_) GTEST_SKIP() << "a real node's capacities are not known";
-  const Node measured =
-      measure_capacities(*driver_, with_wrong_capacities(file_), no_progress, options());
+  const Node measured = measure_capacities(*driver_, with_wrong_capacities(file_), {}, options());
   validate(measured);
   ASSERT_EQ(measured.links.size(), file_.links.size());
   for (std::size_t i = 0; i < file_.links.size(); ++i) {
@@ -120,7 +117,7 @@ TEST_F(MeasureTest, PortsWithTheSameLinksAreNotAddedAgain) {
 TEST_F(MeasureTest, MoreGpusThanTheDriverHasIsAnError) {
   Node node = discovered_;
   node.gpus.push_back(node.gpus.back());
-  EXPECT_THROW(measure_capacities(*driver_, node, no_progress, options()), NoDevice);
+  EXPECT_THROW(measure_capacities(*driver_, node, {}, options()), NoDevice);
 }
 
 }  // namespace
