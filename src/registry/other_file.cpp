@@ -18,7 +18,7 @@
 namespace polypath {
 namespace {
 
-/// A value that is being written is whole again after a few more looks; one that is not is damaged.
+/// A value that was being written is whole after some more looks; one that is not is damaged.
 constexpr int kLooks = 16;
 
 /// Reads what there is of `values`; the rest is zero, as what was never written.
@@ -69,49 +69,54 @@ std::int64_t OtherFile::age_s() const noexcept {
 }
 
 std::optional<MemoryRecord> OtherFile::find(const IpcHandle& handle) {
-  if (!readable_) return std::nullopt;
+  std::optional<MemoryRecord> found;
   const std::size_t offset =
       kMemoryOffset + bucket_of(handle) * kBucketPlaces * sizeof(StoredMemory);
-  std::array<StoredMemory, kBucketPlaces> places;
-  for (int look = 0; look < kLooks; ++look) {
+  look_until_whole([&] {
+    std::array<StoredMemory, kBucketPlaces> places;
     read(descriptor_.get(), offset, places);
-    bool doubtful = false;
+    bool all_whole = true;
     for (const StoredMemory& place : places) {
       if (place.sequence == 0) continue;
       const bool is_whole = whole(place, name_.id);
-      if (is_whole && place.handle == handle) return loaded(place);
-      doubtful = doubtful || !is_whole;
+      if (is_whole && place.handle == handle) found = loaded(place);
+      all_whole = all_whole && is_whole;
     }
-    if (!doubtful) return std::nullopt;
-    sched_yield();
-  }
-  say_damaged();
-  return std::nullopt;
+    return all_whole || found;
+  });
+  return found;
 }
 
 void OtherFile::append_flights(std::uint64_t now_ns, std::vector<Flight>& out) {
-  if (!readable_) return;
   const std::size_t before = out.size();
-  std::array<StoredFlight, kFlights> places;
-  for (int look = 0; look < kLooks; ++look) {
+  look_until_whole([&] {
     out.resize(before);
+    std::array<StoredFlight, kFlights> places;
     read(descriptor_.get(), kFlightsOffset, places);
-    bool doubtful = false;
+    bool all_whole = true;
     for (const StoredFlight& place : places) {
       if (place.until_ns <= now_ns) continue;
-      if (whole(place, name_.id))
-        out.push_back(loaded(place));
-      else
-        doubtful = true;
+      const bool is_whole = whole(place, name_.id);
+      if (is_whole) out.push_back(loaded(place));
+      all_whole = all_whole && is_whole;
     }
-    if (!doubtful) return;
-    sched_yield();
-  }
-  say_damaged();
+    return all_whole;
+  });
 }
 
-void OtherFile::say_damaged() {
-  if (said_->first("damage inside"))
+template <typename Look>
+void OtherFile::look_until_whole(Look look) {
+  if (!readable_) return;
+  for (int looks = 0; looks < kLooks; ++looks) {
+    if (look()) {
+      damaged_ = false;
+      return;
+    }
+    if (damaged_) return;
+    sched_yield();
+  }
+  damaged_ = alive();
+  if (damaged_ && said_->first("damage inside"))
     log_warn("registry: file {} is damaged inside: that part of it is left out", to_string(name_));
 }
 

@@ -37,12 +37,15 @@ class OtherFile {
  private:
   /// Why it cannot be read; null: it can.
   [[nodiscard]] const char* objection() const noexcept;
-  void say_damaged();
+  /// Calls `look` until it says that all it read was whole. Once that was in vain, it looks but once.
+  template <typename Look>
+  void look_until_whole(Look look);
 
   RegistryFileName name_;
   SaidOnce* said_;
   Descriptor descriptor_;
   bool readable_ = false;
+  bool damaged_ = false;  ///< inside: what was looked at last
 };
 
 }  // namespace polypath

@@ -95,7 +95,7 @@ TEST_F(Life, AnExitClosesWhatIsNeverDestroyed) {
   for (const bool by_exit : {true, false}) {
     Child child(
         [&](const Steps& steps) {
-          auto* const leaked = new std::shared_ptr<Registry>(process_registry(folder()));
+          static auto* const leaked = new std::shared_ptr<Registry>(process_registry(folder()));
           if (!(*leaked)->publish(record_of(1, 1)) || !steps.meet()) return 1;
           return process_registry(folder()) == *leaked ? 0 : 2;
         },
