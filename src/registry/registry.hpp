@@ -45,7 +45,8 @@ class Registry {
   bool publish(const MemoryRecord& record);
   /// The memory at this base address is freed, or not to be found any more.
   void withdraw(std::uint64_t base);
-  /// Where the memory of `handle` lies: the record of another process that lives. About 1 us a process.
+  /// Where the memory of `handle` lies: the record of another process that lives. One system call a process, and
+  /// one more for the owner.
   std::optional<MemoryRecord> find(const IpcHandle& handle);
 
   /// Tells others that these bytes are under way, until end() or `flight.until_ns`, whichever is first. A token

@@ -58,6 +58,7 @@ TEST(Options, DefaultsAreWhatTheTableSays) {
   EXPECT_EQ(options.min_size, 0u);
   EXPECT_EQ(options.staging_size, 64 * kMiB);
   EXPECT_EQ(options.profile, "auto");
+  EXPECT_EQ(options.registry, "auto");
   EXPECT_EQ(options.executor, ExecutorChoice::automatic);
   EXPECT_EQ(options.graph_cache_size, 64);
 }
@@ -143,6 +144,9 @@ TEST(Options, WhatIsNotAllowedIsNamedWithOriginAndRange) {
            Case{"graph_cache_size", "4097", "0 to 4096"},
            Case{"graph_cache_size", "-1", "0 to 4096"},
            Case{"graph_cache_size", "auto", "0 to 4096"},
+           Case{"registry", "", "absolute path"},
+           Case{"registry", "on", "absolute path"},
+           Case{"registry", "tmp/registry", "absolute path"},
            Case{"log_level", "loud", "debug, info, warn, error, off"},
        }) {
     EXPECT_THAT(message_of({{name, value}}),
@@ -156,6 +160,14 @@ TEST(Options, WhatIsNotAllowedIsNamedWithOriginAndRange) {
 
 TEST(Options, UnknownNamesAreRefused) {
   EXPECT_THAT(message_of({{"chunksize", "1M"}}), HasSubstr("no setting 'chunksize'"));
+}
+
+TEST(Options, TheRegistryIsTheUsersNoneOrAFolder) {
+  EXPECT_EQ(load_options({{"registry", "off"}}).registry, "off");
+  EXPECT_EQ(load_options({{"registry", "/run/job"}}).registry, "/run/job");
+  const Environment registry("POLYPATH_REGISTRY", "/run/other");
+  EXPECT_EQ(load_options({}).registry, "/run/other");
+  EXPECT_EQ(load_options({{"registry", "auto"}}).registry, "auto");
 }
 
 TEST(Options, AMeshIsEmulatedAtOneToAThousandGBps) {

@@ -13,12 +13,14 @@ from check_layers import violations  # noqa: E402
 FILES = {
     "src/base/units.hpp": "#include <cstdint>\n",
     "src/driver/cuda_driver.hpp": '#include <cuda.h>\n#include "base/units.hpp"\n',
+    "src/registry/registry.hpp": '#include "base/units.hpp"\n',
     "src/topology/node.hpp": '#include "base/units.hpp"\n',
     "src/topology/graph.hpp": '#include "driver/cuda_driver.hpp"\n#include "topology/node.hpp"\n',
     "src/plan/plan.hpp": '#include "topology/graph.hpp"\n',
     "src/exec/executor.hpp": '#include "plan/plan.hpp"\n#include "driver/cuda_driver.hpp"\n',
     "src/tune/tune.hpp": '#include "exec/executor.hpp"\n',
-    "src/core/context.hpp": '#include "tune/tune.hpp"\n#include "polypath/polypath.h"\n',
+    "src/core/context.hpp": '#include "tune/tune.hpp"\n#include "polypath/polypath.h"\n'
+    '#include "registry/registry.hpp"\n',
     "src/preload/shim.cpp": "#include <polypath/polypath.h>\n",
     "sim/clock.hpp": '#include "topology/node.hpp"\n',
     "include/polypath/polypath.h": "#include <stddef.h>\n",
@@ -42,6 +44,9 @@ def test_a_tree_that_keeps_the_rule_is_clean(tree):
     [
         ("src/base/units.hpp", '"driver/cuda_driver.hpp"'),
         ("src/driver/cuda_driver.hpp", '"topology/node.hpp"'),
+        ("src/registry/registry.hpp", '"driver/cuda_driver.hpp"'),
+        ("src/registry/registry.hpp", "<cuda.h>"),
+        ("src/exec/executor.hpp", '"registry/registry.hpp"'),
         ("src/topology/node.hpp", '"driver/cuda_driver.hpp"'),
         ("src/topology/graph.hpp", '"plan/plan.hpp"'),
         ("src/plan/plan.hpp", '"exec/executor.hpp"'),

@@ -95,7 +95,7 @@ TEST_F(Cost, TheFolderIsReadAgainWhenAProcessCame) {
   EXPECT_EQ(system_calls().openat, 0);
 }
 
-/// The least of many, so that a busy machine does not count. On an idle one it is about 4 us.
+/// The least of many, so that a busy machine does not count.
 TEST_F(Cost, OthersIsShort) {
   start(kOthers);
   std::uint64_t least_ns = kSecond;

@@ -109,6 +109,19 @@ TEST_F(Life, AnExitClosesWhatIsNeverDestroyed) {
   }
 }
 
+TEST_F(Life, AProcessHasOneRegistryAFolder) {
+  const auto shared = process_registry(folder());
+  EXPECT_EQ(process_registry(folder()), shared);
+  EXPECT_NE(process_registry(folder() + "2"), shared);
+  EXPECT_EQ(shared->why_unusable(), "");
+  EXPECT_TRUE(fs::exists(file_of(getpid())));
+  shared->close();
+  EXPECT_EQ(process_registry(folder()), shared) << "a closed one stays closed";
+  EXPECT_NE(process_registry("off")->why_unusable(), "");
+  EXPECT_EQ(process_registry("auto"), process_registry(default_registry_folder()));
+  EXPECT_EQ(default_registry_folder(), "/dev/shm/polypath-" + std::to_string(geteuid()));
+}
+
 TEST_F(Life, AClosedRegistryIsUnusable) {
   Registry registry(folder());
   registry.publish(record_of(1, 1));

@@ -1,8 +1,10 @@
 // One registry in several threads, and a fork while they are at work.
+#include <array>
 #include <thread>
 
 #include <unistd.h>
 
+#include "registry/process_registry.hpp"
 #include "registry_test.hpp"
 
 namespace polypath::test {
@@ -50,6 +52,19 @@ TEST_F(RegistryThreads, ShareOneRegistry) {
   EXPECT_EQ(registry.find(handle_of(100)), record_of(100, 100));
   child.kill();
   EXPECT_EQ(sizes_of_others(registry), std::vector<std::uint64_t>{});
+}
+
+TEST_F(RegistryThreads, GetOneRegistryOfTheProcess) {
+  for (int round = 0; round < 100; ++round) {
+    const std::string setting = folder() + std::to_string(round);
+    std::array<std::shared_ptr<Registry>, 4> got;
+    {
+      std::vector<std::jthread> threads;
+      for (auto& registry : got)
+        threads.emplace_back([&] { registry = process_registry(setting); });
+    }
+    for (const auto& registry : got) EXPECT_EQ(registry, got[0]);
+  }
 }
 
 TEST_F(RegistryThreads, AForkInTheMiddleOfACallDoesNoHarm) {
