@@ -60,6 +60,17 @@ TEST_F(Cost, OthersReadsEachFileOnceAndTestsThoseThatFly) {
   EXPECT_EQ(system_calls().all(), 1 + kOthers + 3);
 }
 
+TEST_F(Cost, AKilledProcessIsNoticedWithoutReadingTheFolder) {
+  start(3);
+  ASSERT_TRUE(registry().find(handle_of(0)));
+  children()[0]->kill();
+  registry().others(flights());
+  EXPECT_EQ(flights().size(), 2u * 8);
+  EXPECT_FALSE(registry().find(handle_of(0)));
+  EXPECT_TRUE(registry().find(handle_of(1)));
+  EXPECT_EQ(system_calls().openat, 0);
+}
+
 TEST_F(Cost, AFlightTakesTwoCallsAtEachEnd) {
   start(0);
   const FlightToken token = registry().start(flight_of(1));
