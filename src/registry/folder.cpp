@@ -31,10 +31,14 @@ const char* objection(const struct stat& status) noexcept {
 std::string default_registry_folder() { return fmt::format("/dev/shm/polypath-{}", geteuid()); }
 
 RegistryFolder::RegistryFolder(std::string path) : path_(std::move(path)) {
-  if (mkdir(path_.c_str(), S_IRWXU) != 0 && errno != EEXIST)
-    throw Error(fmt::format("{}: {}", path_, reason(errno)));
   struct stat status = {};
-  if (lstat(path_.c_str(), &status) != 0) throw Error(fmt::format("{}: {}", path_, reason(errno)));
+  int error = 0;
+  do {
+    if (mkdir(path_.c_str(), S_IRWXU) != 0 && errno != EEXIST)
+      throw Error(fmt::format("{}: {}", path_, reason(errno)));
+    error = lstat(path_.c_str(), &status) == 0 ? 0 : errno;
+  } while (error == ENOENT);  // it was there, and the last process in it has ended since
+  if (error != 0) throw Error(fmt::format("{}: {}", path_, reason(error)));
   if (const char* why = objection(status)) throw Error(fmt::format("{} {}", path_, why));
   device_ = status.st_dev;
   inode_ = status.st_ino;

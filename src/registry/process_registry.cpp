@@ -33,9 +33,8 @@ std::shared_ptr<Registry> process_registry(const std::string& setting) {
   const std::string folder = setting == "auto"  ? default_registry_folder()
                              : setting == "off" ? std::string()
                                                 : setting;
-  Shared* first = all_shared.load();
-  if (const Shared* shared = find_shared(first, folder)) return shared->registry;
   auto made = std::make_unique<Shared>(folder, std::make_shared<Registry>(folder));
+  Shared* first = all_shared.load();
   do {
     if (const Shared* shared = find_shared(first, folder)) return shared->registry;
     made->next = first;

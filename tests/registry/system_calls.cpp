@@ -1,5 +1,6 @@
 #include "system_calls.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -23,8 +24,14 @@ std::atomic<bool>& no_descriptors() {
   return set;
 }
 
+std::function<void()>& before_lock() {
+  static std::function<void()> call;
+  return call;
+}
+
 }  // namespace polypath::test
 
+using polypath::test::before_lock;
 using polypath::test::no_descriptors;
 using polypath::test::no_room;
 using polypath::test::system_calls;
@@ -81,6 +88,8 @@ int __wrap_fcntl(int descriptor, int command, ...) {
   void* const argument = va_arg(arguments, void*);
   va_end(arguments);
   ++system_calls().fcntl;
+  // A copy: it may set another one.
+  if (const auto call = before_lock(); command == F_SETLK && call) call();
   return __real_fcntl(descriptor, command, argument);
 }
 

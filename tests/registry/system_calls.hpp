@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 
 namespace polypath::test {
 
@@ -25,5 +26,7 @@ SystemCalls& system_calls();
 std::atomic<bool>& no_room();
 /// openat() answers that the process has too many files open while this is set.
 std::atomic<bool>& no_descriptors();
+/// Called before this process asks for a lock.
+std::function<void()>& before_lock();
 
 }  // namespace polypath::test

@@ -8,6 +8,7 @@
 
 #include "registry/process_registry.hpp"
 #include "registry_test.hpp"
+#include "system_calls.hpp"
 
 namespace polypath::test {
 namespace {
@@ -171,16 +172,20 @@ TEST_F(Life, AForkedChildIsAProcessOfItsOwn) {
 TEST_F(Life, AForkedChildThatDoesNotUseItLeavesItAlone) {
   const auto shared = process_registry(folder());
   ASSERT_TRUE(shared->publish(record_of(1, 1)));
+  auto alone = std::make_unique<Registry>(folder());
+  ASSERT_TRUE(alone->publish(record_of(2, 2)));
   Child child([&](const Steps&) { return 0; }, true);
   EXPECT_EQ(child.result(), 0);
   Child destroyer([&](const Steps&) {
     shared->close();
+    alone.reset();
     return 0;
   });
   EXPECT_EQ(destroyer.result(), 0);
   Child witness([&](const Steps&) {
     Registry own(folder());
-    return own.find(handle_of(1)) == record_of(1, 1) ? 0 : 1;
+    const bool found = own.find(handle_of(1)) == record_of(1, 1);
+    return found && own.find(handle_of(2)) == record_of(2, 2) ? 0 : 1;
   });
   EXPECT_EQ(witness.result(), 0);
   shared->close();
@@ -252,6 +257,36 @@ TEST_F(Life, StandardStreamsThatAreClosedAreNotItsFiles) {
     return steps.meet() ? 0 : 3;
   });
   EXPECT_TRUE(child.wait());
+}
+
+TEST_F(Life, AHalfMadeFileIsNotTakenForADeadOnes) {
+  int locks = 0;
+  before_lock() = [&] {
+    ++locks;
+    before_lock() = nullptr;
+    ASSERT_THAT(files(), SizeIs(1));
+    Child other([&](const Steps&) {
+      Registry own(folder());
+      return own.why_unusable().empty() && files().size() == 2 ? 0 : 1;
+    });
+    EXPECT_EQ(other.result(), 0);
+    before_lock() = [&] { ++locks; };
+  };
+  Registry registry(folder());
+  EXPECT_EQ(registry.why_unusable(), "");
+  before_lock() = nullptr;
+  EXPECT_EQ(locks, 1) << "the first file was kept";
+  EXPECT_THAT(files(), SizeIs(1));
+}
+
+TEST_F(Life, AFileThatVanishesWhileItIsMadeIsMadeAgain) {
+  before_lock() = [&] {
+    fs::remove_all(folder());
+    before_lock() = nullptr;
+  };
+  Registry registry(folder());
+  EXPECT_EQ(registry.why_unusable(), "");
+  EXPECT_THAT(files(), SizeIs(1));
 }
 
 TEST_F(Life, ManyShortProcessesNeitherLoseEachOtherNorLeaveAnything) {
