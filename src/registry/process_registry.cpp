@@ -33,7 +33,7 @@ std::shared_ptr<Registry> process_registry(const std::string& setting) {
   const std::string folder = setting == "auto"  ? default_registry_folder()
                              : setting == "off" ? std::string()
                                                 : setting;
-  auto made = std::make_unique<Shared>(folder, std::make_shared<Registry>(folder));
+  std::unique_ptr<Shared> made(new Shared{folder, std::make_shared<Registry>(folder), nullptr});
   Shared* first = all_shared.load();
   do {
     if (const Shared* shared = find_shared(first, folder)) return shared->registry;

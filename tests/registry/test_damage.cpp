@@ -32,9 +32,12 @@ class Damage : public RegistryTest {
     child_.go();
     EXPECT_TRUE(child_.wait());
   }
-  /// Writes `bytes` into the file.
+  /// Writes `bytes` into the other process's file.
   void spoil(std::size_t offset, const std::vector<char>& bytes) const {
-    const int descriptor = open(file().c_str(), O_WRONLY);
+    spoil(file(), offset, bytes);
+  }
+  static void spoil(const fs::path& path, std::size_t offset, const std::vector<char>& bytes) {
+    const int descriptor = open(path.c_str(), O_WRONLY);
     EXPECT_EQ(pwrite(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(offset)),
               static_cast<ssize_t>(bytes.size()));
     close(descriptor);
@@ -159,6 +162,35 @@ TEST_F(Damage, RandomBytesAreNeverBelieved) {
 }
 
 /// Half of a new record over an old one, as a reader would see it in the middle of a write.
+TEST_F(Damage, OfSeveralFilesIsSaidOnceAndLookedAtOnce) {
+  Child second([&](const Steps& steps) {
+    Registry own(folder());
+    own.start(flight_of(2));
+    return steps.meet() ? 0 : 1;
+  });
+  ASSERT_TRUE(second.wait());
+  Registry registry(folder());
+  ASSERT_EQ(sizes_of_others(registry), (std::vector<std::uint64_t>{1, 2}));
+  const auto spoil_both = [&](std::size_t offset) {
+    for (const auto& path : files())
+      if (path != file_of(getpid())) spoil(path, offset, {'?'});
+  };
+  spoil_both(kFlightsOffset + offsetof(StoredFlight, bytes));
+  const std::string inside = said_by([&] { EXPECT_FALSE(sees_flight(registry)); });
+  EXPECT_EQ(registry_lines(inside), 1) << inside;
+  system_calls().reset();
+  EXPECT_FALSE(sees_flight(registry));
+  EXPECT_EQ(system_calls().pread, 2) << "no hope that they are whole the next time";
+  spoil_both(offsetof(StoredHeader, magic));
+  const std::string header = said_by([&] {
+    Registry late(folder());
+    EXPECT_TRUE(sees_nothing(late));
+  });
+  EXPECT_EQ(registry_lines(header), 1) << header;
+  tell_again();
+  EXPECT_EQ(sizes_of_others(registry), std::vector<std::uint64_t>{1}) << "looked at again";
+}
+
 TEST_F(Damage, AHalfWrittenRecordIsNotFound) {
   Registry registry(folder());
   const std::size_t bucket =
