@@ -60,7 +60,8 @@ PreparedCopy Driver::prepare_copy(const Context& context, std::uintptr_t dst, st
           route.demand.max_gbps, kPageableShare * node.links[static_cast<std::size_t>(link)].gbps);
   route.demand.bytes = static_cast<double>(bytes);
 
-  PreparedCopy prepared{{}, route.is_bounced, is_pageable};
+  PreparedCopy prepared{
+      {}, route.is_bounced, is_pageable, from.location.is_host() || to.location.is_host()};
   prepared.operation.flow = std::move(route.demand);
   prepared.operation.move = [to, from, bytes] {
     move_bytes(to.overwrite(bytes), from.read(bytes), bytes);
@@ -81,9 +82,9 @@ void Driver::count(const PreparedCopy& prepared) {
 }
 
 void Driver::copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUstream handle,
-                  bool completed) {
+                  bool is_synchronous) {
   current_context();
-  if (completed) require_capture_allows();
+  if (is_synchronous) require_capture_allows();
   Stream& on = stream(handle);
   if (bytes == 0) return;
   PreparedCopy prepared = prepare_copy(contexts.get(on.context), dst, src, bytes);
@@ -94,7 +95,7 @@ void Driver::copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUs
   count(prepared);
   const OperationPtr issued = enqueue(on, std::move(prepared.operation));
   spend(node.costs.copy_issue_us);
-  if (completed || prepared.is_pageable) wait(issued);
+  if (prepared.is_pageable || (is_synchronous && prepared.has_host_side)) wait(issued);
 }
 
 void Driver::fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream handle) {

@@ -10,6 +10,7 @@
 #undef cuCtxCreate
 #undef cuEventElapsedTime
 #undef cuGetProcAddress
+#undef cuMemcpyBatchAsync
 
 extern "C" {
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device);
@@ -18,5 +19,36 @@ CUresult CUDAAPI cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinit
 CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end);
 CUresult CUDAAPI cuGetProcAddress(const char* symbol, void** function, int version,
                                   cuuint64_t flags);
+
+// Stream 0 of these is the calling thread's own default stream.
+CUresult CUDAAPI cuMemcpy_ptds(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
+CUresult CUDAAPI cuMemcpyPeer_ptds(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
+                                   CUcontext src_context, size_t bytes);
+CUresult CUDAAPI cuMemcpyHtoD_v2_ptds(CUdeviceptr dst, const void* src, size_t bytes);
+CUresult CUDAAPI cuMemcpyDtoH_v2_ptds(void* dst, CUdeviceptr src, size_t bytes);
+CUresult CUDAAPI cuMemcpyDtoD_v2_ptds(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
+CUresult CUDAAPI cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                    CUstream stream);
+CUresult CUDAAPI cuMemcpyPeerAsync_ptsz(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
+                                        CUcontext src_context, size_t bytes, CUstream stream);
+CUresult CUDAAPI cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dst, const void* src, size_t bytes,
+                                           CUstream stream);
+CUresult CUDAAPI cuMemcpyDtoHAsync_v2_ptsz(void* dst, CUdeviceptr src, size_t bytes,
+                                           CUstream stream);
+CUresult CUDAAPI cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                           CUstream stream);
+
+// Batches of copies: the first version said which copy failed.
+CUresult CUDAAPI cuMemcpyBatchAsync(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
+                                    size_t count, CUmemcpyAttributes* attributes, size_t* firsts,
+                                    size_t attribute_count, size_t* fail_index, CUstream stream);
+CUresult CUDAAPI cuMemcpyBatchAsync_ptsz(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
+                                         size_t count, CUmemcpyAttributes* attributes,
+                                         size_t* firsts, size_t attribute_count, size_t* fail_index,
+                                         CUstream stream);
+CUresult CUDAAPI cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
+                                            size_t count, CUmemcpyAttributes* attributes,
+                                            size_t* firsts, size_t attribute_count,
+                                            CUstream stream);
 }
 #pragma GCC visibility pop

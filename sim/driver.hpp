@@ -38,6 +38,7 @@ struct PreparedCopy {
   Operation operation;
   bool is_bounced = false;
   bool is_pageable = false;
+  bool has_host_side = false;
 };
 
 class Driver {
@@ -118,9 +119,10 @@ class Driver {
 
   // ---- copies (copies.cpp) ----
 
-  /// cuMemcpyAsync on `stream`; `completed` also waits for its end.
+  /// cuMemcpyAsync on `stream`; if it is synchronous, as cuMemcpy: where there is host memory on a side, its
+  /// end is waited for.
   void copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUstream stream,
-            bool completed);
+            bool is_synchronous);
   void fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream stream);
   /// The host memory nearest to the context's GPU.
   [[nodiscard]] MemoryId host_near(const Context& context) const;

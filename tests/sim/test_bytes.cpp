@@ -77,6 +77,7 @@ TEST_F(Bytes, OddOffsetsAndSizesTouchNothingElse) {
     std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(from), size,
                 expected.begin() + static_cast<std::ptrdiff_t>(to));
     EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(dst + to, src + from, size));
+    EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
     EXPECT_EQ(expected, peek(dst, kSize)) << from << ' ' << to << ' ' << size;
   }
 }

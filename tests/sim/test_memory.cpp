@@ -170,6 +170,7 @@ TEST_F(MemoryTest, ManagedMemoryIsUsableByBoth) {
   std::copy(values.begin(), values.end(), std::bit_cast<std::uint8_t*>(address));
   const CUdeviceptr dst = allocate(0, kMiB);
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(dst, address, kMiB));
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
   EXPECT_EQ(values, peek(dst, kMiB));
   EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(address));
 }

@@ -97,13 +97,19 @@ TEST_F(Routes, PageableMemoryIsSlowAndBlocksTheCaller) {
   EXPECT_EQ(9, peek(dst + kSize - 1, 1)[0]);
 }
 
-TEST_F(Routes, ASynchronousCopyBlocks) {
+TEST_F(Routes, ASynchronousCopyBlocksForHostMemory) {
   const CUdeviceptr a = allocate(0, kSize);
-  const CUdeviceptr b = allocate(0, kSize);
   const double begin = polypath_sim_clock_us();
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(b, a, kSize));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(a, device(allocate_host(kSize)), kSize));
   EXPECT_GT(polypath_sim_clock_us(), begin + 30);
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(nullptr));
+}
+
+TEST_F(Routes, ASynchronousCopyInDeviceMemoryDoesNotBlock) {
+  const CUdeviceptr a = allocate(0, kSize);
+  const CUdeviceptr b = allocate(0, kSize);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(b, a, kSize));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(nullptr));
 }
 
 }  // namespace
