@@ -1,0 +1,102 @@
+// What dlsym() answers under the shim: to programs that look up one of the replaced functions, and would be
+// given the driver's, what stands in for it; everything else is the loader's own answer (dlsym_*.S).
+//
+// "Would be given the driver's" is found out without the caller's identity, which only a call from the caller
+// itself has. Where that cannot be certain the answer is the loader's: that program's copies stay native.
+#include "preload/dlsym.hpp"
+
+#include <dlfcn.h>
+
+#include <cstring>
+
+#include "preload/driver.hpp"
+#include "preload/loaded_objects.hpp"
+
+extern "C" {
+
+/// Where dlsym_*.S jumps to; set by polypath_shim_lookup.
+[[gnu::visibility("hidden")]] polypath::preload::Dlsym polypath_shim_real_dlsym = nullptr;
+
+[[gnu::visibility("hidden")]] void* polypath_shim_lookup(void* handle, const char* name,
+                                                         void* caller) noexcept;
+}
+
+namespace polypath::preload {
+namespace {
+
+Dlsym find_real_dlsym() noexcept {
+  // With a version another replaced dlsym, which has none, is passed over.
+  for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"})
+    if (void* const found = dlvsym(RTLD_NEXT, "dlsym", version))
+      return reinterpret_cast<Dlsym>(found);
+  return nullptr;
+}
+
+/// A library that the process has not loaded at its start also sees what it was loaded with.
+void* find_beside(const link_map* object, const char* name) noexcept {
+  if (object == nullptr || *object->l_name == '\0') return nullptr;
+  void* const handle = dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr) return nullptr;
+  void* const found = real_dlsym()(handle, name);
+  dlclose(handle);
+  return found;
+}
+
+/// True when names that nobody else defines are found in the driver by all.
+bool is_global(const link_map* driver) noexcept {
+  void* const found = real_dlsym()(RTLD_DEFAULT, "cuDriverGetVersion");
+  return found != nullptr && object_of(found) == driver;
+}
+
+/// True when RTLD_NEXT of `caller` means the driver's function. Only for objects that were loaded at the
+/// process's start: the others have an order of their own.
+bool is_drivers_next(const link_map* caller, const char* name, void* drivers) noexcept {
+  const link_map* const driver = object_of(drivers);
+  bool is_after = false;
+  for (const link_map* object : StartupObjects()) {
+    if (is_after && object == driver) return is_global(driver);
+    if (is_after && defines(*object, name)) return false;
+    is_after = is_after || object == caller;
+  }
+  // The driver came in later: where all see it, or not.
+  return is_after && real_dlsym()(RTLD_DEFAULT, name) == drivers;
+}
+
+bool is_drivers(void* handle, const char* name, const link_map* caller, void* drivers) noexcept {
+  if (handle == RTLD_NEXT) return is_drivers_next(caller, name, drivers);
+  void* found = real_dlsym()(handle, name);
+  if (found == nullptr && handle == RTLD_DEFAULT) found = find_beside(caller, name);
+  return found == drivers;
+}
+
+/// What stands in for the driver's function of that name; null when the loader's answer is right.
+void* find_replacement(void* handle, const char* name, void* caller) noexcept {
+  const Symbol* const symbol = find_exported(name);
+  if (symbol == nullptr || driver_library() == nullptr) return nullptr;
+  void* const drivers = driver_function(*symbol);
+  const link_map* const object = object_of(caller);
+  if (drivers == nullptr || is_polypath(object)) return nullptr;
+  if (!is_drivers(handle, name, object, drivers)) return nullptr;
+  dlerror();  // of look-ups in vain on the way: the caller's was not
+  return replaced(*symbol).function;
+}
+
+}  // namespace
+
+Dlsym real_dlsym() noexcept {
+  Dlsym known = __atomic_load_n(&polypath_shim_real_dlsym, __ATOMIC_ACQUIRE);
+  if (known == nullptr) {
+    known = find_real_dlsym();
+    __atomic_store_n(&polypath_shim_real_dlsym, known, __ATOMIC_RELEASE);
+  }
+  return known;
+}
+
+}  // namespace polypath::preload
+
+void* polypath_shim_lookup(void* handle, const char* name, void* caller) noexcept {
+  polypath::preload::real_dlsym();
+  // Nearly all names are others: not a look more at them.
+  if (name == nullptr || name[0] != 'c' || name[1] != 'u') return nullptr;
+  return polypath::preload::find_replacement(handle, name, caller);
+}

@@ -1,0 +1,34 @@
+/* void* dlsym(void* handle, const char* name)
+ *
+ * Asks polypath_shim_lookup(handle, name, caller) for a replacement; without one it jumps to the loader's own
+ * dlsym with the caller's arguments and return address, because RTLD_NEXT and RTLD_DEFAULT mean something
+ * that depends on who asks. */
+        .text
+        .globl  dlsym
+        .type   dlsym, %function
+dlsym:
+        .cfi_startproc
+        hint    #34                     /* bti c */
+        stp     x29, x30, [sp, #-32]!
+        .cfi_def_cfa_offset 32
+        .cfi_offset 29, -32
+        .cfi_offset 30, -24
+        stp     x0, x1, [sp, #16]
+        mov     x29, sp
+        mov     x2, x30
+        bl      polypath_shim_lookup
+        mov     x9, x0
+        ldp     x0, x1, [sp, #16]
+        ldp     x29, x30, [sp], #32
+        .cfi_restore 30
+        .cfi_restore 29
+        .cfi_def_cfa_offset 0
+        cbnz    x9, 1f
+        adrp    x16, polypath_shim_real_dlsym
+        ldr     x16, [x16, #:lo12:polypath_shim_real_dlsym]
+        br      x16
+1:      mov     x0, x9
+        ret
+        .cfi_endproc
+        .size   dlsym, . - dlsym
+        .section .note.GNU-stack, "", %progbits

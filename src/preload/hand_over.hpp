@@ -1,0 +1,56 @@
+// One copy that a program has asked the driver for: it is handed over to the engine where that may split it,
+// and is the driver's in every other case.
+//
+// What a copy that is never split costs on top of the driver's call is a comparison of its size, and two
+// additions where statistics are wanted.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+#include "polypath/polypath.h"
+#include "preload/copy.hpp"
+#include "preload/driver.hpp"
+#include "preload/process.hpp"
+#include "preload/rates.hpp"
+#include "preload/statistics.hpp"
+
+namespace polypath::preload {
+
+/// The sizes from which the engine is asked. Null: never.
+void set_thresholds(const polypath_thresholds* thresholds) noexcept;
+/// What they are until there is an engine: the sizes for which one is made.
+void set_thresholds_before_engine() noexcept;
+
+namespace detail {
+/// By direction: sizes below it take the short way.
+extern std::atomic<std::size_t> short_way[kDirectionCount];
+}  // namespace detail
+
+/// True when the copy is the driver's without a question.
+inline bool takes_short_way(const Copy& copy) noexcept {
+  return copy.bytes < detail::short_way[index_of(copy.direction)].load(std::memory_order_relaxed);
+}
+
+/// Offers the copy to the engine. True when that took it: `*result` is then the answer to the program. After
+/// begin_process().
+bool hand_over(const Copy& copy, CUresult* result) noexcept;
+
+/// Copies on a stream; `native()` is the driver's own call with the program's arguments.
+template <typename Native>
+CUresult carry(const Copy& copy, Native&& native) noexcept {
+  if (takes_short_way(copy)) [[likely]] {
+    count_call(copy.symbol, copy.bytes);
+    return native();
+  }
+  begin_process();
+  count_call(copy.symbol, copy.bytes);
+  StreamSample sample(copy);
+  CUresult result = CUDA_SUCCESS;
+  const bool is_issued = hand_over(copy, &result);
+  if (!is_issued) result = native();
+  sample.end(result, is_issued);
+  return result;
+}
+
+}  // namespace polypath::preload

@@ -1,0 +1,109 @@
+#include "preload/output.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+
+namespace polypath::preload {
+namespace {
+
+/// Keeps this thread from the SIGPIPE of its own writes.
+class NoBrokenPipe {
+ public:
+  NoBrokenPipe() noexcept {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoBrokenPipe() {
+    const timespec now{};
+    while (!was_pending_ && sigtimedwait(&pipe_, nullptr, &now) < 0 && errno == EINTR) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoBrokenPipe(const NoBrokenPipe&) = delete;
+  NoBrokenPipe& operator=(const NoBrokenPipe&) = delete;
+
+ private:
+  sigset_t pipe_;
+  sigset_t before_;
+  bool was_pending_ = false;
+};
+
+}  // namespace
+
+Text::~Text() { std::free(data_); }
+
+bool Text::reserve(std::size_t more) noexcept {
+  if (capacity_ - size_ >= more) return true;
+  const std::size_t wanted = (size_ + more) * 2;
+  char* const grown = static_cast<char*>(std::realloc(data_, wanted));
+  is_cut_ = is_cut_ || grown == nullptr;
+  if (grown == nullptr) return false;
+  data_ = grown;
+  capacity_ = wanted;
+  return true;
+}
+
+void Text::append(const char* format, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, format);
+  append_list(format, arguments);
+  va_end(arguments);
+}
+
+void Text::append_list(const char* format, va_list arguments) noexcept {
+  va_list again;
+  va_copy(again, arguments);
+  const int length = std::vsnprintf(nullptr, 0, format, again);
+  va_end(again);
+  if (length < 0 || !reserve(static_cast<std::size_t>(length) + 1)) return;
+  std::vsnprintf(data_ + size_, capacity_ - size_, format, arguments);
+  size_ += static_cast<std::size_t>(length);
+}
+
+void Text::append_quoted(const char* text) noexcept {
+  append("\"");
+  for (; *text != '\0'; ++text) {
+    const auto c = static_cast<unsigned char>(*text);
+    if (c == '"' || c == '\\')
+      append("\\%c", c);
+    else if (c < 0x20 || c == 0x7F)
+      append("\\u%04x", c);
+    else
+      append("%c", c);
+  }
+  append("\"");
+}
+
+bool Text::write_to(int file) const noexcept {
+  const NoBrokenPipe guard;
+  for (std::size_t done = 0; done < size_;) {
+    const ssize_t written = write(file, data_ + done, size_ - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    done += static_cast<std::size_t>(written);
+  }
+  return true;
+}
+
+bool replace_file(const char* name, const Text& text) noexcept {
+  char part[4096];
+  const int length = std::snprintf(part, sizeof part, "%s.part", name);
+  if (length < 0 || static_cast<std::size_t>(length) >= sizeof part) return false;
+  const int file = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) return false;
+  const bool is_written = text.is_whole() && text.write_to(file);
+  const bool is_kept = close(file) == 0 && is_written && std::rename(part, name) == 0;
+  if (!is_kept) unlink(part);
+  return is_kept;
+}
+
+}  // namespace polypath::preload

@@ -1,0 +1,41 @@
+// Text that is put together in memory and then written whole.
+#pragma once
+
+#include <cstdarg>
+#include <cstddef>
+
+namespace polypath::preload {
+
+/// Grows as needed. Out of memory: it stays as it is, and is_whole() says so.
+class Text {
+ public:
+  constexpr Text() noexcept = default;
+  ~Text();
+  Text(const Text&) = delete;
+  Text& operator=(const Text&) = delete;
+
+  /// printf's format.
+  [[gnu::format(printf, 2, 3)]] void append(const char* format, ...) noexcept;
+  [[gnu::format(printf, 2, 0)]] void append_list(const char* format, va_list arguments) noexcept;
+  /// As a JSON string, with its quotes. Bytes that are no ASCII are taken for UTF-8.
+  void append_quoted(const char* text) noexcept;
+
+  [[nodiscard]] bool is_whole() const noexcept { return !is_cut_; }
+
+  /// All of it, however often the system takes less; false when it failed. A pipe that nobody reads is a
+  /// failure, and no signal.
+  bool write_to(int file) const noexcept;
+
+ private:
+  bool reserve(std::size_t more) noexcept;
+
+  char* data_ = nullptr;
+  std::size_t size_ = 0;
+  std::size_t capacity_ = 0;
+  bool is_cut_ = false;
+};
+
+/// Writes the file anew, or not at all.
+bool replace_file(const char* name, const Text& text) noexcept;
+
+}  // namespace polypath::preload
