@@ -19,6 +19,9 @@ std::size_t round_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
+/// With a page that belongs to nobody.
+std::size_t room_for(std::size_t bytes) { return round_up(bytes, kPage) + kPage; }
+
 void* map(void* wanted, std::size_t bytes, int access, int flags) {
   void* const address =
       ::mmap(wanted, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
@@ -30,7 +33,12 @@ void* map(void* wanted, std::size_t bytes, int access, int flags) {
 
 std::uintptr_t AddressSpace::reserve(std::size_t bytes) {
   const std::size_t alignment = bytes >= kAlignment ? kAlignment : kPage;
-  const std::size_t room = round_up(bytes, kPage) + kPage;
+  const std::size_t room = room_for(bytes);
+  if (const auto free = given_back_.find(room); free != given_back_.end() && !free->second.empty()) {
+    const std::uintptr_t address = free->second.back();
+    free->second.pop_back();
+    return address;
+  }
   std::uintptr_t begin = round_up(next_, alignment);
   if (regions_.empty() || begin + room > regions_.back().end) {
     const std::size_t size = std::max(kRegion, room + kAlignment);
@@ -40,6 +48,10 @@ std::uintptr_t AddressSpace::reserve(std::size_t bytes) {
   }
   next_ = begin + room;
   return begin;
+}
+
+void AddressSpace::give_back(std::uintptr_t address, std::size_t bytes) {
+  if (reuses_) given_back_[room_for(bytes)].push_back(address);
 }
 
 void AddressSpace::open(std::uintptr_t address, std::size_t bytes) {

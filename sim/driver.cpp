@@ -67,7 +67,7 @@ void Driver::forbid_children() {
 Driver::Driver(Node simulated, const Mode& wanted)
     : node(std::move(simulated)),
       mode(wanted),
-      memory(gpu_bytes(node), mode.is_functional),
+      memory(gpu_bytes(node), mode.is_functional, mode.reuses_addresses),
       primaries(node.gpus.size()),
       routing_(node),
       devices_(make_devices()) {

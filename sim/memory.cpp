@@ -34,8 +34,8 @@ std::byte* Allocation::overwrite(std::uintptr_t address, std::size_t size) const
   return shadow ? shadow->overwrite(address - base, size) : std::bit_cast<std::byte*>(address);
 }
 
-Memory::Memory(std::vector<std::uint64_t> gpu_bytes, bool is_shared)
-    : free_bytes_(std::move(gpu_bytes)), is_shared_(is_shared) {}
+Memory::Memory(std::vector<std::uint64_t> gpu_bytes, bool is_shared, bool reuses_addresses)
+    : space_(reuses_addresses), free_bytes_(std::move(gpu_bytes)), is_shared_(is_shared) {}
 
 AllocationPtr Memory::add(Allocation wanted) {
   if (uses_gpu_memory(wanted))
@@ -56,8 +56,9 @@ void Memory::remove(const AllocationPtr& allocation) { allocations_.erase(alloca
 
 void Memory::give_back(const AllocationPtr& allocation) {
   if (uses_gpu_memory(*allocation)) free_bytes_[at(allocation->device)] += allocation->bytes;
-  if (!allocation->shadow && allocation->kind != Allocation::Kind::registered)
-    AddressSpace::close(allocation->base, allocation->bytes);
+  if (allocation->kind == Allocation::Kind::registered) return;
+  if (!allocation->shadow) AddressSpace::close(allocation->base, allocation->bytes);
+  space_.give_back(allocation->base, allocation->bytes);
 }
 
 AllocationPtr Memory::find(std::uintptr_t address) const { return find_overlap(address, 1); }

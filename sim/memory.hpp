@@ -48,8 +48,8 @@ using AllocationPtr = std::shared_ptr<const Allocation>;
 class Memory {
  public:
   /// `gpu_bytes`: the size of each GPU's memory. `is_shared`: its bytes may be used without the driver's
-  /// lock, and by other processes.
-  Memory(std::vector<std::uint64_t> gpu_bytes, bool is_shared);
+  /// lock, and by other processes. `reuses_addresses`: as AddressSpace says.
+  Memory(std::vector<std::uint64_t> gpu_bytes, bool is_shared, bool reuses_addresses);
 
   /// Allocates as `wanted` says; base, buffer_id and shadow are filled in here, but base of a
   /// registered range and the shadow of an import are the caller's. Failure OUT_OF_MEMORY when the GPU is

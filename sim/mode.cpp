@@ -25,6 +25,11 @@ Mode read_mode() {
   if (!mode.is_functional && wanted != "virtual" && !wanted.empty())
     throw Error(
         fmt::format("POLYPATH_SIM_MODE is \"{}\"; it can be virtual or functional", wanted));
+  const std::string_view addresses = variable("POLYPATH_SIM_ADDRESSES");
+  mode.reuses_addresses = addresses == "reused";
+  if (!mode.reuses_addresses && addresses != "unique" && !addresses.empty())
+    throw Error(
+        fmt::format("POLYPATH_SIM_ADDRESSES is \"{}\"; it can be unique or reused", addresses));
   const std::string_view seed = variable("POLYPATH_SIM_SEED");
   const char* const last = seed.data() + seed.size();
   if (const auto [end, error] = std::from_chars(seed.data(), last, mode.seed);

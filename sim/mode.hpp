@@ -11,6 +11,9 @@ struct Mode {
   bool is_functional = false;
   /// POLYPATH_SIM_SEED, for the functional mode: delays operations at random; 0, the default: does not.
   std::uint64_t seed = 0;
+  /// POLYPATH_SIM_ADDRESSES: `unique`, the default: no address is given out twice; `reused`: memory that is
+  /// freed leaves its address to the next allocation of its size.
+  bool reuses_addresses = false;
 };
 
 /// Throws polypath::Error, which names the variable, for a value that is none.

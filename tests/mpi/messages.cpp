@@ -14,6 +14,7 @@ namespace polypath::test {
 namespace {
 
 constexpr std::uint64_t kLargestGap = 300;
+constexpr std::uint64_t kSmall = std::uint64_t{64} << 10;
 constexpr std::uint64_t kBatch = 200;  // random messages of a phase
 
 /// The same numbers on every rank (the distributions of the standard library need not be).
@@ -103,13 +104,12 @@ void all(Builder& builder, std::uint64_t bytes, int window) {
         if (from != to) builder.add(from, to, bytes);
 }
 
-/// Sizes are spread evenly over the powers of two, the small ones twice: half of the messages are below
-/// the geometric mean of a quarter of the range.
+/// Seven of eight messages have at most kSmall bytes. Both kinds are spread evenly over the powers of two.
 std::uint64_t random_size(Random& random, std::uint64_t least, std::uint64_t largest) {
-  std::uint64_t bound = largest;
-  for (std::uint64_t halvings = random.below(24); halvings > 0 && bound > least; --halvings)
+  std::uint64_t bound = random.below(8) == 0 ? largest : std::min(largest, kSmall);
+  for (std::uint64_t halvings = random.below(16); halvings > 0 && bound > least; --halvings)
     bound /= 2;
-  return least + random.below(std::max<std::uint64_t>(bound, least) - least + 1);
+  return least + random.below(std::max(bound, least) - least + 1);
 }
 
 void random(Builder& builder, const Pattern& pattern) {
