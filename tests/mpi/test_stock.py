@@ -1,0 +1,103 @@
+"""Unmodified Open MPI and UCX on the simulated driver: what the shim is put under.
+
+All bytes arrive, and those of large messages by UCX's cuda_ipc: as one copy each, from GPU to GPU,
+made by the receiver. Data that go another way (UCX falls back to host memory in silence) fail the
+tests."""
+
+from __future__ import annotations
+
+import pytest
+
+# From this size on no MPI call sends GPU memory by way of the host.
+LARGE = 64 << 10
+
+SIZES = "1,7,1000,4096,30001,64K,1M,3000001"
+
+BY_PATTERN = {
+    "pairs": f"{SIZES},64M",
+    "window": f"{SIZES},16M",
+    "both": f"{SIZES},16M",
+    "ring": f"{SIZES},16M",
+    "all": f"{SIZES},8M",
+    "random": "1,4M",
+}
+
+
+def check_counts(run, copies_by: str = "receiver") -> None:
+    """The links carried just the messages, the large ones directly and whole."""
+    if not run.simulated:
+        return
+    gpus = {rank.report["rank"]: rank.gpu for rank in run.ranks}
+    for receiver in run.ranks:
+        for sender in run.ranks:
+            if sender is receiver:
+                continue
+            mover = {"receiver": receiver, "sender": sender}[copies_by]
+            direct = mover.moved(gpus[sender.report["rank"]], receiver.gpu)
+            wanted = receiver.received(sender=sender.report["rank"])
+            large = receiver.received(least=LARGE, sender=sender.report["rank"])
+            assert large["bytes"] <= direct["bytes"] <= wanted["bytes"]
+            assert large["messages"] <= direct["copies"] <= wanted["messages"]
+    # What did not go directly are small messages by way of the host.
+    moved = sum(rank.moved("*", rank.gpu)["bytes"] for rank in run.ranks)
+    if copies_by == "receiver":
+        assert moved == sum(rank.received()["bytes"] for rank in run.ranks)
+    assert sum(rank.report["bounced_copies"] for rank in run.ranks) == 0
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("pattern", ["pairs", "window", "both", "ring", "all"])
+def test_every_byte_arrives_and_large_messages_directly(traffic, pattern, ranks):
+    run = traffic(pattern, ranks, "--sizes", BY_PATTERN[pattern], "--window", 4)
+    check_counts(run)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_delays_change_nothing(traffic, seed):
+    run = traffic(
+        "random",
+        4,
+        *("--messages", 2000, "--sizes", BY_PATTERN["random"], "--seed", seed),
+        POLYPATH_SIM_SEED=str(seed),
+    )
+    check_counts(run)
+
+
+def test_window_of_16(traffic):
+    check_counts(traffic("both", 4, "--sizes", "1M,4M", "--window", 16))
+
+
+def test_sender_copies_where_ucx_puts(traffic):
+    run = traffic("both", 4, "--sizes", "64K,1M,16M", UCX_RNDV_SCHEME="put_zcopy")
+    check_counts(run, copies_by="sender")
+
+
+def test_with_the_memory_hooks_of_ucx(traffic):
+    """Open MPI leaves UCX without its own hooks, unless told not to."""
+    run = traffic(
+        "all",
+        4,
+        *("--sizes", "64K,1M,4M", "--reallocate-every", 1),
+        OMPI_MCA_opal_common_ucx_opal_mem_hooks="0",
+        UCX_MEM_LOG_LEVEL="info",
+    )
+    assert run.output.count("cuda memory hooks mode bistro: installed") == 4
+    check_counts(run)
+
+
+@pytest.mark.parametrize("hooks", ["0", "1"])
+def test_memory_that_takes_the_place_of_freed_memory(traffic, hooks):
+    run = traffic(
+        "all",
+        4,
+        *("--sizes", "64K,1M,64K,1M,64K,1M", "--reallocate-every", 1),
+        POLYPATH_SIM_ADDRESSES="reused",
+        OMPI_MCA_opal_common_ucx_opal_mem_hooks=hooks,
+    )
+    check_counts(run)
+
+
+def test_a_killed_rank_ends_the_others(traffic):
+    run = traffic("all", 4, "--sizes", "1M,16M,1M", "--window", 4, "--kill", 2, fails=True)
+    assert "signal 9" in run.output
+    assert run.ranks == []
