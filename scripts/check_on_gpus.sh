@@ -82,6 +82,19 @@ polypath topo.measured topo --measure --json "$results/topo.json" ${plots:+--plo
 for name in $(sed -n 's/.*NAME [a-z._]*\.real COMMAND \([a-z_]*\).*/\1/p' tests/*/CMakeLists.txt); do
   step "$name" stdbuf -oL "$build/bin/$name" --gtest_color=no --gtest_brief=1 "--gtest_output=json:$results/$name.json"
 done
+# Messages by MPI, without the shim and under it, where the build brings Open MPI (pack_build.sh).
+if [[ -d $build/mpi ]]; then
+  ranks=$(nvidia-smi -L | wc -l)
+  ((ranks > 1)) || ranks=2
+  export POLYPATH_MPI_PREFIX=$build/mpi POLYPATH_UCX_PREFIX=$build/ucx POLYPATH_BUILD=$build
+  for pattern in pairs window both ring all; do
+    traffic=(scripts/mpi_env.sh mpirun -n "$ranks" "$build/bin/mpi_traffic" "$pattern"
+      --sizes 1,1000,64K,1M,3000001,64M --window 4)
+    step "mpi.stock.$pattern" "${traffic[@]}"
+    step "mpi.shim.$pattern" env LD_PRELOAD="$build/libpolypath_preload.so" \
+      POLYPATH_STATS="$results/mpi.shim.$pattern.json" "${traffic[@]}"
+  done
+fi
 step driver.facts "$build/bin/driver_facts" --json "$results/driver.facts.json"
 step example.python python3 examples/copy_async.py
 polypath plan.p2p plan gpu0 gpu1 64M
