@@ -83,10 +83,11 @@ for name in $(sed -n 's/.*NAME [a-z._]*\.real COMMAND \([a-z_]*\).*/\1/p' tests/
   step "$name" stdbuf -oL "$build/bin/$name" --gtest_color=no --gtest_brief=1 "--gtest_output=json:$results/$name.json"
 done
 # Messages by MPI, without the shim and under it, where the build brings Open MPI (pack_build.sh).
-if [[ -d $build/mpi ]]; then
+if [[ -d $build/mpi-stack ]]; then
   ranks=$(nvidia-smi -L | wc -l)
   ((ranks > 1)) || ranks=2
-  export POLYPATH_MPI_PREFIX=$build/mpi POLYPATH_UCX_PREFIX=$build/ucx POLYPATH_BUILD=$build
+  export POLYPATH_MPI_PREFIX=$build/mpi-stack/mpi POLYPATH_UCX_PREFIX=$build/mpi-stack/ucx
+  export POLYPATH_BUILD=$build
   for pattern in pairs window both ring all; do
     traffic=(scripts/mpi_env.sh mpirun -n "$ranks" "$build/bin/mpi_traffic" "$pattern"
       --sizes 1,1000,64K,1M,3000001,64M --window 4)

@@ -35,5 +35,6 @@ done
 # A library that the wheel brings for a module, where the module looks for it.
 mkdir "$folder/libucx_cu13.libs"
 cp "${ucx[0]}"/../../libucx_cu13.libs/libcudart-* "$folder/libucx_cu13.libs"
-find "$folder" -type f -name '*.so*' -exec strip --strip-unneeded {} + 2>/dev/null || true
+# libmpi.so is a linker script.
+find "$folder" -type f -name '*.so*' ! -name libmpi.so -exec strip --strip-unneeded {} +
 du -sh "$folder"

@@ -27,6 +27,7 @@ part "tests under address and undefined-behaviour sanitizers" cpp_tests asan
 part "tests of threads under the thread sanitizer" thread_tests
 part "C++ tests" cpp_tests release
 part "Python tests" python -m pytest tests/python
+part "MPI tests" python -m pytest tests/mpi
 
 if ((${#failed[@]})); then
   printf 'failed: %s\n' "${failed[@]}" >&2
