@@ -6,6 +6,7 @@
 
 #include "support/arguments.hpp"
 #include "support/sizes.hpp"
+#include "support/usage_error.hpp"
 
 namespace mpi_bench {
 namespace {

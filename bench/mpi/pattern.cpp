@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "support/world.hpp"
+#include "support/usage_error.hpp"
 
 namespace mpi_bench {
 namespace {

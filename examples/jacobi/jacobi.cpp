@@ -12,6 +12,8 @@
 #include "support/arguments.hpp"
 #include "support/cuda.hpp"
 #include "support/sizes.hpp"
+#include "support/usage_error.hpp"
+#include "support/world.hpp"
 
 namespace jacobi {
 namespace {

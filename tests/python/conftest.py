@@ -12,6 +12,9 @@ import pytest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
+#: What is tested, and with what; all other settings of the caller are not the tests'.
+_KEPT = ("POLYPATH_LIBRARY", "POLYPATH_MPI_PREFIX", "POLYPATH_UCX_PREFIX")
+
 
 @pytest.fixture
 def polypath(tmp_path) -> Run:
@@ -32,7 +35,7 @@ def _run(folder: Path, *arguments: str, **settings: str) -> subprocess.Completed
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("POLYPATH_") or name == "POLYPATH_LIBRARY"
+        if not name.startswith("POLYPATH_") or name in _KEPT
     }
     return subprocess.run(
         [sys.executable, *arguments],

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "world.hpp"
+#include "usage_error.hpp"
 
 namespace mpi_bench {
 

@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include "world.hpp"
+#include "usage_error.hpp"
 
 namespace mpi_bench {
 namespace {

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "usage_error.hpp"
+
 namespace mpi_bench {
 
 World::World(int& argc, char**& argv) {

@@ -4,15 +4,9 @@
 #include <mpi.h>
 
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 
 namespace mpi_bench {
-
-/// Arguments that are not usable: every rank throws it alike, and rank 0 says why.
-struct UsageError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 /// MPI, from its initialisation to its end. All functions but rank() and the like are collective.
 class World {

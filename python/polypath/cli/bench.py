@@ -67,8 +67,8 @@ def bench(
     """Compare native copies with polypath, in alternating pairs; every byte is compared.
 
     GB/s are medians. For bidir, ring and windows, bytes count a transfer and GB/s are sums. Exit
-    code 1 when a row is not verified. `polypath bench graph-phases` is a command with options of
-    its own.
+    code 1 when a row is not verified. `polypath bench graph-phases`, `polypath bench mpi` and
+    `polypath bench jacobi` have options of their own.
     """
     if window is not None and operation not in (Operation.p2p, Operation.bidir):
         raise InvalidArgument(f"--window is for p2p and bidir, not for {operation}")

@@ -8,15 +8,16 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ..mpi import benchmark, programs
+from ..mpi.benchmark import document
 from ..mpi.jacobi import PROGRAM, row_of
-from ..mpi.runs import Runs, alternate
-from ..mpi.ways import Ways, ways
+from ..mpi.runs import Runs
 from ..sizes import format_size
 from . import options
 from .bench import command_line
-from .mpi_output import Comparison, checked, heading, statistics_lines
+from .comparison import Comparison, require_sound, statistics_lines, yes
 from .output import console, plain_table, print_lines, progress, write_json
+
+_WARMUP = 10
 
 
 def bench_jacobi(
@@ -25,7 +26,7 @@ def bench_jacobi(
     pairs: options.Pairs = None,
     iterations: Annotated[
         int | None,
-        typer.Option("--iterations", min=2, help="Of the solver in each run; default 200."),
+        typer.Option("--iterations", min=2, help="Of the solver; default 200, simulated 4."),
     ] = None,
     routes: options.Routes = None,
     emulate_mesh: options.EmulateMesh = None,
@@ -37,43 +38,36 @@ def bench_jacobi(
 ) -> None:
     """Compare a Jacobi solver with halo exchange with and without polypath, bit by bit.
 
-    The solver (examples/jacobi) knows nothing of polypath; it runs with and without the shim in
+    The solver (examples/jacobi) knows nothing of polypath; it runs with and without it in
     alternation, and figures are medians of the runs. Exit code 1 when its results differ in a
     single bit, or no copy was caught.
     """
-    comparison = Comparison(routes, emulate_mesh, setting)
-    program = programs.find_program(PROGRAM)
-    launcher = programs.find_launcher(mpirun)
-    way = ways(node, comparison.settings)
-    comparison.check(way, plot)
-    powers = powers or options.SizeList([22] if way.simulated else range(23, 29))
-    pairs = pairs or (1 if way.simulated else 3)
-    iterations = iterations or (4 if way.simulated else 200)
+    comparison = Comparison(
+        PROGRAM, ranks, pairs, routes, emulate_mesh, setting, mpirun, node, plot
+    )
+    chosen = powers or ([22] if comparison.simulated else range(23, 29))
+    iterations = iterations or (4 if comparison.simulated else 200)
+    arguments = ["--iterations", str(iterations), "--warmup", str(min(_WARMUP, iterations // 2))]
 
     out = console(json)
-    print_lines(out, *heading(f"{PROGRAM}, {ranks} ranks in a ring", way))
-    all_runs = Runs([], [], [], [])
+    print_lines(out, *comparison.heading("in a ring"))
+    every = Runs([], [], [], [])
     rows = []
+    number = 0
+    total = 2 * comparison.pairs * len(chosen)
     with progress(PROGRAM) as step:
-        total = 2 * pairs * len(powers)
-        for done, power in enumerate(powers):
-            arguments = ["--size", str(power), "--iterations", str(iterations)]
-            arguments += ["--warmup", str(min(10, iterations // 2))]
-            runs = alternate(
-                launcher.command(ranks, program, arguments),
-                {**way.baseline, **launcher.settings},
-                {**way.polypath, **launcher.settings},
-                pairs,
-                lambda number, what, done=done, power=power: step(
-                    2 * pairs * done + number, total, f"8 x 2^{power}, {what}"
-                ),
-            )
-            rows.append(row_of(runs))
-            for collected, new in zip(all_runs, runs, strict=True):
-                collected.extend(new)
+        for power in chosen:
+
+            def begin(run: int, what: str, power: int = power, before: int = number) -> None:
+                step(before + run, total, f"8 x 2^{power}, {what}")
+
+            runs = comparison.run(["--size", str(power), *arguments], begin)
+            number += 2 * comparison.pairs
+            rows.append(row_of(runs, not comparison.simulated))
+            every.extend(runs)
         step(total, total, "done")
-    result = benchmark.document(PROGRAM, way, all_runs, rows, comparison.settings, command_line())
-    out.print(solver_table(rows, way))
+    result = document(PROGRAM, comparison.ways, every, rows, comparison.settings, command_line())
+    out.print(solver_table(rows, comparison.ways.name))
     print_lines(out, *statistics_lines(result["statistics"]))
     write_json(result, json)
     if plot is not None:
@@ -81,34 +75,34 @@ def bench_jacobi(
 
         plot_solver(result, plot)
         print_lines(out, f"drawn in {plot}")
-    checked(result)
+    require_sound(result)
 
 
-def solver_table(rows: Sequence[dict[str, Any]], way: Ways) -> Table:
-    """One row a grid. Without times on a simulated node."""
-    times = (
-        *(way.name, "polypath", "speedup"),
-        *(f"{way.name} comm.", "polypath comm."),
-    )
-    figures = ("elements", "halo", *(() if way.simulated else times), "residual")
+def solver_table(rows: Sequence[dict[str, Any]], baseline: str) -> Table:
+    """One row a grid; ``baseline`` is its name. Rows without times make a table without them."""
+    timed = rows[0]["speedup"] is not None
+    times = (baseline, "polypath", "speedup", f"{baseline} comm.", "polypath comm.")
+    figures = ("elements", "halo", *(times if timed else ()), "residual")
     table = plain_table(*figures, "same bits", right=figures)
     for row in rows:
-        baseline, polypath = row["baseline"], row["polypath"]
-        measured = (
-            f"{baseline['iteration_us']:.0f}",
-            f"{polypath['iteration_us']:.0f}",
-            f"{row['speedup']:.2f}",
-            f"{baseline['communication_us']:.0f}",
-            f"{polypath['communication_us']:.0f}",
-        )
         table.add_row(
             format_size(row["elements"]),
             format_size(row["halo_bytes"]),
-            *(() if way.simulated else measured),
+            *(time_cells(row) if timed else ()),
             f"{row['residuals'][-1]:.6g}",
-            "yes" if row["verified"] else "[bold red]NO[/bold red]",
+            yes(row["verified"]),
         )
-    if not way.simulated:
+    if timed:
         table.caption = "us an iteration, and of that communication; medians of the runs"
         table.caption_justify = "left"
     return table
+
+
+def time_cells(row: dict[str, Any]) -> list[str]:
+    """An iteration, its speedup, and the communication in it."""
+    ways = (row["baseline"], row["polypath"])
+    return [
+        *(f"{way['iteration_us']:.0f}" for way in ways),
+        f"{row['speedup']:.2f}",
+        *(f"{way['communication_us']:.0f}" for way in ways),
+    ]

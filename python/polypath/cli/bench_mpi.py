@@ -10,14 +10,12 @@ import typer
 from rich.table import Table
 
 from ..errors import InvalidArgument
-from ..mpi import benchmark, programs
+from ..mpi.benchmark import document
 from ..mpi.message_tests import METHODS, Test, rows_of
-from ..mpi.runs import alternate
-from ..mpi.ways import Ways, ways
 from ..sizes import format_size, parse_sizes
 from . import options
 from .bench import command_line
-from .mpi_output import Comparison, checked, heading, statistics_lines
+from .comparison import Comparison, require_sound, statistics_lines, yes
 from .output import console, plain_table, print_lines, progress, write_json
 
 
@@ -32,7 +30,7 @@ def bench_mpi(
     test: Annotated[
         Test,
         typer.Option(
-            "--test", help="bw, bibw, latency: MPI, one way, both ways, ping-pong; put: UCX puts."
+            "--test", help="bw, bibw, latency: MPI, one way, both ways, ping-pong; put: UCX's puts."
         ),
     ] = Test.bw,
     ranks: options.Ranks = 2,
@@ -40,10 +38,18 @@ def bench_mpi(
     sizes: options.MessageSizes = None,
     pairs: options.Pairs = None,
     iterations: Annotated[
-        int | None, typer.Option("--iterations", min=1, help="Of each size in each run.")
+        int | None,
+        typer.Option(
+            "--iterations",
+            min=1,
+            help="Of each size in a run; default 200, from 1M on 20, simulated 2.",
+        ),
     ] = None,
     warmup: Annotated[
-        int | None, typer.Option("--warmup", min=0, help="Untimed ones before them.")
+        int | None,
+        typer.Option(
+            "--warmup", min=0, help="Untimed, before them; default 20, from 1M on 2, simulated 2."
+        ),
     ] = None,
     pattern: Annotated[
         Pattern,
@@ -59,42 +65,37 @@ def bench_mpi(
 ) -> None:
     """Compare MPI messages between GPUs with and without polypath; every byte is compared.
 
-    The programs know nothing of polypath; they run with and without the shim in alternation, and
-    figures are medians of the runs. Exit code 1 when bytes are wrong, or no copy was caught.
+    The programs know nothing of polypath; they run with and without it in alternation, and figures
+    are medians of the runs. Exit code 1 when bytes are wrong, or no copy was caught.
     """
     method = METHODS[test]
     if windows is not None and not method.windows:
         raise InvalidArgument(f"--windows is not for {test}")
-    comparison = Comparison(routes, emulate_mesh, setting)
-    program = programs.find_program(method.program)
-    launcher = programs.find_launcher(mpirun)
-    way = ways(node, comparison.settings)
-    comparison.check(way, plot)
-    arguments = ["--sizes", ",".join(str(size) for size in sizes or default_sizes(way, test))]
-    arguments += ["--pattern", str(pattern)]
+    comparison = Comparison(
+        method.program, ranks, pairs, routes, emulate_mesh, setting, mpirun, node, plot
+    )
+    if sizes is None:
+        sizes = default_sizes(test, comparison.simulated)
+    if comparison.simulated:
+        iterations, warmup = iterations or 2, 2 if warmup is None else warmup
+    arguments = ["--pattern", str(pattern), "--sizes", ",".join(map(str, sizes))]
     if method.windows:
-        arguments += ["--window", ",".join(str(count) for count in windows or (1, 4, 16))]
+        arguments += ["--window", ",".join(map(str, windows or (1, 4, 16)))]
     for name, value in (("--iterations", iterations), ("--warmup", warmup)):
-        count = value if value is not None else 2 if way.simulated else None
-        arguments += [] if count is None else [name, str(count)]
+        arguments += [] if value is None else [name, str(value)]
 
     out = console(json)
-    print_lines(out, *heading(f"{method.program}, {ranks} ranks, {pattern}", way))
-    pairs = pairs or (1 if way.simulated else 3)
+    print_lines(out, *comparison.heading(str(pattern)))
+    total = 2 * comparison.pairs
     with progress(f"mpi {test}") as step:
-        runs = alternate(
-            launcher.command(ranks, program, arguments),
-            {**way.baseline, **launcher.settings},
-            {**way.polypath, **launcher.settings},
-            pairs,
-            lambda number, what: step(number, 2 * pairs, what),
-        )
-        step(2 * pairs, 2 * pairs, "done")
-    result = benchmark.document(
-        f"mpi {test}", way, runs, rows_of(test, runs), comparison.settings, command_line()
+        runs = comparison.run(arguments, lambda number, what: step(number, total, what))
+        step(total, total, "done")
+    rows = rows_of(test, runs, not comparison.simulated)
+    result = document(
+        f"mpi {test}", comparison.ways, runs, rows, comparison.settings, command_line()
     )
     result["pattern"] = str(pattern)
-    out.print(messages_table(result["rows"], way, method.figure))
+    out.print(messages_table(rows, comparison.ways.name, method.figure))
     print_lines(out, *runs.messages, *statistics_lines(result["statistics"]))
     write_json(result, json)
     if plot is not None:
@@ -102,36 +103,34 @@ def bench_mpi(
 
         plot_messages(result, plot)
         print_lines(out, f"drawn in {plot}")
-    checked(result)
+    require_sound(result)
 
 
-def default_sizes(way: Ways, test: Test) -> list[int]:
-    """Sizes worth the time: few where times mean nothing."""
-    if way.simulated:
+def default_sizes(test: Test, simulated: bool) -> list[int]:
+    """Few where times mean nothing."""
+    if simulated:
         return parse_sizes("4K,4M")
     return parse_sizes("1:4M" if test is Test.latency else "1M:256M")
 
 
-def messages_table(rows: Sequence[dict[str, Any]], way: Ways, figure: str) -> Table:
-    """One row a window and size. Without times on a simulated node."""
-    windows = any(row["window"] > 1 for row in rows)
-    names = () if way.simulated else (way.name, "polypath", "speedup")
-    figures = (*(("window",) if windows else ()), "size", *names, "messages")
+def messages_table(rows: Sequence[dict[str, Any]], baseline: str, figure: str) -> Table:
+    """One row a window and size; ``baseline`` is its name, ``figure`` "gbps" or "latency_us". Rows
+    without times make a table without them."""
+    timed = rows[0]["speedup"] is not None
+    keys = (f"baseline_{figure}", f"polypath_{figure}", "speedup") if timed else ()
+    names = (baseline, "polypath", "speedup") if timed else ()
+    windows = ("window",) if any(row["window"] > 1 for row in rows) else ()
+    figures = (*windows, "size", *names, "messages")
     table = plain_table(*figures, "verified", right=figures)
     for row in rows:
-        times = (
-            f"{row[f'baseline_{figure}']:.1f}",
-            f"{row[f'polypath_{figure}']:.1f}",
-            f"{row['speedup']:.2f}",
-        )
         table.add_row(
-            *((str(row["window"]),) if windows else ()),
+            *(str(row[key]) for key in windows),
             format_size(row["bytes"]),
-            *(() if way.simulated else times),
+            *(f"{row[key]:.{2 if key == 'speedup' else 1}f}" for key in keys),
             str(row["messages"]),
-            "yes" if row["verified"] else "[bold red]NO[/bold red]",
+            yes(row["verified"]),
         )
-    if not way.simulated:
+    if timed:
         unit = "GB/s (1e9 bytes/s), sums over all ranks" if figure == "gbps" else "us"
         table.caption = f"{unit}; medians of the runs"
         table.caption_justify = "left"

@@ -11,7 +11,7 @@ PROGRAM = "jacobi"
 _TIMES = ("iteration_us", "compute_us", "communication_us")
 
 
-def row_of(runs: Runs) -> dict[str, Any]:
+def row_of(runs: Runs, timed: bool) -> dict[str, Any]:
     """One row, of the runs for one grid::
 
         {"rows", "columns", "elements", "halo_bytes", "iterations", "compute": "gpu" | "host",
@@ -20,10 +20,9 @@ def row_of(runs: Runs) -> dict[str, Any]:
          "residuals", "digest", "verified"}
 
     "verified": every run had the same residual in every iteration, and the same grid at its end, to
-    the last bit.
+    the last bit. Not ``timed``: times mean nothing, and they and the speedups are None.
     """
     first = runs.baseline[0]
-    everyone = [*runs.baseline, *runs.polypath]
     baseline, polypath = (
         {name: statistics.median(run[name] for run in way) for name in _TIMES}
         for way in (runs.baseline, runs.polypath)
@@ -32,16 +31,17 @@ def row_of(runs: Runs) -> dict[str, Any]:
         **{name: first[name] for name in ("rows", "columns")},
         "elements": first["rows"] * first["columns"],
         **{name: first[name] for name in ("halo_bytes", "iterations", "compute")},
-        "baseline": baseline,
-        "polypath": polypath,
-        "speedup": baseline["iteration_us"] / polypath["iteration_us"],
-        "speedups": [
-            before["iteration_us"] / after["iteration_us"]
-            for before, after in zip(runs.baseline, runs.polypath, strict=True)
-        ],
+        "baseline": baseline if timed else None,
+        "polypath": polypath if timed else None,
+        "speedup": _speedup(baseline, polypath) if timed else None,
+        "speedups": list(map(_speedup, runs.baseline, runs.polypath)) if timed else None,
         **{name: first[name] for name in ("residuals", "digest")},
         "verified": all(
             (run["residuals"], run["digest"]) == (first["residuals"], first["digest"])
-            for run in everyone
+            for run in (*runs.baseline, *runs.polypath)
         ),
     }
+
+
+def _speedup(baseline: dict[str, Any], polypath: dict[str, Any]) -> float:
+    return float(baseline["iteration_us"] / polypath["iteration_us"])

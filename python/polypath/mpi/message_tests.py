@@ -1,9 +1,8 @@
-"""The tests of `polypath bench mpi`: which program each is, and what it makes of the runs."""
+"""The tests of `polypath bench mpi`: which program each is, and what is made of its runs."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ class Method(NamedTuple):
     figure: str
     """Of its results: "gbps" or "latency_us"."""
     windows: bool
-    """Whether it has messages outstanding."""
+    """Whether it has several messages outstanding."""
 
 
 METHODS = {
@@ -39,40 +38,39 @@ METHODS = {
 }
 
 
-def rows_of(test: Test, runs: Runs) -> list[dict[str, Any]]:
+def rows_of(test: Test, runs: Runs, timed: bool) -> list[dict[str, Any]]:
     """One row for each window and size::
 
-    {"bytes", "window", "baseline_gbps", "polypath_gbps" (or "..._latency_us": medians over the
-     runs), "speedup", "speedups" (of each pair of runs), "messages" (verified in each run),
-     "verified"}
+        {"bytes", "window", "baseline_gbps", "polypath_gbps" (or "..._latency_us": medians over the
+         runs), "speedup", "speedups" (of each pair of runs), "messages" (verified in each run),
+         "verified"}
+
+    Not ``timed``: times mean nothing, and figures and speedups are None.
     """
     figure = METHODS[test].figure
     rows = []
     for number, first in enumerate(runs.baseline[0]["rows"]):
         baseline = [run["rows"][number] for run in runs.baseline]
         polypath = [run["rows"][number] for run in runs.polypath]
-        pairs = [
-            _speedup(figure, before[figure], after[figure])
-            for before, after in zip(baseline, polypath, strict=True)
-        ]
-        medians = [_median(figure, one) for one in (baseline, polypath)]
+        medians = [statistics.median(row[figure] for row in way) for way in (baseline, polypath)]
+        pairs = zip(baseline, polypath, strict=True)
         rows.append(
             {
                 "bytes": first["bytes"],
                 "window": first["window"],
-                f"baseline_{figure}": medians[0],
-                f"polypath_{figure}": medians[1],
-                "speedup": _speedup(figure, *medians),
-                "speedups": pairs,
+                f"baseline_{figure}": medians[0] if timed else None,
+                f"polypath_{figure}": medians[1] if timed else None,
+                "speedup": _speedup(figure, *medians) if timed else None,
+                "speedups": (
+                    [_speedup(figure, before[figure], after[figure]) for before, after in pairs]
+                    if timed
+                    else None
+                ),
                 "messages": first["messages"],
                 "verified": all(row["verified"] for row in (*baseline, *polypath)),
             }
         )
     return rows
-
-
-def _median(figure: str, rows: Sequence[dict[str, Any]]) -> float:
-    return statistics.median(row[figure] for row in rows)
 
 
 def _speedup(figure: str, baseline: float, polypath: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ class Launcher(NamedTuple):
     settings: dict[str, str]
     """Variables that it needs."""
 
-    def command(self, ranks: int, program: Path, arguments: list[str]) -> list[str]:
+    def command(self, ranks: int, program: Path, arguments: Sequence[str]) -> list[str]:
         return [*self.prefix, "-n", str(ranks), str(program), *arguments]
 
 

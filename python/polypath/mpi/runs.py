@@ -30,6 +30,11 @@ class Runs(NamedTuple):
     messages: list[str]
     """What the programs said of wrong bytes."""
 
+    def extend(self, others: Runs) -> None:
+        """Adds the runs of ``others``."""
+        for own, new in zip(self, others, strict=True):
+            own.extend(new)
+
 
 #: Called before each run with its number from 0, and what is run.
 Step = Callable[[int, str], None]
