@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..doctor import statistics
-from ..doctor.copies import Report
 from ..doctor.examine import examine
 from ..doctor.finding import Finding, State, all_well
 from ..doctor.program import program_findings, watch
+from ..doctor.trials import Report
 from ..launch.environment import assignments
 from ..sizes import format_size, rounded_size
 from . import options

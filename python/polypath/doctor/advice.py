@@ -29,6 +29,9 @@ NATIVE = {
     "no gain": Advice(
         False, "nothing to do: the plan says so; `polypath plan` shows why for each route"
     ),
+    "links used by other processes": Advice(
+        False, "nothing to do: other processes of this user keep the other routes' links busy"
+    ),
     "pageable memory": Advice(
         True, "pin the host memory: cuMemHostAlloc, cudaHostRegister; in PyTorch pin_memory()"
     ),

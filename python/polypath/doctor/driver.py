@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
 from .._library import find_library
 from ..errors import LibraryNotFound
@@ -44,7 +44,14 @@ class Driver:
         self("cuInit", c_uint(0))
 
     def __call__(self, function: str, *arguments: object) -> None:
-        check(function, getattr(self.library, function)(*arguments))
+        self.check(function, getattr(self.library, function)(*arguments))
+
+    def check(self, function: str, result: int) -> None:
+        """Raises `DriverFailed` unless the result of the call is success."""
+        if result != 0:
+            name = c_char_p()
+            self.library.cuGetErrorName(c_int(result), byref(name))
+            raise DriverFailed(f"{function}: {(name.value or b'CUDA error').decode()} ({result})")
 
     def gpu_count(self) -> int:
         count = c_int()
@@ -71,7 +78,7 @@ class Driver:
         if self.can_access(gpu, peer):
             result = self.library.cuCtxEnablePeerAccess(self._contexts[peer], c_uint(0))
             if result != _PEER_ACCESS_ALREADY_ENABLED:
-                check("cuCtxEnablePeerAccess", result)
+                self.check("cuCtxEnablePeerAccess", result)
 
     def stream(self) -> c_void_p:
         stream = c_void_p()
@@ -95,11 +102,6 @@ class Driver:
         return (ctypes.c_char * size).from_address(address.value or 0)
 
 
-def check(function: str, result: int) -> None:
-    if result != 0:
-        raise DriverFailed(f"{function}: CUDA error {result}")
-
-
 Copy = Callable[[int, int, int, c_void_p], None]
 
 
@@ -111,7 +113,7 @@ def copy_function(driver: Driver, way: str, symbol: str) -> Copy:
     function = prototype(address)
 
     def copy(dst: int, src: int, size: int, stream: c_void_p) -> None:
-        check(symbol, function(dst, src, size, stream))
+        driver.check(symbol, function(dst, src, size, stream))
 
     return copy
 

@@ -9,10 +9,11 @@ from typing import NamedTuple
 from ..context import Context
 from ..errors import LibraryNotFound, NoDevice
 from ..launch.environment import assignments
-from . import copies
 from .driver import WAYS
 from .finding import Finding, State
-from .machine import machine_findings
+from .machine import has_peer_access, machine_findings
+from .routes import IMPORT, Leg, Plan, plan_of, plans, round_trip, route_findings
+from .trials import Report, copy_trial, import_trial, preload_finding
 
 #: Called before each step with its number from 0, the number of steps, and its name.
 Step = Callable[[int, int, str], None]
@@ -21,7 +22,7 @@ Step = Callable[[int, int, str], None]
 class Examination(NamedTuple):
     findings: list[Finding]
     """Of the machine."""
-    reports: list[copies.Report]
+    reports: list[Report]
     """Of the copies; none when there is no GPU or no shim."""
 
 
@@ -33,7 +34,7 @@ def examine(node: str | None, step: Step) -> Examination:
         with Context(node=node) as context:
             examination.findings.extend(machine_findings(context))
             size, planned, back = _plans(context)
-        examination.findings.extend(copies.route_findings(planned))
+        examination.findings.extend(route_findings(planned))
         environment = {**os.environ, **assignments(os.environ, node)}
     except NoDevice as error:
         advice = "`nvidia-smi` shows whether the driver works; --node narval is a simulated node"
@@ -42,26 +43,25 @@ def examine(node: str | None, step: Step) -> Examination:
     except LibraryNotFound as error:
         examination.findings.append(Finding("preload", State.wrong, str(error)))
         return examination
-    preloaded = copies.preload_finding(environment)
+    preloaded = preload_finding(environment)
     examination.findings.append(preloaded)
     if preloaded.state is State.wrong:
         return examination
     steps = len(WAYS) + (back is not None)
     for done, way in enumerate(WAYS):
         step(done, steps, way)
-        examination.reports.extend(copies.trial(way, size, planned, environment))
+        examination.reports.extend(copy_trial(way, size, planned, environment))
     if back is not None:
         step(steps - 1, steps, "memory of another process")
-        examination.reports.append(copies.import_trial(size, back, environment))
+        examination.reports.append(import_trial(size, back, environment))
     return examination
 
 
-def _plans(
-    context: Context,
-) -> tuple[int, dict[copies.Leg, copies.Plan], copies.Plan | None]:
-    """The size of the copies, their plans, and that of the copy from another process's memory."""
+def _plans(context: Context) -> tuple[int, dict[Leg, Plan], Plan | None]:
+    """The size of the copies, their plans, and that of the copy from another process's memory,
+    where GPUs can share theirs."""
     gpus = len(context.topology()["gpus"])
-    size, planned = copies.plans(context, copies.legs(gpus))
-    if gpus < 2:
+    size, planned = plans(context, round_trip(gpus))
+    if gpus < 2 or not has_peer_access(context.devices(), 0, 1):
         return size, planned, None
-    return size, planned, context.plan(*copies.IMPORT, size)["transfers"][0]
+    return size, planned, plan_of(context, IMPORT, size)

@@ -24,8 +24,15 @@ def machine_findings(context: Context) -> list[Finding]:
         _nvml(devices),
         _peer_access(devices, len(topology["gpus"])),
         _profile(context, devices, topology),
-        shared_memory(Path(f"/dev/shm/polypath-{os.geteuid()}")),
+        registry(next(row for row in context.settings() if row["name"] == "registry")),
     ]
+
+
+def has_peer_access(devices: dict[str, Any], gpu: int, peer: int) -> bool:
+    """Whether the GPU can reach the peer's memory; ``devices``: of `Context.devices`."""
+    cuda = ctypes.CDLL(devices["driver"]["library"])
+    can = ctypes.c_int()
+    return cuda.cuDeviceCanAccessPeer(ctypes.byref(can), gpu, peer) == 0 and bool(can.value)
 
 
 def _driver(devices: dict[str, Any]) -> Finding:
@@ -45,7 +52,7 @@ def _gpus(topology: dict[str, Any]) -> Finding:
         "GPUs",
         State.wrong,
         f"{text}: there is no other path than the direct one",
-        "let the program see more of them: CUDA_VISIBLE_DEVICES, Slurm's --gpus-per-task",
+        "let every process see all of them: CUDA_VISIBLE_DEVICES; Slurm without --gpus-per-task",
     )
 
 
@@ -61,13 +68,11 @@ def _nvml(devices: dict[str, Any]) -> Finding:
 
 
 def _peer_access(devices: dict[str, Any], count: int) -> Finding:
-    cuda = ctypes.CDLL(devices["driver"]["library"])
-    can = ctypes.c_int()
-    without = []
-    for gpu, peer in permutations(range(count), 2):
-        result = cuda.cuDeviceCanAccessPeer(ctypes.byref(can), gpu, peer)
-        if result != 0 or not can.value:
-            without.append(f"gpu{gpu} to gpu{peer}")
+    without = [
+        f"gpu{gpu} to gpu{peer}"
+        for gpu, peer in permutations(range(count), 2)
+        if not has_peer_access(devices, gpu, peer)
+    ]
     pairs = count * (count - 1)
     if not without:
         return Finding("peer access", State.well, f"all {pairs} pairs")
@@ -75,7 +80,8 @@ def _peer_access(devices: dict[str, Any], count: int) -> Finding:
     return Finding(
         "peer access",
         State.note,
-        f"missing for {len(without)} of {pairs} pairs ({shown}): their routes go by host memory",
+        f"missing for {len(without)} of {pairs} pairs ({shown}): no routes by these, and no memory "
+        "shared between their processes",
         "`nvidia-smi topo -p2p r` says why",
     )
 
@@ -95,17 +101,27 @@ def _profile(context: Context, devices: dict[str, Any], topology: dict[str, Any]
     return Finding("profile", State.well, text)
 
 
-def shared_memory(folder: Path) -> Finding:
+def registry(setting: dict[str, Any]) -> Finding:
     """Whether processes of this user can tell each other where memory lies: by files in a folder
-    that is theirs alone."""
-    what = "shared memory"
+    that is theirs alone, by this row of the settings."""
+    what = "registry"
+    if setting["value"] == "off":
+        return Finding(
+            what,
+            State.wrong,
+            "off: memory of other processes is copied natively",
+            f"{setting['environment']}=auto",
+        )
+    default = f"/dev/shm/polypath-{os.geteuid()}"
+    folder = Path(default if setting["value"] == "auto" else setting["value"])
     problem = _folder_problem(folder)
     if problem is not None:
         return Finding(
             what,
             State.wrong,
             f"{problem}: memory of other processes is copied natively",
-            f"make {folder.parent} writable, and remove {folder} if it is not yours alone",
+            f"make {folder.parent} writable, remove {folder} if others can read it, or name "
+            f"another folder by {setting['environment']}",
         )
     free = os.statvfs(folder.parent)
     if free.f_bavail * free.f_frsize < _LEAST_SHARED_BYTES:
@@ -123,7 +139,9 @@ def _folder_problem(folder: Path) -> str | None:
     try:
         status = folder.lstat()
     except FileNotFoundError:
-        return None if os.access(folder.parent, os.W_OK | os.X_OK) else f"no {folder}"
+        if os.access(folder.parent, os.W_OK | os.X_OK):
+            return None
+        return f"{folder} is missing and cannot be made"
     except OSError as error:
         return f"{folder}: {error.strerror}"
     if not stat.S_ISDIR(status.st_mode):

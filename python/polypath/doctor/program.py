@@ -29,7 +29,11 @@ def watch(
         done = subprocess.run(
             program,
             executable=file,
-            env={**environment, "POLYPATH_STATS": str(Path(folder) / statistics.PATTERN)},
+            env={
+                "POLYPATH_PREPARE": "wait",  # else a short program would show no routes
+                **environment,
+                "POLYPATH_STATS": str(Path(folder) / statistics.PATTERN),
+            },
             stdout=sys.stderr if quiet else None,
             check=False,
         )

@@ -39,6 +39,7 @@ def preloaded() -> list[str]:
 def round_trip(driver: Driver, way: str, size: int, symbols: dict[str, str]) -> bool:
     """Whether the bytes come back. Notes the symbols called."""
     gpus = min(driver.gpu_count(), 2)
+    driver.use(0)
     if gpus == 2:
         driver.enable_access(1, 0)
         driver.enable_access(0, 1)

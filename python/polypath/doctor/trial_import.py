@@ -21,6 +21,7 @@ from .driver import COPIES, FAILURES, Driver, copy_function
 
 _LAZY_PEER_ACCESS = 1
 _WAY = "symbol"  # as UCX
+_PIECE = 1 << 20
 
 
 class Handle(ctypes.Structure):
@@ -31,7 +32,7 @@ class Handle(ctypes.Structure):
 
 def main() -> None:
     role, gpu, size, seed, *handle = sys.argv[1:]
-    contents = random.Random(int(seed)).randbytes(int(size))
+    contents = random_bytes(int(seed), int(size))
     try:
         if role == "export":
             export_memory(int(gpu), contents)
@@ -39,6 +40,13 @@ def main() -> None:
             import_memory(int(gpu), contents, bytes.fromhex(handle[0]))
     except FAILURES as error:
         say({"error": str(error)})
+
+
+def random_bytes(seed: int, size: int) -> bytes:
+    """The same for the same seed, in every process."""
+    generator = random.Random(seed)
+    # The generator makes less than 2^31 bits at once.
+    return b"".join(generator.randbytes(min(_PIECE, size - at)) for at in range(0, size, _PIECE))
 
 
 def say(value: dict[str, object]) -> None:

@@ -1,0 +1,203 @@
+"""`polypath doctor` without a program: checks and real copies, on simulated nodes in real time."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from polypath._library import find_library
+from polypath.doctor.machine import registry
+from test_command_line_errors import the_one_line
+
+WAYS = ["symbol", "dlsym", "cuGetProcAddress", "cuGetProcAddress_v2"]
+TWO_GPUS = Path(__file__).with_name("two_gpus.toml")
+
+
+@pytest.fixture
+def doctor(polypath):
+    """Runs `polypath doctor --json -`: `(exit code, result)`."""
+
+    def run(*arguments, **settings):
+        done = polypath("doctor", "--json", "-", *arguments, **settings)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    return run
+
+
+def wrong(result):
+    """What is wrong, of checks and copies: text by what."""
+    findings = [*result["findings"], *(one["finding"] for one in result.get("copies", []))]
+    return {one["what"]: one["text"] for one in findings if one["state"] == "wrong"}
+
+
+def test_all_is_well_on_a_mesh(doctor):
+    code, result = doctor("--node", "narval")
+    assert (code, result["well"], wrong(result)) == (0, True, {})
+    found = {one["what"]: one["text"] for one in result["findings"]}
+    assert found["GPUs"] == "4 x NVIDIA A100-SXM4-40GB"
+    assert found["peer access"] == "all 12 pairs"
+    assert found["routes gpu0 to gpu1"].startswith("direct ")
+    legs = [("host", "gpu0"), ("gpu0", "gpu1"), ("gpu1", "host")]
+    expected = [(way, *leg) for way in WAYS for leg in legs] + [("import", "gpu1", "gpu0")]
+    assert [(one["way"], one["src"], one["dst"]) for one in result["copies"]] == expected
+    for one in result["copies"]:
+        assert one["verified"] is True
+        assert one["caught"] is True
+        assert sum(one["routes"].values()) == one["bytes"]
+        assert len(one["routes"]) >= 4
+        assert one["routes"]["direct"] < one["bytes"]
+
+
+def test_the_tables(polypath):
+    done = polypath("doctor", "--node", "narval")
+    assert done.returncode == 0, done.stderr
+    for words in ("peer access ok all 12 pairs", "import gpu1 to gpu0 ok yes yes direct"):
+        assert words in " ".join(done.stdout.split())
+    assert "doctor: 5/5 memory of another process" in done.stderr
+
+
+def test_a_node_without_peer_access(doctor):
+    code, result = doctor("--node", "pcie-4gpu")
+    assert (code, wrong(result)) == (0, {})
+    found = {one["what"]: one for one in result["findings"]}
+    assert "12 of 12 pairs" in found["peer access"]["text"]
+    assert found["peer access"]["state"] == "note"
+    by_leg = {(one["src"], one["dst"]): one for one in result["copies"]}
+    assert set(by_leg["gpu0", "gpu1"]["routes"]) == {"direct", "via host0"}
+    assert by_leg["host", "gpu0"]["routes"] == {}
+    assert "native: no other route" in by_leg["host", "gpu0"]["finding"]["text"]
+    assert all(one["way"] != "import" for one in result["copies"])
+
+
+def test_one_gpu(doctor, tmp_path):
+    blocks = TWO_GPUS.read_text().replace("count = 2", "count = 1").split("[[link]]")
+    file = tmp_path / "one.toml"
+    file.write_text("[[link]]".join(block for block in blocks if 'to = "gpu*"' not in block))
+    code, result = doctor("--node", str(file))
+    assert code == 1
+    assert set(wrong(result)) == {"GPUs", "routes"}
+    assert "no other path" in wrong(result)["GPUs"]
+    assert len(result["copies"]) == 2 * len(WAYS)
+    assert all(one["verified"] and one["caught"] for one in result["copies"])
+
+
+def test_no_gpu(doctor):
+    code, result = doctor(CUDA_VISIBLE_DEVICES="", POLYPATH_DRIVER_LIBRARY="/nowhere/libcuda.so")
+    assert code == 1
+    assert "no GPU here" in wrong(result)["driver"]
+    assert result["copies"] == []
+
+
+def test_routes_that_settings_forbid(doctor):
+    code, result = doctor("--node", str(TWO_GPUS), POLYPATH_ROUTES="direct")
+    assert code == 1
+    assert "none of these copies is split" in wrong(result)["routes"]
+    notes = [one for one in result["findings"] if "not allowed by the settings" in one["text"]]
+    assert {one["what"] for one in notes} == {
+        "routes host to gpu0",
+        "routes gpu0 to gpu1",
+        "routes gpu1 to host",
+    }
+    assert all("POLYPATH_ROUTES=all" in one["advice"] for one in notes)
+    assert all(one["routes"] == {} for one in result["copies"])
+
+
+def test_a_registry_that_is_off(doctor):
+    code, result = doctor("--node", str(TWO_GPUS), POLYPATH_REGISTRY="off")
+    assert code == 1
+    (imported,) = (one for one in result["copies"] if one["way"] == "import")
+    assert imported["verified"] is True
+    assert imported["routes"] == {}
+    assert wrong(result) == {
+        "registry": "off: memory of other processes is copied natively",
+        "import, gpu1 to gpu0": "native: memory of a process without polypath",
+    }
+
+
+def test_registry_folders(tmp_path):
+    def state(folder):
+        finding = registry({"value": str(folder), "environment": "POLYPATH_REGISTRY"})
+        return finding.state, finding.text
+
+    good = tmp_path / "good"
+    assert state(good) == ("well", str(good))
+    good.mkdir(mode=0o700)
+    assert state(good) == ("well", str(good))
+    good.chmod(0o750)
+    assert state(good) == (
+        "wrong",
+        f"{good} has not mode 0700: memory of other processes is copied natively",
+    )
+    file = tmp_path / "file"
+    file.touch()
+    assert "is not a folder" in state(file)[1]
+    link = tmp_path / "link"
+    link.symlink_to(good)
+    assert "is not a folder" in state(link)[1]
+    assert "is missing and cannot be made" in state(tmp_path / "no" / "folder")[1]
+    if os.getuid() == 0:
+        good.chmod(0o700)
+        os.chown(good, 65534, 65534)
+        assert "belongs to another user" in state(good)[1]
+
+
+@pytest.fixture
+def library(tmp_path):
+    """A copy of the library and the simulated driver, without the shim; its folder."""
+    built = find_library().parent
+    folder = tmp_path / "library"
+    folder.mkdir()
+    for name in ("libpolypath.so", "libpolypath_sim.so", "libpolypath_references.so"):
+        shutil.copy(built / name, folder)
+    shutil.copytree(built / "simulated-driver", folder / "simulated-driver", symlinks=True)
+    return folder
+
+
+def on(library):
+    return {"POLYPATH_LIBRARY": str(library / "libpolypath.so")}
+
+
+def test_no_shim(doctor, library):
+    code, result = doctor("--node", str(TWO_GPUS), **on(library))
+    assert code == 1
+    assert "libpolypath_preload.so is missing" in wrong(result)["preload"]
+    assert result["copies"] == []
+
+
+def test_a_shim_that_cannot_be_loaded(doctor, library):
+    (library / "libpolypath_preload.so").write_text("not a library")
+    code, result = doctor("--node", str(TWO_GPUS), **on(library))
+    assert code == 1
+    assert "is not loaded: ERROR: ld.so" in wrong(result)["preload"]
+    assert result["copies"] == []
+
+
+def test_a_shim_that_catches_nothing(doctor, library):
+    # Some other library: it loads, and replaces nothing.
+    shutil.copy(find_library().with_name("libpolypath.so"), library / "libpolypath_preload.so")
+    code, result = doctor("--node", str(TWO_GPUS), **on(library))
+    assert code == 1
+    assert len(result["copies"]) == 3 * len(WAYS) + 1
+    for one in result["copies"]:
+        assert (one["caught"], one["verified"]) == (False, True)
+        assert one["finding"]["text"] == "not caught"
+
+
+def test_a_way_that_is_not_there(doctor, library):
+    (library / "libpolypath_references.so").unlink()
+    shutil.copy(find_library().with_name("libpolypath_preload.so"), library)
+    (library / "libpolypath.so.0").symlink_to("libpolypath.so")
+    code, result = doctor("--node", str(TWO_GPUS), **on(library))
+    assert code == 1
+    assert {what.partition(",")[0] for what in wrong(result)} == {"symbol", "import"}
+    assert all("libpolypath_references.so" in text for text in wrong(result).values())
+    assert all(one["routes"] for one in result["copies"] if one["way"] == "dlsym")
+
+
+def test_options(polypath):
+    assert "atlantis" in the_one_line(polypath("doctor", "--node", "atlantis"), 2)
+    assert "chunks '0'" in the_one_line(
+        polypath("doctor", "--node", "narval", POLYPATH_CHUNKS="0"), 2
+    )
