@@ -39,6 +39,8 @@ def test_every_command_has_an_example():
         "info -c",
         "info -d",
         "demo",
+        "run",
+        "doctor",
     ):
         assert any(example.startswith(f"polypath {name}") for example in examples), name
 

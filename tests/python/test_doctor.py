@@ -10,7 +10,7 @@ from polypath._library import find_library
 from polypath.doctor.machine import registry
 from test_command_line_errors import the_one_line
 
-WAYS = ["symbol", "dlsym", "cuGetProcAddress", "cuGetProcAddress_v2"]
+WAYS = ["reference", "dlsym", "cuGetProcAddress", "cuGetProcAddress_v2"]
 TWO_GPUS = Path(__file__).with_name("two_gpus.toml")
 
 
@@ -191,7 +191,7 @@ def test_a_way_that_is_not_there(doctor, library):
     (library / "libpolypath.so.0").symlink_to("libpolypath.so")
     code, result = doctor("--node", str(TWO_GPUS), **on(library))
     assert code == 1
-    assert {what.partition(",")[0] for what in wrong(result)} == {"symbol", "import"}
+    assert {what.partition(",")[0] for what in wrong(result)} == {"reference", "import"}
     assert all("libpolypath_references.so" in text for text in wrong(result).values())
     assert all(one["routes"] for one in result["copies"] if one["way"] == "dlsym")
 

@@ -118,8 +118,8 @@ def copy_function(driver: Driver, way: str, symbol: str) -> Copy:
     return copy
 
 
-def _ordinary(driver: Driver, symbol: str) -> int:
-    """Where the dynamic linker binds a reference to the symbol."""
+def _reference(driver: Driver, symbol: str) -> int:
+    """Where the dynamic linker binds an ordinary reference to the symbol."""
     references = ctypes.CDLL(str(find_library().with_name("libpolypath_references.so")))
     address = c_void_p.in_dll(references, f"polypath_reference_{symbol}").value
     assert address is not None
@@ -154,7 +154,7 @@ def _get_proc_address(function: str) -> Callable[[Driver, str], int]:
 
 #: How programs find the driver's functions: UCX, then libcudart of CUDA 10, 11 and 12.
 WAYS: dict[str, Callable[[Driver, str], int]] = {
-    "symbol": _ordinary,
+    "reference": _reference,
     "dlsym": _dlsym,
     "cuGetProcAddress": _get_proc_address("cuGetProcAddress"),
     "cuGetProcAddress_v2": _get_proc_address("cuGetProcAddress_v2"),

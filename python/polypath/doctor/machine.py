@@ -37,10 +37,8 @@ def has_peer_access(devices: dict[str, Any], gpu: int, peer: int) -> bool:
 
 def _driver(devices: dict[str, Any]) -> Finding:
     driver = devices["driver"]
-    simulated = ", simulated" if devices["simulated"] else ""
-    return Finding(
-        "driver", State.well, f"{driver['driver_version']}{simulated}, {driver['library']}"
-    )
+    library = Path(driver["library"]).name
+    return Finding("driver", State.well, f"{driver['driver_version'] or 'unknown'}, {library}")
 
 
 def _gpus(topology: dict[str, Any]) -> Finding:

@@ -20,7 +20,7 @@ from ctypes import byref, c_uint, c_uint64
 from .driver import COPIES, FAILURES, Driver, copy_function
 
 _LAZY_PEER_ACCESS = 1
-_WAY = "symbol"  # as UCX
+_WAY = "reference"  # as UCX
 _PIECE = 1 << 20
 
 

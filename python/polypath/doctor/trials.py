@@ -39,7 +39,7 @@ def preload_finding(environment: Mapping[str, str]) -> Finding:
     maps = "import pathlib; print(pathlib.Path('/proc/self/maps').read_text())"
     done = Child(["-c", maps], environment).end()
     if str(shim) in done.stdout and not done.stderr:
-        return Finding("preload", State.well, str(shim))
+        return Finding("preload", State.well, shim.name)
     lines = done.stderr.strip().splitlines()
     return Finding(
         "preload",
