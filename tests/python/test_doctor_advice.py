@@ -57,7 +57,10 @@ def process(calls=1, issued=1, routes=(), native=None):
     return {
         "pid": 7,
         "command": "app",
-        "calls": {"copy": {"calls": calls, "bytes": 8, "handed_over": calls, "issued": issued}},
+        "calls": {
+            "cuMemcpyAsync": {"calls": calls, "bytes": 8, "handed_over": calls, "issued": issued},
+            "cuGetProcAddress": {"calls": 3, "bytes": 0, "handed_over": 0, "issued": 0},
+        },
         "engine": {
             "routes": [
                 {"src": src, "dst": dst, "route": route, "bytes": size}
@@ -71,7 +74,7 @@ def process(calls=1, issued=1, routes=(), native=None):
 
 
 def found(said, one, plan=SPLIT):
-    return report("dlsym", LEG, "copy", 8, said, one, plan).finding
+    return report("dlsym", LEG, "cuMemcpyAsync", 8, said, one, plan).finding
 
 
 def test_findings_of_a_copy():
@@ -98,9 +101,20 @@ def test_routes_are_those_of_the_copy():
         ("host0", "gpu1", "via gpu0", 1),
     ]
     one = process(routes=routes)
-    assert report("dlsym", LEG, "copy", 8, {"verified": True}, one, SPLIT).routes == {"direct": 5}
+    assert report("dlsym", LEG, "cuMemcpyAsync", 8, {"verified": True}, one, SPLIT).routes == {
+        "direct": 5
+    }
     assert statistics.bytes_by_route(one, "host", "gpu1") == {"direct": 2, "via gpu0": 1}
     assert statistics.bytes_by_route(one) == {"direct": 7, "via gpu0": 1}
+
+
+def test_copies_are_what_counts():
+    one, other = process(calls=2, issued=1), process(calls=0, issued=0)
+    findings = {finding.what: finding for finding in program_findings(Outcome(0, [one, other]))}
+    assert findings["caught"].text == "2 copies of 1 processes"
+    assert findings["split"].text == "1 of 2 copies that were large enough"
+    (caught,) = program_findings(Outcome(0, [other]))
+    assert (caught.state, caught.what) == ("wrong", "caught")
 
 
 def test_failed_transfers_are_wrong():

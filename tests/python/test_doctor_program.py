@@ -48,7 +48,7 @@ def test_a_program_whose_copies_are_split(doctor):
         assert call == {"calls": 1, "bytes": SIZE, "handed_over": 1, "issued": 1}
     assert sum(route["bytes"] for route in process["engine"]["routes"]) == 3 * SIZE
     found = {one["what"]: one["text"] for one in result["findings"]}
-    assert found["caught"] == "3 calls of 1 processes"
+    assert found["caught"] == "3 copies of 1 processes"
     assert found["split"] == "3 of 3 copies that were large enough"
 
 
@@ -59,7 +59,7 @@ def test_its_tables_and_output(polypath):
     assert '"verified": true' in text  # the program's own
     assert "3 48.00 MiB 3 3 direct " in text
     assert "cuMemcpyDtoDAsync_v2 1 16.00 MiB 1 1" in text
-    assert "caught ok 3 calls of 1 processes" in text
+    assert "caught ok 3 copies of 1 processes" in text
 
 
 def test_every_process_counts(doctor):
@@ -68,7 +68,7 @@ def test_every_process_counts(doctor):
     assert code == 0, wrong(result)
     assert len({process["pid"] for process in result["processes"]}) == 2
     found = {one["what"]: one["text"] for one in result["findings"]}
-    assert found["caught"] == "6 calls of 2 processes"
+    assert found["caught"] == "6 copies of 2 processes"
 
 
 def test_reasons_come_with_advice(doctor):

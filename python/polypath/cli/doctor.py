@@ -114,10 +114,10 @@ def copies_table(reports: Iterable[Report]) -> Table:
 
 
 def processes_table(processes: Iterable[dict[str, Any]]) -> Table:
-    """A row a process: how many of its copies were caught, asked for, split; and over what."""
-    figures = ("pid", "calls", "bytes", "asked", "split")
+    """A row a process: how many copies it made, were asked for, split; and over what."""
+    figures = ("pid", "copies", "bytes", "asked", "split")
     table = _wrapping_table(
-        "pid", "command", "calls", "bytes", "asked", "split", "routes", right=figures
+        "pid", "command", "copies", "bytes", "asked", "split", "routes", right=figures
     )
     for process in processes:
         table.add_row(

@@ -48,7 +48,7 @@ def program_findings(outcome: Outcome) -> list[Finding]:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
         found.append(Finding("program", State.wrong, how, "does it do the same without polypath?"))
     found.append(_caught(processes))
-    if processes:
+    if found[-1].state is State.well:
         found.append(_split(processes))
     found += _reasons("native", statistics.reasons(processes, "native_by_reason"))
     found += _reasons("without a route", statistics.reasons(processes, "left_out_by_reason"))
@@ -66,9 +66,10 @@ def program_findings(outcome: Outcome) -> list[Finding]:
 
 
 def _caught(processes: Sequence[dict[str, Any]]) -> Finding:
-    if processes:
-        calls = sum(statistics.total(process, "calls") for process in processes)
-        return Finding("caught", State.well, f"{calls} calls of {len(processes)} processes")
+    calls = [statistics.total(process, "calls") for process in processes]
+    if any(calls):
+        count = sum(1 for of_one in calls if of_one)
+        return Finding("caught", State.well, f"{sum(calls)} copies of {count} processes")
     return Finding(
         "caught",
         State.wrong,

@@ -8,8 +8,8 @@ Each file::
      "rates": [{"bytes", "issued", "count", "gbps"}],
      "engine": None, or what `Context.counters` answers}
 
-"handed_over": calls that the shim gave to the engine; "issued": those that the engine split; all
-others went to the driver.
+Calls are those of every replaced function, not of copies alone. "handed_over": calls that the shim
+gave to the engine; "issued": those that the engine split; all others went to the driver.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def total(process: dict[str, Any], count: str) -> int:
-    """A count of all the process's calls: "calls", "bytes", "handed_over" or "issued"."""
-    return sum(call[count] for call in process["calls"].values())
+    """A count of all the process's copies: "calls", "bytes", "handed_over" or "issued"."""
+    calls = process["calls"].items()
+    return sum(call[count] for symbol, call in calls if symbol.startswith("cuMemcpy"))
 
 
 def bytes_by_route(process: dict[str, Any], src: str = "", dst: str = "") -> dict[str, int]:
