@@ -140,9 +140,8 @@ def calls_table(processes: Iterable[dict[str, Any]]) -> Table:
         for symbol, call in process["calls"].items():
             before = sums.setdefault(symbol, [0] * len(columns))
             sums[symbol] = [count + call[name] for count, name in zip(before, columns, strict=True)]
-    table = plain_table(
-        "function", "calls", "bytes", "asked", "split", right=("calls", "bytes", "asked", "split")
-    )
+    figures = ("calls", "bytes", "asked", "split")
+    table = plain_table("function", *figures, right=figures)
     for symbol, (calls, size, asked, split) in sorted(sums.items()):
         table.add_row(symbol, str(calls), rounded_size(size), str(asked), str(split))
     return table
