@@ -8,6 +8,11 @@ set(POLYPATH_NODES_DIR ${CMAKE_INSTALL_DATAROOTDIR}/polypath/nodes)
 
 install(TARGETS polypath EXPORT polypath LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS polypath_sim polypath_references LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET polypath_preload)
+  install(TARGETS polypath_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS polypath_preload
+    LIBRARY DESTINATION polypath/lib COMPONENT wheel EXCLUDE_FROM_ALL)
+endif()
 install(TARGETS ${POLYPATH_DRIVER_NAMES}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/simulated-driver)
 install(DIRECTORY include/polypath DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -73,6 +73,10 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsi
   });
 }
 
+CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned int flags) {
+  return cuIpcOpenMemHandle_v2(address, handle, flags);
+}
+
 // Waits for the work of its context and for whatever else uses it, as cuMemFree does.
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   return call([&](Driver& driver) {

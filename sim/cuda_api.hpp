@@ -10,6 +10,7 @@
 #undef cuCtxCreate
 #undef cuEventElapsedTime
 #undef cuGetProcAddress
+#undef cuIpcOpenMemHandle
 #undef cuMemcpyBatchAsync
 
 extern "C" {
@@ -19,6 +20,9 @@ CUresult CUDAAPI cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinit
 CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end);
 CUresult CUDAAPI cuGetProcAddress(const char* symbol, void** function, int version,
                                   cuuint64_t flags);
+CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle,
+                                    unsigned int flags);
+using PFN_cuIpcOpenMemHandle_v4010 = decltype(&cuIpcOpenMemHandle);  // the header keeps its own
 
 // Stream 0 of these is the calling thread's own default stream.
 CUresult CUDAAPI cuMemcpy_ptds(CUdeviceptr dst, CUdeviceptr src, size_t bytes);

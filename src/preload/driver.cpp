@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include "preload/dlsym.hpp"
-#include "preload/process.hpp"
 
 namespace polypath::preload {
 
@@ -11,7 +10,8 @@ void* driver_library() noexcept {
   static constinit std::atomic<void*> library{nullptr};
   void* known = library.load(std::memory_order_acquire);
   if (known == nullptr) {
-    known = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    for (const char* name : {"libcuda.so.1", "libcuda.so"})
+      if (known == nullptr) known = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
     if (known != nullptr) library.store(known, std::memory_order_release);
   }
   return known;
@@ -19,7 +19,8 @@ void* driver_library() noexcept {
 
 void* find_in_driver(const char* name) noexcept {
   void* const library = driver_library();
-  return library != nullptr ? real_dlsym()(library, name) : nullptr;
+  // A driver under another name: what a reference would be bound to without the shim.
+  return real_dlsym()(library != nullptr ? library : RTLD_NEXT, name);
 }
 
 namespace detail {

@@ -1,0 +1,49 @@
+// The names in a program that has not loaded the driver, and then loads it. It runs under the shim.
+#include <gtest/gtest.h>
+
+#include "lookup.hpp"
+#include "owner.hpp"
+#include "replaced_names.hpp"
+
+namespace polypath::preload::test {
+namespace {
+
+constexpr const char* kName = "cuMemcpyDtoDAsync_v2";
+
+// One test after the other: what has been loaded is not unloaded.
+TEST(NamesWithoutDriver, ComeAndGoAsWithoutTheShim) {
+  ASSERT_NE(nullptr, dlopen(POLYPATH_SHIM, RTLD_NOW | RTLD_NOLOAD)) << "not under the shim";
+  for (const ReplacedName& one : kReplaced) {
+    EXPECT_EQ(nullptr, dlsym(RTLD_DEFAULT, one.name.data())) << one.name;
+    EXPECT_EQ(nullptr, dlsym(RTLD_NEXT, one.name.data())) << one.name;
+  }
+  const std::string program = program_invocation_name;
+  EXPECT_EQ(program + ": undefined symbol: " + kName,
+            error_of([] { return dlsym(RTLD_DEFAULT, kName); }));
+
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(nullptr, driver) << dlerror();
+  EXPECT_EQ(nullptr, dlsym(RTLD_DEFAULT, kName)) << "it is not visible to all";
+  EXPECT_EQ(nullptr, dlsym(RTLD_NEXT, kName));
+  EXPECT_EQ((Owner{kShim, kName}), owner_of(dlsym(driver, kName)));
+
+  // Who was loaded with it sees it all the same.
+  void* const user = dlopen(POLYPATH_DRIVER_USER, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(nullptr, user) << dlerror();
+  const auto look_up = reinterpret_cast<void* (*)(void*, const char*)>(dlsym(user, "look_up_as_user"));
+  ASSERT_NE(nullptr, look_up);
+  EXPECT_EQ((Owner{kShim, kName}), owner_of(look_up(RTLD_DEFAULT, kName)));
+  EXPECT_EQ((Owner{kShim, kName}), owner_of(dlsym(user, kName)));
+
+  // A library of the program's own with a function of that name.
+  void* const own = dlopen(POLYPATH_OWN_COPY, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(nullptr, own) << dlerror();
+  EXPECT_EQ((Owner{"libown_copy", kName}), owner_of(dlsym(own, kName)));
+
+  ASSERT_NE(nullptr, dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL));
+  EXPECT_EQ((Owner{kShim, kName}), owner_of(dlsym(RTLD_DEFAULT, kName)));
+  EXPECT_EQ((Owner{kShim, kName}), owner_of(dlsym(RTLD_NEXT, kName)));
+}
+
+}  // namespace
+}  // namespace polypath::preload::test
