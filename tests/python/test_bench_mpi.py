@@ -20,7 +20,11 @@ def document(polypath, tmp_path, *arguments, code=0, **settings):
 
 
 def routes(result):
-    return {one["route"]: one["share"] for one in result["statistics"]["routes"]}
+    """Shares by route, of all pairs of GPUs."""
+    shares = {}
+    for one in result["statistics"]["routes"]:
+        shares[one["route"]] = shares.get(one["route"], 0) + one["share"]
+    return shares
 
 
 @needs_mpi

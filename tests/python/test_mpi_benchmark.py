@@ -161,13 +161,13 @@ def test_solver_that_comes_to_other_bits(other):
         assert jacobi.row_of(runs, timed=True)["verified"] is False
 
 
-def process(split, native, **routes):
+def process(split, native, dst="gpu1", **routes):
     return {
         "pid": 1,
         "calls": {"cuMemcpyAsync": {"calls": 10, "bytes": 50, "handed_over": 7, "issued": split}},
         "engine": {
             "routes": [
-                {"src": "gpu0", "dst": "gpu1", "route": route, "transfers": 1, "bytes": size}
+                {"src": "gpu0", "dst": dst, "route": route, "transfers": 1, "bytes": size}
                 for route, size in routes.items()
             ],
             "native_by_reason": {"small": native},
@@ -183,15 +183,23 @@ def test_statistics_are_those_of_all_processes():
         **{"processes": 3, "calls": 20, "bytes": 100},
         **{"asked": 14, "split": 11},
     }
+    pair = {"src": "gpu0", "dst": "gpu1"}
     assert found["routes"] == [
-        {"route": "direct", "bytes": 80, "share": 0.8},
-        {"route": "gpu2", "bytes": 20, "share": 0.2},
+        {**pair, "route": "direct", "bytes": 80, "share": 0.8},
+        {**pair, "route": "gpu2", "bytes": 20, "share": 0.2},
     ]
     assert statistics_lines(found) == [
         "with polypath: 20 copies of 3 processes, 14 large enough, 11 split",
         "bytes of those: direct 80%, gpu2 20%",
         "not split: 2 x small",
     ]
+
+
+def test_routes_of_several_pairs_are_shown_by_kind():
+    one = process(1, 0, direct=50, gpu2=10, gpu3=20)
+    found = benchmark.summary([one, process(1, 0, "gpu2", direct=10, gpu1=10)])
+    assert len(found["routes"]) == 5
+    assert statistics_lines(found)[1] == "bytes of those: direct 60%, gpu 40%"
 
 
 def test_a_comparison_with_itself_is_an_error():
@@ -252,6 +260,11 @@ def test_plot_of_the_solver(tmp_path):
     row = jacobi.row_of(runs_of([solver_run(800)], [solver_run(400)]), timed=True)
     plot_solver(document("jacobi", [row, {**row, "halo_bytes": 8192}]), tmp_path / "a.svg")
     assert {
-        *("computation", "communication, stock", "communication, polypath", "ms an iteration"),
+        *(
+            "computation",
+            "communication, stock",
+            "communication, polypath",
+            "of an iteration, stock",
+        ),
         *("4K", "8K"),
     } <= drawn(tmp_path / "a.svg")

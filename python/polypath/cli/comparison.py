@@ -81,13 +81,23 @@ def statistics_lines(statistics: dict[str, Any]) -> list[str]:
         f"{statistics['asked']} large enough, {statistics['split']} split"
     ]
     if statistics["routes"]:
-        shares = ", ".join(f"{one['route']} {one['share']:.0%}" for one in statistics["routes"])
-        lines.append(f"bytes of those: {shares}")
+        lines.append(f"bytes of those: {shares_text(statistics['routes'])}")
     for kind, what in (("native_by_reason", "not split"), ("left_out_by_reason", "left out")):
         counts = [f"{count} x {reason}" for reason, count in statistics[kind].items() if count]
         if counts:
             lines.append(f"{what}: {', '.join(counts)}")
     return lines
+
+
+def shares_text(routes: Sequence[dict[str, Any]]) -> str:
+    """ "direct 42%, via gpu2 58%"; of several pairs of memories by kind, "direct 42%, via gpu
+    58%"."""
+    several = len({(one["src"], one["dst"]) for one in routes}) > 1
+    shares: dict[str, float] = {}
+    for one in routes:
+        name = one["route"].rstrip("0123456789") if several else one["route"]
+        shares[name] = shares.get(name, 0.0) + one["share"]
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
 
 
 def require_sound(document: dict[str, Any]) -> None:

@@ -51,15 +51,17 @@ def summary(processes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """How the copies of all runs under the shim went::
 
         {"processes", "calls", "bytes", "asked", "split",
-         "routes": [{"route", "bytes", "share"}], "native_by_reason", "left_out_by_reason"}
+         "routes": [{"src", "dst", "route", "bytes", "share"}], "native_by_reason",
+         "left_out_by_reason"}
 
     "asked": calls that were large enough for the engine; "split": those that it split; "share":
-    part of the bytes of those.
+    part of all bytes of those.
     """
-    routes: dict[str, int] = {}
+    routes: dict[tuple[str, str, str], int] = {}
     for process in processes:
-        for route, size in statistics.bytes_by_route(process).items():
-            routes[route] = routes.get(route, 0) + size
+        for one in (process["engine"] or {}).get("routes", []):
+            key = (one["src"], one["dst"], one["route"])
+            routes[key] = routes.get(key, 0) + one["bytes"]
     total = sum(routes.values())
     counts = {
         name: sum(statistics.total(process, count) for process in processes)
@@ -74,8 +76,8 @@ def summary(processes: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "processes": len(processes),
         **counts,
         "routes": [
-            {"route": route, "bytes": size, "share": size / total}
-            for route, size in sorted(routes.items())
+            {"src": src, "dst": dst, "route": route, "bytes": size, "share": size / total}
+            for (src, dst, route), size in sorted(routes.items())
         ],
         "native_by_reason": statistics.reasons(processes, "native_by_reason"),
         "left_out_by_reason": statistics.reasons(processes, "left_out_by_reason"),

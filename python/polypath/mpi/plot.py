@@ -37,14 +37,17 @@ def plot_messages(document: dict[str, Any], file: Path) -> None:
 
 
 def plot_solver(document: dict[str, Any], file: Path) -> None:
-    """Time of an iteration by the size of the halo, its parts stacked, and the speedup below."""
+    """Parts of an iteration, stacked, as parts of the baseline's whole iteration, by the size of the
+    halo, and the speedup below."""
     rows = document["rows"]
     figure = Figure(figsize=(6.4, 5.6), layout="constrained")
     times, speedup = figure.subplots(2, 1, height_ratios=(2, 1))
     for shift, way, colour in ((-0.2, "baseline", _BASELINE), (0.2, "polypath", _POLYPATH)):
         places = [place + shift for place in range(len(rows))]
-        compute = [row[way]["compute_us"] / 1e3 for row in rows]
-        communication = [row[way]["communication_us"] / 1e3 for row in rows]
+        compute, communication = (
+            [row[way][part] / row["baseline"]["iteration_us"] for row in rows]
+            for part in ("compute_us", "communication_us")
+        )
         name = document["baseline"] if way == "baseline" else way
         label = "computation" if way == "baseline" else None
         times.bar(places, compute, 0.38, color=_COMPUTE, label=label)
@@ -54,8 +57,9 @@ def plot_solver(document: dict[str, Any], file: Path) -> None:
     labels = [f"{format_size(row['elements'])}\n{format_size(row['halo_bytes'])}" for row in rows]
     times.set_xticks(range(len(rows)), labels, fontsize=8)
     times.set_xlabel("elements; bytes of a halo")
-    times.set_ylabel("ms an iteration")
-    times.legend(fontsize=8)
+    times.set_ylabel(f"of an iteration, {document['baseline']}")
+    times.set_ylim(0, 1.35)
+    times.legend(fontsize=8, loc="upper left", ncols=3)
     _draw_speedup(speedup, rows, "halo_bytes", "bytes of a halo")
     figure.suptitle(_title(document), fontsize=11)
     figure.savefig(file, dpi=150)
