@@ -17,6 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import mpi_stack
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 COMMANDS = DOCS / "command-line.md"
@@ -24,6 +26,7 @@ OVERHEADS = DOCS / "graph-overheads.md"
 TUNING = DOCS / "tuning.md"
 PROGRAMS = DOCS / "python.md"
 
+_NEED_MPI = ("polypath bench mpi", "polypath bench jacobi")
 _CONSOLE = re.compile(r"(?<=^```console\n)\$ (.*)\n((?:.*\n)*?)(?=^```$)", re.MULTILINE)
 _PYTHON = re.compile(r"(?<=^```python\n)((?:.*\n)*?)(?=^```$)", re.MULTILINE)
 
@@ -68,10 +71,22 @@ def output(command: str) -> str:
     return "\n".join(lines).strip("\n") + "\n"
 
 
+def cannot_run(command: str) -> str | None:
+    """Why this command cannot be run here; None when it can."""
+    return mpi_stack.why_not() if command.startswith(_NEED_MPI) else None
+
+
+def _written_anew(found: re.Match[str]) -> str:
+    why = cannot_run(found[1])
+    if why is not None:
+        print(f"left as it is: {found[1]} ({why})", file=sys.stderr)
+        return found[0]
+    return f"$ {found[1]}\n{output(found[1])}"
+
+
 def main() -> None:
     for document in (COMMANDS, OVERHEADS, TUNING):
-        text = document.read_text()
-        document.write_text(_CONSOLE.sub(lambda found: f"$ {found[1]}\n{output(found[1])}", text))
+        document.write_text(_CONSOLE.sub(_written_anew, document.read_text()))
 
 
 if __name__ == "__main__":

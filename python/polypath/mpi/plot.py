@@ -37,8 +37,8 @@ def plot_messages(document: dict[str, Any], file: Path) -> None:
 
 
 def plot_solver(document: dict[str, Any], file: Path) -> None:
-    """Parts of an iteration, stacked, as parts of the baseline's whole iteration, by the size of the
-    halo, and the speedup below."""
+    """Computation and communication, as parts of the baseline's iteration, by the size of the halo,
+    and the speedup below."""
     rows = document["rows"]
     figure = Figure(figsize=(6.4, 5.6), layout="constrained")
     times, speedup = figure.subplots(2, 1, height_ratios=(2, 1))
