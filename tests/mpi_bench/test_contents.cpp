@@ -22,7 +22,7 @@ void flip(Memory& memory, std::size_t offset) {
 }
 
 TEST(Contents, NoByteOfPoisonIsRight) {
-  for (const std::size_t size : {std::size_t{1}, std::size_t{1001}, (std::size_t{9} << 20) + 5}) {
+  for (const std::size_t size : {std::size_t{1}, std::size_t{1001}, (std::size_t{19} << 20) + 5}) {
     Memory memory(MemoryKind::host, size);
     const Message message(0, size, 5);
     message.poison(memory);
@@ -47,11 +47,11 @@ TEST(Contents, EveryWrongByteIsFound) {
 }
 
 TEST(Contents, WrongBytesAreFoundInEveryPieceOfALongMessage) {
-  const std::size_t size = (std::size_t{13} << 20) + 3;
+  const std::size_t size = (std::size_t{33} << 20) + 3;
   Memory memory(MemoryKind::host, size);
   const Message message(0, size, 6);
   message.fill(memory);
-  for (const std::size_t at : {size - 1, (std::size_t{8} << 20), (std::size_t{4} << 20) - 1}) {
+  for (const std::size_t at : {size - 1, (std::size_t{32} << 20), (std::size_t{16} << 20) - 1}) {
     flip(memory, at);
     EXPECT_EQ(message.compare(memory).first, at);
   }

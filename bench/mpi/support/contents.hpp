@@ -29,8 +29,9 @@ class Message {
   [[nodiscard]] Difference compare(const Memory& memory) const;
 
  private:
-  void contents(std::size_t from, std::span<std::byte> to) const;
-  void write(Memory& memory, std::byte mask) const;
+  /// The bytes from `from` on, a multiple of 8; `mask` changes each word of 8 of them.
+  void contents(std::size_t from, std::span<std::byte> to, std::uint64_t mask) const;
+  void write(Memory& memory, std::uint64_t mask) const;
 
   std::size_t offset_;
   std::size_t bytes_;
