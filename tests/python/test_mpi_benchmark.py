@@ -35,10 +35,10 @@ sys.exit(int(os.environ.get("CODE", 0)))
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Runs PROGRAM: `run(pairs, **environment)` gives the runs, and what was announced."""
+    """Runs PROGRAM: `run(pairs, timed, **environment)` gives the runs, and what was announced."""
     monkeypatch.chdir(tmp_path)
 
-    def start(pairs, **environment):
+    def start(pairs, timed=False, **environment):
         base = {**os.environ, **environment}
         announced = []
         runs = alternate(
@@ -46,6 +46,7 @@ def run(tmp_path, monkeypatch):
             {**base, "WAY": "without"},
             {**base, "WAY": "with"},
             pairs,
+            timed,
             lambda number, what: announced.append((number, what)),
         )
         return runs, announced
@@ -62,6 +63,14 @@ def test_ways_alternate(run):
     assert all(one["arguments"] == ["--size", "4"] for one in runs.baseline)
     assert announced == list(enumerate(["baseline", "polypath"] * 3))
     assert runs.processes == [{"pid": number} for number in (1, 3, 5)]
+
+
+def test_statistics_of_what_is_timed_are_of_another_run(run):
+    runs, announced = run(2, timed=True)
+    assert [one["number"] for one in runs.baseline] == [0, 2]
+    assert [one["number"] for one in runs.polypath] == [1, 3]
+    assert announced == list(enumerate(["baseline", "polypath"] * 2 + ["statistics"]))
+    assert runs.processes == [{"pid": 4}]
 
 
 def test_wrong_bytes_are_a_result(run):

@@ -54,7 +54,7 @@ def bench_jacobi(
     every = Runs([], [], [], [])
     rows = []
     number = 0
-    total = 2 * comparison.pairs * len(chosen)
+    total = comparison.run_count * len(chosen)
     with progress(PROGRAM) as step:
         for power in chosen:
 
@@ -62,7 +62,7 @@ def bench_jacobi(
                 step(before + run, total, f"8 x 2^{power}, {what}")
 
             runs = comparison.run(["--size", str(power), *arguments], begin)
-            number += 2 * comparison.pairs
+            number += comparison.run_count
             rows.append(row_of(runs, not comparison.simulated))
             every.extend(runs)
         step(total, total, "done")

@@ -86,7 +86,7 @@ def bench_mpi(
 
     out = console(json)
     print_lines(out, *comparison.heading(str(pattern)))
-    total = 2 * comparison.pairs
+    total = comparison.run_count
     with progress(f"mpi {test}") as step:
         runs = comparison.run(arguments, lambda number, what: step(number, total, what))
         step(total, total, "done")

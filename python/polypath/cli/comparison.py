@@ -11,7 +11,7 @@ import typer
 
 from ..errors import InvalidArgument, PolypathError
 from ..mpi.programs import find_launcher, find_program
-from ..mpi.runs import Runs, Step, alternate
+from ..mpi.runs import Runs, Step, alternate, run_count
 from ..mpi.ways import DIRECT, ways
 from . import options
 
@@ -47,15 +47,21 @@ class Comparison:
             raise InvalidArgument("--plot: times on a simulated node mean nothing")
 
     def run(self, arguments: Sequence[str], step: Step) -> Runs:
-        """All runs with these arguments; ``step`` gets numbers up to twice the pairs. Raises
+        """All runs with these arguments; ``step`` gets numbers below `run_count`. Raises
         `ProgramFailed`."""
         return alternate(
             self._launcher.command(self.ranks, self._program, arguments),
             {**self.ways.baseline, **self._launcher.settings},
             {**self.ways.polypath, **self._launcher.settings},
             self.pairs,
+            not self.simulated,
             step,
         )
+
+    @property
+    def run_count(self) -> int:
+        """Of one `run`."""
+        return run_count(self.pairs, not self.simulated)
 
     def heading(self, what: str) -> list[str]:
         """What runs where, and what it is compared with."""

@@ -40,30 +40,52 @@ class Runs(NamedTuple):
 Step = Callable[[int, str], None]
 
 
+def run_count(pairs: int, timed: bool) -> int:
+    """How many runs `alternate` makes."""
+    return 2 * pairs + (1 if timed else 0)
+
+
 def alternate(
     command: Sequence[str],
     baseline: Mapping[str, str],
     polypath: Mapping[str, str],
     pairs: int,
+    timed: bool,
     step: Step,
 ) -> Runs:
     """Runs ``command``, a program that has the option --json, in these two environments in turn, so
-    many times each. Raises `ProgramFailed` unless it ends with 0, or with 1 and results all the
-    same: wrong bytes are a result."""
+    many times each. ``timed``: statistics, which take time themselves, are those of one more run at
+    the end, whose results are not used. Raises `ProgramFailed` unless it ends with 0, or with 1 and
+    results all the same: wrong bytes are a result."""
     runs = Runs([], [], [], [])
-    for number in range(2 * pairs):
-        with tempfile.TemporaryDirectory() as folder:
-            if number % 2 == 0:
+    for number in range(run_count(pairs, timed)):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            if number == 2 * pairs:
+                step(number, "statistics")
+                _run_with_statistics(command, polypath, folder, runs)
+            elif number % 2 == 0:
                 step(number, "baseline")
-                runs.baseline.append(_run(command, baseline, Path(folder), runs.messages))
-                continue
-            step(number, "polypath")
-            collected = Path(folder) / "statistics"
-            collected.mkdir()
-            environment = {**polypath, STATISTICS: str(collected / statistics.PATTERN)}
-            runs.polypath.append(_run(command, environment, Path(folder), runs.messages))
-            runs.processes.extend(statistics.read(collected))
+                runs.baseline.append(_run(command, baseline, folder, runs.messages))
+            else:
+                step(number, "polypath")
+                runs.polypath.append(
+                    _run(command, polypath, folder, runs.messages)
+                    if timed
+                    else _run_with_statistics(command, polypath, folder, runs)
+                )
     return runs
+
+
+def _run_with_statistics(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, runs: Runs
+) -> dict[str, Any]:
+    collected = folder / "statistics"
+    collected.mkdir()
+    environment = {**environment, STATISTICS: str(collected / statistics.PATTERN)}
+    results = _run(command, environment, folder, runs.messages)
+    runs.processes.extend(statistics.read(collected))
+    return results
 
 
 def _run(
