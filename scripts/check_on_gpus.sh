@@ -114,6 +114,28 @@ polypath bench.graph-phases bench graph-phases --json "$results/graph-phases.jso
   ${plots:+--plot "$results/graph-phases.png"}
 polypath tune tune --json "$results/tuned.json" ${plots:+--plot "$results/tuned.png"}
 for op in p2p bidir h2d d2h; do bench "$op-tuned" "$op"; done
+# Unmodified programs, with and without the shim in alternation, by what was tuned.
+polypath doctor doctor
+if [[ -d $build/mpi-stack ]]; then
+  messages() {
+    local name=$1
+    shift
+    polypath "messages.$name" bench mpi "$@" --json "$results/messages.$name.json" \
+      ${plots:+--plot "$results/messages.$name.png"}
+  }
+  messages bw --test bw --windows 1,16 --sizes 64K,1M,4M,16M,64M,256M
+  messages bibw --test bibw --windows 1,16 --sizes 1M,16M,64M,256M
+  messages put --test put --windows 1,16 --sizes 1M,16M,64M,256M
+  messages latency --test latency --sizes 8,1K,64K,256K,1M,4M --pairs 5
+  messages mesh-91 --test bw --windows 16 --sizes 64M,256M --emulate-mesh 91
+  for mesh in off 91; do
+    polypath "jacobi.mesh-$mesh" bench jacobi --ranks "$ranks" --emulate-mesh "$mesh" \
+      --setting max_routes=2 --json "$results/jacobi.mesh-$mesh.json"
+  done
+fi
+python3 -c 'import torch' 2>/dev/null &&
+  step weights python3 examples/load_weights.py --compare --json "$results/weights.json" &&
+  step weights.1G python3 examples/load_weights.py --compare --size 1G --single --json "$results/weights.1G.json"
 polypath bench.p2p-window bench p2p --window 1,4,16 --sizes 4M:64M \
   --json "$results/bench.p2p-window.json"
 polypath bench.bidir-window bench bidir --window 16 --sizes 64M \

@@ -8,12 +8,15 @@ source "$(dirname "$0")/common.sh"
 folder=${1:-build/packed}
 rm -rf "$folder"
 mkdir -p "$folder/bin"
-cp build/release/libpolypath.so build/release/libpolypath_sim.so "$folder"
+cp build/release/libpolypath{,_preload,_references,_sim}.so "$folder"
 # The tests name their library by its SONAME.
 ln -s libpolypath.so "$folder/$(readelf -d "$folder/libpolypath.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')"
-cp build/release/bin/test_* build/release/bin/driver_facts "$folder/bin"
+# Those that ctest runs as SUBJECT.real are for real GPUs.
+for name in $(sed -n 's/.*NAME [a-z._]*\.real COMMAND \([a-z_]*\).*/\1/p' tests/*/CMakeLists.txt) driver_facts; do
+  cp "build/release/bin/$name" "$folder/bin"
+done
 if [[ -x build/release/bin/mpi_traffic ]]; then
-  cp build/release/bin/mpi_* "$folder/bin"
+  cp build/release/bin/{mpi_*,ucx_put_bandwidth,jacobi} "$folder/bin"
   scripts/pack_mpi.sh "$folder/mpi-stack"
 fi
 strip "$folder"/*.so "$folder"/bin/*
