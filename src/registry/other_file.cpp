@@ -37,8 +37,10 @@ OtherFile::OtherFile(const Descriptor& folder, const RegistryFileName& name, Sai
   const std::string text = to_string(name);
   // O_NONBLOCK: whatever bears the name, opening it does not wait.
   descriptor_ = Descriptor::open(folder.get(), text.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-  if (!descriptor_ && errno != ENOENT && said_->first("cannot be opened"))
-    log_warn("registry: file {} cannot be opened: {}", text, std::strerror(errno));
+  if (descriptor_) return;
+  open_error_ = errno;
+  if (open_error_ != ENOENT && said_->first("cannot be opened"))
+    log_warn("registry: file {} cannot be opened: {}", text, std::strerror(open_error_));
 }
 
 void OtherFile::check() {

@@ -20,8 +20,8 @@ class OtherFile {
   OtherFile(const Descriptor& folder, const RegistryFileName& name, SaidOnce& said);
 
   [[nodiscard]] const RegistryFileName& name() const noexcept { return name_; }
-  /// False: it vanished, or too many files are open.
-  [[nodiscard]] bool opened() const noexcept { return static_cast<bool>(descriptor_); }
+  /// Why it could not be opened, an errno; 0: it was.
+  [[nodiscard]] int open_error() const noexcept { return open_error_; }
   /// Whether its owner lives. One system call.
   [[nodiscard]] bool alive() const noexcept;
   /// Looks whether the file can be read; until then nothing is found in it.
@@ -44,6 +44,7 @@ class OtherFile {
   RegistryFileName name_;
   SaidOnce* said_;
   Descriptor descriptor_;
+  int open_error_ = 0;
   bool readable_ = false;
   bool damaged_ = false;  ///< inside: what was looked at last
 };

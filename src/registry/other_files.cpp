@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "base/log.hpp"
@@ -45,11 +46,9 @@ bool OtherFiles::refresh(const RegistryFolder& folder) {
   changed_ = *changed;
   const Descriptor opened = folder.open();
   const auto names = opened ? names_in(opened) : std::vector<std::string>();
-  if (names.empty())
-    settled_ =
-        false;  // this process has too many files open: what is known stays, and the next call tries again
-  else
-    read_files(opened, names);
+  // Empty: this process has too many files open. What is known stays, and the next call tries again.
+  settled_ = settled_ && !names.empty();
+  if (!names.empty()) read_files(opened, names);
   return true;
 }
 
@@ -62,7 +61,10 @@ void OtherFiles::read_files(const Descriptor& folder, const std::vector<std::str
     auto file = take(*name);
     const bool is_new = file == nullptr;
     if (is_new) file = std::make_unique<OtherFile>(folder, *name, said_);
-    if (!file->opened()) continue;
+    if (const int error = file->open_error(); error != 0) {
+      if (error == EMFILE || error == ENFILE) settled_ = false;
+      continue;
+    }
     if (is_left_behind(*file)) {
       unlinkat(folder.get(), text.c_str(), 0);
     } else if (name->complete && found.size() < kMostFiles) {

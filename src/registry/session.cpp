@@ -95,10 +95,7 @@ bool RegistrySession::ready_to_write() {
 /// Whether others_ is what the folder holds. One system call where nothing changed.
 bool RegistrySession::ready_to_read() {
   if (state_ == State::unopened) open();
-  if (state_ == State::open && !others_.refresh(*folder_)) {
-    open();
-    if (state_ == State::open) others_.refresh(*folder_);
-  }
+  if (state_ == State::open && !others_.refresh(*folder_)) open();
   return state_ == State::open;
 }
 

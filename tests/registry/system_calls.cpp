@@ -19,9 +19,9 @@ std::atomic<bool>& no_room() {
   return set;
 }
 
-std::atomic<bool>& no_descriptors() {
-  static std::atomic<bool> set{false};
-  return set;
+std::atomic<int>& openings_left() {
+  static std::atomic<int> count{-1};
+  return count;
 }
 
 std::function<void()>& before_lock() {
@@ -29,14 +29,22 @@ std::function<void()>& before_lock() {
   return call;
 }
 
+std::function<void()>& before_lstat() {
+  static std::function<void()> call;
+  return call;
+}
+
 }  // namespace polypath::test
 
 using polypath::test::before_lock;
-using polypath::test::no_descriptors;
+using polypath::test::before_lstat;
 using polypath::test::no_room;
+using polypath::test::openings_left;
 using polypath::test::system_calls;
 
 extern "C" {
+
+// Functions to be called before are copied first: they may set others.
 
 int __real_openat(int folder, const char* path, int flags, ...);
 int __real_lstat(const char* path, struct stat* status);
@@ -51,15 +59,17 @@ int __wrap_openat(int folder, const char* path, int flags, ...) {
   const mode_t mode = va_arg(arguments, mode_t);
   va_end(arguments);
   ++system_calls().openat;
-  if (no_descriptors()) {
+  if (openings_left() == 0) {
     errno = EMFILE;
     return -1;
   }
+  if (openings_left() > 0) --openings_left();
   return __real_openat(folder, path, flags, mode);
 }
 
 int __wrap_lstat(const char* path, struct stat* status) {
   ++system_calls().lstat;
+  if (const auto call = before_lstat()) call();
   return __real_lstat(path, status);
 }
 
@@ -88,7 +98,6 @@ int __wrap_fcntl(int descriptor, int command, ...) {
   void* const argument = va_arg(arguments, void*);
   va_end(arguments);
   ++system_calls().fcntl;
-  // A copy: it may set another one.
   if (const auto call = before_lock(); command == F_SETLK && call) call();
   return __real_fcntl(descriptor, command, argument);
 }

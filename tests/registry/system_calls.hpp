@@ -24,9 +24,11 @@ struct SystemCalls {
 SystemCalls& system_calls();
 /// pwrite() answers that there is no room while this is set.
 std::atomic<bool>& no_room();
-/// openat() answers that the process has too many files open while this is set.
-std::atomic<bool>& no_descriptors();
+/// So many more calls of openat() may succeed; then the process has too many files open. Negative: all may.
+std::atomic<int>& openings_left();
 /// Called before this process asks for a lock.
 std::function<void()>& before_lock();
+/// Called before this process looks at the folder from outside.
+std::function<void()>& before_lstat();
 
 }  // namespace polypath::test

@@ -1,8 +1,14 @@
 // What a call costs: how often it asks the kernel, and that the folder is read when it has changed only.
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
+#include "registry/file_name.hpp"
+#include "registry/layout.hpp"
+#include "registry/process_lock.hpp"
 #include "registry_test.hpp"
 #include "system_calls.hpp"
 
@@ -69,6 +75,77 @@ TEST_F(Cost, AKilledProcessIsNoticedWithoutReadingTheFolder) {
   EXPECT_FALSE(registry().find(handle_of(0)));
   EXPECT_TRUE(registry().find(handle_of(1)));
   EXPECT_EQ(system_calls().openat, 0);
+}
+
+TEST_F(Cost, WhatAKilledProcessLeftHalfWrittenIsNotDamage) {
+  start(1);
+  const auto file = file_of(children()[0]->pid());
+  children()[0]->kill();
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(kFlightsOffset) << '?';
+  system_calls().reset();
+  EXPECT_EQ(said_by([&] { registry().others(flights()); }), "");
+  EXPECT_TRUE(flights().empty());
+  EXPECT_EQ(system_calls().openat, 0);
+}
+
+/// One folder time for two changes, as from a clock that stands still for milliseconds.
+TEST_F(Cost, AProcessThatComesInTheSameTickIsNotOverlooked) {
+  start(0);
+  const auto set_time = [&](const timespec& time) {
+    const timespec times[] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, time};
+    ASSERT_EQ(utimensat(AT_FDCWD, folder().c_str(), times, 0), 0);
+  };
+  timespec tick = {};
+  clock_gettime(CLOCK_REALTIME, &tick);
+  tick.tv_nsec = 0;
+  tick.tv_sec += 1;  // still to come
+  set_time(tick);
+  registry().others(flights());
+  Child late([&](const Steps& steps) {
+    Registry own(folder());
+    own.start(flight_of(1));
+    return steps.meet() ? 0 : 1;
+  });
+  ASSERT_TRUE(late.wait());
+  set_time(tick);
+  registry().others(flights());
+  EXPECT_EQ(flights().size(), 1u);
+}
+
+TEST_F(Cost, AClockThatWasSetBackIsNotWaitedFor) {
+  start(0);
+  timespec now = {};
+  clock_gettime(CLOCK_REALTIME, &now);
+  const timespec times[] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT},
+                            {.tv_sec = now.tv_sec + 3600, .tv_nsec = 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, folder().c_str(), times, 0), 0);
+  registry().others(flights());
+  system_calls().reset();
+  registry().others(flights());
+  EXPECT_EQ(system_calls().openat, 0);
+}
+
+/// More processes than a test can start: one process holds the locks of many.
+TEST_F(Cost, DescriptorsAreLeftToTheProgram) {
+  constexpr int kMany = 300;
+  Child many([&](const Steps& steps) {
+    std::filesystem::create_directory(folder());
+    chmod(folder().c_str(), 0700);
+    for (std::uint64_t id = 1; id <= kMany; ++id) {
+      const auto name = to_string(RegistryFileName{.pid = 5'000'000, .id = id, .complete = true});
+      const int file = open((folder() + "/" + name).c_str(), O_RDWR | O_CREAT, 0600);
+      const StoredHeader header = stored_header(id);
+      if (!lock_for_life(file) || pwrite(file, &header, sizeof header, 0) != sizeof header ||
+          ftruncate(file, kFileBytes) != 0)
+        return 1;
+    }
+    return steps.meet() ? 0 : 2;
+  });
+  ASSERT_TRUE(many.wait());
+  const std::string said = said_by([&] { start(0); });
+  EXPECT_EQ(registry_lines(said), 1 + kOthers) << said;
+  registry().others(flights());
+  EXPECT_EQ(system_calls().pread, 256);
 }
 
 TEST_F(Cost, AFlightTakesTwoCallsAtEachEnd) {

@@ -189,6 +189,10 @@ TEST_F(Damage, OfSeveralFilesIsSaidOnceAndLookedAtOnce) {
   EXPECT_EQ(registry_lines(header), 1) << header;
   tell_again();
   EXPECT_EQ(sizes_of_others(registry), std::vector<std::uint64_t>{1}) << "looked at again";
+  spoil(kFlightsOffset + offsetof(StoredFlight, bytes), {'?'});
+  system_calls().reset();
+  EXPECT_FALSE(sees_flight(registry));
+  EXPECT_GT(system_calls().pread, 3) << "there was hope for the one that had been whole";
 }
 
 TEST_F(Damage, AHalfWrittenRecordIsNotFound) {
@@ -302,6 +306,7 @@ TEST_F(BadFolder, WhereTheRoomRunsOutWhatWasToldStays) {
   no_room() = false;
   EXPECT_EQ(registry_lines(said), 1) << said;
   EXPECT_THAT(said, HasSubstr("No space"));
+  fs::remove(file_of(getpid()));  // all that was told is told again
   EXPECT_TRUE(registry.publish(record_of(4, 4)));
   EXPECT_NE(registry.start(flight_of(5)).value, 0u);
   Child witness([&](const Steps&) {
@@ -338,9 +343,13 @@ TEST_F(BadFolder, AProcessWithoutDescriptorsKeepsWhatItKnows) {
     return steps.meet() ? 0 : 1;
   });
   ASSERT_TRUE(second.wait());
-  no_descriptors() = true;
-  EXPECT_EQ(sizes_of_others(registry), std::vector<std::uint64_t>{1});
-  no_descriptors() = false;
+  // The folder cannot be opened; not be read; the new file not be opened.
+  for (const int openings : {0, 1, 2}) {
+    openings_left() = openings;
+    EXPECT_EQ(sizes_of_others(registry), std::vector<std::uint64_t>{1}) << openings;
+    openings_left() = -1;
+    EXPECT_THAT(files(), testing::SizeIs(3));
+  }
   EXPECT_EQ(sizes_of_others(registry), (std::vector<std::uint64_t>{1, 2}));
 }
 

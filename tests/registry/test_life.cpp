@@ -66,8 +66,9 @@ TEST_F(Life, TheNextProcessRemovesWhatAKilledOneLeft) {
   child.kill();
   ASSERT_TRUE(fs::exists(left));
   Registry registry(folder());
-  EXPECT_EQ(registry.find(handle_of(1)), std::nullopt);
+  EXPECT_TRUE(registry.publish(record_of(2, 2)));
   EXPECT_FALSE(fs::exists(left));
+  EXPECT_EQ(registry.find(handle_of(1)), std::nullopt);
   EXPECT_THAT(files(), SizeIs(1));
 }
 
@@ -287,6 +288,37 @@ TEST_F(Life, AFileThatVanishesWhileItIsMadeIsMadeAgain) {
   Registry registry(folder());
   EXPECT_EQ(registry.why_unusable(), "");
   EXPECT_THAT(files(), SizeIs(1));
+}
+
+TEST_F(Life, AFolderThatVanishesWhileItIsOpenedIsMadeAgain) {
+  ASSERT_EQ(mkdir(folder().c_str(), 0700), 0);
+  before_lstat() = [&] {
+    before_lstat() = nullptr;
+    fs::remove(folder());
+  };
+  Registry registry(folder());
+  EXPECT_EQ(registry.why_unusable(), "");
+  EXPECT_THAT(files(), SizeIs(1));
+}
+
+TEST_F(Life, AProgramThatIsStartedInheritsNothing) {
+  Registry registry(folder());
+  Child child([&](const Steps& steps) {
+    Registry own(folder());
+    own.publish(record_of(1, 1));
+    return steps.meet() ? 0 : 1;
+  });
+  ASSERT_TRUE(child.wait());
+  ASSERT_TRUE(registry.find(handle_of(1)));
+  int open_files = 0;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (!fs::read_symlink(entry.path(), gone).string().starts_with(folder())) continue;
+    ++open_files;
+    const int number = std::stoi(entry.path().filename());
+    EXPECT_NE(fcntl(number, F_GETFD) & FD_CLOEXEC, 0);
+  }
+  EXPECT_EQ(open_files, 2) << "its own and the other's";
 }
 
 TEST_F(Life, ManyShortProcessesNeitherLoseEachOtherNorLeaveAnything) {
