@@ -55,7 +55,7 @@ class RegistrySession {
 
   const pid_t pid_;
   const std::string path_;
-  const RegistrySession* const inherited_;
+  [[maybe_unused]] const RegistrySession* const inherited_;  // kept reachable, for leak checkers
   std::mutex mutex_;
   State state_ = State::unopened;
   std::string why_unusable_;
