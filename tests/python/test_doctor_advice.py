@@ -90,6 +90,8 @@ def test_findings_of_a_copy():
     assert (native.state, native.text) == ("wrong", "native: pageable memory, small")
     assert "pin" in native.advice
     assert found(good, process(issued=0)).text == "native: the engine was not asked"
+    # Another copy went over these routes, this one did not.
+    assert found(good, process(issued=0, routes=routes)).state == "wrong"
     planned = found(good, process(issued=0), {"native": True, "reason": "no gain here"})
     assert (planned.state, planned.text) == ("note", "native: no gain here")
 
