@@ -29,8 +29,17 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/polypathConfigVersion.cmake
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/polypath.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+# Not there for every processor (src/preload/CMakeLists.txt).
+if(TARGET polypath_preload)
+  set(POLYPATH_SHIM polypath_preload)
+  install(TARGETS polypath_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+
+# What `polypath run` and `polypath doctor` need is in the wheel as well.
+add_custom_target(wheel_contents
+  DEPENDS polypath polypath_sim simulated_driver polypath_references ${POLYPATH_SHIM})
 # A wheel has no symbolic links: each library once, under its plain name.
-foreach(library polypath polypath_sim)
+foreach(library polypath polypath_sim ${POLYPATH_SHIM})
   install(FILES $<TARGET_FILE:${library}> RENAME $<TARGET_LINKER_FILE_NAME:${library}>
     DESTINATION polypath/lib COMPONENT wheel EXCLUDE_FROM_ALL)
 endforeach()

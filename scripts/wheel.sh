@@ -20,4 +20,5 @@ python -m zipfile --list "$wheel"
 # From another folder, so that nothing of the source tree is used.
 cd "$trial"
 bin/polypath plan gpu0 gpu1 64M --node narval
+bin/polypath doctor --node narval
 say "Wheel: $wheel"
