@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from polypath._library import find_library
@@ -116,7 +117,7 @@ def test_a_registry_that_is_off(doctor):
     }
 
 
-def test_registry_folders(tmp_path):
+def test_registry_folders(tmp_path, monkeypatch):
     def state(folder):
         finding = registry({"value": str(folder), "environment": "POLYPATH_REGISTRY"})
         return finding.state, finding.text
@@ -137,8 +138,13 @@ def test_registry_folders(tmp_path):
     link.symlink_to(good)
     assert "is not a folder" in state(link)[1]
     assert "is missing and cannot be made" in state(tmp_path / "no" / "folder")[1]
+    good.chmod(0o700)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=1023, f_frsize=4096))
+        assert f"{tmp_path} is full" in state(good)[1]
+        patch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=1024, f_frsize=4096))
+        assert state(good)[0] == "well"
     if os.getuid() == 0:
-        good.chmod(0o700)
         os.chown(good, 65534, 65534)
         assert "belongs to another user" in state(good)[1]
 

@@ -12,7 +12,7 @@ from typing import Any
 from ..context import Context
 from .finding import Finding, State
 
-_LEAST_SHARED_BYTES = 16 << 20
+_LEAST_BYTES = 4 << 20  # of shared memory: nearly two processes' files at their longest
 
 
 def machine_findings(context: Context) -> list[Finding]:
@@ -122,7 +122,7 @@ def registry(setting: dict[str, Any]) -> Finding:
             f"another folder by {setting['environment']}",
         )
     free = os.statvfs(folder.parent)
-    if free.f_bavail * free.f_frsize < _LEAST_SHARED_BYTES:
+    if free.f_bavail * free.f_frsize < _LEAST_BYTES:
         return Finding(
             what,
             State.wrong,
