@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from polypath._library import find_library
 from polypath.cli.nodes import known_nodes
 from polypath.doctor import advice, statistics
+from polypath.doctor.driver import ways_in
 from polypath.doctor.program import Outcome, program_findings
 from polypath.doctor.routes import Leg
 from polypath.doctor.trials import report
@@ -108,6 +110,12 @@ def test_routes_are_those_of_the_copy():
     }
     assert statistics.bytes_by_route(one, "host", "gpu1") == {"direct": 2, "via gpu0": 1}
     assert statistics.bytes_by_route(one) == {"direct": 7, "via gpu0": 1}
+
+
+def test_ways_of_an_older_driver():
+    names = {"cuGetProcAddress", "cuGetProcAddress_v2"}
+    assert names < set(ways_in(str(find_library().with_name("libpolypath_sim.so"))))
+    assert ways_in("libc.so.6") == ["reference", "dlsym"]
 
 
 def test_copies_are_what_counts():

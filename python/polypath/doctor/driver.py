@@ -159,3 +159,9 @@ WAYS: dict[str, Callable[[Driver, str], int]] = {
     "cuGetProcAddress": _get_proc_address("cuGetProcAddress"),
     "cuGetProcAddress_v2": _get_proc_address("cuGetProcAddress_v2"),
 }
+
+
+def ways_in(library: str) -> list[str]:
+    """The ways that this driver library offers: those of CUDA 11.3 and 12 came with these."""
+    cuda = ctypes.CDLL(library)
+    return [way for way in WAYS if not way.startswith("cu") or hasattr(cuda, way)]

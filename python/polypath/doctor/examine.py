@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..context import Context
 from ..errors import LibraryNotFound, NoDevice
 from ..launch.environment import assignments
-from .driver import WAYS
+from .driver import ways_in
 from .finding import Finding, State
 from .machine import has_peer_access, machine_findings
 from .routes import IMPORT, Leg, Plan, plan_of, plans, round_trip, route_findings
@@ -34,6 +34,7 @@ def examine(node: str | None, step: Step) -> Examination:
         with Context(node=node) as context:
             examination.findings.extend(machine_findings(context))
             size, planned, back = _plans(context)
+            ways = ways_in(context.devices()["driver"]["library"])
         examination.findings.extend(route_findings(planned))
         environment = {**os.environ, **assignments(os.environ, node)}
     except NoDevice as error:
@@ -47,8 +48,8 @@ def examine(node: str | None, step: Step) -> Examination:
     examination.findings.append(preloaded)
     if preloaded.state is State.wrong:
         return examination
-    steps = len(WAYS) + (back is not None)
-    for done, way in enumerate(WAYS):
+    steps = len(ways) + (back is not None)
+    for done, way in enumerate(ways):
         step(done, steps, way)
         examination.reports.extend(copy_trial(way, size, planned, environment))
     if back is not None:
