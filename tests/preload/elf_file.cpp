@@ -39,8 +39,8 @@ class Reader {
 ElfFile read_elf(const std::string& path) {
   const Reader reader(path);
   const auto header = reader.table<Elf64_Ehdr>(0, sizeof(Elf64_Ehdr)).front();
-  const auto sections = reader.table<Elf64_Shdr>(header.e_shoff, std::uint64_t{header.e_shnum} *
-                                                                     header.e_shentsize);
+  const auto sections =
+      reader.table<Elf64_Shdr>(header.e_shoff, std::uint64_t{header.e_shnum} * header.e_shentsize);
   ElfFile found;
   for (const Elf64_Shdr& section : sections) {
     if (section.sh_type == SHT_DYNAMIC) {

@@ -102,8 +102,7 @@ void check_versions(Ask&& ask) {
              {CU_GET_PROC_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_LEGACY_STREAM,
               CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM}) {
           const auto [own, given] = ask(base.base.data(), version, flags);
-          const Owner expected =
-              own == nullptr ? Owner{} : Owner{kShim, owner_of(own).function};
+          const Owner expected = own == nullptr ? Owner{} : Owner{kShim, owner_of(own).function};
           EXPECT_EQ(expected, owner_of(given)) << base.base << ' ' << version << ' ' << flags;
         }
       }
@@ -185,11 +184,10 @@ TEST_F(Names, WrongQuestionsAreAnsweredByTheDriver) {
   const auto own = real<GetProcAddress2>("cuGetProcAddress_v2");
   const auto given = std::bit_cast<GetProcAddress2>(dlsym(driver, "cuGetProcAddress_v2"));
   void* found = this;
-  for (const auto& [name, function, flags] :
-       {std::tuple{"cuNoSuchFunction", &found, cuuint64_t{0}},
-        {static_cast<const char*>(nullptr), &found, 0},
-        {"cuMemcpyAsync", static_cast<void**>(nullptr), 0},
-        {"cuMemcpyAsync", &found, 1024}}) {
+  for (const auto& [name, function, flags] : {std::tuple{"cuNoSuchFunction", &found, cuuint64_t{0}},
+                                              {static_cast<const char*>(nullptr), &found, 0},
+                                              {"cuMemcpyAsync", static_cast<void**>(nullptr), 0},
+                                              {"cuMemcpyAsync", &found, 1024}}) {
     const CUresult expected = own(name, function, kNewest, flags, nullptr);
     EXPECT_NE(CUDA_SUCCESS, expected);
     EXPECT_EQ(expected, given(name, function, kNewest, flags, nullptr));

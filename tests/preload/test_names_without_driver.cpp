@@ -30,7 +30,8 @@ TEST(NamesWithoutDriver, ComeAndGoAsWithoutTheShim) {
   // Who was loaded with it sees it all the same.
   void* const user = dlopen(POLYPATH_DRIVER_USER, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(nullptr, user) << dlerror();
-  const auto look_up = reinterpret_cast<void* (*)(void*, const char*)>(dlsym(user, "look_up_as_user"));
+  const auto look_up =
+      reinterpret_cast<void* (*)(void*, const char*)>(dlsym(user, "look_up_as_user"));
   ASSERT_NE(nullptr, look_up);
   EXPECT_EQ((Owner{kShim, kName}), owner_of(look_up(RTLD_DEFAULT, kName)));
   EXPECT_EQ((Owner{kShim, kName}), owner_of(dlsym(user, kName)));

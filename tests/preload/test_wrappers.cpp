@@ -34,8 +34,9 @@ TEST(Wrappers, ArePassedByThoseWhoAskTheDriver) {
 }
 
 TEST(Wrappers, ArePassedOnWhatTheyAreAskedFor) {
-  const auto copy = reinterpret_cast<int (*)(unsigned long long, unsigned long long, size_t, void*)>(
-      dlsym(RTLD_DEFAULT, kName));
+  const auto copy =
+      reinterpret_cast<int (*)(unsigned long long, unsigned long long, size_t, void*)>(
+          dlsym(RTLD_DEFAULT, kName));
   first_wrapper_calls = second_wrapper_calls = 0;
   EXPECT_EQ(3, copy(1, 2, 3, nullptr));  // CUDA_ERROR_NOT_INITIALIZED: the driver's own answer
   EXPECT_EQ(1, first_wrapper_calls);

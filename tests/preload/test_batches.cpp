@@ -1,0 +1,180 @@
+// Batches of copies: the large ones are offered one by one, the driver is given the rest, and errors name the copies
+// that the program knows.
+#include <array>
+
+#include "driver_forms.hpp"
+#include "shim_test.hpp"
+
+namespace polypath::preload::test {
+namespace {
+
+constexpr std::size_t kNone = SIZE_MAX;
+
+class Batches : public ShimTest {
+ protected:
+  /// Sizes of the copies of the test's batch.
+  static constexpr std::array<std::size_t, 5> kSizes{5, kMiB, 64 * kKiB, 2 * kMiB, 7};
+
+  void SetUp() override {
+    ShimTest::SetUp();
+    stream = create_stream(0);
+    for (const std::size_t bytes : kSizes) {
+      srcs.push_back(allocate(0, bytes));
+      dsts.push_back(allocate(1, bytes));
+      sizes.push_back(bytes);
+    }
+    attributes[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    attributes[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
+    attributes[1].flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
+    fill();
+  }
+
+  void fill() {
+    renew();
+    expected.clear();
+    for (std::size_t i = 0; i < kSizes.size(); ++i) {
+      expected.push_back(pattern(kSizes[i], static_cast<std::uint8_t>(++seed)));
+      write(srcs[i], expected[i]);
+      write(dsts[i], std::vector<std::uint8_t>(kSizes[i], 0xEE));
+    }
+    renew();
+    engine.answer = Answer::take;
+    fail_index = 77;
+  }
+  CUresult issue() {
+    return cuMemcpyBatchAsync(dsts.data(), srcs.data(), sizes.data(), sizes.size(),
+                              attributes.data(), firsts.data(), 2, &fail_index, stream);
+  }
+  void expect_arrived() {
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+    for (std::size_t i = 0; i < kSizes.size(); ++i)
+      EXPECT_EQ(expected[i], peek(dsts[i], kSizes[i])) << i;
+  }
+  /// The copies of the batch with these indices, as the engine is told.
+  [[nodiscard]] std::vector<FakeEngine::Copy> offered(
+      const std::vector<std::size_t>& indices) const {
+    std::vector<FakeEngine::Copy> all;
+    for (const std::size_t i : indices)
+      all.push_back({pointer(dsts[i]), pointer(srcs[i]), sizes[i], stream});
+    return all;
+  }
+
+  CUstream stream = nullptr;
+  std::vector<CUdeviceptr> dsts;
+  std::vector<CUdeviceptr> srcs;
+  std::vector<std::size_t> sizes;
+  std::vector<std::vector<std::uint8_t>> expected;
+  std::array<CUmemcpyAttributes, 2> attributes{};
+  std::array<std::size_t, 2> firsts{0, 2};
+  std::size_t fail_index = 0;
+};
+
+TEST_F(Batches, AreTakenApart) {
+  EXPECT_CUDA(CUDA_SUCCESS, issue());
+  EXPECT_EQ(offered({1, 3}), engine.copies);
+  EXPECT_EQ(kSizes.size(), polypath_sim_copies());
+  expect_arrived();
+}
+
+TEST_F(Batches, AreTheDriversWhenNothingIsTaken) {
+  engine.answer = Answer::leave;
+  EXPECT_CUDA(CUDA_SUCCESS, issue());
+  EXPECT_EQ(offered({1, 3}), engine.copies);
+  EXPECT_EQ(kSizes.size(), polypath_sim_copies());
+  expect_arrived();
+}
+
+TEST_F(Batches, OfWhichEverythingIsTakenNeedNoDriver) {
+  dsts = {dsts[1], dsts[3]};
+  srcs = {srcs[1], srcs[3]};
+  sizes = {sizes[1], sizes[3]};
+  firsts = {0, 1};
+  EXPECT_CUDA(CUDA_SUCCESS, issue());
+  EXPECT_EQ(offered({0, 1}), engine.copies);
+  EXPECT_EQ(2U, polypath_sim_copies());
+}
+
+TEST_F(Batches, NameTheCopyOfTheRestThatFailed) {
+  sizes[4] += kMiB - 8;  // past its memory, but still small
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, issue());
+  EXPECT_EQ(4U, fail_index);
+}
+
+TEST_F(Batches, NameTheCopyThatTheEngineFailedAt) {
+  engine.answer = Answer::fail;
+  engine.cuda_result = CUDA_ERROR_LAUNCH_FAILED;
+  EXPECT_CUDA(CUDA_ERROR_LAUNCH_FAILED, issue());
+  EXPECT_EQ(1U, fail_index);
+  EXPECT_EQ(0U, polypath_sim_copies());
+}
+
+TEST_F(Batches, OfTheNewerFormAreTakenApartAsWell) {
+  EXPECT_CUDA(CUDA_SUCCESS,
+              cuMemcpyBatchAsync_v2(dsts.data(), srcs.data(), sizes.data(), sizes.size(),
+                                    attributes.data(), firsts.data(), 2, stream));
+  EXPECT_EQ(offered({1, 3}), engine.copies);
+  expect_arrived();
+}
+
+// The rest keeps its attributes: the one that must be read during the call is.
+TEST_F(Batches, ThatMustBeReadDuringTheCallAreTheDrivers) {
+  attributes[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+  EXPECT_CUDA(CUDA_SUCCESS, issue());
+  EXPECT_TRUE(engine.copies.empty());
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
+  expect_arrived();
+}
+
+TEST_F(Batches, WithWrongArgumentsAreAnsweredByTheDriver) {
+  for (const auto& spoil : std::initializer_list<std::function<void()>>{
+           [&] { attributes[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID; },
+           [&] { attributes[0].flags = 0x100; }, [&] { firsts[0] = 1; }, [&] { firsts[1] = 0; },
+           [&] { firsts[1] = kSizes.size(); }, [&] { stream = nullptr; },
+           [&] { stream = CU_STREAM_LEGACY; }}) {
+    const auto before = std::tuple{attributes, firsts, stream};
+    spoil();
+    EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, issue());
+    std::tie(attributes, firsts, stream) = before;
+  }
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+              cuMemcpyBatchAsync(dsts.data(), srcs.data(), sizes.data(), sizes.size(), nullptr,
+                                 firsts.data(), 2, &fail_index, stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+              cuMemcpyBatchAsync(nullptr, srcs.data(), sizes.data(), sizes.size(),
+                                 attributes.data(), firsts.data(), 2, &fail_index, stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+              cuMemcpyBatchAsync(dsts.data(), srcs.data(), sizes.data(), 0, attributes.data(),
+                                 firsts.data(), 2, &fail_index, stream));
+  EXPECT_TRUE(engine.copies.empty());
+  EXPECT_EQ(0U, polypath_sim_copies());
+}
+
+// Batches of sizes, attributes and answers at random.
+TEST_F(Batches, OfAnyMixArrive) {
+  std::uint32_t state = 1;
+  const auto random = [&](std::uint32_t below) {
+    state = state * 1664525 + 1013904223;
+    return (state >> 8) % below;
+  };
+  for (int round = 0; round < 40; ++round) {
+    SCOPED_TRACE(round);
+    fill();
+    engine.during_copy = [&] { engine.answer = random(2) == 0 ? Answer::take : Answer::leave; };
+    std::vector<CUmemcpyAttributes> all;
+    std::vector<std::size_t> all_firsts;
+    for (std::size_t i = 0; i < kSizes.size(); ++i) {
+      if (i > 0 && random(2) == 0) continue;
+      all.push_back(attributes[random(2)]);
+      all_firsts.push_back(i);
+    }
+    EXPECT_CUDA(CUDA_SUCCESS,
+                cuMemcpyBatchAsync(dsts.data(), srcs.data(), sizes.data(), sizes.size(), all.data(),
+                                   all_firsts.data(), all.size(), &fail_index, stream));
+    EXPECT_EQ(offered({1, 3}), engine.copies);
+    EXPECT_EQ(kSizes.size(), polypath_sim_copies());
+    expect_arrived();
+  }
+}
+
+}  // namespace
+}  // namespace polypath::preload::test

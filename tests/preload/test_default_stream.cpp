@@ -1,0 +1,90 @@
+// The default stream between GPUs: what is handed over waits for both GPUs' default streams, and both wait for it.
+#include "shim_test.hpp"
+
+namespace polypath::preload::test {
+namespace {
+
+class DefaultStream : public ShimTest {
+ protected:
+  void SetUp() override {
+    ShimTest::SetUp();
+    engine.answer = Answer::take;
+    slow_host = allocate_host(kSlow);
+    slow = allocate(1, kSlow);
+    renew();
+    engine.answer = Answer::take;
+  }
+
+  /// Work on GPU 1's stream that takes far longer than the copies that follow it; an event at its end.
+  CUevent keep_busy(CUstream stream) {
+    const CUevent end = create_event(1);
+    use(1);
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD8Async(slow, 1, 1, stream));
+    const auto way = engine.answer;
+    engine.answer = Answer::leave;
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(slow, device(slow_host), kSlow, stream));
+    engine.answer = way;
+    EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(end, stream));
+    use(0);
+    return end;
+  }
+  CUresult query(int gpu, CUstream stream) {
+    use(gpu);
+    const CUresult result = cuStreamQuery(stream);
+    use(0);
+    return result;
+  }
+
+  static constexpr std::size_t kSlow = 64 * kMiB;
+  std::uint8_t* slow_host = nullptr;
+  CUdeviceptr slow = 0;
+};
+
+TEST_F(DefaultStream, WaitsForTheOtherGpus) {
+  const CUstream blocking = create_stream(1, CU_STREAM_DEFAULT);
+  for (const CUstream other : {CUstream{nullptr}, blocking}) {
+    for (const auto& [dst, src] : {std::pair{far, near}, {near, far}}) {
+      const CUevent end = keep_busy(other);
+      EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuEventQuery(end));
+      EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kLarge, nullptr));
+      EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(nullptr));
+      EXPECT_CUDA(CUDA_SUCCESS, cuEventQuery(end));
+    }
+  }
+}
+
+TEST_F(DefaultStream, IsWaitedForByTheOtherGpus) {
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(far, near, kLarge, nullptr));
+  use(1);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD8Async(slow, 1, 1, nullptr));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(nullptr));
+  EXPECT_CUDA(CUDA_SUCCESS, query(0, nullptr));
+}
+
+TEST_F(DefaultStream, LeavesTheContextAndNoEvents) {
+  const auto events = polypath_sim_live_events();
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(far, near, kLarge, nullptr));
+  CUcontext current = nullptr;
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxGetCurrent(&current));
+  EXPECT_EQ(context(0), current);
+  EXPECT_EQ(events, polypath_sim_live_events());
+}
+
+// Only the legacy default stream, and only between GPUs.
+TEST_F(DefaultStream, OtherStreamsAndCopiesPassTheBusyOne) {
+  const CUstream own = create_stream(0);
+  const CUevent end = keep_busy(nullptr);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(far, near, kLarge, own));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(own));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuEventQuery(end));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(far, near, kLarge, CU_STREAM_PER_THREAD));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(CU_STREAM_PER_THREAD));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuEventQuery(end));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyHtoDAsync(near, host, kLarge, nullptr));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(nullptr));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuEventQuery(end));
+  EXPECT_EQ(4U, engine.copies.size()) << "with the one that keeps GPU 1 busy";
+}
+
+}  // namespace
+}  // namespace polypath::preload::test
