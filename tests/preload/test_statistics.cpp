@@ -1,0 +1,139 @@
+// What a process under the shim writes at its end.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "run_program.hpp"
+
+namespace polypath::preload::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+class Statistics : public testing::Test {
+ protected:
+  Statistics() {
+    std::string name = fs::temp_directory_path() / "polypath-statistics-XXXXXX";
+    folder = mkdtemp(name.data());
+  }
+  ~Statistics() override { fs::remove_all(folder); }
+
+  Outcome run_calls(const std::string& small, const std::string& large, const std::string& how,
+                    const std::string& statistics, Environment more = {}) {
+    more.insert({{"LD_PRELOAD", POLYPATH_FAKE_SHIM}, {"POLYPATH_STATS", statistics}});
+    const Outcome outcome = run({POLYPATH_CALLS_PROGRAM, small, large, how}, more);
+    EXPECT_EQ(7, outcome.status) << outcome.error;
+    EXPECT_EQ("", outcome.out);
+    return outcome;
+  }
+  [[nodiscard]] std::vector<json> read_all() const {
+    std::vector<json> found;
+    for (const auto& file : fs::directory_iterator(folder)) {
+      EXPECT_EQ(".json", file.path().extension());
+      found.push_back(json::parse(std::ifstream(file.path())));
+    }
+    return found;
+  }
+  [[nodiscard]] std::string file(const char* name) const { return folder / name; }
+
+  fs::path folder;
+};
+
+TEST_F(Statistics, CountCallsAndWhatBecameOfThem) {
+  const Outcome outcome = run_calls("3", "2", "return", file("s.json"), {{"FAKE_ANSWER", "take"}});
+  EXPECT_EQ("", outcome.error);
+  const auto expected_file = folder / ("s." + std::to_string(outcome.pid) + ".json");
+  ASSERT_TRUE(fs::exists(expected_file));
+  const json found = json::parse(std::ifstream(expected_file));
+  EXPECT_EQ(outcome.pid, found["pid"]);
+  EXPECT_EQ(POLYPATH_CALLS_PROGRAM + std::string(" 3 2 return"), found["command"]);
+  const json copies{
+      {"calls", 5}, {"bytes", 3 * 1000 + 2 * (4 << 20)}, {"handed_over", 2}, {"issued", 2}};
+  EXPECT_EQ((json{{"cuMemcpyHtoD_v2", copies}}), found["calls"]);
+  EXPECT_EQ((json{{"exported", 0}, {"imported", 0}, {"closed", 0}, {"refused", 0}}),
+            found["imports"]);
+  EXPECT_EQ((json{{"fake", true}}), found["engine"]);
+}
+
+TEST_F(Statistics, TellWhatIsLeftToTheDriver) {
+  run_calls("0", "4", "return", file("s.json"));
+  const json found = read_all().at(0);
+  EXPECT_EQ(4, found["calls"]["cuMemcpyHtoD_v2"]["handed_over"]);
+  EXPECT_EQ(0, found["calls"]["cuMemcpyHtoD_v2"]["issued"]);
+  const json rates = found["rates"];
+  ASSERT_EQ(1U, rates.size());
+  EXPECT_EQ("host to gpu", rates[0]["direction"]);
+  EXPECT_EQ(4 << 20, rates[0]["bytes"]);
+  EXPECT_EQ(false, rates[0]["issued"]);
+  EXPECT_EQ(4, rates[0]["count"]);
+  EXPECT_GT(rates[0]["gbps"], 0);
+}
+
+TEST_F(Statistics, HaveNoEngineWhereNothingWasLarge) {
+  run_calls("3", "0", "return", file("s.json"));
+  const json found = read_all().at(0);
+  EXPECT_EQ(nullptr, found["engine"]);
+  EXPECT_EQ(json::array(), found["rates"]);
+}
+
+TEST_F(Statistics, GoWhereTheNameSays) {
+  const auto pid = [](const Outcome& outcome) { return std::to_string(outcome.pid); };
+  const Outcome marked = run_calls("1", "0", "return", file("a-%p-b.json"));
+  EXPECT_TRUE(fs::exists(folder / ("a-" + pid(marked) + "-b.json")));
+  const Outcome plain = run_calls("1", "0", "return", file("plain"));
+  EXPECT_TRUE(fs::exists(folder / ("plain." + pid(plain))));
+  fs::create_directory(folder / "with.dot");
+  const Outcome dotted = run_calls("1", "0", "return", file("with.dot/plain"));
+  EXPECT_TRUE(fs::exists(folder / "with.dot" / ("plain." + pid(dotted))));
+}
+
+TEST_F(Statistics, ComeAsLinesToo) {
+  const Outcome outcome = run_calls("3", "2", "return", "text");
+  EXPECT_TRUE(outcome.error.starts_with("polypath: process " + std::to_string(outcome.pid) + ": "));
+  EXPECT_NE(std::string::npos,
+            outcome.error.find("\n  cuMemcpyHtoD_v2: 5 calls, 8.0 MiB, 2 handed over, 0 issued"));
+  EXPECT_NE(std::string::npos, outcome.error.find("\n  host to gpu, from 4 MiB, native copies: "));
+  EXPECT_TRUE(outcome.error.ends_with("\na fake report\n"));
+}
+
+TEST_F(Statistics, AreNotWrittenUnlessWanted) {
+  EXPECT_EQ("", run_calls("3", "2", "return", "").error);
+}
+
+TEST_F(Statistics, AreNotWrittenWithoutCalls) {
+  EXPECT_EQ("", run_calls("3", "2", "without-cuda", "text").error);
+  EXPECT_EQ("", run_calls("0", "0", "return", "text").error);
+}
+
+TEST_F(Statistics, AreWrittenOnceWhoeverEndsTheProcess) {
+  run_calls("3", "2", "exit-in-thread", file("s.json"));
+  const auto found = read_all();
+  ASSERT_EQ(1U, found.size());
+  EXPECT_EQ(5, found[0]["calls"]["cuMemcpyHtoD_v2"]["calls"]);
+}
+
+TEST_F(Statistics, OfAChildAreItsOwn) {
+  run_calls("3", "2", "fork", file("s.json"));
+  ASSERT_EQ(1U, read_all().size()) << "the child called nothing";
+  run_calls("1", "2", "before-fork", file("t.json"));
+  const auto found = read_all();
+  ASSERT_EQ(3U, found.size());
+  for (const json& one : found) {
+    const bool is_first = one["command"].get<std::string>().ends_with(" fork");
+    EXPECT_EQ(is_first ? 5 : 3, one["calls"]["cuMemcpyHtoD_v2"]["calls"]);
+  }
+}
+
+TEST_F(Statistics, ThatCannotBeWrittenHarmNobody) {
+  const Outcome outcome = run_calls("1", "0", "return", file("missing/s.json"));
+  EXPECT_EQ("polypath: warn: the statistics cannot be written to " + file("missing/s.json") + "\n",
+            outcome.error);
+  run_calls("1", "0", "closed-stderr", "text");
+}
+
+}  // namespace
+}  // namespace polypath::preload::test
