@@ -1,4 +1,5 @@
-"""Runs the programs of this folder under mpirun, on a simulated node or on this machine's GPUs."""
+"""Runs mpi_traffic under mpirun, on a simulated node or on this machine's GPUs, with and without
+the shim."""
 
 from __future__ import annotations
 
@@ -6,25 +7,35 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("POLYPATH_BUILD", ROOT / "build" / "release"))
 
-# A name of `polypath nodes`, or "real": this machine's GPUs.
-NODE = os.environ.get("POLYPATH_TEST_NODE", "narval")
+# A name of `polypath nodes`, a node file, or "real": this machine's GPUs.
+NODE = os.environ.get("POLYPATH_TEST_NODE", str(Path(__file__).with_name("quick_mesh.toml")))
+
+# From this size on no MPI call sends GPU memory by way of the host.
+LARGE = 64 << 10
 
 
 @dataclass
 class Rank:
-    """What one rank reported (mpi_traffic --report)."""
+    """What one rank reported (mpi_traffic --report), and the shim of it (POLYPATH_STATS)."""
 
     report: dict
+    statistics: dict = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        return self.report["rank"]
 
     @property
     def gpu(self) -> str:
@@ -73,22 +84,52 @@ Traffic = Callable[..., Run]
 @pytest.fixture
 def traffic(tmp_path) -> Traffic:
     """traffic(PATTERN, ranks, ARGUMENTS..., SETTING=value...): runs mpi_traffic and returns what it
-    reported. With `fails=True` it must fail, otherwise it must not."""
+    reported. `shim`: under the shim, all processes or the last rank alone; `run_by`: words before
+    mpirun; `fails`: it must fail, which it otherwise must not."""
 
-    def run(pattern: str, ranks: int, *arguments: object, fails: bool = False, **settings: str):
-        reports = tmp_path / "reports"
-        reports.mkdir()
-        command = [
-            *(ROOT / "scripts" / "mpi_env.sh", "mpirun", "-n", ranks),
-            *(BUILD / "bin" / "mpi_traffic", pattern, *arguments, "--report", reports),
-        ]
+    def run(
+        pattern: str,
+        ranks: int,
+        *arguments: object,
+        shim: bool | Literal["last"] = False,
+        run_by: Sequence[str] = (),
+        fails: bool = False,
+        **settings: str,
+    ) -> Run:
+        reports = Path(tempfile.mkdtemp(dir=tmp_path))
+        program = [BUILD / "bin" / "mpi_traffic", pattern, *arguments, "--report", reports]
+        under_shim = _shim_settings(tmp_path, reports) if shim else {}
+        if shim == "last":
+            words = [f"{name}={value}" for name, value in under_shim.items()]
+            mpirun = ["mpirun", "-n", ranks - 1, *program, ":", "-n", 1, "env", *words, *program]
+            under_shim = {}
+        else:
+            mpirun = ["mpirun", "-n", ranks, *program]
+        command = [ROOT / "scripts" / "mpi_env.sh", *run_by, *mpirun]
+        settings = {**under_shim, **settings}
         returncode, output = _run([str(part) for part in command], _environment(settings))
         assert (returncode != 0) == fails, output
-        files = sorted(reports.glob("rank.*.json"))
-        assert fails or len(files) == ranks
-        return Run(returncode, output, [Rank(json.loads(file.read_text())) for file in files])
+        finished = [_read_rank(file) for file in sorted(reports.glob("rank.*.json"))]
+        assert fails or len(finished) == ranks
+        return Run(returncode, output, finished)
 
     return run
+
+
+def _shim_settings(folder: Path, statistics: Path) -> dict[str, str]:
+    """Every process under the shim, which prepares its routes before it uses them."""
+    return {
+        "LD_PRELOAD": str(BUILD / "libpolypath_preload.so"),
+        "POLYPATH_STATS": str(statistics / "statistics.json"),
+        "POLYPATH_REGISTRY": str(folder / "registry"),
+        "POLYPATH_PREPARE": "wait",
+    }
+
+
+def _read_rank(file: Path) -> Rank:
+    report = json.loads(file.read_text())
+    statistics = file.with_name(f"statistics.{report['pid']}.json")
+    return Rank(report, json.loads(statistics.read_text()) if statistics.exists() else {})
 
 
 def _environment(settings: dict[str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@
 #include <bit>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 #include "tune/pattern.hpp"
 
 namespace polypath::test {
@@ -15,7 +16,8 @@ namespace {
 
 constexpr std::byte kPoison{0xA5};
 
-std::uint64_t at_least_one(std::uint64_t bytes) { return std::max<std::uint64_t>(bytes, 1); }
+/// Whole MiB: the memory of all ranks is of few sizes, so that one takes the place of another.
+std::uint64_t room(std::uint64_t bytes) { return bytes / kMiB * kMiB + kMiB; }
 
 int length(const Message& message) { return static_cast<int>(message.bytes); }
 
@@ -28,9 +30,9 @@ void check_status(const MPI_Status& status, const Phase& phase, const Message& m
   check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
   if (status.MPI_SOURCE != message.from || status.MPI_TAG != tag(phase, message) ||
       bytes != length(message))
-    throw Error(fmt::format("received {} bytes, tag {}, from {}; sent were {} bytes, tag {}, from {}",
-                            bytes, status.MPI_TAG, status.MPI_SOURCE, message.bytes,
-                            tag(phase, message), message.from));
+    throw Error(fmt::format(
+        "received {} bytes, tag {}, from {}; sent were {} bytes, tag {}, from {}", bytes,
+        status.MPI_TAG, status.MPI_SOURCE, message.bytes, tag(phase, message), message.from));
 }
 
 #define POLYPATH_MPI(call) check_mpi(call, #call)
@@ -52,35 +54,37 @@ Exchange::Exchange(const RankGpu& gpu, int rank, const std::vector<Phase>& phase
     most_.from_bytes = std::max(most_.from_bytes, needed.from_bytes);
     most_.to_bytes = std::max(most_.to_bytes, needed.to_bytes);
   }
-  allocate();
+  memory_ = allocate();
 }
 
 Exchange::~Exchange() {
   try {
-    free();
+    free(memory_);
   } catch (const Error& error) {
     fmt::print(stderr, "rank {}: {}\n", rank_, error.what());
   }
 }
 
-void Exchange::allocate() {
-  from_ = gpu_.allocate(at_least_one(most_.from_bytes));
-  to_ = gpu_.allocate(at_least_one(most_.to_bytes));
+Exchange::Memory Exchange::allocate() const {
+  return {gpu_.allocate(room(most_.from_bytes)), gpu_.allocate(room(most_.to_bytes))};
 }
 
-void Exchange::free() {
-  gpu_.free(from_);
-  gpu_.free(to_);
+void Exchange::free(const Memory& memory) const {
+  gpu_.free(memory.from);
+  gpu_.free(memory.to);
 }
 
 void Exchange::reallocate() {
-  free();
-  allocate();
+  frees_first_ = !frees_first_;
+  const Memory old = memory_;
+  if (frees_first_) free(old);
+  memory_ = allocate();
+  if (!frees_first_) free(old);
 }
 
 void* Exchange::address(const Message& message) const {
-  return std::bit_cast<void*>(message.from == rank_ ? from_ + message.from_offset
-                                                    : to_ + message.to_offset);
+  return std::bit_cast<void*>(message.from == rank_ ? memory_.from + message.from_offset
+                                                    : memory_.to + message.to_offset);
 }
 
 void Exchange::prepare(const Phase& phase) {
@@ -89,15 +93,15 @@ void Exchange::prepare(const Phase& phase) {
   for (const Message& message : phase.messages)
     if (message.from == rank_)
       fill_pattern(std::span(host_).subspan(message.from_offset, message.bytes), message.seed);
-  if (!host_.empty()) gpu_.write(from_, host_);
+  if (!host_.empty()) gpu_.write(memory_.from, host_);
   host_.assign(used.to_bytes, kPoison);
-  if (!host_.empty()) gpu_.write(to_, host_);
+  if (!host_.empty()) gpu_.write(memory_.to, host_);
 }
 
 void Exchange::verify(const Phase& phase) {
   host_.resize(extent(phase, rank_).to_bytes);
   if (host_.empty()) return;
-  gpu_.read(to_, host_);
+  gpu_.read(memory_.to, host_);
   // Ranges of messages lie in the order of the list.
   std::uint64_t end = 0;
   for (const Message& message : phase.messages) {
@@ -108,8 +112,8 @@ void Exchange::verify(const Phase& phase) {
                               message.from));
     const auto received = std::span(host_).subspan(message.to_offset, message.bytes);
     if (const auto wrong = first_difference(received, message.seed))
-      throw Error(fmt::format("byte {} of {} from rank {} is wrong", *wrong, message.bytes,
-                              message.from));
+      throw Error(
+          fmt::format("byte {} of {} from rank {} is wrong", *wrong, message.bytes, message.from));
     end = message.to_offset + message.bytes;
   }
 }
@@ -150,10 +154,8 @@ void Exchange::run_nonblocking(const Phase& phase, const std::function<void()>& 
                              tag(phase, message), MPI_COMM_WORLD, &requests.emplace_back()));
   started();
   std::vector<MPI_Status> statuses(requests.size());
-  POLYPATH_MPI(
-      MPI_Waitall(static_cast<int>(requests.size()), requests.data(), statuses.data()));
-  for (std::size_t i = 0; i < received.size(); ++i)
-    check_status(statuses[i], phase, *received[i]);
+  POLYPATH_MPI(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), statuses.data()));
+  for (std::size_t i = 0; i < received.size(); ++i) check_status(statuses[i], phase, *received[i]);
 }
 
 void Exchange::run_sendrecv(const Phase& phase) {

@@ -24,12 +24,16 @@ class Exchange {
   void run(const Phase& phase, const std::function<void()>& started);
   /// Every byte received is what was sent, and all other bytes are still poison; Error otherwise.
   void verify(const Phase& phase);
-  /// Frees all memory, and allocates as much again.
+  /// Puts other memory in the place of all: frees and then allocates, or the other way round, in turn.
   void reallocate();
 
  private:
-  void allocate();
-  void free();
+  struct Memory {
+    CUdeviceptr from = 0;
+    CUdeviceptr to = 0;
+  };
+  [[nodiscard]] Memory allocate() const;
+  void free(const Memory& memory) const;
   void run_blocking(const Phase& phase);
   void run_nonblocking(const Phase& phase, const std::function<void()>& started);
   void run_sendrecv(const Phase& phase);
@@ -38,8 +42,8 @@ class Exchange {
   const RankGpu& gpu_;
   int rank_;
   Extent most_;
-  CUdeviceptr from_ = 0;
-  CUdeviceptr to_ = 0;
+  Memory memory_;
+  bool frees_first_ = false;
   std::vector<std::byte> host_;
 };
 

@@ -41,8 +41,8 @@ class Builder {
   }
 
   void add(int from, int to, std::uint64_t bytes) {
-    Message message{from, to, bytes, random_.word(), place(from_end_[from], bytes),
-                    place(to_end_[to], bytes)};
+    Message message{
+        from, to, bytes, random_.word(), place(from_end_[from], bytes), place(to_end_[to], bytes)};
     phases.back().messages.push_back(message);
   }
 
@@ -113,8 +113,7 @@ std::uint64_t random_size(Random& random, std::uint64_t least, std::uint64_t lar
 }
 
 void random(Builder& builder, const Pattern& pattern) {
-  const auto [least, largest] =
-      std::minmax_element(pattern.sizes.begin(), pattern.sizes.end());
+  const auto [least, largest] = std::minmax_element(pattern.sizes.begin(), pattern.sizes.end());
   const auto ranks = static_cast<std::uint64_t>(builder.ranks());
   for (std::uint64_t i = 0; i < pattern.messages; ++i) {
     if (i % kBatch == 0) builder.begin(i / kBatch % 4 == 3 ? Way::blocking : Way::nonblocking);

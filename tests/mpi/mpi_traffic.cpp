@@ -7,6 +7,7 @@
 // were under way.
 #include <fmt/format.h>
 #include <mpi.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <csignal>
@@ -48,7 +49,8 @@ std::vector<std::uint64_t> sizes(std::string_view text) {
 }
 
 Arguments parse(int argc, char** argv) {
-  if (argc < 2 || argc % 2 != 0) throw InvalidArgument("usage: mpi_traffic PATTERN [--NAME VALUE]...");
+  if (argc < 2 || argc % 2 != 0)
+    throw InvalidArgument("usage: mpi_traffic PATTERN [--NAME VALUE]...");
   Arguments arguments;
   Pattern& pattern = arguments.pattern;
   pattern.name = argv[1];
@@ -102,6 +104,7 @@ class Report {
     for (const auto& [link, moved] : links_)
       links[link] = {{"bytes", moved.bytes}, {"copies", moved.copies}};
     const nlohmann::json report{{"rank", rank_},
+                                {"pid", ::getpid()},
                                 {"gpu", gpu_.index()},
                                 {"simulated", gpu_.is_simulated()},
                                 {"received", received},

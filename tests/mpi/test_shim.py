@@ -1,0 +1,199 @@
+"""The same messages under the shim: the same bytes, over every route, each large message one call
+that the shim saw, and nothing else than without it where nothing can be gained."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from conftest import BUILD, LARGE, Rank, Run, Traffic
+
+# From this size on a message is split on the node of these tests, unless the routes are in use.
+SPLIT = 2 << 20
+
+SIZES = "1,1000,64K,1M,3000001"
+
+# Why a large message may go by the driver's own copy here.
+REASONS = {"pageable memory", "routes busy", "links used by other processes"}
+
+pytestmark = pytest.mark.skipif(
+    not (BUILD / "libpolypath_preload.so").exists(), reason="libpolypath_preload.so is not built"
+)
+
+
+def check_counts(run: Run, copies_by: str = "receiver") -> Counter:
+    """All bytes went over links to the receiver, in calls that the shim saw; what it says of them
+    is what the simulated driver saw. Returns how many messages were split, and how many were not.
+    """
+    total: Counter = Counter()
+    for rank in run.ranks:
+        engine = rank.statistics["engine"]
+        calls = rank.statistics["calls"].get("cuMemcpyDtoDAsync_v2", Counter())
+        assert engine["failed"] == 0
+        assert engine["native_by_reason"].keys() <= REASONS
+        assert calls["issued"] == engine["split"]
+        total["split"] += engine["split"]
+        total["native"] += calls["calls"] - engine["split"]
+        total["calls"] += calls["calls"]
+    if run.simulated:
+        for rank in run.ranks:
+            check_links(rank, copies_by)
+    everything, large = Counter(), Counter()
+    for rank in run.ranks:
+        everything.update(rank.received())
+        large.update(rank.received(least=LARGE))
+    assert large["messages"] <= total["calls"] <= everything["messages"]
+    return total
+
+
+def check_links(rank: Rank, copies_by: str) -> None:
+    if copies_by == "receiver":
+        assert rank.moved("*", rank.gpu)["bytes"] == rank.received()["bytes"]
+    assert rank.report["bounced_copies"] == 0
+    for link in rank.statistics["engine"]["links"]:
+        moved = rank.moved(link["from"], link["to"])
+        # The driver's own copies are on the direct links, and on those to the host.
+        if rank.gpu in (link["from"], link["to"]):
+            assert link["bytes"] <= moved["bytes"]
+        else:
+            assert link["bytes"] == moved["bytes"]
+            assert link["copies"] == moved["copies"]
+
+
+def large_messages(run: Run) -> int:
+    return sum(rank.received(least=SPLIT)["messages"] for rank in run.ranks)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("pattern", ["pairs", "window", "both", "ring", "all"])
+def test_every_byte_arrives_and_large_messages_over_every_route(traffic: Traffic, pattern, ranks):
+    largest = "8M" if ranks == 4 else "32M"
+    run = traffic(pattern, ranks, "--sizes", f"{SIZES},{largest}", "--window", 4, shim=True)
+    assert check_counts(run)["split"] > 0
+
+
+def test_one_message_at_a_time_is_split_each_time(traffic):
+    run = traffic("pairs", 2, "--sizes", "1,64K,4M,8M,64M", shim=True)
+    assert check_counts(run)["split"] == large_messages(run) == 6
+    for rank in run.ranks:
+        routes = {route["route"]: route["bytes"] for route in rank.statistics["engine"]["routes"]}
+        assert sum(routes.values()) == rank.received(least=SPLIT)["bytes"]
+        assert routes.keys() >= {"direct", "via gpu2", "via gpu3"}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_delays_change_nothing(traffic, seed):
+    run = traffic(
+        "random",
+        4,
+        *("--messages", 2000, "--sizes", "1,8M", "--seed", seed),
+        shim=True,
+        POLYPATH_SIM_SEED=str(seed),
+    )
+    assert check_counts(run)["split"] > 0
+
+
+def test_window_of_16(traffic):
+    run = traffic("both", 4, "--sizes", "1M,4M", "--window", 16, shim=True)
+    assert check_counts(run)["split"] > 0
+
+
+def test_routes_that_are_not_ready_are_left_out(traffic):
+    """As users run it: routes are prepared while messages go without them."""
+    run = traffic(
+        "pairs", 2, "--sizes", ",".join(["8M"] * 20), shim=True, POLYPATH_PREPARE="background"
+    )
+    for rank in run.ranks:
+        assert rank.statistics["engine"]["failed"] == 0
+        assert rank.moved("*", rank.gpu)["bytes"] == rank.received()["bytes"]
+
+
+def test_sender_splits_where_ucx_puts(traffic):
+    run = traffic("window", 2, "--sizes", "4M,16M", shim=True, UCX_RNDV_SCHEME="put_zcopy")
+    assert check_counts(run, copies_by="sender")["split"] == large_messages(run) == 2
+    assert run.ranks[0].statistics["engine"]["split"] == 2
+
+
+def test_as_graphs(traffic):
+    run = traffic("both", 4, "--sizes", "4M", "--window", 8, shim=True, POLYPATH_EXECUTOR="graph")
+    assert check_counts(run)["split"] > 0
+    graphs = [rank.statistics["engine"]["graphs"]["launches"] for rank in run.ranks]
+    assert sum(graphs) > 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"OMPI_MCA_opal_common_ucx_opal_mem_hooks": "0"},
+        {"OMPI_MCA_opal_common_ucx_opal_mem_hooks": "1"},
+        {"UCX_CUDA_IPC_CACHE": "n"},
+    ],
+    ids=["hooks of UCX", "no hooks", "no cache"],
+)
+def test_memory_that_takes_the_place_of_other_memory(traffic, settings):
+    """UCX keeps imports of memory that is gone, or closes them at once; what comes next has their
+    addresses, in each process."""
+    run = traffic(
+        "all",
+        4,
+        *("--sizes", ",".join(["64K", "4M"] * 6), "--reallocate-every", 1),
+        shim=True,
+        POLYPATH_SIM_ADDRESSES="reused",
+        **settings,
+    )
+    assert check_counts(run)["split"] > 0
+
+
+def test_small_messages_are_left_to_the_driver(traffic):
+    run = traffic("all", 4, "--sizes", "1,1000,64K,200000", "--window", 8, shim=True)
+    for rank in run.ranks:
+        calls = rank.statistics["calls"]["cuMemcpyDtoDAsync_v2"]
+        assert calls["handed_over"] == 0
+        assert calls["calls"] >= rank.received(least=LARGE)["messages"]
+        assert rank.moved("*", rank.gpu)["bytes"] == rank.received()["bytes"]
+
+
+def test_direct_routes_alone_are_the_drivers_own_copies(traffic):
+    run = traffic("both", 2, "--sizes", "16M", shim=True, POLYPATH_ROUTES="direct")
+    for rank in run.ranks:
+        direct = rank.moved("*", rank.gpu)
+        assert direct["bytes"] == rank.received()["bytes"]
+        assert direct["copies"] == rank.received()["messages"]
+
+
+def test_memory_of_a_rank_without_the_shim_is_copied_by_the_driver(traffic):
+    run = traffic("pairs", 2, "--sizes", "16M", shim="last")
+    without, under_shim = run.ranks
+    assert not without.statistics
+    assert under_shim.statistics["imports"]["imported"] == 1
+    assert under_shim.statistics["engine"]["split"] == 0
+    assert under_shim.moved(without.gpu, under_shim.gpu) == Counter(bytes=16 << 20, copies=1)
+
+
+def test_a_killed_rank_ends_the_others_and_leaves_nothing_behind(traffic, tmp_path):
+    killed = traffic(
+        "all",
+        4,
+        *("--sizes", "4M,8M,4M", "--window", 4, "--kill", 2),
+        shim=True,
+        fails=True,
+        OMPI_MCA_btl="self",  # its shared memory would stay
+    )
+    assert "signal 9" in killed.output
+    assert killed.ranks == []
+    assert list((tmp_path / "registry").glob("*"))
+    check_counts(traffic("all", 4, "--sizes", "4M", shim=True))
+    assert list((tmp_path / "registry").glob("*")) == []
+
+
+def test_soak(traffic):
+    """100 000 messages, most of them small, a few thousand so large that they are split."""
+    run = traffic(
+        "random",
+        4,
+        *("--messages", 100_000, "--sizes", "1,4M", "--seed", 7),
+        shim=True,
+        POLYPATH_SIM_SEED="7",
+    )
+    assert sum(rank.received()["messages"] for rank in run.ranks) == 100_000
+    assert check_counts(run)["split"] > 1000
