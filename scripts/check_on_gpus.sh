@@ -95,6 +95,8 @@ if [[ -d $build/mpi-stack ]]; then
     step "mpi.shim.$pattern" env LD_PRELOAD="$build/libpolypath_preload.so" \
       POLYPATH_STATS="$results/mpi.shim.$pattern.json" "${traffic[@]}"
   done
+  python3 -c 'import pytest' 2>/dev/null &&
+    step mpi.tests env POLYPATH_TEST_NODE=real python3 -m pytest -p no:cacheprovider tests/mpi
 fi
 step driver.facts "$build/bin/driver_facts" --json "$results/driver.facts.json"
 step example.python python3 examples/copy_async.py

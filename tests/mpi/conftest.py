@@ -22,8 +22,16 @@ BUILD = Path(os.environ.get("POLYPATH_BUILD", ROOT / "build" / "release"))
 # A name of `polypath nodes`, a node file, or "real": this machine's GPUs.
 NODE = os.environ.get("POLYPATH_TEST_NODE", str(Path(__file__).with_name("quick_mesh.toml")))
 
+# On GPUs, messages have to be larger to be split, and may be.
+SCALE = 16 if NODE == "real" else 1
+
 # From this size on no MPI call sends GPU memory by way of the host.
 LARGE = 64 << 10
+
+
+def mebibytes(count: int) -> str:
+    """A size for mpi_traffic that counts as so many MiB on the node of these tests."""
+    return f"{count * SCALE}M"
 
 
 @dataclass

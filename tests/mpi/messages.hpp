@@ -31,11 +31,10 @@ struct Phase {
 };
 
 struct Pattern {
-  std::string name;  ///< one of pattern_names()
-  std::vector<std::uint64_t>
-      sizes;                   ///< a phase or more for each; of "random": the least, the largest
-  int window = 1;              ///< messages at once, between two ranks
-  std::uint64_t messages = 0;  ///< of "random": how many in all
+  std::string name;                  ///< one of pattern_names()
+  std::vector<std::uint64_t> sizes;  ///< phases for each; of "random": the least and the largest
+  int window = 1;                    ///< messages at once, between two ranks
+  std::uint64_t messages = 0;        ///< of "random": how many in all
   std::uint64_t seed = 0;
 };
 

@@ -6,19 +6,15 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from conftest import BUILD, LARGE, Rank, Run, Traffic
+from conftest import LARGE, SCALE, Rank, Run, Traffic, mebibytes
 
 # From this size on a message is split on the node of these tests, unless the routes are in use.
-SPLIT = 2 << 20
+SPLIT = (2 << 20) * SCALE
 
 SIZES = "1,1000,64K,1M,3000001"
 
 # Why a large message may go by the driver's own copy here.
 REASONS = {"pageable memory", "routes busy", "links used by other processes"}
-
-pytestmark = pytest.mark.skipif(
-    not (BUILD / "libpolypath_preload.so").exists(), reason="libpolypath_preload.so is not built"
-)
 
 
 def check_counts(run: Run, copies_by: str = "receiver") -> Counter:
@@ -67,18 +63,20 @@ def large_messages(run: Run) -> int:
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("pattern", ["pairs", "window", "both", "ring", "all"])
 def test_every_byte_arrives_and_large_messages_over_every_route(traffic: Traffic, pattern, ranks):
-    largest = "8M" if ranks == 4 else "32M"
-    run = traffic(pattern, ranks, "--sizes", f"{SIZES},{largest}", "--window", 4, shim=True)
+    sizes = f"{SIZES},{mebibytes(8 if ranks == 4 else 32)}"
+    run = traffic(pattern, ranks, "--sizes", sizes, "--window", 4, shim=True)
     assert check_counts(run)["split"] > 0
 
 
 def test_one_message_at_a_time_is_split_each_time(traffic):
-    run = traffic("pairs", 2, "--sizes", "1,64K,4M,8M,64M", shim=True)
+    sizes = ",".join(["1,64K", mebibytes(4), mebibytes(8), mebibytes(64)])
+    run = traffic("pairs", 2, "--sizes", sizes, shim=True)
     assert check_counts(run)["split"] == large_messages(run) == 6
     for rank in run.ranks:
         routes = {route["route"]: route["bytes"] for route in rank.statistics["engine"]["routes"]}
         assert sum(routes.values()) == rank.received(least=SPLIT)["bytes"]
-        assert routes.keys() >= {"direct", "via gpu2", "via gpu3"}
+        assert "direct" in routes
+        assert len(routes) > 1
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -86,7 +84,7 @@ def test_delays_change_nothing(traffic, seed):
     run = traffic(
         "random",
         4,
-        *("--messages", 2000, "--sizes", "1,8M", "--seed", seed),
+        *("--messages", 2000, "--sizes", f"1,{mebibytes(8)}", "--seed", seed),
         shim=True,
         POLYPATH_SIM_SEED=str(seed),
     )
@@ -94,28 +92,43 @@ def test_delays_change_nothing(traffic, seed):
 
 
 def test_window_of_16(traffic):
-    run = traffic("both", 4, "--sizes", "1M,4M", "--window", 16, shim=True)
+    run = traffic("both", 4, "--sizes", f"1M,{mebibytes(4)}", "--window", 16, shim=True)
     assert check_counts(run)["split"] > 0
 
 
 def test_routes_that_are_not_ready_are_left_out(traffic):
     """As users run it: routes are prepared while messages go without them."""
     run = traffic(
-        "pairs", 2, "--sizes", ",".join(["8M"] * 20), shim=True, POLYPATH_PREPARE="background"
+        "pairs",
+        2,
+        "--sizes",
+        ",".join([mebibytes(8)] * 20),
+        shim=True,
+        POLYPATH_PREPARE="background",
     )
     for rank in run.ranks:
         assert rank.statistics["engine"]["failed"] == 0
-        assert rank.moved("*", rank.gpu)["bytes"] == rank.received()["bytes"]
+        if run.simulated:
+            assert rank.moved("*", rank.gpu)["bytes"] == rank.received()["bytes"]
 
 
 def test_sender_splits_where_ucx_puts(traffic):
-    run = traffic("window", 2, "--sizes", "4M,16M", shim=True, UCX_RNDV_SCHEME="put_zcopy")
+    run = traffic(
+        "window",
+        2,
+        "--sizes",
+        f"{mebibytes(4)},{mebibytes(16)}",
+        shim=True,
+        UCX_RNDV_SCHEME="put_zcopy",
+    )
     assert check_counts(run, copies_by="sender")["split"] == large_messages(run) == 2
     assert run.ranks[0].statistics["engine"]["split"] == 2
 
 
 def test_as_graphs(traffic):
-    run = traffic("both", 4, "--sizes", "4M", "--window", 8, shim=True, POLYPATH_EXECUTOR="graph")
+    run = traffic(
+        "both", 4, "--sizes", mebibytes(4), "--window", 8, shim=True, POLYPATH_EXECUTOR="graph"
+    )
     assert check_counts(run)["split"] > 0
     graphs = [rank.statistics["engine"]["graphs"]["launches"] for rank in run.ranks]
     assert sum(graphs) > 0
@@ -136,7 +149,7 @@ def test_memory_that_takes_the_place_of_other_memory(traffic, settings):
     run = traffic(
         "all",
         4,
-        *("--sizes", ",".join(["64K", "4M"] * 6), "--reallocate-every", 1),
+        *("--sizes", ",".join(["64K", mebibytes(4)] * 6), "--reallocate-every", 1),
         shim=True,
         POLYPATH_SIM_ADDRESSES="reused",
         **settings,
@@ -150,31 +163,36 @@ def test_small_messages_are_left_to_the_driver(traffic):
         calls = rank.statistics["calls"]["cuMemcpyDtoDAsync_v2"]
         assert calls["handed_over"] == 0
         assert calls["calls"] >= rank.received(least=LARGE)["messages"]
-        assert rank.moved("*", rank.gpu)["bytes"] == rank.received()["bytes"]
+        if run.simulated:
+            assert rank.moved("*", rank.gpu)["bytes"] == rank.received()["bytes"]
 
 
 def test_direct_routes_alone_are_the_drivers_own_copies(traffic):
-    run = traffic("both", 2, "--sizes", "16M", shim=True, POLYPATH_ROUTES="direct")
+    run = traffic("both", 2, "--sizes", mebibytes(16), shim=True, POLYPATH_ROUTES="direct")
     for rank in run.ranks:
+        assert rank.statistics["calls"]["cuMemcpyDtoDAsync_v2"]["issued"] == 0
+        if not run.simulated:
+            continue
         direct = rank.moved("*", rank.gpu)
         assert direct["bytes"] == rank.received()["bytes"]
         assert direct["copies"] == rank.received()["messages"]
 
 
 def test_memory_of_a_rank_without_the_shim_is_copied_by_the_driver(traffic):
-    run = traffic("pairs", 2, "--sizes", "16M", shim="last")
+    run = traffic("pairs", 2, "--sizes", mebibytes(16), shim="last")
     without, under_shim = run.ranks
     assert not without.statistics
     assert under_shim.statistics["imports"]["imported"] == 1
     assert under_shim.statistics["engine"]["split"] == 0
-    assert under_shim.moved(without.gpu, under_shim.gpu) == Counter(bytes=16 << 20, copies=1)
+    if run.simulated:
+        assert under_shim.moved(without.gpu, under_shim.gpu) == Counter(bytes=16 << 20, copies=1)
 
 
 def test_a_killed_rank_ends_the_others_and_leaves_nothing_behind(traffic, tmp_path):
     killed = traffic(
         "all",
         4,
-        *("--sizes", "4M,8M,4M", "--window", 4, "--kill", 2),
+        *("--sizes", ",".join(map(mebibytes, [4, 8, 4])), "--window", 4, "--kill", 2),
         shim=True,
         fails=True,
         OMPI_MCA_btl="self",  # its shared memory would stay
@@ -182,7 +200,7 @@ def test_a_killed_rank_ends_the_others_and_leaves_nothing_behind(traffic, tmp_pa
     assert "signal 9" in killed.output
     assert killed.ranks == []
     assert list((tmp_path / "registry").glob("*"))
-    check_counts(traffic("all", 4, "--sizes", "4M", shim=True))
+    check_counts(traffic("all", 4, "--sizes", mebibytes(4), shim=True))
     assert list((tmp_path / "registry").glob("*")) == []
 
 
@@ -196,4 +214,4 @@ def test_soak(traffic):
         POLYPATH_SIM_SEED="7",
     )
     assert sum(rank.received()["messages"] for rank in run.ranks) == 100_000
-    assert check_counts(run)["split"] > 1000
+    assert check_counts(run)["split"] > (1000 if run.simulated else 0)
