@@ -71,6 +71,23 @@ TEST_F(Contexts, AContextCostsTime) {
   EXPECT_CUDA(CUDA_SUCCESS, cuCtxDestroy(own));
 }
 
+TEST_F(Contexts, APrimaryOneThatIsMadeAgainHasAnotherId) {
+  unsigned long long id = 0;
+  ASSERT_CUDA(cuCtxGetId(context(1), &id));
+  unsigned long long current = 0;
+  ASSERT_CUDA(cuCtxGetId(nullptr, &current));
+  EXPECT_NE(id, current);
+  use(1);
+  ASSERT_CUDA(cuCtxGetId(nullptr, &current));
+  EXPECT_EQ(id, current);
+  EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxRelease(1));
+  EXPECT_CUDA(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxGetId(context(1), &id));
+  CUcontext again = nullptr;
+  ASSERT_CUDA(cuDevicePrimaryCtxRetain(&again, 1));
+  ASSERT_CUDA(cuCtxGetId(again, &id));
+  EXPECT_NE(current, id);
+}
+
 TEST_F(Contexts, APrimaryOneLivesUntilItsLastRelease) {
   CUcontext again = nullptr;
   ASSERT_CUDA(cuDevicePrimaryCtxRetain(&again, 1));

@@ -134,6 +134,45 @@ TEST_F(MemoryTest, AttributesOfDeviceMemory) {
               cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, inside));
 }
 
+TEST_F(MemoryTest, SynchronousOperationsCanBeAskedFor) {
+  const CUdeviceptr address = allocate(0, kMiB);
+  const unsigned yes = 1;
+  EXPECT_CUDA(CUDA_SUCCESS, cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
+  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED,
+              cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(address));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+              cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
+}
+
+TEST_F(MemoryTest, NobodyPrefersAPlaceForManagedMemory) {
+  CUdeviceptr address = 0;
+  ASSERT_CUDA(cuMemAllocManaged(&address, kMiB, CU_MEM_ATTACH_GLOBAL));
+  const auto preferred = [](int& place, CUdeviceptr where, std::size_t bytes) {
+    return cuMemRangeGetAttribute(&place, sizeof place, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION,
+                                  where, bytes);
+  };
+  int place = 7;
+  EXPECT_CUDA(CUDA_SUCCESS, preferred(place, address, kMiB));
+  EXPECT_EQ(CU_DEVICE_INVALID, place);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, preferred(place, address, kMiB + 1));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, preferred(place, allocate(0, kMiB), kMiB));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(address));
+}
+
+// As the device attribute says.
+TEST_F(MemoryTest, ThereIsNoVirtualMemoryManagement) {
+  int supported = 7;
+  ASSERT_CUDA(
+      cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
+  EXPECT_EQ(0, supported);
+  CUdeviceptr address = 0;
+  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuMemAddressReserve(&address, kMiB, 0, 0, 0));
+  CUmemGenericAllocationHandle handle = 0;
+  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED,
+              cuMemRetainAllocationHandle(&handle, std::bit_cast<void*>(allocate(0, kMiB))));
+}
+
 TEST_F(MemoryTest, ABufferIdIsNeverUsedTwice) {
   const CUdeviceptr a = allocate(0, kMiB);
   const auto first = attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, a, 0ULL);

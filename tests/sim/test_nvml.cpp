@@ -1,6 +1,8 @@
 // NVML tells how the node is wired.
 #include <nvml.h>
 
+#include <array>
+
 #include "fixture.hpp"
 
 namespace polypath::sim::test {
@@ -63,6 +65,36 @@ TEST_F(NvmlTest, TheVersionSaysThatItIsSimulated) {
   char version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
   EXPECT_EQ(NVML_SUCCESS, nvmlSystemGetDriverVersion(version, sizeof version));
   EXPECT_STREQ("580.0 (simulated)", version);
+}
+
+TEST_F(NvmlTest, DevicesAreCountedInTheOrderOfTheNode) {
+  unsigned count = 0;
+  ASSERT_EQ(NVML_SUCCESS, nvmlDeviceGetCount(&count));
+  ASSERT_EQ(contexts.size(), count);
+  for (unsigned i = 0; i < count; ++i) {
+    nvmlDevice_t device = nullptr;
+    EXPECT_EQ(NVML_SUCCESS, nvmlDeviceGetHandleByIndex(i, &device));
+    EXPECT_EQ(device_of(static_cast<int>(i)), device);
+  }
+  nvmlDevice_t device = nullptr;
+  EXPECT_EQ(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceGetHandleByIndex(count, &device));
+}
+
+TEST_F(NvmlTest, FieldsHaveAResultEach) {
+  std::array<nvmlFieldValue_t, 2> values{};
+  values[0].fieldId = NVML_FI_DEV_NVLINK_LINK_COUNT;
+  values[1].fieldId = NVML_FI_DEV_ECC_CURRENT;
+  ASSERT_EQ(NVML_SUCCESS, nvmlDeviceGetFieldValues(device_of(0), 2, values.data()));
+  EXPECT_EQ(NVML_SUCCESS, values[0].nvmlReturn);
+  EXPECT_EQ(NVML_VALUE_TYPE_UNSIGNED_INT, values[0].valueType);
+  EXPECT_EQ(6U, values[0].value.uiVal);
+  EXPECT_EQ(NVML_ERROR_NOT_SUPPORTED, values[1].nvmlReturn);
+}
+
+TEST_F(NvmlTest, ThereIsNoFabric) {
+  nvmlGpuFabricInfoV_t info{};
+  info.version = nvmlGpuFabricInfo_v3;
+  EXPECT_EQ(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetGpuFabricInfoV(device_of(0), &info));
 }
 
 TEST_F(NvmlTest, UnknownDevicesAreRefused) {

@@ -153,6 +153,30 @@ TEST_F(Streams, EachThreadHasItsOwnPerThreadStream) {
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(CU_STREAM_PER_THREAD));
 }
 
+TEST_F(Streams, ACallbackRunsInItsTurn) {
+  struct Seen {
+    const std::uint8_t* memory;
+    std::vector<std::uint8_t> values;
+  };
+  std::uint8_t* const host = allocate_host(kSize);
+  *host = 0xA5;
+  Seen seen{host, {}};
+  const auto look = [](CUstream, CUresult result, void* data) {
+    EXPECT_CUDA(CUDA_SUCCESS, result);
+    auto& what = *static_cast<Seen*>(data);
+    what.values.push_back(*what.memory);
+  };
+  const CUstream stream = create_stream(0);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD8Async(src, 0x42, kSize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamAddCallback(stream, look, &seen, 0));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyDtoHAsync(host, src, kSize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamAddCallback(stream, look, &seen, 0));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+  EXPECT_EQ((std::vector<std::uint8_t>{0xA5, 0x42}), seen.values);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuStreamAddCallback(stream, nullptr, &seen, 0));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemFreeHost(host));
+}
+
 TEST_F(Streams, WorkOfADestroyedStreamGoesOn) {
   const CUstream stream = create_stream(0);
   copy(stream);
