@@ -38,7 +38,8 @@ setting OPAL_PREFIX "$mpi"
 setting PATH "$mpi/bin:$PATH"
 # This UCX before Open MPI's own, which knows nothing of CUDA.
 libraries=$ucx/lib:$mpi/lib
-if [[ -n ${POLYPATH_NODE:-} ]]; then
+# `polypath run --node` has put its own there already.
+if [[ -n ${POLYPATH_NODE:-} && $(basename "${LD_LIBRARY_PATH%%:*}") != simulated-driver ]]; then
   [[ -d $build/simulated-driver ]] || {
     echo "mpi_env.sh: there is no $build/simulated-driver: build it, or set POLYPATH_BUILD" >&2
     exit 2
