@@ -3,6 +3,7 @@
 #include <cudaTypedefs.h>
 
 #include <bit>
+#include <type_traits>
 
 #include "devices.hpp"
 #include "driver_entries.hpp"
@@ -15,22 +16,31 @@ constexpr int kInvalidDirection = 21;  // cudaErrorInvalidMemcpyDirection
 
 // A function for each kind of copy, as libcudart has.
 struct Copies {
-  PFN_cuMemcpyHtoDAsync_v3020 to_device;
-  PFN_cuMemcpyDtoHAsync_v3020 to_host;
-  PFN_cuMemcpyDtoDAsync_v3020 within_devices;
-  PFN_cuMemcpyAsync_v4000 any;
-  PFN_cuMemcpyPeerAsync_v4000 peer;
-  PFN_cuMemcpy_v4000 synchronous;
+  PFN_cuMemcpyHtoD_v3020 to_device;
+  PFN_cuMemcpyDtoH_v3020 to_host;
+  PFN_cuMemcpyDtoD_v3020 within_devices;
+  PFN_cuMemcpy_v4000 any;
+  PFN_cuMemcpyHtoDAsync_v3020 to_device_async;
+  PFN_cuMemcpyDtoHAsync_v3020 to_host_async;
+  PFN_cuMemcpyDtoDAsync_v3020 within_devices_async;
+  PFN_cuMemcpyAsync_v4000 any_async;
+  PFN_cuMemcpyPeerAsync_v4000 peer_async;
 
   explicit Copies(DefaultStream of) {
-    // The first version that has the per-thread variants.
-    const int least = of == DefaultStream::per_thread ? 7000 : 4000;
-    to_device = driver_function<decltype(to_device)>("cuMemcpyHtoDAsync", least, of);
-    to_host = driver_function<decltype(to_host)>("cuMemcpyDtoHAsync", least, of);
-    within_devices = driver_function<decltype(within_devices)>("cuMemcpyDtoDAsync", least, of);
-    any = driver_function<decltype(any)>("cuMemcpyAsync", least, of);
-    peer = driver_function<decltype(peer)>("cuMemcpyPeerAsync", least, of);
-    synchronous = driver_function<decltype(synchronous)>("cuMemcpy", least, of);
+    const auto find = [of](auto& function, const char* name) {
+      // The first versions that have all of them.
+      const int version = of == DefaultStream::per_thread ? 7000 : 4000;
+      function = driver_function<std::remove_reference_t<decltype(function)>>(name, version, of);
+    };
+    find(to_device, "cuMemcpyHtoD");
+    find(to_host, "cuMemcpyDtoH");
+    find(within_devices, "cuMemcpyDtoD");
+    find(any, "cuMemcpy");
+    find(to_device_async, "cuMemcpyHtoDAsync");
+    find(to_host_async, "cuMemcpyDtoHAsync");
+    find(within_devices_async, "cuMemcpyDtoDAsync");
+    find(any_async, "cuMemcpyAsync");
+    find(peer_async, "cuMemcpyPeerAsync");
   }
 };
 
@@ -42,22 +52,32 @@ const Copies& copies(DefaultStream of) {
 
 CUdeviceptr pointer(const void* address) { return std::bit_cast<CUdeviceptr>(address); }
 
-int copy(DefaultStream of, void* dst, const void* src, size_t bytes) {
+int copy(DefaultStream of, void* dst, const void* src, size_t bytes, cudaMemcpyKind kind) {
   if (const int failed = use_current_device()) return failed;
-  return call(copies(of).synchronous, pointer(dst), pointer(src), bytes);
+  const Copies& with = copies(of);
+  switch (kind) {
+    case cudaMemcpyHostToDevice: return call(with.to_device, pointer(dst), src, bytes);
+    case cudaMemcpyDeviceToHost: return call(with.to_host, dst, pointer(src), bytes);
+    case cudaMemcpyDeviceToDevice:
+      return call(with.within_devices, pointer(dst), pointer(src), bytes);
+    case cudaMemcpyHostToHost:
+    case cudaMemcpyDefault: return call(with.any, pointer(dst), pointer(src), bytes);
+  }
+  return kInvalidDirection;
 }
 
 int copy_async(DefaultStream of, void* dst, const void* src, size_t bytes, cudaMemcpyKind kind,
                cudaStream_t stream) {
   if (const int failed = use_current_device()) return failed;
+  const Copies& with = copies(of);
   switch (kind) {
     case cudaMemcpyHostToDevice:
-      return call(copies(of).to_device, pointer(dst), src, bytes, stream);
-    case cudaMemcpyDeviceToHost: return call(copies(of).to_host, dst, pointer(src), bytes, stream);
+      return call(with.to_device_async, pointer(dst), src, bytes, stream);
+    case cudaMemcpyDeviceToHost: return call(with.to_host_async, dst, pointer(src), bytes, stream);
     case cudaMemcpyDeviceToDevice:
-      return call(copies(of).within_devices, pointer(dst), pointer(src), bytes, stream);
+      return call(with.within_devices_async, pointer(dst), pointer(src), bytes, stream);
     case cudaMemcpyHostToHost:
-    case cudaMemcpyDefault: return call(copies(of).any, pointer(dst), pointer(src), bytes, stream);
+    case cudaMemcpyDefault: return call(with.any_async, pointer(dst), pointer(src), bytes, stream);
   }
   return kInvalidDirection;
 }
@@ -103,12 +123,12 @@ int cudaStreamSynchronize(cudaStream_t stream) {
   return call(driver_function<PFN_cuStreamSynchronize_v2000>("cuStreamSynchronize", 2000), stream);
 }
 
-int cudaMemcpy(void* dst, const void* src, size_t bytes, cudaMemcpyKind) {
-  return copy(DefaultStream::legacy, dst, src, bytes);
+int cudaMemcpy(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind) {
+  return copy(DefaultStream::legacy, dst, src, bytes, kind);
 }
 
-int cudaMemcpy_ptds(void* dst, const void* src, size_t bytes, cudaMemcpyKind) {
-  return copy(DefaultStream::per_thread, dst, src, bytes);
+int cudaMemcpy_ptds(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind) {
+  return copy(DefaultStream::per_thread, dst, src, bytes, kind);
 }
 
 int cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind,
@@ -128,6 +148,6 @@ int cudaMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_devi
   if (const int failed = primary_context(dst_device, to)) return failed;
   if (const int failed = primary_context(src_device, from)) return failed;
   if (const int failed = use_current_device()) return failed;
-  return call(copies(DefaultStream::legacy).peer, pointer(dst), to, pointer(src), from, bytes,
+  return call(copies(DefaultStream::legacy).peer_async, pointer(dst), to, pointer(src), from, bytes,
               stream);
 }
