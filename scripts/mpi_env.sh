@@ -53,6 +53,8 @@ setting UCX_TLS cuda_ipc,cuda_copy,sm,tcp keep
 setting OMPI_MCA_pml ucx keep
 setting OMPI_MCA_pml_ucx_tls any keep
 setting OMPI_MCA_pml_ucx_devices any keep
+# Nothing here uses libfabric, whose search for networks takes a second.
+setting OMPI_MCA_btl ^ofi keep
 setting OMPI_ALLOW_RUN_AS_ROOT 1
 setting OMPI_ALLOW_RUN_AS_ROOT_CONFIRM 1
 # More ranks than cores, and threads beside a rank's own, are wanted.
