@@ -80,7 +80,8 @@ def test_routes_are_those_that_are_asked_for(polypath, tmp_path):
         *("--setting", "max_routes=2"),
     )
     assert set(routes(result)) == {"direct", "via gpu2"}
-    assert result["settings"] == {"routes": "direct,gpu", "max_routes": "2"}
+    given = {"routes": "direct,gpu", "max_routes": "2"}
+    assert given.items() <= result["settings"].items()
 
 
 @needs_mpi

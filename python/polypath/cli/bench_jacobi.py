@@ -66,7 +66,7 @@ def bench_jacobi(
             rows.append(row_of(runs, not comparison.simulated))
             every.extend(runs)
         step(total, total, "done")
-    result = document(PROGRAM, comparison.ways, every, rows, comparison.settings, command_line())
+    result = document(PROGRAM, comparison.ways, every, rows, command_line())
     out.print(solver_table(rows, comparison.ways.name))
     print_lines(out, *statistics_lines(result["statistics"]))
     write_json(result, json)

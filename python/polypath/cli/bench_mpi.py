@@ -91,9 +91,7 @@ def bench_mpi(
         runs = comparison.run(arguments, lambda number, what: step(number, total, what))
         step(total, total, "done")
     rows = rows_of(test, runs, not comparison.simulated)
-    result = document(
-        f"mpi {test}", comparison.ways, runs, rows, comparison.settings, command_line()
-    )
+    result = document(f"mpi {test}", comparison.ways, runs, rows, command_line())
     result["pattern"] = str(pattern)
     out.print(messages_table(rows, comparison.ways.name, method.figure))
     print_lines(out, *runs.messages, *statistics_lines(result["statistics"]))

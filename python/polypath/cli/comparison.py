@@ -34,13 +34,13 @@ class Comparison:
         """Raises `InvalidArgument`, `NoDevice`, and `ProgramNotFound`, before anything is run."""
         self.name = program
         self.ranks = ranks
-        self.settings: dict[str, str] = dict(setting or [])
+        settings: dict[str, str] = dict(setting or [])
         for name, value in (("routes", routes), ("emulate_mesh", emulate_mesh)):
             if value is not None:
-                self.settings[name] = value
+                settings[name] = value
         self._program = find_program(program)
         self._launcher = find_launcher(mpirun)
-        self.ways = ways(node, self.settings)
+        self.ways = ways(node, settings)
         self.simulated = self.ways.simulated
         self.pairs = pairs or (1 if self.simulated else 3)
         if plot is not None and self.simulated:

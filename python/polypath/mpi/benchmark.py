@@ -19,7 +19,6 @@ def document(
     ways: Ways,
     runs: Runs,
     rows: Sequence[dict[str, Any]],
-    settings: dict[str, str],
     command: str,
 ) -> dict[str, Any]:
     """The value that ``--json`` writes::
@@ -43,7 +42,7 @@ def document(
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "version": _api.version(),
         "machine": ways.machine,
-        "settings": settings,
+        "settings": ways.settings,
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ..benchmark import describe_machine
 from ..context import Context
+from ..context import settings as settings_table
 from ..errors import InvalidArgument
 from ..launch.environment import assignments
 from ..launch.settings import settings_environment
@@ -28,6 +29,8 @@ class Ways(NamedTuple):
     """"node" of the document of a benchmark."""
     machine: dict[str, Any]
     """"machine" of it."""
+    settings: dict[str, str]
+    """"settings" of it: of programs under the shim, those that are not at their default."""
 
     @property
     def simulated(self) -> bool:
@@ -60,5 +63,6 @@ def ways(node: str | None, settings: Mapping[str, str]) -> Ways:
         **{key: topology[key] for key in ("name", "simulated", "fingerprint")},
         "emulated_mesh_gbps": None if mesh == "off" else float(mesh),
     }
+    chosen = {row["name"]: row["value"] for row in settings_table() if row["origin"] != "default"}
     name = STOCK if mesh == "off" else DIRECT
-    return Ways(name, baseline, environment, described, machine)
+    return Ways(name, baseline, environment, described, machine, chosen)

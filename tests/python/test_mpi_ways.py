@@ -1,0 +1,84 @@
+"""The two environments that `polypath bench mpi` and `polypath bench jacobi` compare."""
+
+import os
+
+import pytest
+import values
+from polypath import InvalidArgument
+from polypath.launch.environment import find_shim, find_simulated_driver
+from polypath.mpi import ways as module
+
+
+@pytest.fixture
+def ways(monkeypatch):
+    """`ways` on a machine with GPUs, or on a simulated node; the environment is as it was then."""
+    for variable in ("POLYPATH_ROUTES", "POLYPATH_EMULATE_MESH", "LD_PRELOAD", "POLYPATH_PREPARE"):
+        monkeypatch.setenv(variable, "")
+        monkeypatch.delenv(variable)
+
+    class FakeContext:
+        def __init__(self, node, emulate_mesh):
+            assert emulate_mesh == "off"  # the links are not measured by the parent
+            self._simulated = node is not None
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def topology(self):
+            return {**values.topology(), "simulated": self._simulated}
+
+        def devices(self):
+            return {"driver": {}}
+
+    monkeypatch.setattr(module, "Context", FakeContext)
+    return module.ways
+
+
+def difference(one, other):
+    """What `one` has differently from `other`, or that `other` has not."""
+    return {name: value for name, value in one.items() if other.get(name) != value}
+
+
+def test_baseline_is_the_program_as_it_is(ways):
+    before = dict(os.environ)
+    found = ways(None, {"routes": "direct,gpu"})
+    assert (found.name, found.baseline) == ("stock", before)
+    assert difference(found.polypath, before) == {
+        "LD_PRELOAD": str(find_shim()),
+        "POLYPATH_ROUTES": "direct,gpu",
+        "POLYPATH_PREPARE": "wait",
+    }
+    assert found.settings["routes"] == "direct,gpu"
+    assert (found.simulated, found.node["emulated_mesh_gbps"]) == (False, None)
+
+
+def test_on_an_emulated_mesh_the_baseline_is_direct(ways):
+    found = ways(None, {"emulate_mesh": "91", "routes": "direct,gpu"})
+    assert (found.name, found.node["emulated_mesh_gbps"]) == ("direct", 91)
+    assert difference(found.baseline, found.polypath) == {"POLYPATH_ROUTES": "direct"}
+    assert found.baseline["POLYPATH_EMULATE_MESH"] == found.polypath["POLYPATH_EMULATE_MESH"]
+    assert found.baseline["LD_PRELOAD"] == str(find_shim())
+
+
+def test_a_mesh_of_the_environment_counts_too(ways, monkeypatch):
+    monkeypatch.setenv("POLYPATH_EMULATE_MESH", "46")
+    assert ways(None, {}).baseline["POLYPATH_ROUTES"] == "direct"
+
+
+def test_on_a_simulated_node_both_have_its_driver(ways):
+    found = ways("narval", {})
+    assert (found.name, found.simulated) == ("stock", True)
+    for way in (found.baseline, found.polypath):
+        assert way["LD_LIBRARY_PATH"].startswith(str(find_simulated_driver()))
+        assert (way["POLYPATH_NODE"], way["POLYPATH_SIM_MODE"]) == ("narval", "functional")
+    assert set(difference(found.polypath, found.baseline)) == {"LD_PRELOAD", "POLYPATH_PREPARE"}
+    with pytest.raises(InvalidArgument, match="needs GPUs"):
+        ways("narval", {"emulate_mesh": "46"})
+
+
+def test_settings_are_checked_first(ways):
+    with pytest.raises(InvalidArgument, match="routes"):
+        ways(None, {"routes": "nonsense"})
