@@ -1,0 +1,121 @@
+// The fixture of the tests with the real engine: on the simulated node in functional mode, or on GPUs where the real
+// driver is found first. Which way the bytes went is asked of the simulated driver; on GPUs the bytes are all that
+// is checked.
+#pragma once
+
+#include <cuda.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "owner.hpp"
+#include "polypath_sim.h"
+
+namespace polypath::preload::test {
+
+inline constexpr std::size_t kMebibyte = std::size_t{1} << 20;
+
+#define ASSERT_CUDA(call) ASSERT_EQ(CUDA_SUCCESS, call)
+#define EXPECT_CUDA(call) EXPECT_EQ(CUDA_SUCCESS, call)
+
+inline std::vector<std::uint8_t> random_bytes(std::size_t bytes, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::uint8_t> values(bytes);
+  for (std::uint8_t& value : values) value = static_cast<std::uint8_t>(random());
+  return values;
+}
+
+inline CUdeviceptr device(const void* address) { return std::bit_cast<CUdeviceptr>(address); }
+
+class NodeTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuInit(0) != CUDA_SUCCESS) GTEST_SKIP() << "no CUDA driver here";
+    ASSERT_CUDA(cuDeviceGetCount(&gpus));
+    if (gpus < 2) GTEST_SKIP() << "needs two GPUs";
+    for (int i = 0; i < gpus; ++i) {
+      contexts.push_back(nullptr);
+      ASSERT_CUDA(cuDevicePrimaryCtxRetain(&contexts.back(), i));
+    }
+    for (int i = 0; i < gpus; ++i) {
+      use(i);
+      for (int peer = 0; peer < gpus; ++peer)
+        if (peer != i) cuCtxEnablePeerAccess(context(peer), 0);
+    }
+    use(0);
+  }
+
+  void TearDown() override {
+    for (int i = 0; i < static_cast<int>(contexts.size()); ++i) {
+      use(i);
+      EXPECT_CUDA(cuCtxSynchronize());
+      for (const auto& [gpu, memory] : memories) {
+        if (gpu == i) {
+          EXPECT_CUDA(cuMemFree(memory));
+        }
+      }
+    }
+    for (void* const memory : host_memories) EXPECT_CUDA(cuMemFreeHost(memory));
+    for (int i = 0; i < static_cast<int>(contexts.size()); ++i)
+      EXPECT_CUDA(cuDevicePrimaryCtxRelease(i));
+  }
+
+  [[nodiscard]] CUcontext context(int gpu) const { return contexts[static_cast<std::size_t>(gpu)]; }
+  void use(int gpu) const { EXPECT_CUDA(cuCtxSetCurrent(context(gpu))); }
+
+  CUdeviceptr allocate(int gpu, std::size_t bytes) {
+    use(gpu);
+    CUdeviceptr memory = 0;
+    EXPECT_CUDA(cuMemAlloc(&memory, bytes));
+    memories.emplace_back(gpu, memory);
+    use(0);
+    return memory;
+  }
+  std::uint8_t* allocate_host(std::size_t bytes) {
+    void* memory = nullptr;
+    EXPECT_CUDA(cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE));
+    host_memories.push_back(memory);
+    return static_cast<std::uint8_t*>(memory);
+  }
+  [[nodiscard]] CUstream create_stream(int gpu) const {
+    use(gpu);
+    CUstream stream = nullptr;
+    EXPECT_CUDA(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    use(0);
+    return stream;
+  }
+
+  // In pieces that nobody splits.
+  static constexpr std::size_t kPiece = 64 << 10;
+  static void write(CUdeviceptr memory, const std::vector<std::uint8_t>& values) {
+    for (std::size_t at = 0; at < values.size(); at += kPiece)
+      EXPECT_CUDA(
+          cuMemcpyHtoD(memory + at, values.data() + at, std::min(kPiece, values.size() - at)));
+  }
+  static std::vector<std::uint8_t> read(CUdeviceptr memory, std::size_t bytes) {
+    std::vector<std::uint8_t> values(bytes);
+    for (std::size_t at = 0; at < bytes; at += kPiece)
+      EXPECT_CUDA(cuMemcpyDtoH(values.data() + at, memory + at, std::min(kPiece, bytes - at)));
+    return values;
+  }
+
+  /// Copies that the simulated driver was asked for so far; nothing on GPUs.
+  static std::optional<std::uint64_t> simulated_copies() {
+    static const bool is_simulated =
+        owner_of(reinterpret_cast<const void*>(&cuInit)).library == kDriver;
+    if (!is_simulated) return std::nullopt;
+    return polypath_sim_copies();
+  }
+
+  int gpus = 0;
+  std::vector<CUcontext> contexts;
+  std::vector<std::pair<int, CUdeviceptr>> memories;
+  std::vector<void*> host_memories;
+};
+
+}  // namespace polypath::preload::test

@@ -1,0 +1,177 @@
+// Copies of an ordinary program that really take several routes: every byte, from several threads at once, and with
+// streams that are held back.
+#include <algorithm>
+#include <functional>
+#include <thread>
+
+#include "node_test.hpp"
+
+namespace polypath::preload::test {
+namespace {
+
+constexpr std::size_t kBytes = 24 * kMebibyte + 5;
+
+class Transfers : public NodeTest {
+ protected:
+  void SetUp() override {
+    NodeTest::SetUp();
+    if (IsSkipped()) return;
+    near = allocate(0, kBytes);
+    far = allocate(1, kBytes);
+    host = allocate_host(kBytes);
+  }
+
+  struct Form {
+    const char* name;
+    CUdeviceptr dst;
+    CUdeviceptr src;
+    std::function<CUresult()> call;
+  };
+
+  CUdeviceptr near = 0;
+  CUdeviceptr far = 0;
+  std::uint8_t* host = nullptr;
+};
+
+TEST_F(Transfers, OfEveryFormArriveOverSeveralRoutes) {
+  const CUstream stream = create_stream(0);
+  const std::vector<Form> forms{
+      {"cuMemcpyAsync", far, near, [&] { return cuMemcpyAsync(far, near, kBytes, stream); }},
+      {"cuMemcpyDtoDAsync", near, far,
+       [&] { return cuMemcpyDtoDAsync(near, far, kBytes, stream); }},
+      {"cuMemcpyHtoDAsync", near, device(host),
+       [&] { return cuMemcpyHtoDAsync(near, host, kBytes, stream); }},
+      {"cuMemcpyDtoHAsync", device(host), near,
+       [&] { return cuMemcpyDtoHAsync(host, near, kBytes, stream); }},
+      {"cuMemcpyPeerAsync", far, near,
+       [&] { return cuMemcpyPeerAsync(far, context(1), near, context(0), kBytes, stream); }},
+      {"cuMemcpyAsync, default stream", far, near,
+       [&] { return cuMemcpyAsync(far, near, kBytes, nullptr); }},
+      {"cuMemcpy", far, near, [&] { return cuMemcpy(far, near, kBytes); }},
+      {"cuMemcpyDtoD", near, far, [&] { return cuMemcpyDtoD(near, far, kBytes); }},
+      {"cuMemcpyHtoD", near, device(host), [&] { return cuMemcpyHtoD(near, host, kBytes); }},
+      {"cuMemcpyDtoH", device(host), far, [&] { return cuMemcpyDtoH(host, far, kBytes); }},
+      {"cuMemcpyPeer", near, far,
+       [&] { return cuMemcpyPeer(near, context(0), far, context(1), kBytes); }},
+  };
+  std::uint32_t seed = 1;
+  for (const Form& form : forms) {
+    SCOPED_TRACE(form.name);
+    const auto values = random_bytes(kBytes, ++seed);
+    write(form.src, values);
+    write(form.dst, std::vector<std::uint8_t>(kBytes, 0xEE));
+    const auto before = simulated_copies();
+    EXPECT_CUDA(form.call());
+    EXPECT_CUDA(cuCtxSynchronize());
+    if (before) {
+      EXPECT_GT(*simulated_copies(), *before + 2) << "one is the native copy";
+    }
+    EXPECT_EQ(values, read(form.dst, kBytes));
+  }
+  EXPECT_CUDA(cuStreamDestroy(stream));
+}
+
+// The order of the program's stream: each copy sees what the one before it wrote, and what follows sees its bytes.
+TEST_F(Transfers, FollowEachOtherOnTheirStream) {
+  const CUstream stream = create_stream(0);
+  const CUdeviceptr middle = allocate(gpus - 1, kBytes);
+  std::uint8_t* const back = allocate_host(kBytes);
+  for (std::uint32_t round = 0; round < 4; ++round) {
+    std::ranges::copy(random_bytes(kBytes, 100 + round), host);
+    std::fill_n(back, kBytes, std::uint8_t{0xEE});
+    EXPECT_CUDA(cuMemcpyHtoDAsync(near, host, kBytes, stream));
+    EXPECT_CUDA(cuMemcpyDtoDAsync(middle, near, kBytes, stream));
+    EXPECT_CUDA(cuMemsetD8Async(near, 0x11, kBytes, stream));
+    EXPECT_CUDA(cuMemcpyAsync(far, middle, kBytes, stream));
+    EXPECT_CUDA(cuMemcpyDtoHAsync(back, far, kBytes, stream));
+    EXPECT_CUDA(cuStreamSynchronize(stream));
+    EXPECT_TRUE(std::equal(back, back + kBytes, host));
+  }
+  EXPECT_CUDA(cuStreamDestroy(stream));
+}
+
+// A stream that is held back holds nobody else: it waits for a word that the program writes only after copies on
+// its other streams, more of them than there are streams of any link, have come through.
+TEST_F(Transfers, PassByAHeldStream) {
+  constexpr int kMany = 6;
+  const auto values = random_bytes(kBytes, 7);
+  write(near, values);
+  auto* const word = reinterpret_cast<std::uint32_t*>(allocate_host(4096));
+  *word = 0;
+  const CUstream held = create_stream(0);
+  std::vector<CUdeviceptr> behind;
+  std::vector<CUdeviceptr> free;
+  std::vector<CUstream> streams;
+  for (int i = 0; i < kMany; ++i) {
+    behind.push_back(allocate(1, kBytes));
+    free.push_back(allocate(1, kBytes));
+    streams.push_back(create_stream(i % gpus));
+  }
+  const std::vector<std::uint8_t> poison(kBytes, 0xEE);
+  for (const CUdeviceptr memory : behind) write(memory, poison);
+  for (const CUdeviceptr memory : free) write(memory, poison);
+  // The routes are ready.
+  EXPECT_CUDA(cuMemcpyAsync(far, near, kBytes, streams[0]));
+  EXPECT_CUDA(cuStreamSynchronize(streams[0]));
+
+  EXPECT_CUDA(cuStreamWaitValue32(held, device(word), 1, CU_STREAM_WAIT_VALUE_EQ));
+  for (const CUdeviceptr memory : behind) EXPECT_CUDA(cuMemcpyAsync(memory, near, kBytes, held));
+  const auto before = simulated_copies();
+  for (std::size_t i = 0; i < free.size(); ++i) {
+    EXPECT_CUDA(cuMemcpyAsync(free[i], near, kBytes, streams[i]));
+    EXPECT_CUDA(cuStreamSynchronize(streams[i]));
+  }
+  if (before) {
+    EXPECT_GE(*simulated_copies(), *before + kMany);
+  }
+  EXPECT_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(held));
+  __atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
+  EXPECT_CUDA(cuStreamSynchronize(held));
+  for (const CUdeviceptr memory : free) EXPECT_EQ(values, read(memory, kBytes));
+  for (const CUdeviceptr memory : behind) EXPECT_EQ(values, read(memory, kBytes));
+  for (const CUstream stream : streams) EXPECT_CUDA(cuStreamDestroy(stream));
+  EXPECT_CUDA(cuStreamDestroy(held));
+}
+
+// Threads that begin at once, with copies of all directions, forms and sizes at random.
+TEST_F(Transfers, OfManyThreadsArrive) {
+  constexpr int kThreads = 6;
+  constexpr int kCopies = 12;
+  constexpr std::size_t kMost = 6 * kMebibyte;
+  struct Buffers {
+    CUdeviceptr near;
+    CUdeviceptr far;
+    std::uint8_t* sent;
+    std::uint8_t* received;
+    CUstream stream;
+  };
+  std::vector<Buffers> all;
+  for (int i = 0; i < kThreads; ++i)
+    all.push_back({allocate(0, kMost), allocate(1, kMost), allocate_host(kMost),
+                   allocate_host(kMost), create_stream(0)});
+  {
+    std::vector<std::jthread> threads;
+    for (const Buffers& mine : all)
+      threads.emplace_back([&, seed = static_cast<std::uint32_t>(threads.size())] {
+        use(0);
+        std::mt19937 random(seed);
+        for (int copy = 0; copy < kCopies; ++copy) {
+          const std::size_t bytes = 1 + random() % kMost;
+          const auto values = random_bytes(bytes, random());
+          std::ranges::copy(values, mine.sent);
+          std::fill_n(mine.received, bytes, std::uint8_t{0xEE});
+          EXPECT_CUDA(cuMemcpyHtoDAsync(mine.near, mine.sent, bytes, mine.stream));
+          EXPECT_CUDA(copy % 2 == 0 ? cuMemcpyDtoDAsync(mine.far, mine.near, bytes, mine.stream)
+                                    : cuMemcpyPeerAsync(mine.far, context(1), mine.near, context(0),
+                                                        bytes, mine.stream));
+          EXPECT_CUDA(cuMemcpyDtoHAsync(mine.received, mine.far, bytes, mine.stream));
+          EXPECT_CUDA(cuStreamSynchronize(mine.stream));
+          EXPECT_TRUE(std::equal(values.begin(), values.end(), mine.received)) << bytes;
+        }
+      });
+  }
+  for (const Buffers& one : all) EXPECT_CUDA(cuStreamDestroy(one.stream));
+}
+
+}  // namespace
+}  // namespace polypath::preload::test
