@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <optional>
 #include <random>
 #include <utility>
@@ -23,10 +24,14 @@ inline constexpr std::size_t kMebibyte = std::size_t{1} << 20;
 #define ASSERT_CUDA(call) ASSERT_EQ(CUDA_SUCCESS, call)
 #define EXPECT_CUDA(call) EXPECT_EQ(CUDA_SUCCESS, call)
 
-inline std::vector<std::uint8_t> random_bytes(std::size_t bytes, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<std::uint8_t> values(bytes);
-  for (std::uint8_t& value : values) value = static_cast<std::uint8_t>(random());
+inline std::vector<std::uint8_t> random_bytes(std::size_t bytes, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::uint8_t> values(bytes + sizeof(std::uint64_t));
+  for (std::size_t at = 0; at < bytes; at += sizeof(std::uint64_t)) {
+    const std::uint64_t word = random();
+    std::memcpy(values.data() + at, &word, sizeof word);
+  }
+  values.resize(bytes);
   return values;
 }
 
@@ -90,17 +95,13 @@ class NodeTest : public testing::Test {
     return stream;
   }
 
-  // In pieces that nobody splits.
-  static constexpr std::size_t kPiece = 64 << 10;
+  // Of pageable memory, which nobody splits.
   static void write(CUdeviceptr memory, const std::vector<std::uint8_t>& values) {
-    for (std::size_t at = 0; at < values.size(); at += kPiece)
-      EXPECT_CUDA(
-          cuMemcpyHtoD(memory + at, values.data() + at, std::min(kPiece, values.size() - at)));
+    EXPECT_CUDA(cuMemcpyHtoD(memory, values.data(), values.size()));
   }
   static std::vector<std::uint8_t> read(CUdeviceptr memory, std::size_t bytes) {
     std::vector<std::uint8_t> values(bytes);
-    for (std::size_t at = 0; at < bytes; at += kPiece)
-      EXPECT_CUDA(cuMemcpyDtoH(values.data() + at, memory + at, std::min(kPiece, bytes - at)));
+    EXPECT_CUDA(cuMemcpyDtoH(values.data(), memory, bytes));
     return values;
   }
 

@@ -9,7 +9,7 @@
 namespace polypath::preload::test {
 namespace {
 
-constexpr std::size_t kBytes = 24 * kMebibyte + 5;
+constexpr std::size_t kBytes = 8 * kMebibyte + 5;
 
 class Transfers : public NodeTest {
  protected:
@@ -54,7 +54,7 @@ TEST_F(Transfers, OfEveryFormArriveOverSeveralRoutes) {
       {"cuMemcpyPeer", near, far,
        [&] { return cuMemcpyPeer(near, context(0), far, context(1), kBytes); }},
   };
-  std::uint32_t seed = 1;
+  std::uint64_t seed = 1;
   for (const Form& form : forms) {
     SCOPED_TRACE(form.name);
     const auto values = random_bytes(kBytes, ++seed);
@@ -76,7 +76,7 @@ TEST_F(Transfers, FollowEachOtherOnTheirStream) {
   const CUstream stream = create_stream(0);
   const CUdeviceptr middle = allocate(gpus - 1, kBytes);
   std::uint8_t* const back = allocate_host(kBytes);
-  for (std::uint32_t round = 0; round < 4; ++round) {
+  for (std::uint64_t round = 0; round < 4; ++round) {
     std::ranges::copy(random_bytes(kBytes, 100 + round), host);
     std::fill_n(back, kBytes, std::uint8_t{0xEE});
     EXPECT_CUDA(cuMemcpyHtoDAsync(near, host, kBytes, stream));
@@ -149,6 +149,7 @@ TEST_F(Transfers, OfManyThreadsArrive) {
   for (int i = 0; i < kThreads; ++i)
     all.push_back({allocate(0, kMost), allocate(1, kMost), allocate_host(kMost),
                    allocate_host(kMost), create_stream(0)});
+  const auto before = simulated_copies();
   {
     std::vector<std::jthread> threads;
     for (const Buffers& mine : all)
@@ -156,7 +157,7 @@ TEST_F(Transfers, OfManyThreadsArrive) {
         use(0);
         std::mt19937 random(seed);
         for (int copy = 0; copy < kCopies; ++copy) {
-          const std::size_t bytes = 1 + random() % kMost;
+          const std::size_t bytes = kMebibyte / 2 + random() % (kMost - kMebibyte / 2);
           const auto values = random_bytes(bytes, random());
           std::ranges::copy(values, mine.sent);
           std::fill_n(mine.received, bytes, std::uint8_t{0xEE});
@@ -169,6 +170,9 @@ TEST_F(Transfers, OfManyThreadsArrive) {
           EXPECT_TRUE(std::equal(values.begin(), values.end(), mine.received)) << bytes;
         }
       });
+  }
+  if (before) {
+    EXPECT_GT(*simulated_copies(), *before + 2 * 3 * kThreads * kCopies) << "most are split";
   }
   for (const Buffers& one : all) EXPECT_CUDA(cuStreamDestroy(one.stream));
 }
