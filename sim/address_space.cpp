@@ -34,7 +34,8 @@ void* map(void* wanted, std::size_t bytes, int access, int flags) {
 std::uintptr_t AddressSpace::reserve(std::size_t bytes) {
   const std::size_t alignment = bytes >= kAlignment ? kAlignment : kPage;
   const std::size_t room = room_for(bytes);
-  if (const auto free = given_back_.find(room); free != given_back_.end() && !free->second.empty()) {
+  if (const auto free = given_back_.find(room);
+      free != given_back_.end() && !free->second.empty()) {
     const std::uintptr_t address = free->second.back();
     free->second.pop_back();
     return address;

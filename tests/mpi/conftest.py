@@ -100,7 +100,7 @@ def traffic(tmp_path) -> Traffic:
         ranks: int,
         *arguments: object,
         shim: bool | Literal["last"] = False,
-        run_by: Sequence[str] = (),
+        run_by: Sequence[object] = (),
         fails: bool = False,
         **settings: str,
     ) -> Run:

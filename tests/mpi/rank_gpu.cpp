@@ -18,11 +18,11 @@ constexpr int kMostHosts = 8;
 
 /// A control function of the simulated driver; null on a real one.
 template <typename Function>
-Function* control(Function*, const char* name) {
+Function* control(const char* name) {
   static void* const library = dlopen(kDriver, RTLD_NOW | RTLD_LOCAL);
   return library == nullptr ? nullptr : std::bit_cast<Function*>(dlsym(library, name));
 }
-#define POLYPATH_CONTROL(function) control(&function, #function)
+#define POLYPATH_CONTROL(function) control<decltype(function)>(#function)
 
 std::uint64_t count(std::uint64_t (*function)()) { return function == nullptr ? 0 : function(); }
 

@@ -3,10 +3,11 @@ that the shim saw, and nothing else than without it where nothing can be gained.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import pytest
-from conftest import LARGE, SCALE, Rank, Run, Traffic, mebibytes
+from conftest import BUILD, LARGE, ROOT, SCALE, Rank, Run, Traffic, mebibytes
 
 # From this size on a message is split on the node of these tests, unless the routes are in use.
 SPLIT = (2 << 20) * SCALE
@@ -110,6 +111,20 @@ def test_routes_that_are_not_ready_are_left_out(traffic):
         assert rank.statistics["engine"]["failed"] == 0
         if run.simulated:
             assert rank.moved("*", rank.gpu)["bytes"] == rank.received()["bytes"]
+
+
+def test_polypath_run_starts_all_ranks_under_the_shim(traffic):
+    run = traffic(
+        "pairs",
+        2,
+        *("--sizes", mebibytes(16)),
+        run_by=[sys.executable, "-m", "polypath", "run", "--"],
+        shim=True,
+        LD_PRELOAD="",
+        PYTHONPATH=str(ROOT / "python"),
+        POLYPATH_LIBRARY=str(BUILD / "libpolypath.so"),
+    )
+    assert check_counts(run)["split"] == 2
 
 
 def test_sender_splits_where_ucx_puts(traffic):
