@@ -19,11 +19,11 @@ struct Cuda {
   decltype(&::cuMemAlloc) mem_alloc;
   decltype(&::cuMemFree) mem_free;
   decltype(&::cuMemcpy) memcpy_sync;
+  decltype(&::cuStreamSynchronize) stream_synchronize;
   // Null where the driver runs no kernels:
   decltype(&::cuModuleLoadData) module_load_data;
   decltype(&::cuModuleGetFunction) module_get_function;
   decltype(&::cuLaunchKernel) launch_kernel;
-  decltype(&::cuStreamSynchronize) stream_synchronize;
 
   /// Opens and initialises the driver at the first call. Throws std::runtime_error where there is none.
   static const Cuda& get();
