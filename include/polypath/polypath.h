@@ -150,14 +150,14 @@ POLYPATH_API polypath_status polypath_prepare(polypath_context* context,
 
 /* This process made `handle` for the memory that holds `address`: other processes may learn where it lies,
  * until it is told of other memory at the same address. POLYPATH_INVALID_ARGUMENT: not memory of a GPU. */
-POLYPATH_API polypath_status polypath_memory_exported(polypath_context* context,
-                                                      const void* handle, const void* address);
+POLYPATH_API polypath_status polypath_memory_exported(polypath_context* context, const void* handle,
+                                                      const void* address);
 
 /* `address` is what cuIpcOpenMemHandle gave for `handle`, in the current CUDA context. This library opens
  * the handle for other GPUs as well, in the background, when transfers ask for it.
  * POLYPATH_INVALID_ARGUMENT: not memory of a GPU. */
-POLYPATH_API polypath_status polypath_memory_imported(polypath_context* context,
-                                                      const void* handle, const void* address);
+POLYPATH_API polypath_status polypath_memory_imported(polypath_context* context, const void* handle,
+                                                      const void* address);
 
 /* Before cuIpcCloseMemHandle(address): closes what this library opened, when it is open the last time, which
  * waits for work that uses it. No transfer of it may be under way. Any other address is let pass. */

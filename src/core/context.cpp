@@ -351,6 +351,11 @@ bool Context::in_window(const PreparedPlan& prepared, const Splittable& one) {
   return false;
 }
 
+bool Context::idle(const Splittable& one) {
+  const RelaxedCapture relaxed(driver());
+  return driver().stream_query(one.transfer.stream) == CUDA_SUCCESS;
+}
+
 bool Context::try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                        Exclusions& without) {
   const auto give_up = [&] {
@@ -398,8 +403,11 @@ std::optional<NativeReason> Context::split(std::vector<Splittable>& group) {
   // Each round leaves out at least one staging memory more, until the plan is native.
   for (;;) {
     auto prepared = planner_.plan(requests, without.memories, beside);
-    if (prepared->in_window != nullptr && in_window(*prepared, group.front()))
+    if (prepared->in_window != nullptr && in_window(*prepared, group.front())) {
       prepared = prepared->in_window;
+    } else if (prepared->on_idle_stream != nullptr && idle(group.front())) {
+      prepared = prepared->on_idle_stream;
+    }
     if (prepared->plan.native()) {
       if (!beside.empty() && without.reason == NativeReason::no_gain)
         without.reason = NativeReason::links_in_use;

@@ -132,6 +132,8 @@ class Context {
   std::optional<NativeReason> split(std::vector<Splittable>& group);
   /// Whether a transfer over the plan's routes is under way on another stream.
   bool in_window(const PreparedPlan& prepared, const Splittable& one);
+  /// Whether its stream holds no work.
+  bool idle(const Splittable& one);
   bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                 Exclusions& without);
   /// Has the routes to and from `gpu` prepared for memory that will probably be copied over them.

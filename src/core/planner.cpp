@@ -99,16 +99,24 @@ std::shared_ptr<const PreparedPlan> Planner::plan(std::span<const Request> reque
 
 std::shared_ptr<PreparedPlan> Planner::make_alone(const Key& key) {
   std::shared_ptr<PreparedPlan> made;
+  const auto executor = only(executor_);
   const bool tunable = key.without == 0 && may_be_tuned(options_);
   if (tunable) {
     if (key.requests.size() == 1) {
-      made = tuned_plan(key, Pattern::one_way);
+      made = tuned_plan(key, Pattern::one_way, executor);
     } else if (opposite(key.requests)) {
-      made = tuned_plan(key, Pattern::both_ways);
+      made = tuned_plan(key, Pattern::both_ways, executor);
     }
   }
-  if (made == nullptr) made = modelled(key, only(executor_).value_or(ExecutorKind::stream));
-  if (tunable && key.requests.size() == 1) made->in_window = tuned_plan(key, Pattern::window);
+  if (made == nullptr) made = modelled(key, executor.value_or(ExecutorKind::stream));
+  if (tunable && key.requests.size() == 1) {
+    made->in_window = tuned_plan(key, Pattern::window, executor);
+    if (!executor && made->executor == ExecutorKind::graph && !made->plan.native()) {
+      auto by_streams = tuned_plan(key, Pattern::one_way, ExecutorKind::stream);
+      if (by_streams != nullptr && !by_streams->plan.native())
+        made->on_idle_stream = std::move(by_streams);
+    }
+  }
   return made;
 }
 
@@ -147,11 +155,12 @@ std::shared_ptr<PreparedPlan> Planner::modelled(const Key& key, ExecutorKind exe
   return made;
 }
 
-std::shared_ptr<PreparedPlan> Planner::tuned_plan(const Key& key, Pattern pattern) {
+std::shared_ptr<PreparedPlan> Planner::tuned_plan(const Key& key, Pattern pattern,
+                                                  std::optional<ExecutorKind> executor) {
   const Request& first = key.requests.front();
   if (tuned_.empty() || first.bytes < options_.min_bytes) return nullptr;
   const auto find = [&](MemoryId src, MemoryId dst) {
-    return find_choice(tuned_, pattern, pair_class(node_, src, dst), first.bytes, only(executor_));
+    return find_choice(tuned_, pattern, pair_class(node_, src, dst), first.bytes, executor);
   };
   const TunedChoice* found = find(first.src, first.dst);
   // Both ways between two memories are tuned in one order of the two.

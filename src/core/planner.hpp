@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -24,6 +25,9 @@ struct PreparedPlan {
   bool tuned = false;  ///< the plan follows a tuned choice
   /// What to do instead while transfers of the pair are under way on other streams; null: the same.
   std::shared_ptr<const PreparedPlan> in_window;
+  /// What to do instead on a stream that holds no work; null: the same. There the CPU's time to issue delays the
+  /// transfer: the first copy of a graph waits for the launch of all, that of a stream does not.
+  std::shared_ptr<const PreparedPlan> on_idle_stream;
 };
 
 /// Thread-safe. What it returns does not depend on what it remembers.
@@ -79,7 +83,9 @@ class Planner {
   std::shared_ptr<PreparedPlan> made_of(const Key& key, const Choice& choice,
                                         ExecutorKind executor);
   std::shared_ptr<PreparedPlan> modelled(const Key& key, ExecutorKind executor);
-  std::shared_ptr<PreparedPlan> tuned_plan(const Key& key, Pattern pattern);
+  /// `executor`: nothing for whichever was measured faster, if the settings leave it open.
+  std::shared_ptr<PreparedPlan> tuned_plan(const Key& key, Pattern pattern,
+                                           std::optional<ExecutorKind> executor);
   std::shared_ptr<PreparedPlan> make_alone(const Key& key);
   std::shared_ptr<PreparedPlan> make_beside(const Key& key);
 

@@ -54,16 +54,20 @@ TEST_F(TunedPlansTest, WithoutAChoiceTheModelServes) {
       << "chunks keep their size";
 }
 
-TEST_F(TunedPlansTest, AutoFollowsTheFasterExecutor) {
+TEST_F(TunedPlansTest, AutoFollowsTheFasterExecutorBehindWork) {
   const std::vector<Request> pair = {{MemoryId::gpu(0), MemoryId::gpu(1), kBytes}};
   write_choice(Pattern::one_way, stream, .25, 3, 100);
   write_choice(Pattern::one_way, graph, .5, 4, 110);
   {
     const auto context = open();
     EXPECT_EQ(context->executor_for(pair), graph);
-    expect_goes_as(*context, plan_of(*context));
+    expect_goes_as(*context, plan_of(*context), true);
     EXPECT_EQ(table(plan_of(*context)), "direct 0.50/1, via gpu2 0.50/4");
     EXPECT_EQ(launches(*context), 1u);
+    // Nothing hides the launch on an idle stream.
+    expect_goes_as(*context, plan_of(*open({{"executor", "stream"}})));
+    EXPECT_EQ(launches(*context), 1u);
+    expect_goes_as(*open({{"executor", "graph"}}), plan_of(*context));
   }
   {
     const auto context = open({{"executor", "stream"}});

@@ -116,13 +116,17 @@ class TuningTest : public SimulatedTest {
     return line;
   }
 
-  /// One verified transfer must go as `plan` says.
-  void expect_goes_as(Context& context, const Plan& plan) {
+  /// One verified transfer must go as `plan` says, on a stream that is idle or holds work already.
+  void expect_goes_as(Context& context, const Plan& plan, bool behind_work = false) {
     const Request& request = plan.transfers.front().request;
     const Payload one = payload({request.src, request.dst, request.bytes});
     context.prepare({request});
     const Stream stream = stream_on(0);
+    const Payload work = payload({MemoryId::gpu(0), MemoryId::gpu(0), kBytes});
+    const Transfer ahead = work.transfer(stream.get());
     const Traffic traffic(context);
+    if (behind_work)
+      POLYPATH_CHECK(driver(), memcpy_async(ahead.dst, ahead.src, ahead.bytes, ahead.stream));
     copy(context, one.transfer(stream.get()));
     synchronize(stream.get());
     EXPECT_TRUE(one.arrived());
