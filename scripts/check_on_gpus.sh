@@ -6,6 +6,9 @@
 # and a summary.
 #
 #   SIZES=1M:1G       message sizes of the benchmarks
+#   MESSAGES=1M,64M   message sizes of the comparisons of MPI programs
+#   POWERS=23:30      sizes of the Jacobi solver's grids, 8 x 2^K elements
+#   WEIGHTS=4G        how much PyTorch loads
 #   STEP_SECONDS=300  time limit of one step
 #   STEPS='bench.*'   only the steps whose whole name matches this regular expression
 #   WHEELS=folder     wheels of typer, rich and what they need, where python3 lacks them; made by
@@ -116,7 +119,8 @@ polypath bench.graph-phases bench graph-phases --json "$results/graph-phases.jso
   ${plots:+--plot "$results/graph-phases.png"}
 polypath tune tune --json "$results/tuned.json" ${plots:+--plot "$results/tuned.png"}
 for op in p2p bidir h2d d2h; do bench "$op-tuned" "$op"; done
-# Unmodified programs, with and without the shim in alternation, by what was tuned.
+# Unmodified programs, with and without the shim in alternation, by what was tuned, as users start them.
+unset CUDA_DEVICE_MAX_CONNECTIONS
 polypath doctor doctor
 if [[ -d $build/mpi-stack ]]; then
   messages() {
@@ -125,18 +129,21 @@ if [[ -d $build/mpi-stack ]]; then
     polypath "messages.$name" bench mpi "$@" --json "$results/messages.$name.json" \
       ${plots:+--plot "$results/messages.$name.png"}
   }
-  messages bw --test bw --windows 1,16 --sizes 64K,1M,4M,16M,64M,256M
-  messages bibw --test bibw --windows 1,16 --sizes 1M,16M,64M,256M
-  messages put --test put --windows 1,16 --sizes 1M,16M,64M,256M
+  messages bw --test bw --windows 1,16 --sizes "${MESSAGES:-64K,1M,4M,16M,64M,256M}"
+  messages bibw --test bibw --windows 1,16 --sizes "${MESSAGES:-1M,16M,64M,256M}"
+  messages put --test put --windows 1,16 --sizes "${MESSAGES:-1M,16M,64M,256M}"
   messages latency --test latency --sizes 8,1K,64K,256K,1M,4M --pairs 5
   messages mesh-91 --test bw --windows 16 --sizes 64M,256M --emulate-mesh 91
+  # Two routes a message, as in the papers; two GPUs have no others.
+  routes=()
+  ((ranks == 2)) || routes=(--routes direct,gpu --setting max_routes=2)
   for mesh in off 91; do
     polypath "jacobi.mesh-$mesh" bench jacobi --ranks "$ranks" --emulate-mesh "$mesh" \
-      --setting max_routes=2 --json "$results/jacobi.mesh-$mesh.json"
+      --powers "${POWERS:-23:30}" "${routes[@]}" --json "$results/jacobi.mesh-$mesh.json"
   done
 fi
 python3 -c 'import torch' 2>/dev/null &&
-  step weights python3 examples/load_weights.py --compare --json "$results/weights.json" &&
+  step weights python3 examples/load_weights.py --compare --size "${WEIGHTS:-4G}" --json "$results/weights.json" &&
   step weights.1G python3 examples/load_weights.py --compare --size 1G --single --json "$results/weights.1G.json"
 polypath bench.p2p-window bench p2p --window 1,4,16 --sizes 4M:64M \
   --json "$results/bench.p2p-window.json"

@@ -16,7 +16,8 @@ def row_of(runs: Runs, timed: bool) -> dict[str, Any]:
 
         {"rows", "columns", "elements", "halo_bytes", "iterations", "compute": "gpu" | "host",
          "baseline": {"iteration_us", "compute_us", "communication_us"}, "polypath": the same
-         (medians over the runs), "speedup" (of an iteration), "speedups" (of each pair of runs),
+         (medians over the runs), "speedups" (of an iteration, of each pair of runs), "speedup"
+         (their median),
          "residuals", "digest", "verified"}
 
     "verified": every run had the same residual in every iteration, and the same grid at its end, to
@@ -27,14 +28,15 @@ def row_of(runs: Runs, timed: bool) -> dict[str, Any]:
         {name: statistics.median(run[name] for run in way) for name in _TIMES}
         for way in (runs.baseline, runs.polypath)
     )
+    speedups = list(map(_speedup, runs.baseline, runs.polypath))
     return {
         **{name: first[name] for name in ("rows", "columns")},
         "elements": first["rows"] * first["columns"],
         **{name: first[name] for name in ("halo_bytes", "iterations", "compute")},
         "baseline": baseline if timed else None,
         "polypath": polypath if timed else None,
-        "speedup": _speedup(baseline, polypath) if timed else None,
-        "speedups": list(map(_speedup, runs.baseline, runs.polypath)) if timed else None,
+        "speedup": statistics.median(speedups) if timed else None,
+        "speedups": speedups if timed else None,
         **{name: first[name] for name in ("residuals", "digest")},
         "verified": all(
             (run["residuals"], run["digest"]) == (first["residuals"], first["digest"])

@@ -42,7 +42,8 @@ def rows_of(test: Test, runs: Runs, timed: bool) -> list[dict[str, Any]]:
     """One row for each window and size::
 
         {"bytes", "window", "baseline_gbps", "polypath_gbps" (or "..._latency_us": medians over the
-         runs), "speedup", "speedups" (of each pair of runs), "messages" (verified in each run),
+         runs), "speedups" (of each pair of runs), "speedup" (their median: what slows
+         the machine down for a while meets both of a pair), "messages" (verified in each run),
          "verified"}
 
     Not ``timed``: times mean nothing, and figures and speedups are None.
@@ -53,19 +54,18 @@ def rows_of(test: Test, runs: Runs, timed: bool) -> list[dict[str, Any]]:
         baseline = [run["rows"][number] for run in runs.baseline]
         polypath = [run["rows"][number] for run in runs.polypath]
         medians = [statistics.median(row[figure] for row in way) for way in (baseline, polypath)]
-        pairs = zip(baseline, polypath, strict=True)
+        speedups = [
+            _speedup(figure, before[figure], after[figure])
+            for before, after in zip(baseline, polypath, strict=True)
+        ]
         rows.append(
             {
                 "bytes": first["bytes"],
                 "window": first["window"],
                 f"baseline_{figure}": medians[0] if timed else None,
                 f"polypath_{figure}": medians[1] if timed else None,
-                "speedup": _speedup(figure, *medians) if timed else None,
-                "speedups": (
-                    [_speedup(figure, before[figure], after[figure]) for before, after in pairs]
-                    if timed
-                    else None
-                ),
+                "speedup": statistics.median(speedups) if timed else None,
+                "speedups": speedups if timed else None,
                 "messages": first["messages"],
                 "verified": all(row["verified"] for row in (*baseline, *polypath)),
             }

@@ -90,7 +90,7 @@ def _draw_figures(axes: Axes, document: dict[str, Any], rows: list[dict[str, Any
 
 
 def _draw_speedup(axes: Axes, rows: list[dict[str, Any]], key: str, label: str) -> None:
-    """The speedup of the medians, and those of the pairs of runs as a range."""
+    """The median of the speedups of the pairs of runs, and their range."""
     sizes = [row[key] for row in rows]
     edge: tuple[Callable[..., float], ...] = (min, max)
     low, high = ([pick(row["speedups"]) for row in rows] for pick in edge)
