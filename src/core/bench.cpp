@@ -68,6 +68,20 @@ json went(const Counters::Snapshot& before, const Counters::Snapshot& after, std
           {"routes", std::move(routes)}};
 }
 
+/// The plan that a benchmark names serves on idle streams as well while this lives.
+class PinnedPlan {
+ public:
+  PinnedPlan(Context& context, const std::vector<Request>& requests) : context_(context) {
+    context_.planner().pin(requests);
+  }
+  ~PinnedPlan() { context_.planner().use(context_.source().tuned); }
+  PinnedPlan(const PinnedPlan&) = delete;
+  PinnedPlan& operator=(const PinnedPlan&) = delete;
+
+ private:
+  Context& context_;
+};
+
 }  // namespace
 
 void Bench::verify_polypath(TransferSet& set, const Plan& plan, int window) {
@@ -110,6 +124,7 @@ json Bench::executors(TransferSet& set, const std::vector<Request>& requests, co
 
 json Bench::run(const std::vector<Request>& requests, const PairOptions& options, int window,
                 bool compare_executors) {
+  const PinnedPlan pinned(context_, requests);
   const Plan plan = context_.plan(requests);
   TransferSet set(context_, requests, window);
 

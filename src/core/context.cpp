@@ -536,6 +536,7 @@ void Context::memory_imported(const CUipcMemHandle& handle, CUdeviceptr address,
   const auto memory = imports_.find(address);
   const int gpu = devices_.gpu_of(context);
   if (memory != nullptr && holder >= 0 && gpu >= 0 && holder != gpu) prepare_for(memory, gpu);
+  if (options_.prepare == PrepareMode::wait) preparer_.wait();
 }
 
 void Context::prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu) {

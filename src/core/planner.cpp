@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 
+#include "base/units.hpp"
 #include "tune/pair_class.hpp"
 
 namespace polypath {
@@ -12,6 +13,10 @@ namespace {
 
 /// Enough for the sizes of a program; when it is reached, everything is computed anew.
 constexpr std::size_t kMostPlans = 4096;
+
+/// By so much later than the direct copy the first staged one begins on an idle stream: one message of 16 MiB
+/// between two H200 lost 4 us where 1 us was to be gained.
+constexpr double kIdleDelayUs = 5;
 
 bool may_be_tuned(const PlanOptions& options) {
   return options.filter == RouteFilter{} && options.max_routes == 0 &&
@@ -111,13 +116,23 @@ std::shared_ptr<PreparedPlan> Planner::make_alone(const Key& key) {
   if (made == nullptr) made = modelled(key, executor.value_or(ExecutorKind::stream));
   if (tunable && key.requests.size() == 1) {
     made->in_window = tuned_plan(key, Pattern::window, executor);
-    if (!executor && made->executor == ExecutorKind::graph && !made->plan.native()) {
-      auto by_streams = tuned_plan(key, Pattern::one_way, ExecutorKind::stream);
-      if (by_streams != nullptr && !by_streams->plan.native())
-        made->on_idle_stream = std::move(by_streams);
-    }
+    if (made->tuned && !made->plan.native())
+      made->on_idle_stream = tuned_on_idle_stream(key, made->executor);
   }
   return made;
+}
+
+std::shared_ptr<PreparedPlan> Planner::tuned_on_idle_stream(const Key& key, ExecutorKind busy) {
+  // By streams, unless the settings say otherwise.
+  const ExecutorKind executor = only(executor_).value_or(ExecutorKind::stream);
+  const TunedChoice* const found = find_tuned(key, Pattern::one_way, executor);
+  if (found == nullptr) return nullptr;
+  const std::uint64_t bytes = key.requests.front().bytes;
+  const double gain_us =
+      transfer_us(bytes, found->native_gbps) - transfer_us(bytes, found->measured_gbps);
+  if (!found->edited && gain_us < kIdleDelayUs)
+    return made_of(key, native_choice(bytes), ExecutorKind::stream);
+  return executor == busy ? nullptr : made_of(key, found->choice, executor);
 }
 
 std::shared_ptr<PreparedPlan> Planner::make_beside(const Key& key) {
@@ -144,6 +159,12 @@ std::shared_ptr<PreparedPlan> Planner::make_beside(const Key& key) {
   made->schedule = make_schedule(made->plan, options_.chunks.rings);
   made->executor = together->executor;
   made->tuned = together->tuned;
+  // What is not worth issuing alone on an idle stream is not worth it beside others.
+  if (key.requests.size() == 1) {
+    const auto alone = make_alone({key.requests, key.without});
+    if (alone->on_idle_stream != nullptr && alone->on_idle_stream->plan.native())
+      made->on_idle_stream = alone->on_idle_stream;
+  }
   return made;
 }
 
@@ -155,8 +176,8 @@ std::shared_ptr<PreparedPlan> Planner::modelled(const Key& key, ExecutorKind exe
   return made;
 }
 
-std::shared_ptr<PreparedPlan> Planner::tuned_plan(const Key& key, Pattern pattern,
-                                                  std::optional<ExecutorKind> executor) {
+const TunedChoice* Planner::find_tuned(const Key& key, Pattern pattern,
+                                       std::optional<ExecutorKind> executor) const {
   const Request& first = key.requests.front();
   if (tuned_.empty() || first.bytes < options_.min_bytes) return nullptr;
   const auto find = [&](MemoryId src, MemoryId dst) {
@@ -165,6 +186,12 @@ std::shared_ptr<PreparedPlan> Planner::tuned_plan(const Key& key, Pattern patter
   const TunedChoice* found = find(first.src, first.dst);
   // Both ways between two memories are tuned in one order of the two.
   if (found == nullptr && pattern == Pattern::both_ways) found = find(first.dst, first.src);
+  return found;
+}
+
+std::shared_ptr<PreparedPlan> Planner::tuned_plan(const Key& key, Pattern pattern,
+                                                  std::optional<ExecutorKind> executor) {
+  const TunedChoice* const found = find_tuned(key, pattern, executor);
   return found == nullptr ? nullptr : made_of(key, found->choice, found->executor);
 }
 
@@ -215,6 +242,12 @@ void Planner::try_out(const std::vector<Request>& requests,
                       std::shared_ptr<const PreparedPlan> plan) {
   const std::lock_guard lock(mutex_);
   plans_.insert_or_assign(Key{requests, 0}, std::move(plan));
+}
+
+void Planner::pin(const std::vector<Request>& requests) {
+  auto pinned = std::make_shared<PreparedPlan>(*plan(requests, 0));
+  pinned->on_idle_stream = nullptr;
+  try_out(requests, std::move(pinned));
 }
 
 std::vector<std::vector<Route>> Planner::widest(const std::vector<Request>& requests) {

@@ -26,7 +26,8 @@ struct PreparedPlan {
   /// What to do instead while transfers of the pair are under way on other streams; null: the same.
   std::shared_ptr<const PreparedPlan> in_window;
   /// What to do instead on a stream that holds no work; null: the same. There the CPU's time to issue delays the
-  /// transfer: the first copy of a graph waits for the launch of all, that of a stream does not.
+  /// transfer: the first copy of a graph waits for the launch of all, that of a stream does not, and staged
+  /// routes begin so much later than the direct one that a small gain is lost.
   std::shared_ptr<const PreparedPlan> on_idle_stream;
 };
 
@@ -66,6 +67,9 @@ class Planner {
   std::vector<Plan> plans_of_rungs(const std::vector<Request>& requests);
   /// plan() gives this for `requests` until clear(), use() or another try_out().
   void try_out(const std::vector<Request>& requests, std::shared_ptr<const PreparedPlan> plan);
+  /// plan() for `requests` is the same on an idle stream as behind work, until clear() or use(): a benchmark times
+  /// what it can name.
+  void pin(const std::vector<Request>& requests);
 
  private:
   struct Key {
@@ -86,6 +90,9 @@ class Planner {
   /// `executor`: nothing for whichever was measured faster, if the settings leave it open.
   std::shared_ptr<PreparedPlan> tuned_plan(const Key& key, Pattern pattern,
                                            std::optional<ExecutorKind> executor);
+  const TunedChoice* find_tuned(const Key& key, Pattern pattern,
+                                std::optional<ExecutorKind> executor) const;
+  std::shared_ptr<PreparedPlan> tuned_on_idle_stream(const Key& key, ExecutorKind busy);
   std::shared_ptr<PreparedPlan> make_alone(const Key& key);
   std::shared_ptr<PreparedPlan> make_beside(const Key& key);
 

@@ -25,7 +25,9 @@ constexpr int kRepetitions = 3;
 /// What is found must be so much faster than the cost model's own choice.
 constexpr double kLeastGain = 0.002;
 /// Splitting must be so much faster than the native copy, or the native copy is the choice.
-constexpr double kLeastSpeedup = 1.01;
+constexpr double kLeastSpeedup = 1.02;
+/// ... and so much shorter a transfer: what is less is lost where other transfers follow at once.
+constexpr double kLeastGainUs = 2;
 constexpr ExecutorKind kExecutors[] = {ExecutorKind::stream, ExecutorKind::graph};
 
 std::vector<Request> group_of(Pattern pattern, const Request& request) {
@@ -167,7 +169,9 @@ std::optional<Choice> Tuning::tune(const Task& task, ExecutorKind executor,
   tuned.native_gbps = rate_gbps(set.bytes(), native_us);
   tuned.measured_gbps = rate_gbps(set.bytes(), polypath_us);
   tuned.predicted_gbps = rate_gbps(prepared->plan.bytes(), prepared->plan.predicted_us);
-  if (native_us < polypath_us * kLeastSpeedup) {
+  const double gain_us =
+      (native_us - polypath_us) / (task.pattern == Pattern::window ? kTunedWindow : 1);
+  if (native_us < polypath_us * kLeastSpeedup || gain_us < kLeastGainUs) {
     tuned.choice = native_choice(task.request.bytes);
     tuned.measured_gbps = tuned.native_gbps;
     tuned.predicted_gbps = rate_gbps(prepared->plan.bytes(), prepared->plan.native_us);

@@ -214,8 +214,8 @@ TEST_P(ImportedMemoryTest, AnImportThatFailsLeavesItsRoutesOut) {
   FaultInjector injector(failing.driver);
   failing.driver = injector.driver();
   Context context(failing, settings());
-  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 7));
   injector.fail("cuIpcOpenMemHandle_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 7));
   const Traffic traffic(context);
   EXPECT_TRUE(gets(context, theirs, 7));
   EXPECT_TRUE(gets(context, theirs, 7));
