@@ -1,4 +1,5 @@
-// Batches of copies: the large ones are handed over one by one, the rest stays one batch of the driver's.
+// Batches of copies: the large ones are handed over one by one, the rest stays one batch of the driver's. Batches
+// whose copies have attributes of their own are the driver's.
 #include <cstdlib>
 
 #include "preload/hand_over.hpp"
@@ -14,7 +15,7 @@ struct Batch {
   std::size_t* sizes;
   std::size_t count;
   CUmemcpyAttributes* attributes;
-  std::size_t* attribute_firsts;  ///< attributes[k] is that of copies from attribute_firsts[k] on
+  std::size_t* attribute_firsts;
   std::size_t attribute_count;
   std::size_t* fail_index;  ///< of the older form; else null
   CUstream stream;
@@ -50,19 +51,10 @@ bool is_in_stream_order(const CUmemcpyAttributes& attributes) noexcept {
 /// Whether the arguments are those of a batch that the driver accepts, as far as can be told, and of a kind
 /// that may be taken apart. The legacy stream takes no batches.
 bool may_be_split(const Batch& batch) noexcept {
-  const CUstream stream = stream_of(copy_of(batch, 0));
-  if (stream == CU_STREAM_LEGACY || batch.attributes == nullptr ||
-      batch.attribute_firsts == nullptr || batch.attribute_count == 0 ||
-      batch.attribute_count > batch.count || batch.attribute_firsts[0] != 0 ||
-      (has_fail_index(batch.symbol) && batch.fail_index == nullptr))
-    return false;
-  for (std::size_t k = 0; k < batch.attribute_count; ++k) {
-    if (!is_in_stream_order(batch.attributes[k])) return false;
-    if (k > 0 && (batch.attribute_firsts[k] <= batch.attribute_firsts[k - 1] ||
-                  batch.attribute_firsts[k] >= batch.count))
-      return false;
-  }
-  return true;
+  return stream_of(copy_of(batch, 0)) != CU_STREAM_LEGACY && batch.attributes != nullptr &&
+         batch.attribute_firsts != nullptr && batch.attribute_count == 1 &&
+         batch.attribute_firsts[0] == 0 && is_in_stream_order(batch.attributes[0]) &&
+         (batch.fail_index != nullptr || !has_fail_index(batch.symbol));
 }
 
 /// The copies of a batch that stay the driver's, as a batch.
@@ -71,30 +63,14 @@ class Rest {
   explicit Rest(const Batch& batch) noexcept
       : batch_(batch),
         numbers_(
-            static_cast<std::size_t*>(std::malloc(kArrays * batch.count * sizeof(std::size_t)))),
-        attributes_(static_cast<CUmemcpyAttributes*>(
-            std::malloc(batch.attribute_count * sizeof(CUmemcpyAttributes)))) {}
-  ~Rest() {
-    std::free(numbers_);
-    std::free(attributes_);
-  }
+            static_cast<std::size_t*>(std::malloc(kArrays * batch.count * sizeof(std::size_t)))) {}
+  ~Rest() { std::free(numbers_); }
   Rest(const Rest&) = delete;
   Rest& operator=(const Rest&) = delete;
 
-  [[nodiscard]] bool has_memory() const noexcept {
-    return numbers_ != nullptr && attributes_ != nullptr;
-  }
+  [[nodiscard]] bool has_memory() const noexcept { return numbers_ != nullptr; }
 
-  /// In the order of the batch.
   void add(std::size_t index) noexcept {
-    while (attribute_ + 1 < batch_.attribute_count &&
-           batch_.attribute_firsts[attribute_ + 1] <= index)
-      ++attribute_;
-    if (attribute_count_ == 0 || last_attribute_ != attribute_) {
-      attributes_[attribute_count_] = batch_.attributes[attribute_];
-      array(kFirsts)[attribute_count_++] = count_;
-      last_attribute_ = attribute_;
-    }
     array(kDsts)[count_] = batch_.dsts[index];
     array(kSrcs)[count_] = batch_.srcs[index];
     array(kSizes)[count_] = batch_.sizes[index];
@@ -103,17 +79,21 @@ class Rest {
 
   [[nodiscard]] CUresult call() noexcept {
     if (count_ == 0) return CUDA_SUCCESS;
+    Batch rest = batch_;
     std::size_t failed = SIZE_MAX;
-    const CUresult result =
-        call_native({batch_.symbol, addresses(kDsts), addresses(kSrcs), array(kSizes), count_,
-                     attributes_, array(kFirsts), attribute_count_, &failed, batch_.stream});
+    rest.dsts = addresses(kDsts);
+    rest.srcs = addresses(kSrcs);
+    rest.sizes = array(kSizes);
+    rest.count = count_;
+    rest.fail_index = &failed;
+    const CUresult result = call_native(rest);
     if (result != CUDA_SUCCESS && batch_.fail_index != nullptr)
       *batch_.fail_index = failed < count_ ? array(kIndices)[failed] : failed;
     return result;
   }
 
  private:
-  enum Array : std::size_t { kDsts, kSrcs, kSizes, kIndices, kFirsts, kArrays };
+  enum Array : std::size_t { kDsts, kSrcs, kSizes, kIndices, kArrays };
 
   [[nodiscard]] std::size_t* array(Array which) const noexcept {
     return numbers_ + which * batch_.count;
@@ -125,11 +105,7 @@ class Rest {
 
   const Batch& batch_;
   std::size_t* numbers_;
-  CUmemcpyAttributes* attributes_;
   std::size_t count_ = 0;
-  std::size_t attribute_count_ = 0;
-  std::size_t attribute_ = 0;       ///< of the copy that was added last
-  std::size_t last_attribute_ = 0;  ///< that the rest has
 };
 
 /// Hands over what the engine takes, and gives the driver the rest.

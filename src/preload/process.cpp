@@ -17,7 +17,6 @@ void in_child() noexcept {
   forget_engine();
   forget_statistics();
   forget_rates();
-  forget_report();
 }
 
 void begin() noexcept {

@@ -190,6 +190,4 @@ void write_report() noexcept {
     log_line(LogLevel::warn, "the statistics cannot be written to %s", setting);
 }
 
-void forget_report() noexcept { is_written.clear(); }
-
 }  // namespace polypath::preload

@@ -11,7 +11,4 @@ void read_report_setting() noexcept;
 /// Writes the report unless that was done. Calls nothing of the CUDA driver.
 void write_report() noexcept;
 
-/// For a child: it has not written its report.
-void forget_report() noexcept;
-
 }  // namespace polypath::preload

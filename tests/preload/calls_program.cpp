@@ -38,6 +38,14 @@ void copy(const Memory& memory, int times, std::size_t bytes) {
   for (int i = 0; i < times; ++i) check(cuMemcpyHtoD(memory.device, memory.host, bytes));
 }
 
+/// Makes it a pipe that nobody reads.
+void break_stderr() {
+  int ends[2];
+  if (pipe(ends) != 0) std::_Exit(3);
+  close(ends[0]);
+  dup2(ends[1], STDERR_FILENO);
+}
+
 /// Goes on in a child, and ends with its status.
 bool is_child() {
   const pid_t pid = fork();
@@ -62,5 +70,6 @@ int main(int, char** arguments) {
   if (how == "fork" && is_child()) return 7;
   if (how == "exit-in-thread") std::thread([] { std::exit(7); }).join();
   if (how == "closed-stderr") close(STDERR_FILENO);
+  if (how == "broken-stderr") break_stderr();
   return 7;
 }

@@ -34,6 +34,7 @@ TEST(NamesWithoutDriver, ComeAndGoAsWithoutTheShim) {
       reinterpret_cast<void* (*)(void*, const char*)>(dlsym(user, "look_up_as_user"));
   ASSERT_NE(nullptr, look_up);
   EXPECT_EQ((Owner{kShim, kName}), owner_of(look_up(RTLD_DEFAULT, kName)));
+  EXPECT_EQ(nullptr, dlerror());
   EXPECT_EQ((Owner{kShim, kName}), owner_of(dlsym(user, kName)));
 
   // A library of the program's own with a function of that name.

@@ -133,6 +133,7 @@ TEST_F(Statistics, ThatCannotBeWrittenHarmNobody) {
   EXPECT_EQ("polypath: warn: the statistics cannot be written to " + file("missing/s.json") + "\n",
             outcome.error);
   run_calls("1", "0", "closed-stderr", "text");
+  run_calls("1", "0", "broken-stderr", "text");
 }
 
 }  // namespace
