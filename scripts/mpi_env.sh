@@ -39,7 +39,9 @@ setting PATH "$mpi/bin:$PATH"
 # This UCX before Open MPI's own, which knows nothing of CUDA.
 libraries=$ucx/lib:$mpi/lib
 # `polypath run --node` has put its own there already.
-if [[ -n ${POLYPATH_NODE:-} && $(basename "${LD_LIBRARY_PATH%%:*}") != simulated-driver ]]; then
+first=${LD_LIBRARY_PATH:-}
+first=${first%%:*}
+if [[ -n ${POLYPATH_NODE:-} && ${first##*/} != simulated-driver ]]; then
   [[ -d $build/simulated-driver ]] || {
     echo "mpi_env.sh: there is no $build/simulated-driver: build it, or set POLYPATH_BUILD" >&2
     exit 2
