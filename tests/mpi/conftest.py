@@ -115,7 +115,7 @@ def traffic(tmp_path) -> Traffic:
             mpirun = ["mpirun", "-n", ranks, *program]
         command = [ROOT / "scripts" / "mpi_env.sh", *run_by, *mpirun]
         settings = {**under_shim, **settings}
-        returncode, output = _run([str(part) for part in command], _environment(settings))
+        returncode, output = _run([str(part) for part in command], environment(settings))
         assert (returncode != 0) == fails, output
         finished = [_read_rank(file) for file in sorted(reports.glob("rank.*.json"))]
         assert fails or len(finished) == ranks
@@ -140,7 +140,7 @@ def _read_rank(file: Path) -> Rank:
     return Rank(report, json.loads(statistics.read_text()) if statistics.exists() else {})
 
 
-def _environment(settings: dict[str, str]) -> dict[str, str]:
+def environment(settings: dict[str, str]) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
