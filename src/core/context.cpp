@@ -532,8 +532,8 @@ void Context::memory_imported(const CUipcMemHandle& handle, CUdeviceptr address,
         fmt::format("{:#x} is not memory that was opened from a handle", address));
   CUcontext context = nullptr;
   POLYPATH_CHECK(driver(), ctx_get_current(&context));
-  imports_.opened(handle, address, info.start + info.bytes - address, holder, context);
-  const auto memory = imports_.find(address);
+  imports_.opened(handle, address, info.start + info.bytes - address, holder, context, info.buffer);
+  const auto memory = imports_.find(address, info.buffer);
   const int gpu = devices_.gpu_of(context);
   if (memory != nullptr && holder >= 0 && gpu >= 0 && holder != gpu) prepare_for(memory, gpu);
   if (options_.prepare == PrepareMode::wait) preparer_.wait();

@@ -65,7 +65,7 @@ PointerInfo inspect(const CudaDriver& driver, CUdeviceptr address) {
 PointerInfo inspect(const CudaDriver& driver, ImportedMemories& imports, CUdeviceptr address) {
   PointerInfo info = inspect(driver, address);
   if (info.kind != PointerInfo::Kind::device) return info;
-  info.import = imports.find(address);
+  info.import = imports.find(address, info.buffer);
   if (info.import == nullptr) return info;
   info.gpu = info.import->holder();
   info.start = info.import->start();

@@ -25,12 +25,13 @@ bool same(const CUipcMemHandle& a, const CUipcMemHandle& b) {
 // ---- one ------------------------------------------------------------------------------------------
 
 ImportedMemory::ImportedMemory(const CUipcMemHandle& handle, CUdeviceptr start, std::uint64_t bytes,
-                               int holder, CUcontext context)
+                               int holder, CUcontext context, unsigned long long allocation)
     : handle_(handle),
       start_(start),
       bytes_(bytes),
       holder_(holder),
       context_(context),
+      allocation_(allocation),
       buffer_(next_buffer()) {}
 
 std::optional<CUdeviceptr> ImportedMemory::address_in(int gpu, CUcontext context,
@@ -57,17 +58,22 @@ ImportedMemories::~ImportedMemories() {
 }
 
 void ImportedMemories::opened(const CUipcMemHandle& handle, CUdeviceptr start, std::uint64_t bytes,
-                              int holder, CUcontext context) {
-  const std::lock_guard lock(mutex_);
-  auto& known = open_[start];
-  if (known != nullptr && same(known->handle_, handle) && known->context_ == context) {
-    ++known->opened_;
-    return;
+                              int holder, CUcontext context, unsigned long long allocation) {
+  std::shared_ptr<ImportedMemory> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    auto& known = open_[start];
+    if (known != nullptr && same(known->handle_, handle) && known->context_ == context &&
+        known->allocation_ == allocation) {
+      ++known->opened_;
+      return;
+    }
+    gone = std::exchange(
+        known, std::make_shared<ImportedMemory>(handle, start, bytes, holder, context, allocation));
+    any_ = true;
   }
-  // Something else at this address: it was closed without our knowledge.
-  if (known != nullptr) close_imports(*known);
-  known = std::make_shared<ImportedMemory>(handle, start, bytes, holder, context);
-  any_ = true;
+  // Something else was at this address: it was closed without our knowledge.
+  if (gone != nullptr) close_imports(*gone);
 }
 
 void ImportedMemories::closed(CUdeviceptr start) {
@@ -83,13 +89,15 @@ void ImportedMemories::closed(CUdeviceptr start) {
   close_imports(*last);
 }
 
-std::shared_ptr<ImportedMemory> ImportedMemories::find(CUdeviceptr address) {
+std::shared_ptr<ImportedMemory> ImportedMemories::find(CUdeviceptr address,
+                                                       unsigned long long allocation) {
   if (!any_) return nullptr;
   const std::lock_guard lock(mutex_);
   auto after = open_.upper_bound(address);
   if (after == open_.begin()) return nullptr;
   const auto& memory = std::prev(after)->second;
-  return address - memory->start() < memory->bytes() ? memory : nullptr;
+  const bool is_inside = address - memory->start() < memory->bytes();
+  return is_inside && memory->allocation() == allocation ? memory : nullptr;
 }
 
 void ImportedMemories::import_into(ImportedMemory& memory, int gpu) {

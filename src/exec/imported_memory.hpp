@@ -27,13 +27,15 @@ namespace polypath {
 class ImportedMemory {
  public:
   /// `holder`: the GPU that it lies on, or -1 when the process that has it did not say. `context` opened it.
+  /// `allocation`: the driver's number of what the program has at `start`.
   ImportedMemory(const CUipcMemHandle& handle, CUdeviceptr start, std::uint64_t bytes, int holder,
-                 CUcontext context);
+                 CUcontext context, unsigned long long allocation);
 
   [[nodiscard]] CUdeviceptr start() const noexcept { return start_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] int holder() const noexcept { return holder_; }
   [[nodiscard]] CUcontext context() const noexcept { return context_; }
+  [[nodiscard]] unsigned long long allocation() const noexcept { return allocation_; }
   /// Tells this piece from any other that is or was at the same address, of this process or of another.
   [[nodiscard]] unsigned long long buffer() const noexcept { return buffer_; }
 
@@ -51,6 +53,7 @@ class ImportedMemory {
   std::uint64_t bytes_;
   int holder_;
   CUcontext context_;
+  unsigned long long allocation_;
   unsigned long long buffer_;
 
   std::mutex opening_;  // held while the driver opens or closes; before mutex_
@@ -69,15 +72,18 @@ class ImportedMemories {
   ImportedMemories(const ImportedMemories&) = delete;
   ImportedMemories& operator=(const ImportedMemories&) = delete;
 
-  /// The program opened `handle` in `context` and got `start`: one more time, if it is open there already.
+  /// The program opened `handle` in `context` and got `start`, which is the driver's `allocation`: one more time,
+  /// if it is open there already.
   void opened(const CUipcMemHandle& handle, CUdeviceptr start, std::uint64_t bytes, int holder,
-              CUcontext context);
+              CUcontext context, unsigned long long allocation);
   /// The program is about to close it; the last time closes our imports, which waits as the driver waits.
   /// Other addresses are none of ours.
   void closed(CUdeviceptr start);
 
-  /// What the program has open at `address`, or null. Fast when nothing is open.
-  std::shared_ptr<ImportedMemory> find(CUdeviceptr address);
+  /// What the program has open at `address`, or null. `allocation`: the driver's number of what is there now;
+  /// with its context the program loses imports that it never closes, and others take their addresses.
+  /// Fast when nothing is open.
+  std::shared_ptr<ImportedMemory> find(CUdeviceptr address, unsigned long long allocation);
 
   /// Opens `memory` for `gpu`'s primary context, if it is not open there; not once it is closed. Throws
   /// DriverError, and remembers that.

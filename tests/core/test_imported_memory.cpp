@@ -208,6 +208,39 @@ TEST_P(ImportedMemoryTest, NothingOfClosedMemoryIsLeft) {
   EXPECT_EQ(graph_misuse(driver()), GraphMisuse{});
 }
 
+// As when the program destroys the CUDA context that it was opened in.
+TEST_P(ImportedMemoryTest, WhatTookThePlaceOfMemoryClosedUnseenIsNotTakenForIt) {
+  Peer peer;
+  Context context(source(), settings());
+  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 8));
+  EXPECT_TRUE(gets(context, theirs, 8));
+  close(theirs);
+  TestBuffer mine(driver(), node(), MemoryId::gpu(kOwn), kBytes);
+  if (mine.address() != theirs) GTEST_SKIP() << "needs a driver that gives out addresses again";
+  write(mine, pattern(kBytes, 9));
+  TestBuffer far(driver(), node(), MemoryId::gpu(2), kBytes);
+  far.poison();
+  const Traffic traffic(context);
+  copy_on_own(context, {far.address(), mine.address(), kBytes, stream_->get()});
+  synchronize(stream_->get());
+  EXPECT_TRUE(contents(far) == pattern(kBytes, 9));
+  EXPECT_TRUE(traffic.went_as(context.plan({{MemoryId::gpu(kOwn), MemoryId::gpu(2), kBytes}})));
+}
+
+TEST_P(ImportedMemoryTest, WhatIsOpenedAgainAfterItWasClosedUnseenIsReached) {
+  Context context(source(), settings());
+  Peer peer;
+  const CUipcMemHandle handle = peer.allocate(kTheirs, kBytes, 10);
+  const CUdeviceptr first = import(context, handle);
+  close(first);
+  const CUdeviceptr second = import(context, handle);
+  const Traffic traffic(context);
+  EXPECT_TRUE(gets(context, second, 10));
+  EXPECT_EQ(traffic.split(), 1u);
+  context.memory_closed(second);
+  close(second);
+}
+
 TEST_P(ImportedMemoryTest, AnImportThatFailsLeavesItsRoutesOut) {
   Peer peer;
   NodeSource failing = source();
