@@ -19,24 +19,22 @@ CUresult order(CUcontext earlier, CUcontext later) noexcept {
   return result;
 }
 
-/// Whether the memory is that of another GPU than the current context's.
-bool is_elsewhere(CUdeviceptr address) noexcept {
+/// The GPU whose memory it is, as the driver says; -1: the host's, or unknown.
+int gpu_of(CUdeviceptr address) noexcept {
   unsigned int type = CU_MEMORYTYPE_HOST;
-  int gpu = 0;
-  CUdevice here = 0;
-  return driver::pointer_get_attribute(static_cast<void*>(&type), CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                       address) == CUDA_SUCCESS &&
-         type == CU_MEMORYTYPE_DEVICE &&
-         driver::pointer_get_attribute(static_cast<void*>(&gpu),
-                                       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                       address) == CUDA_SUCCESS &&
-         driver::ctx_get_device(&here) == CUDA_SUCCESS && gpu != here;
+  int gpu = -1;
+  const bool is_device =
+      driver::pointer_get_attribute(static_cast<void*>(&type), CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                    address) == CUDA_SUCCESS &&
+      type == CU_MEMORYTYPE_DEVICE &&
+      driver::pointer_get_attribute(static_cast<void*>(&gpu), CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                    address) == CUDA_SUCCESS;
+  return is_device ? gpu : -1;
 }
 
 }  // namespace
 
 bool DefaultStreamOrder::add_other_context(CUdeviceptr address) noexcept {
-  if (!is_elsewhere(address)) return true;
   CUcontext context = nullptr;
   if (driver::pointer_get_attribute(static_cast<void*>(&context), CU_POINTER_ATTRIBUTE_CONTEXT,
                                     address) != CUDA_SUCCESS ||
@@ -48,8 +46,15 @@ bool DefaultStreamOrder::add_other_context(CUdeviceptr address) noexcept {
 
 bool DefaultStreamOrder::begin(const Copy& copy) noexcept {
   CUcontext current = nullptr;
+  CUdevice here = 0;
   if (driver::ctx_get_current(&current) != CUDA_SUCCESS || current == nullptr ||
-      !add_other_context(copy.dst) || !add_other_context(copy.src))
+      driver::ctx_get_device(&here) != CUDA_SUCCESS)
+    return false;
+  const int to = gpu_of(copy.dst);
+  const int from = gpu_of(copy.src);
+  if (to < 0 || from < 0 || to == from) return true;
+  if ((to != here && !add_other_context(copy.dst)) ||
+      (from != here && !add_other_context(copy.src)))
     return false;
   bool is_ordered = true;
   for (std::size_t i = 0; i < count_; ++i)

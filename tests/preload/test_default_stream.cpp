@@ -83,7 +83,10 @@ TEST_F(DefaultStream, OtherStreamsAndCopiesPassTheBusyOne) {
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyHtoDAsync(near, host, kLarge, nullptr));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(nullptr));
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuEventQuery(end));
-  EXPECT_EQ(4U, engine.copies.size()) << "with the one that keeps GPU 1 busy";
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyHtoDAsync(far, host, kLarge, nullptr));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyDtoH(host, far, kLarge));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuEventQuery(end)) << "host memory is no other GPU's";
+  EXPECT_EQ(6U, engine.copies.size()) << "with the one that keeps GPU 1 busy";
 }
 
 }  // namespace
