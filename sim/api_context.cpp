@@ -107,22 +107,23 @@ CUresult cuCtxPopCurrent_v2(CUcontext* context) {
   });
 }
 
-CUresult cuCtxGetDevice(CUdevice* device) {
-  return call([&](Driver& driver) { out(device) = driver.current_context().device; });
+CUresult cuCtxGetDevice(CUdevice* device) { return cuCtxGetDevice_v2(device, nullptr); }
+
+CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext context) {
+  return call([&](Driver& driver) { out(device) = driver.context_or_current(context).device; });
 }
 
 CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
-  return call([&](Driver& driver) {
-    out(id) = context == nullptr ? driver.current_context().id
-                                 : driver.contexts.get(context, CUDA_ERROR_CONTEXT_IS_DESTROYED).id;
-  });
+  return call([&](Driver& driver) { out(id) = driver.context_or_current(context).id; });
 }
 
-CUresult cuCtxSynchronize() {
-  return call([](Driver& driver) {
+CUresult cuCtxSynchronize() { return cuCtxSynchronize_v2(nullptr); }
+
+CUresult cuCtxSynchronize_v2(CUcontext context) {
+  return call([&](Driver& driver) {
     driver.require_capture_allows();
     driver.spend(driver.node.costs.call_us);
-    driver.synchronize(driver.current_context().handle);
+    driver.synchronize(driver.context_or_current(context).handle);
   });
 }
 

@@ -26,6 +26,11 @@ Context& Driver::current_context() {
   return contexts.get(stack.back(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
+Context& Driver::context_or_current(CUcontext context) {
+  return context == nullptr ? current_context()
+                            : contexts.get(context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
 CUcontext Driver::create_context(int device, unsigned flags, bool is_primary) {
   auto context = std::make_unique<Context>();
   context->device = device;

@@ -19,6 +19,8 @@
 
 namespace polypath::sim {
 
+inline constexpr int kCudaVersion = 13000;  ///< of this driver, as CUDA_VERSION counts
+
 /// What has moved since the start or the last reset.
 struct Counters {
   struct Moved {
@@ -88,6 +90,8 @@ class Driver {
   /// The calling thread's current context. Failure INVALID_CONTEXT when there is none,
   /// CONTEXT_IS_DESTROYED when it was destroyed.
   Context& current_context();
+  /// The current one for null.
+  Context& context_or_current(CUcontext context);
   CUcontext create_context(int device, unsigned flags, bool is_primary);
   /// Waits for the context's work, then releases all that belongs to it.
   void destroy_context(CUcontext handle);

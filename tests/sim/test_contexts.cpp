@@ -1,4 +1,5 @@
 // Contexts: the stack of a thread, primary contexts, what needs a current one, peer access.
+#include <atomic>
 #include <thread>
 
 #include "fixture.hpp"
@@ -48,6 +49,28 @@ TEST_F(Contexts, MuchNeedsACurrentOne) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_CONTEXT, cuCtxSynchronize());
   EXPECT_CUDA(CUDA_SUCCESS, cuEventQuery(event));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+}
+
+TEST_F(Contexts, ThoseNamedAreAskedInsteadOfTheCurrentOne) {
+  CUdevice found = -1;
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxGetDevice_v2(&found, context(2)));
+  EXPECT_EQ(2, found);
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxGetDevice_v2(&found, nullptr));
+  EXPECT_EQ(0, found);
+
+  auto* const word = reinterpret_cast<std::atomic<std::uint32_t>*>(allocate_host(4096));
+  word->store(0);
+  const CUdeviceptr src = allocate(2, kMiB);
+  const CUdeviceptr dst = allocate(2, kMiB);
+  const CUstream stream = create_stream(2);
+  ASSERT_CUDA(cuStreamWaitValue32(stream, device(word), 1, CU_STREAM_WAIT_VALUE_EQ));
+  ASSERT_CUDA(cuMemcpyAsync(dst, src, kMiB, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize_v2(context(1)));
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize_v2(nullptr));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+  word->store(1);
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize_v2(context(2)));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
 }
 
 TEST_F(Contexts, AStreamOfAnotherContextCanBeUsed) {
