@@ -80,7 +80,7 @@ CUresult cuInit(unsigned int flags) {
 }
 
 CUresult cuDriverGetVersion(int* version) {
-  return guarded([&] { out(version) = 13000; });
+  return guarded([&] { out(version) = kCudaVersion; });
 }
 
 CUresult cuDeviceGetCount(int* count) {

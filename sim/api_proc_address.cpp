@@ -1,7 +1,9 @@
 // cuGetProcAddress: entry points by name and CUDA version, as libcudart asks for them.
 //
 // A name is known without its suffix (cuMemAlloc, not cuMemAlloc_v2). Of its versions the newest one that
-// the wanted CUDA version already had is given out; a per-thread variant only if the flags ask for one.
+// the wanted CUDA version already had is given out: of the per-thread forms if the flags ask for those and
+// the name has any, otherwise of the others. docs/cuda-notes.md says what a GPU's driver answers.
+#include <algorithm>
 #include <bit>
 #include <string_view>
 #include <type_traits>
@@ -33,45 +35,56 @@ const Entry kEntries[] = {
 constexpr cuuint64_t kFlags =
     CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 
-CUdriverProcAddressQueryResult find(std::string_view name, int version, bool wants_per_thread,
-                                    void*& function) {
-  const Entry* best = nullptr;
-  bool is_known = false;
+constexpr int kNewest = -1;  // as a version: whatever this driver has
+
+struct Answer {
+  void* function;
+  CUdriverProcAddressQueryResult status;
+};
+
+Answer find(std::string_view name, int version, bool wants_per_thread) {
+  const auto is_named = [name](const Entry& entry) { return entry.name == name; };
+  if (std::ranges::none_of(kEntries, is_named))
+    return {nullptr, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND};
+  // No version of the legacy form stands in for a per-thread one that is newer than the wanted version.
+  const bool is_per_thread =
+      wants_per_thread && std::ranges::any_of(kEntries, [&](const Entry& entry) {
+        return is_named(entry) && entry.is_per_thread;
+      });
+  const Entry* newest = nullptr;
   for (const Entry& entry : kEntries) {
-    if (entry.name != name || (entry.is_per_thread && !wants_per_thread)) continue;
-    is_known = true;
-    if (entry.version > version) continue;
-    // A per-thread variant comes before any other.
-    if (best == nullptr || entry.is_per_thread > best->is_per_thread ||
-        (entry.is_per_thread == best->is_per_thread && entry.version > best->version))
-      best = &entry;
+    if (!is_named(entry) || entry.is_per_thread != is_per_thread) continue;
+    if (version != kNewest && entry.version > version) continue;
+    if (newest == nullptr || entry.version > newest->version) newest = &entry;
   }
-  function = best == nullptr ? nullptr : best->function;
-  if (best != nullptr) return CU_GET_PROC_ADDRESS_SUCCESS;
-  return is_known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
-                  : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  if (newest == nullptr) return {nullptr, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT};
+  return {newest->function, CU_GET_PROC_ADDRESS_SUCCESS};
 }
 
-/// The status is in the result as well: NOT_FOUND but for SUCCESS.
-CUresult get(const char* name, void** function, int version, cuuint64_t flags,
-             CUdriverProcAddressQueryResult& status) {
-  return guarded([&] {
-    require(name != nullptr && (flags & ~kFlags) == 0 && flags != kFlags, CUDA_ERROR_INVALID_VALUE);
-    status = find(name, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0,
-                  out(function));
-    require(status == CU_GET_PROC_ADDRESS_SUCCESS, CUDA_ERROR_NOT_FOUND);
-  });
+/// Failure INVALID_VALUE for what neither version of the function looks for.
+Answer ask(const char* name, int version, cuuint64_t flags) {
+  require(name != nullptr && (flags & ~kFlags) == 0 && version <= kCudaVersion,
+          CUDA_ERROR_INVALID_VALUE);
+  return find(name, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0);
 }
 
 }  // namespace
 
 CUresult cuGetProcAddress(const char* symbol, void** function, int version, cuuint64_t flags) {
-  CUdriverProcAddressQueryResult status{};
-  return get(symbol, function, version, flags, status);
+  return guarded([&] {
+    const Answer answer = ask(symbol, version, flags);
+    void*& result = out(function);
+    require(answer.status == CU_GET_PROC_ADDRESS_SUCCESS, CUDA_ERROR_NOT_FOUND);
+    result = answer.function;
+  });
 }
 
+// What is not found is a success here, whether or not the caller wants the status.
 CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult* status) {
-  CUdriverProcAddressQueryResult ignored{};
-  return get(symbol, function, version, flags, status == nullptr ? ignored : *status);
+  return guarded([&] {
+    const Answer answer = ask(symbol, version, flags);
+    out(function) = answer.function;
+    if (status != nullptr) *status = answer.status;
+  });
 }

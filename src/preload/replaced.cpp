@@ -18,15 +18,6 @@ const Replaced table[] = {
 #include "preload/replaced.def"
 };
 
-/// Whether `one` is a better answer than `other` for a caller that does, or does not, want the per-thread
-/// default stream.
-bool is_better(const Replaced& one, const Replaced& other, bool wants_per_thread) noexcept {
-  const bool is_per_thread = one.default_stream == per_thread;
-  if (is_per_thread != (other.default_stream == per_thread))
-    return is_per_thread == wants_per_thread;
-  return one.version > other.version;
-}
-
 }  // namespace
 
 const Replaced& replaced(Symbol symbol) noexcept { return table[index_of(symbol)]; }
@@ -43,8 +34,9 @@ const Symbol* find_versioned(const char* base, int version, cuuint64_t flags) no
   for (const Symbol& symbol : kSymbols) {
     const Replaced& one = replaced(symbol);
     if (std::strcmp(one.base, base) != 0 || one.version > version) continue;
-    if (one.default_stream == per_thread && !wants_per_thread) continue;
-    if (found == nullptr || is_better(one, replaced(*found), wants_per_thread)) found = &symbol;
+    if (one.default_stream != none && (one.default_stream == per_thread) != wants_per_thread)
+      continue;
+    if (found == nullptr || one.version > replaced(*found).version) found = &symbol;
   }
   return found;
 }

@@ -36,7 +36,8 @@ const Replaced& replaced(Symbol symbol) noexcept;
 /// Null when there is none.
 const Symbol* find_exported(const char* name) noexcept;
 
-/// What cuGetProcAddress means by these arguments; null when that is no function that the shim replaces.
+/// What cuGetProcAddress means by these arguments; null when that is no function that the shim replaces. The version
+/// -1 (the driver's newest, which may be newer than the table) means none here.
 const Symbol* find_versioned(const char* base, int version, cuuint64_t flags) noexcept;
 
 }  // namespace polypath::preload

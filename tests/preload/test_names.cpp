@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <tuple>
 #include <utility>
 
 #include "elf_file.hpp"
@@ -29,6 +30,10 @@ constexpr std::pair<std::string_view, void (*)()> kReferences[] = {
 };
 
 constexpr int kNewest = 13000;
+constexpr cuuint64_t kLegacy = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+constexpr cuuint64_t kPerThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+constexpr cuuint64_t kBothStreams = kLegacy | kPerThread;  // counts as per-thread
+constexpr cuuint64_t kUnknownFlag = 1024;
 
 class Names : public testing::Test {
  protected:
@@ -91,16 +96,15 @@ TEST_F(Names, OthersAreTheDriversOwn) {
   }
 }
 
-// Every version and both flags of every base name: the shim's where, and only where, the driver hands out a
+// Every version and all flags of every base name, -1 (the newest) among the versions: the shim's where, and only where, the driver hands out a
 // function that is replaced, and then the one of that name.
 template <typename Ask>
 void check_versions(Ask&& ask) {
   for (const ReplacedName& base : kReplaced) {
     for (const ReplacedName& other : kReplaced) {
-      for (const int version : {other.version - 10, other.version, kNewest}) {
+      for (const int version : {-1, 0, other.version - 10, other.version, kNewest}) {
         for (const cuuint64_t flags :
-             {CU_GET_PROC_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_LEGACY_STREAM,
-              CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM}) {
+             {cuuint64_t{CU_GET_PROC_ADDRESS_DEFAULT}, kLegacy, kPerThread, kBothStreams}) {
           const auto [own, given] = ask(base.base.data(), version, flags);
           const Owner expected = own == nullptr ? Owner{} : Owner{kShim, owner_of(own).function};
           EXPECT_EQ(expected, owner_of(given)) << base.base << ' ' << version << ' ' << flags;
@@ -148,18 +152,20 @@ TEST_F(Names, OfEachVersionAreThoseOfTheHeader) {
     ask(name, &function, version, flags, nullptr);
     return owner_of(function).function;
   };
-  const cuuint64_t per_thread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
   EXPECT_EQ("", find("cuMemcpyDtoDAsync", 3010, 0));
   EXPECT_EQ("cuMemcpyDtoDAsync_v2", find("cuMemcpyDtoDAsync", 3020, 0));
-  EXPECT_EQ("cuMemcpyDtoDAsync_v2", find("cuMemcpyDtoDAsync", 6050, per_thread));
-  EXPECT_EQ("cuMemcpyDtoDAsync_v2_ptsz", find("cuMemcpyDtoDAsync", 7000, per_thread));
+  EXPECT_EQ("", find("cuMemcpyDtoDAsync", 6050, kPerThread));
+  EXPECT_EQ("cuMemcpyDtoDAsync_v2_ptsz", find("cuMemcpyDtoDAsync", 7000, kPerThread));
   EXPECT_EQ("cuMemcpyDtoDAsync_v2", find("cuMemcpyDtoDAsync", kNewest, 0));
-  EXPECT_EQ("cuMemcpy_ptds", find("cuMemcpy", kNewest, per_thread));
+  EXPECT_EQ("cuMemcpyDtoDAsync_v2", find("cuMemcpyDtoDAsync", -1, 0));
+  EXPECT_EQ("cuMemcpyDtoDAsync_v2_ptsz", find("cuMemcpyDtoDAsync", -1, kBothStreams));
+  EXPECT_EQ("", find("cuMemcpyDtoDAsync_v2", kNewest, 0));
+  EXPECT_EQ("cuMemcpy_ptds", find("cuMemcpy", kNewest, kPerThread));
   EXPECT_EQ("cuMemcpyBatchAsync", find("cuMemcpyBatchAsync", 12080, 0));
-  EXPECT_EQ("cuMemcpyBatchAsync_ptsz", find("cuMemcpyBatchAsync", 12090, per_thread));
+  EXPECT_EQ("cuMemcpyBatchAsync_ptsz", find("cuMemcpyBatchAsync", 12090, kPerThread));
   EXPECT_EQ("cuMemcpyBatchAsync_v2", find("cuMemcpyBatchAsync", 13000, 0));
-  EXPECT_EQ("cuMemcpyBatchAsync_v2_ptsz", find("cuMemcpyBatchAsync", 13000, per_thread));
-  EXPECT_EQ("cuIpcOpenMemHandle_v2", find("cuIpcOpenMemHandle", 11000, per_thread));
+  EXPECT_EQ("cuMemcpyBatchAsync_v2_ptsz", find("cuMemcpyBatchAsync", 13000, kPerThread));
+  EXPECT_EQ("cuIpcOpenMemHandle_v2", find("cuIpcOpenMemHandle", 11000, kPerThread));
   EXPECT_EQ("cuGetProcAddress", find("cuGetProcAddress", 11040, 0));
   EXPECT_EQ("cuGetProcAddress_v2", find("cuGetProcAddress", 12000, 0));
 }
@@ -180,18 +186,39 @@ TEST_F(Names, OthersAreTheDriversOwnByCuGetProcAddress) {
   EXPECT_GT(known, 80);
 }
 
+// What finds no function leaves result, function and status as the driver does, and so do questions that it refuses.
 TEST_F(Names, WrongQuestionsAreAnsweredByTheDriver) {
   const auto own = real<GetProcAddress2>("cuGetProcAddress_v2");
   const auto given = std::bit_cast<GetProcAddress2>(dlsym(driver, "cuGetProcAddress_v2"));
-  void* found = this;
-  for (const auto& [name, function, flags] : {std::tuple{"cuNoSuchFunction", &found, cuuint64_t{0}},
-                                              {static_cast<const char*>(nullptr), &found, 0},
-                                              {"cuMemcpyAsync", static_cast<void**>(nullptr), 0},
-                                              {"cuMemcpyAsync", &found, 1024}}) {
-    const CUresult expected = own(name, function, kNewest, flags, nullptr);
-    EXPECT_NE(CUDA_SUCCESS, expected);
-    EXPECT_EQ(expected, given(name, function, kNewest, flags, nullptr));
+  const auto own_first = real<GetProcAddress>("cuGetProcAddress");
+  const auto given_first = std::bit_cast<GetProcAddress>(dlsym(driver, "cuGetProcAddress"));
+  const auto ask = [this](GetProcAddress2 function, const char* name, int version,
+                          cuuint64_t flags) {
+    void* found = this;
+    auto status = CUdriverProcAddressQueryResult(77);
+    const CUresult result = function(name, &found, version, flags, &status);
+    return std::tuple{result, found, status};
+  };
+  const auto ask_first = [this](GetProcAddress function, const char* name, int version,
+                                cuuint64_t flags) {
+    void* found = this;
+    const CUresult result = function(name, &found, version, flags);
+    return std::pair{result, found};
+  };
+  for (const auto& [name, version, flags] :
+       {std::tuple{"cuNoSuchFunction", kNewest, kLegacy},
+        {"cuMemcpyDtoDAsync_v2", kNewest, kLegacy},
+        {"cuMemcpyAsync", 3000, kLegacy},
+        {"cuMemcpyAsync", 4000, kPerThread},
+        {"cuMemcpyAsync", kNewest + 10, kLegacy},
+        {"cuMemcpyAsync", kNewest, kUnknownFlag},
+        {static_cast<const char*>(nullptr), kNewest, kLegacy}}) {
+    EXPECT_EQ(ask(own, name, version, flags), ask(given, name, version, flags));
+    EXPECT_EQ(ask_first(own_first, name, version, flags),
+              ask_first(given_first, name, version, flags));
   }
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, own("cuMemcpyAsync", nullptr, kNewest, kLegacy, nullptr));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, given("cuMemcpyAsync", nullptr, kNewest, kLegacy, nullptr));
 }
 
 // What nobody has is missed in the loader's words.
