@@ -29,14 +29,18 @@ TEST_F(InnerFunctions, AreKnownByNameVersionAndFlags) {
   constexpr const char* kDrivers = "libcuda";
   EXPECT_EQ(kDrivers, find("cuMemcpyDtoDAsync", 3010));
   EXPECT_EQ("cuMemcpyDtoDAsync_v2", find("cuMemcpyDtoDAsync", 3020));
-  EXPECT_EQ("cuMemcpyDtoDAsync_v2", find("cuMemcpyDtoDAsync", 6050, kPerThread));
+  // No legacy form stands in for a per-thread one, which both flags together mean as well.
+  EXPECT_EQ(kDrivers, find("cuMemcpyDtoDAsync", 6050, kPerThread));
   EXPECT_EQ("cuMemcpyDtoDAsync_v2_ptsz", find("cuMemcpyDtoDAsync", 7000, kPerThread));
+  EXPECT_EQ("cuMemcpyDtoDAsync_v2_ptsz",
+            find("cuMemcpyDtoDAsync", 7000, kPerThread | CU_GET_PROC_ADDRESS_LEGACY_STREAM));
   EXPECT_EQ("cuMemcpyBatchAsync", find("cuMemcpyBatchAsync", 12080));
   EXPECT_EQ("cuMemcpyBatchAsync_v2", find("cuMemcpyBatchAsync", 13000));
   EXPECT_EQ("cuMemcpyBatchAsync_v2_ptsz", find("cuMemcpyBatchAsync", 13000, kPerThread));
   EXPECT_EQ("cuMemcpy_ptds", find("cuMemcpy", CUDA_VERSION, kPerThread));
   // A later version may have given the name another meaning.
   EXPECT_EQ(kDrivers, find("cuMemcpyDtoDAsync", CUDA_VERSION + 10));
+  EXPECT_EQ(kDrivers, find("cuMemcpyDtoDAsync", -1));  // the driver's newest
   // Neither the exported names nor others.
   EXPECT_EQ(kDrivers, find("cuMemcpyDtoDAsync_v2", CUDA_VERSION));
   EXPECT_EQ(kDrivers, find("cuMemcpy2DAsync", CUDA_VERSION));
