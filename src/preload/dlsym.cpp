@@ -77,7 +77,6 @@ void* find_replacement(void* handle, const char* name, void* caller) noexcept {
   const link_map* const object = object_of(caller);
   if (drivers == nullptr || is_polypath(object)) return nullptr;
   if (!is_drivers(handle, name, object, drivers)) return nullptr;
-  dlerror();  // of look-ups in vain on the way: the caller's was not
   return replaced(*symbol).function;
 }
 

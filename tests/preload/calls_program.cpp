@@ -68,6 +68,10 @@ int main(int, char** arguments) {
   copy(memory, small, kSmall);
   copy(memory, large, kLarge);
   if (how == "fork" && is_child()) return 7;
+  if (how == "call-after-fork" && is_child()) {
+    // CUDA does not work here, and says so.
+    return cuMemcpyHtoD(memory.device, memory.host, kLarge) == CUDA_SUCCESS ? 1 : 7;
+  }
   if (how == "exit-in-thread") std::thread([] { std::exit(7); }).join();
   if (how == "closed-stderr") close(STDERR_FILENO);
   if (how == "broken-stderr") break_stderr();

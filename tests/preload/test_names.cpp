@@ -35,6 +35,10 @@ constexpr cuuint64_t kPerThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 constexpr cuuint64_t kBothStreams = kLegacy | kPerThread;  // counts as per-thread
 constexpr cuuint64_t kUnknownFlag = 1024;
 
+using GetProcAddress = CUresult (*)(const char*, void**, int, cuuint64_t);
+using GetProcAddress2 = CUresult (*)(const char*, void**, int, cuuint64_t,
+                                     CUdriverProcAddressQueryResult*);
+
 class Names : public testing::Test {
  protected:
   void SetUp() override {
@@ -84,6 +88,9 @@ TEST_F(Names, AreTheDriversOwnForTheProjectsLibraries) {
     EXPECT_EQ(own, owner_of(look_up_past_shim(RTLD_DEFAULT, name)));
     EXPECT_EQ(own, owner_of(look_up_past_shim(RTLD_NEXT, name)));
   }
+  const auto given = std::bit_cast<GetProcAddress2>(dlsym(driver, "cuGetProcAddress_v2"));
+  EXPECT_EQ((Owner{kDriver, "cuMemcpy"}), owner_of(ask_past_shim(given, "cuMemcpy", kNewest)));
+  EXPECT_EQ(shim("cuMemcpy"), owner_of(ask_in_library(given, "cuMemcpy", kNewest)));
 }
 
 TEST_F(Names, OthersAreTheDriversOwn) {
@@ -113,10 +120,6 @@ void check_versions(Ask&& ask) {
     }
   }
 }
-
-using GetProcAddress = CUresult (*)(const char*, void**, int, cuuint64_t);
-using GetProcAddress2 = CUresult (*)(const char*, void**, int, cuuint64_t,
-                                     CUdriverProcAddressQueryResult*);
 
 TEST_F(Names, AreFoundByCuGetProcAddress) {
   const auto own = real<GetProcAddress>("cuGetProcAddress");

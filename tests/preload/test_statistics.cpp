@@ -116,16 +116,27 @@ TEST_F(Statistics, AreWrittenOnceWhoeverEndsTheProcess) {
   EXPECT_EQ(5, found[0]["calls"]["cuMemcpyHtoD_v2"]["calls"]);
 }
 
-TEST_F(Statistics, OfAChildAreItsOwn) {
+TEST_F(Statistics, AreNotWrittenByAChildWithoutCalls) {
   run_calls("3", "2", "fork", file("s.json"));
-  ASSERT_EQ(1U, read_all().size()) << "the child called nothing";
-  run_calls("1", "2", "before-fork", file("t.json"));
+  EXPECT_EQ(1U, read_all().size());
+}
+
+TEST_F(Statistics, OfAChildWithCudaOfItsOwnAreItsOwn) {
+  run_calls("1", "2", "before-fork", file("s.json"));
   const auto found = read_all();
-  ASSERT_EQ(3U, found.size());
-  for (const json& one : found) {
-    const bool is_first = one["command"].get<std::string>().ends_with(" fork");
-    EXPECT_EQ(is_first ? 5 : 3, one["calls"]["cuMemcpyHtoD_v2"]["calls"]);
-  }
+  ASSERT_EQ(2U, found.size());
+  EXPECT_NE(found[0]["pid"], found[1]["pid"]);
+  for (const json& one : found) EXPECT_EQ(3, one["calls"]["cuMemcpyHtoD_v2"]["calls"]);
+}
+
+TEST_F(Statistics, OfAChildBeginAnew) {
+  const Outcome parent = run_calls("3", "2", "call-after-fork", file("s.json"));
+  const auto found = read_all();
+  ASSERT_EQ(2U, found.size());
+  const json& child = found[0]["pid"] == parent.pid ? found[1] : found[0];
+  EXPECT_EQ(1, child["calls"]["cuMemcpyHtoD_v2"]["calls"]);
+  EXPECT_EQ(json::array(), child["rates"]);
+  EXPECT_EQ(nullptr, child["engine"]);
 }
 
 TEST_F(Statistics, ThatCannotBeWrittenHarmNobody) {

@@ -5,7 +5,7 @@ Each file::
     {"pid", "command",
      "calls": {symbol: {"calls", "bytes", "handed_over", "issued"}},
      "imports": {...},
-     "rates": [{"bytes", "issued", "count", "gbps"}],
+     "rates": [{"direction", "bytes", "issued", "count", "gbps"}],
      "engine": None, or what `Context.counters` answers}
 
 Calls are those of every replaced function, not of copies alone. "handed_over": calls that the shim
