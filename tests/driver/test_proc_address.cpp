@@ -29,7 +29,7 @@ struct Answer {
 
 /// What a result holds that was not written.
 int unwritten = 0;
-constexpr int kUnwrittenStatus = -7;
+constexpr int kUnwrittenStatus = 3;  // no answer, but one that the type can hold
 
 constexpr Answer kNotFound{CUDA_SUCCESS, nullptr, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND};
 constexpr Answer kTooOld{CUDA_SUCCESS, nullptr, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT};

@@ -138,8 +138,8 @@ TEST_F(Names, AreFoundByCuGetProcAddressWithItsStatus) {
   ASSERT_EQ(kShim, owner_of(std::bit_cast<void*>(given)).library);
   check_versions([&](const char* name, int version, cuuint64_t flags) {
     std::pair<void*, void*> found;
-    auto own_status = CUdriverProcAddressQueryResult(77);
-    auto status = CUdriverProcAddressQueryResult(77);
+    auto own_status = CUdriverProcAddressQueryResult(3);
+    auto status = CUdriverProcAddressQueryResult(3);
     EXPECT_EQ(own(name, &found.first, version, flags, &own_status),
               given(name, &found.second, version, flags, &status));
     EXPECT_EQ(own_status, status);
@@ -198,7 +198,7 @@ TEST_F(Names, WrongQuestionsAreAnsweredByTheDriver) {
   const auto ask = [this](GetProcAddress2 function, const char* name, int version,
                           cuuint64_t flags) {
     void* found = this;
-    auto status = CUdriverProcAddressQueryResult(77);
+    auto status = CUdriverProcAddressQueryResult(3);
     const CUresult result = function(name, &found, version, flags, &status);
     return std::tuple{result, found, status};
   };
