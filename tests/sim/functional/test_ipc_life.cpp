@@ -39,7 +39,7 @@ TEST_F(Ipc, AKilledProcessLeavesNothing) {
     const auto all = std::filesystem::directory_iterator("/dev/shm");
     std::vector<std::string> names;
     for (const auto& entry : all)
-      if (entry.path().filename().string().find("polypath") != std::string::npos)
+      if (entry.path().filename().string().find("polypath-sim") != std::string::npos)
         names.push_back(entry.path().filename().string());
     return names;
   };
