@@ -31,8 +31,8 @@ void run(const std::string& file) {
              source.simulated ? ", times are virtual" : "");
   Workbench bench(std::move(source));
   Report report;
-  for (const auto section :
-       {call_costs, pointer_facts, copy_gaps, staged_gaps, graph_costs, host_links})
+  for (const auto section : {call_costs, pointer_facts, default_streams, copy_gaps, staged_gaps,
+                             graph_costs, host_links})
     section(bench, report);
   if (file.empty()) return;
   result.update(report.json());
