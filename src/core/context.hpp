@@ -1,5 +1,5 @@
-// The context: wires driver, topology, planner, resources and executor together, and carries a transfer
-// from its addresses to its copies. The C API is a thin shell around it.
+// The context: wires the node, its driver and what carries transfers (carrier.hpp) together, and
+// keeps what is known of the node. The C API is a thin shell around it.
 #pragma once
 
 #include <atomic>
@@ -8,30 +8,12 @@
 #include <vector>
 
 #include "base/options.hpp"
-#include "core/counters.hpp"
+#include "core/carrier.hpp"
 #include "core/mesh_emulation.hpp"
-#include "core/node_source.hpp"
-#include "core/other_processes.hpp"
-#include "core/planner.hpp"
-#include "core/pointer_info.hpp"
-#include "core/preparer.hpp"
 #include "core/thresholds.hpp"
-#include "exec/graph_executor.hpp"
-#include "exec/imported_memory.hpp"
 #include "tune/measure_links.hpp"
 
 namespace polypath {
-
-/// Addresses of one transfer, as the caller gave them.
-struct Transfer {
-  CUdeviceptr dst = 0;
-  CUdeviceptr src = 0;
-  std::uint64_t bytes = 0;
-  CUstream stream = nullptr;
-};
-
-/// Whether a stream stands for one of the context that is current.
-bool is_special_stream(CUstream stream) noexcept;
 
 /// Thread-safe, but for measure(). All functions throw the exceptions of base/error.hpp.
 class Context {
@@ -60,7 +42,7 @@ class Context {
   /// polypath_prepare.
   void prepare(const std::vector<Request>& requests);
   /// Waits until the background thread has nothing left to prepare.
-  void wait_prepared() { preparer_.wait(); }
+  void wait_prepared() { carrier_.wait_prepared(); }
 
   Plan plan(const std::vector<Request>& requests);
   /// polypath_smallest_split.
@@ -69,7 +51,7 @@ class Context {
   void measure(const ProgressFunction& progress);
 
   /// For tuning: no transfer may be under way, and one thread at a time.
-  [[nodiscard]] Planner& planner() noexcept { return planner_; }
+  [[nodiscard]] Planner& planner() noexcept { return carrier_.planner(); }
   /// Keeps these choices in the profile, and follows them from now on.
   void keep_tuned(std::vector<TunedChoice> tuned);
 
@@ -79,7 +61,7 @@ class Context {
   [[nodiscard]] const Options& options() const noexcept { return options_; }
   [[nodiscard]] const std::vector<OptionInfo>& option_infos() const noexcept { return infos_; }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
-  [[nodiscard]] RouteResources& resources() noexcept { return resources_; }
+  [[nodiscard]] RouteResources& resources() noexcept { return carrier_.resources(); }
   [[nodiscard]] Devices& devices() noexcept { return devices_; }
   /// By which every copy is issued.
   [[nodiscard]] const CopyEngine& copies() const noexcept { return copies_; }
@@ -87,87 +69,24 @@ class Context {
   [[nodiscard]] const EmulatedMesh* mesh() const noexcept { return mesh_.get(); }
   /// What would carry these transfers, were all routes ready.
   [[nodiscard]] ExecutorKind executor_for(const std::vector<Request>& requests);
-  [[nodiscard]] GraphCache::Counts graph_counts();
+  [[nodiscard]] GraphCache::Counts graph_counts() { return carrier_.graph_counts(); }
   void reset_counters();
 
  private:
-  /// A transfer whose memories and stream allow it to be split.
-  struct Splittable {
-    Transfer transfer;
-    Request request;
-    CallerStream caller;
-    int caller_gpu = 0;
-    unsigned long long dst_buffer = 0;
-    unsigned long long src_buffer = 0;
-    std::shared_ptr<ImportedMemory> dst_import;  ///< null for memory of this process
-    std::shared_ptr<ImportedMemory> src_import;
-    std::uint64_t unreachable = 0;  ///< staging memories out of reach, as bits of the planner
-  };
-  /// Either what to split, or why not.
-  struct Classified {
-    std::optional<Splittable> splittable;
-    NativeReason reason = NativeReason::no_gain;
-  };
-  /// Staging memories to plan without, and why the last of them was left out.
-  struct Exclusions {
-    std::uint64_t memories = 0;
-    NativeReason reason = NativeReason::no_gain;
-  };
-
-  /// Issues a transfer that is to be split; otherwise does nothing and says why not.
-  std::optional<NativeReason> issue_split(const Transfer& transfer);
-  void issue_group(std::span<const Transfer> transfers);
-  /// Throws InvalidArgument for what cannot be copied at all. `alone`: not one of a group.
-  Classified checked(const Transfer& transfer, bool alone);
-  Classified classify(const Transfer& transfer, bool alone);
-  PointerInfo checked_info(const char* argument, CUdeviceptr address, std::uint64_t bytes);
-  std::optional<MemoryId> memory_of(CUdeviceptr address, const PointerInfo& info);
-  CallerStream caller_of(CUstream stream);
-  std::uint64_t unreachable_for(const PointerInfo& dst, CUdeviceptr address, std::uint64_t bytes);
-  void native_copy(const Transfer& transfer, NativeReason reason);
-  /// A copy on another GPU's stream is slow to start unless that GPU's context is current, and the
-  /// transfers of a group have streams of several.
-  void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
-  /// Nothing, or why all of them have to go natively.
-  std::optional<NativeReason> split(std::vector<Splittable>& group);
-  /// Whether a transfer over the plan's routes is under way on another stream.
-  bool in_window(const PreparedPlan& prepared, const Splittable& one);
-  /// Whether its stream holds no work.
-  bool idle(const Splittable& one);
-  bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
-                Exclusions& without);
-  /// Has the routes to and from `gpu` prepared for memory that will probably be copied over them.
-  void prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu);
-  /// Waits until the plan's routes are ready, or have failed to be.
-  void prepare_now(const Plan& plan, const std::vector<Splittable>& group);
-  /// Asks for what is missing, and leaves out its routes.
-  bool all_ready(const Plan& plan, const std::vector<Splittable>& group, Exclusions& without);
-  /// Whether the GPUs that issue the first and the last leg reach the ends. Asks for what is missing.
-  enum class Reach : std::uint8_t { yes, not_yet, never };
-  Reach reach(const Route& route, const Splittable& one);
-  RouteEnds ends_of(const Route& route, const Splittable& one);
-  std::optional<std::vector<BoundTransfer>> bind(const Plan& plan,
-                                                 const std::vector<Splittable>& group,
-                                                 Exclusions& without);
+  /// Throws InvalidArgument for memories that are not on the node.
+  void check(const std::vector<Request>& requests) const;
   void save();
-  void leave_out(const Route& route, LeftOutReason why, NativeReason native, Exclusions& without);
 
   std::vector<OptionInfo> infos_;
   Options options_;
   NodeSource source_;
-  std::uint64_t never_split_below_;
   Counters counters_;
   OtherProcesses others_;
   Devices devices_;
   ImportedMemories imports_;
   std::unique_ptr<EmulatedMesh> mesh_;
   CopyEngine copies_;
-  RouteResources resources_;
-  Planner planner_;
-  StreamExecutor streams_;
-  GraphExecutor graphs_;
-  Preparer preparer_;
-  std::atomic<std::uint64_t> runs_{0};
+  Carrier carrier_;
   std::atomic<bool> unplaced_{false};  // memory of another process was met that has no known place
 };
 

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
-#include "core/context.hpp"
-#include "core/pointer_info.hpp"
+#include "core/classifier.hpp"
 #include "exec/context_guard.hpp"
 #include "exec/relaxed_capture.hpp"
 #include "topology/emulated_mesh.hpp"

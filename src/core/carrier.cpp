@@ -1,0 +1,406 @@
+#include "core/carrier.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "core/mesh_emulation.hpp"
+#include "driver/check.hpp"
+#include "exec/context_guard.hpp"
+#include "exec/relaxed_capture.hpp"
+
+namespace polypath {
+namespace {
+
+/// Forking and joining a staged route alone takes as long as the native copy of this many bytes;
+/// looking for a plan would only delay it.
+constexpr std::uint64_t kNeverSplitBelow = 256 * kKiB;
+
+PlanOptions plan_options(const Options& options, const RingLimits& rings) {
+  PlanOptions plan;
+  plan.filter.direct = options.direct_routes;
+  plan.filter.gpu = options.gpu_routes;
+  plan.filter.host = options.host_routes;
+  plan.max_routes = options.max_routes;
+  plan.min_bytes = options.min_size;
+  plan.chunks.chunk_bytes = options.chunk_size;
+  plan.chunks.chunks = options.chunks;
+  plan.chunks.rings = rings;
+  return plan;
+}
+
+}  // namespace
+
+Carrier::Carrier(const NodeSource& source, const Options& options, Devices& devices,
+                 ImportedMemories& imports, OtherProcesses& others, const CopyEngine& copies,
+                 Counters& counters)
+    : source_(source),
+      options_(options),
+      never_split_below_(std::max(kNeverSplitBelow, options.min_size)),
+      devices_(devices),
+      imports_(imports),
+      others_(others),
+      copies_(copies),
+      counters_(counters),
+      classifier_(source, devices, imports, copies.emulates(), never_split_below_),
+      resources_(source.driver, source.node, devices, options.staging_size),
+      planner_(source.node, plan_options(options, resources_.ring_limits()), options.executor),
+      streams_(source.driver, resources_.events(), copies),
+      graphs_(source.driver, resources_.events(), copies, streams_, options.graph_cache_size),
+      preparer_(*source.driver, resources_, imports) {
+  planner_.use(source.tuned);
+}
+
+// ---- what a transfer is -------------------------------------------------------------------------
+
+std::variant<Splittable, NativeReason> Carrier::classify(const Transfer& transfer, bool alone) {
+  try {
+    const auto ends = classifier_.ends_of(transfer);
+    if (const auto* const reason = std::get_if<NativeReason>(&ends)) return *reason;
+    const Ends& between = std::get<Ends>(ends);
+    if (alone && planner_.plan({&between.request, 1}, 0)->plan.native())
+      return NativeReason::no_gain;
+    return classifier_.splittable(between);
+  } catch (const DriverError& error) {
+    log_info("native copy instead: {}", error.what());
+    return NativeReason::driver_error;
+  }
+}
+
+// ---- the native copy ----------------------------------------------------------------------------
+
+void Carrier::native_copy(const Transfer& transfer, NativeReason reason) {
+  const CUresult result = issue_native(copies_, driver(), devices_, imports_, transfer);
+  if (result != CUDA_SUCCESS) [[unlikely]] {
+    const auto describe_argument = [&](const char* name, CUdeviceptr address) {
+      const PointerInfo info = inspect(driver(), address);
+      return fmt::format("{} {} of allocation {}", name, range_text(address, transfer.bytes),
+                         info.bytes == 0 ? "unknown" : range_text(info.start, info.bytes));
+    };
+    const std::string message =
+        fmt::format("cuMemcpyAsync failed: {}; {}, {}", describe(driver(), result),
+                    describe_argument("dst", transfer.dst), describe_argument("src", transfer.src));
+    if (result == CUDA_ERROR_INVALID_VALUE) throw InvalidArgument(message);
+    throw DriverError(message, static_cast<int>(result));
+  }
+  counters_.count_native(reason, transfer.bytes);
+}
+
+void Carrier::native_copy_in_its_context(const Transfer& transfer, NativeReason reason) {
+  ContextGuard guard(driver());
+  CUcontext context = guard.saved();
+  if (!is_special_stream(transfer.stream))
+    POLYPATH_CHECK(driver(), stream_get_ctx(transfer.stream, &context));
+  guard.use(context);
+  native_copy(transfer, reason);
+}
+
+// ---- what is ready, and what is not -------------------------------------------------------------
+
+void Carrier::leave_out(const Route& route, LeftOutReason why, NativeReason native,
+                        Exclusions& without) {
+  without.memories |= planner_.bit(route.via);
+  without.reason = native;
+  counters_.count_left_out(why);
+}
+
+Carrier::Reach Carrier::reach(const Route& route, const Splittable& one) {
+  Reach reach = Reach::yes;
+  const auto consider = [&](const std::shared_ptr<ImportedMemory>& memory, int leg) {
+    const int gpu = resources_.issuer(leg);
+    if (memory == nullptr ||
+        memory->address_in(gpu, devices_.context_if_active(gpu), memory->start()))
+      return;
+    reach = std::max(reach, memory->failed(gpu) ? Reach::never : Reach::not_yet);
+    preparer_.request(memory, gpu);
+  };
+  consider(one.src_import, route.legs.front());
+  consider(one.dst_import, route.legs.back());
+  return reach;
+}
+
+RouteEnds Carrier::ends_of(const Route& route, const Splittable& one) {
+  const auto seen_by = [&](const std::shared_ptr<ImportedMemory>& memory, CUdeviceptr address,
+                           int leg) {
+    const int gpu = resources_.issuer(leg);
+    if (memory == nullptr) return address;
+    // The program closes it while it copies: the driver would refuse that copy as well.
+    return memory->address_in(gpu, devices_.context(gpu), address).value_or(address);
+  };
+  return {seen_by(one.dst_import, one.transfer.dst, route.legs.back()),
+          seen_by(one.src_import, one.transfer.src, route.legs.front())};
+}
+
+bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
+                        Exclusions& without) {
+  bool ready = true;
+  for (std::size_t t = 0; t < group.size(); ++t) {
+    for (const RouteShare& share : plan.transfers[t].routes) {
+      if (!share.route.staged()) continue;
+      bool failed = false;
+      bool waits = false;
+      if (!resources_.ready(share.route)) {
+        failed = preparer_.failed(share.route);
+        waits = true;
+        preparer_.request(share.route, 1);
+      }
+      switch (reach(share.route, group[t])) {
+        case Reach::yes: break;
+        case Reach::not_yet: waits = true; break;
+        case Reach::never: failed = true; break;
+      }
+      if (!failed && !waits) continue;
+      ready = false;
+      leave_out(share.route, failed ? LeftOutReason::failed : LeftOutReason::not_ready,
+                NativeReason::not_ready, without);
+    }
+  }
+  return ready;
+}
+
+void Carrier::prepare_now(const Plan& plan, const std::vector<Splittable>& group) {
+  bool waits = false;
+  try {
+    for (std::size_t t = 0; t < group.size(); ++t) {
+      for (const RouteShare& share : plan.transfers[t].routes) {
+        if (!share.route.staged()) continue;
+        const std::lock_guard lock(resources_.lock());
+        if (!resources_.ready(share.route)) {
+          preparer_.request(share.route, 1);
+          waits = true;
+        }
+        waits = reach(share.route, group[t]) == Reach::not_yet || waits;
+      }
+    }
+  } catch (const DriverError& error) {
+    // Nothing was issued: the transfer goes without what is not ready.
+    log_info("routes are not waited for: {}", error.what());
+    return;
+  }
+  if (waits) preparer_.wait();
+}
+
+// ---- the split transfer -------------------------------------------------------------------------
+
+std::optional<std::vector<BoundTransfer>> Carrier::bind(const Plan& plan,
+                                                        const std::vector<Splittable>& group,
+                                                        Exclusions& without) {
+  const std::uint64_t run = ++runs_;
+  std::vector<BoundTransfer> bound(group.size());
+  for (std::size_t t = 0; t < group.size(); ++t) {
+    const TransferPlan& transfer = plan.transfers[t];
+    bound[t].dst = group[t].transfer.dst;
+    bound[t].src = group[t].transfer.src;
+    bound[t].dst_memory = group[t].request.dst;
+    bound[t].src_memory = group[t].request.src;
+    bound[t].caller = group[t].caller;
+    bound[t].caller_gpu = group[t].caller_gpu;
+    bound[t].dst_buffer = group[t].dst_buffer;
+    bound[t].src_buffer = group[t].src_buffer;
+    bound[t].leases.resize(transfer.routes.size());
+    if (transfer.native()) continue;
+    bound[t].ticket = std::make_shared<Ticket>(
+        group[t].caller, std::make_shared<PooledEvent>(resources_.events(), group[t].caller_gpu));
+    for (std::size_t r = 0; r < transfer.routes.size(); ++r) {
+      const Route& route = transfer.routes[r].route;
+      if (!route.staged()) continue;
+      auto lease = resources_.lease(route, ends_of(route, group[t]), bound[t].ticket, run);
+      if (!lease) {
+        if (const auto more = resources_.next_size(route)) preparer_.request(route, *more);
+        leave_out(route, LeftOutReason::busy, NativeReason::busy, without);
+        return std::nullopt;
+      }
+      bound[t].leases[r] = std::move(*lease);
+    }
+  }
+  return bound;
+}
+
+bool Carrier::in_window(const PreparedPlan& prepared, const Splittable& one) {
+  const std::lock_guard lock(resources_.lock());
+  for (const PreparedPlan* const plan : {&prepared, prepared.in_window.get()})
+    for (const RouteShare& share : plan->plan.transfers.front().routes)
+      if (share.route.staged() && resources_.used_by_another(share.route, one.caller)) return true;
+  return false;
+}
+
+bool Carrier::idle(const Splittable& one) {
+  const RelaxedCapture relaxed(driver());
+  return driver().stream_query(one.transfer.stream) == CUDA_SUCCESS;
+}
+
+bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
+                       Exclusions& without) {
+  const auto give_up = [&] {
+    without.reason = NativeReason::driver_error;
+    without.memories = ~std::uint64_t{0};
+    return false;
+  };
+  const std::lock_guard lock(resources_.lock());
+  const RelaxedCapture relaxed(driver());
+  std::optional<std::vector<BoundTransfer>> bound;
+  try {
+    if (!all_ready(prepared.plan, group, without)) return false;
+    bound = bind(prepared.plan, group, without);
+  } catch (const DriverError& error) {
+    log_info("native copy instead: {}", error.what());
+    return give_up();
+  }
+  if (!bound) return false;
+  Executor& executor = prepared.executor == ExecutorKind::graph ? static_cast<Executor&>(graphs_)
+                                                                : static_cast<Executor&>(streams_);
+  if (executor.run(prepared.schedule, *bound) == RunOutcome::failed_before_first_copy)
+    return give_up();
+  counters_.count_split(prepared.plan, prepared.schedule);
+  return true;
+}
+
+std::shared_ptr<const PreparedPlan> Carrier::plan_for(const std::vector<Request>& requests,
+                                                      const Exclusions& without,
+                                                      const std::vector<Request>& beside,
+                                                      const Splittable& first) {
+  auto prepared = planner_.plan(requests, without.memories, beside);
+  if (prepared->in_window != nullptr && in_window(*prepared, first)) return prepared->in_window;
+  if (prepared->on_idle_stream != nullptr && idle(first)) return prepared->on_idle_stream;
+  return prepared;
+}
+
+std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group) {
+  Exclusions without;
+  std::vector<Request> requests;
+  for (const Splittable& one : group) {
+    requests.push_back(one.request);
+    without.memories |= one.unreachable;
+    if (one.unreachable != 0) {
+      counters_.count_left_out(LeftOutReason::unreachable);
+      without.reason = NativeReason::unreachable;
+    }
+  }
+  std::vector<Request> beside;
+  others_.pairs_in_use(beside);
+  std::erase_if(beside, [&](const Request& other) {
+    return std::ranges::any_of(requests, [&](const Request& request) {
+      return request.src == other.src && request.dst == other.dst;
+    });
+  });
+  // Each round leaves out at least one staging memory more, until the plan is native.
+  for (;;) {
+    const auto prepared = plan_for(requests, without, beside, group.front());
+    if (prepared->plan.native()) {
+      if (!beside.empty() && without.reason == NativeReason::no_gain)
+        without.reason = NativeReason::links_in_use;
+      for (const Request& request : requests) others_.started(request, prepared->plan.native_us);
+      return without.reason;
+    }
+    if (options_.prepare == PrepareMode::wait) prepare_now(prepared->plan, group);
+    if (try_plan(*prepared, group, without)) {
+      for (std::size_t t = 0; t < group.size(); ++t)
+        if (prepared->plan.transfers[t].native())
+          counters_.count_native(NativeReason::no_gain, requests[t].bytes);
+      for (const Request& request : requests) others_.started(request, prepared->plan.predicted_us);
+      return std::nullopt;
+    }
+  }
+}
+
+std::optional<NativeReason> Carrier::issue(const Transfer& transfer) {
+  auto classified = classify(transfer, true);
+  if (const auto* const reason = std::get_if<NativeReason>(&classified)) return *reason;
+  std::vector<Splittable> group;
+  group.push_back(std::get<Splittable>(std::move(classified)));
+  return split(group);
+}
+
+void Carrier::issue_group(std::span<const Transfer> transfers) {
+  std::vector<Splittable> group;
+  std::vector<std::pair<const Transfer*, NativeReason>> native;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    if (transfers[i].bytes == 0) continue;
+    try {
+      auto classified = classify(transfers[i], false);
+      if (auto* const splittable = std::get_if<Splittable>(&classified))
+        group.push_back(std::move(*splittable));
+      else
+        native.emplace_back(&transfers[i], std::get<NativeReason>(classified));
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(fmt::format("transfer {}: {}", i, error.what()));
+    }
+  }
+  for (const auto& [transfer, reason] : native) native_copy_in_its_context(*transfer, reason);
+  if (group.empty()) return;
+  if (const auto reason = split(group))
+    for (const Splittable& one : group) native_copy_in_its_context(one.transfer, *reason);
+}
+
+// ---- preparation --------------------------------------------------------------------------------
+
+void Carrier::prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu) {
+  const MemoryId here = MemoryId::gpu(gpu);
+  const MemoryId there = MemoryId::gpu(memory->holder());
+  const auto consider = [&](MemoryId src, MemoryId dst) {
+    // Contexts and staging memory are not for programs whose messages are all small.
+    const Request all{src, dst, memory->bytes()};
+    const auto prepared = planner_.plan({&all, 1}, 0);
+    for (const RouteShare& share : prepared->plan.transfers.front().routes) {
+      if (!share.route.staged()) continue;
+      preparer_.request(share.route, 1);
+      preparer_.request(memory, resources_.issuer(src == there ? share.route.legs.front()
+                                                               : share.route.legs.back()));
+    }
+  };
+  consider(there, here);
+  consider(here, there);
+}
+
+void Carrier::prepare(const std::vector<Request>& requests) {
+  std::map<MemoryId, int> rings;
+  std::map<int, int> channels;
+  std::vector<Route> routes;
+  const auto together = planner_.widest(requests);
+  for (std::size_t t = 0; t < requests.size(); ++t) {
+    const auto [src, dst, bytes] = requests[t];
+    for (const MemoryId end : {src, dst})
+      if (end.is_gpu()) devices_.context(end.index);
+    if (src.is_gpu() && dst.is_gpu()) {
+      const auto link = node().find_link(src, dst);
+      if (link && node().links[static_cast<std::size_t>(*link)].type != LinkType::bounce) {
+        devices_.enable_peer_access(src.index, dst.index);
+        devices_.enable_peer_access(dst.index, src.index);
+      }
+    }
+    // Alone a transfer may take routes that the group leaves to others.
+    std::vector<Route> wanted = planner_.widest({requests[t]}).front();
+    for (const Route& route : together[t])
+      if (std::ranges::find(wanted, route) == wanted.end()) wanted.push_back(route);
+    for (const Route& route : wanted) {
+      if (!route.staged()) continue;
+      ++rings[route.via];
+      for (const int leg : route.legs) ++channels[leg];
+      routes.push_back(route);
+    }
+  }
+  for (const Route& route : routes) {
+    int copies = rings[route.via];
+    for (const int leg : route.legs) copies = std::max(copies, channels[leg]);
+    resources_.prepare(route, copies);
+  }
+}
+
+// ---- counts of graphs ---------------------------------------------------------------------------
+
+GraphCache::Counts Carrier::graph_counts() {
+  const std::lock_guard lock(resources_.lock());
+  return graphs_.counts();
+}
+
+void Carrier::reset_graph_counts() {
+  const std::lock_guard lock(resources_.lock());
+  graphs_.reset_counts();
+}
+
+}  // namespace polypath

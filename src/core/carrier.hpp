@@ -1,0 +1,115 @@
+// What carries a transfer: plan, what is ready of its routes, leases, copies, and the native copy
+// where nothing is to be split.
+//
+//   issue()         classify, then split()
+//   split()         plan -> all_ready -> bind -> run; each round leaves out what is not ready or busy
+//   native_copy()   what issue() gave a reason for
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/options.hpp"
+#include "core/classifier.hpp"
+#include "core/counters.hpp"
+#include "core/other_processes.hpp"
+#include "core/planner.hpp"
+#include "core/preparer.hpp"
+#include "exec/graph_executor.hpp"
+
+namespace polypath {
+
+/// Thread-safe. All functions throw the exceptions of base/error.hpp.
+class Carrier {
+ public:
+  /// All must outlive it.
+  Carrier(const NodeSource& source, const Options& options, Devices& devices,
+          ImportedMemories& imports, OtherProcesses& others, const CopyEngine& copies,
+          Counters& counters);
+
+  /// Issues a transfer that is to be split; otherwise does nothing and says why not.
+  std::optional<NativeReason> issue(const Transfer& transfer);
+  /// Issues all, by copies of the driver where they are not to be split.
+  void issue_group(std::span<const Transfer> transfers);
+  void native_copy(const Transfer& transfer, NativeReason reason);
+
+  /// Makes all that the transfers may need, alone and together. Slow.
+  void prepare(const std::vector<Request>& requests);
+  /// Has the routes to and from `gpu` prepared for memory that will probably be copied over them.
+  void prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu);
+  /// Waits until the background thread has nothing left to prepare.
+  void wait_prepared() { preparer_.wait(); }
+
+  /// Transfers of fewer bytes are never split.
+  [[nodiscard]] std::uint64_t never_split_below() const noexcept { return never_split_below_; }
+  [[nodiscard]] Planner& planner() noexcept { return planner_; }
+  [[nodiscard]] RouteResources& resources() noexcept { return resources_; }
+  [[nodiscard]] GraphCache::Counts graph_counts();
+  void reset_graph_counts();
+
+ private:
+  /// Staging memories to plan without, as bits of the planner, and why the last of them was left
+  /// out.
+  struct Exclusions {
+    std::uint64_t memories = 0;
+    NativeReason reason = NativeReason::no_gain;
+  };
+
+  /// `alone`: not one of a group. Throws InvalidArgument for what cannot be copied at all.
+  std::variant<Splittable, NativeReason> classify(const Transfer& transfer, bool alone);
+  /// A copy on another GPU's stream is slow to start unless that GPU's context is current, and the
+  /// transfers of a group have streams of several.
+  void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
+
+  /// Nothing, or why all of them have to go natively.
+  std::optional<NativeReason> split(const std::vector<Splittable>& group);
+  /// The plan for the group as its streams and links are now.
+  std::shared_ptr<const PreparedPlan> plan_for(const std::vector<Request>& requests,
+                                               const Exclusions& without,
+                                               const std::vector<Request>& beside,
+                                               const Splittable& first);
+  /// Whether a transfer over the plan's routes is under way on another stream.
+  bool in_window(const PreparedPlan& prepared, const Splittable& one);
+  /// Whether its stream holds no work.
+  bool idle(const Splittable& one);
+  bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
+                Exclusions& without);
+
+  /// Asks for what is missing, and leaves out its routes.
+  bool all_ready(const Plan& plan, const std::vector<Splittable>& group, Exclusions& without);
+  /// Waits until the plan's routes are ready, or have failed to be.
+  void prepare_now(const Plan& plan, const std::vector<Splittable>& group);
+  /// Whether the GPUs that issue the first and the last leg reach the ends. Asks for what is
+  /// missing.
+  enum class Reach : std::uint8_t { yes, not_yet, never };
+  Reach reach(const Route& route, const Splittable& one);
+  RouteEnds ends_of(const Route& route, const Splittable& one);
+  std::optional<std::vector<BoundTransfer>> bind(const Plan& plan,
+                                                 const std::vector<Splittable>& group,
+                                                 Exclusions& without);
+  void leave_out(const Route& route, LeftOutReason why, NativeReason native, Exclusions& without);
+
+  [[nodiscard]] const CudaDriver& driver() const noexcept { return *source_.driver; }
+  [[nodiscard]] const Node& node() const noexcept { return source_.node; }
+
+  const NodeSource& source_;
+  const Options& options_;
+  std::uint64_t never_split_below_;
+  Devices& devices_;
+  ImportedMemories& imports_;
+  OtherProcesses& others_;
+  const CopyEngine& copies_;
+  Counters& counters_;
+  Classifier classifier_;
+  RouteResources resources_;
+  Planner planner_;
+  StreamExecutor streams_;
+  GraphExecutor graphs_;
+  Preparer preparer_;
+  std::atomic<std::uint64_t> runs_{0};
+};
+
+}  // namespace polypath

@@ -1,0 +1,166 @@
+#include "core/classifier.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "driver/check.hpp"
+
+namespace polypath {
+
+bool is_special_stream(CUstream stream) noexcept {
+  return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+std::string range_text(CUdeviceptr address, std::uint64_t bytes) {
+  return fmt::format("[{:#x}, +{})", address, bytes);
+}
+
+Classifier::Classifier(const NodeSource& source, Devices& devices, ImportedMemories& imports,
+                       bool mesh, std::uint64_t never_split_below)
+    : source_(source),
+      devices_(devices),
+      imports_(imports),
+      mesh_(mesh),
+      never_split_below_(never_split_below) {}
+
+PointerInfo Classifier::checked_info(const char* argument, CUdeviceptr address,
+                                     std::uint64_t bytes) {
+  if (address == 0) throw InvalidArgument(fmt::format("{} is null", argument));
+  const PointerInfo info = inspect(driver(), imports_, address);
+  if (info.kind == PointerInfo::Kind::unknown) {
+    if (!is_readable(address, bytes))
+      throw InvalidArgument(
+          fmt::format("{} {} is no memory of this process: out of range, or freed", argument,
+                      range_text(address, bytes)));
+    return info;
+  }
+  const std::uint64_t offset = address - info.start;
+  if (info.bytes != 0 && bytes > info.bytes - offset &&
+      inspect(driver(), address + bytes - 1).kind == PointerInfo::Kind::unknown)
+    throw InvalidArgument(fmt::format("{} {} passes the end of its allocation {}", argument,
+                                      range_text(address, bytes),
+                                      range_text(info.start, info.bytes)));
+  return info;
+}
+
+std::optional<MemoryId> Classifier::memory_of(CUdeviceptr address, const PointerInfo& info) const {
+  if (info.kind == PointerInfo::Kind::device) return MemoryId::gpu(info.gpu);
+  const auto& hosts = source_.node.hosts;
+  if (hosts.empty()) return std::nullopt;
+  if (hosts.size() == 1) return MemoryId::host(0);
+  const int domain = numa_domain_of(address);
+  for (std::size_t i = 0; i < hosts.size(); ++i)
+    if (hosts[i].numa == domain) return MemoryId::host(static_cast<int>(i));
+  return MemoryId::host(0);
+}
+
+CallerStream Classifier::caller_of(CUstream stream) const {
+  CallerStream caller;
+  caller.stream = stream;
+  if (is_special_stream(stream)) {
+    POLYPATH_CHECK(driver(), ctx_get_current(&caller.context));
+  } else {
+    POLYPATH_CHECK(driver(), stream_get_ctx(stream, &caller.context));
+  }
+  if (driver().stream_get_id != nullptr)
+    POLYPATH_CHECK(driver(), stream_get_id(stream, &caller.id));
+  return caller;
+}
+
+std::uint64_t Classifier::unreachable_for(const PointerInfo& dst, CUdeviceptr address,
+                                          std::uint64_t bytes) const {
+  // A staging GPU writes to the destination itself; the source is read by its own GPU. Plain memory
+  // is reached by the peer access that prepare() enables; pools and mappings have their own access
+  // lists. What another process has is imported for each GPU that writes to it.
+  if (dst.kind != PointerInfo::Kind::device || dst.plain || dst.import != nullptr) return 0;
+  std::uint64_t unreachable = 0;
+  for (int gpu = 0; gpu < devices_.count(); ++gpu) {
+    CUmemLocation location{};
+    location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    location.id = gpu;
+    bool reached = false;
+    if (dst.pool != nullptr && driver().mem_pool_get_access != nullptr) {
+      CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+      reached = driver().mem_pool_get_access(&access, dst.pool, &location) == CUDA_SUCCESS &&
+                access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    } else if (dst.pool == nullptr && driver().mem_get_access != nullptr) {
+      for (const CUdeviceptr end : {address, address + bytes - 1}) {
+        unsigned long long access = 0;
+        reached = driver().mem_get_access(&access, &location, end) == CUDA_SUCCESS &&
+                  access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        if (!reached) break;
+      }
+    }
+    if (!reached) unreachable |= std::uint64_t{1} << gpu;
+  }
+  return unreachable;
+}
+
+std::variant<Ends, NativeReason> Classifier::ends_of(const Transfer& transfer) {
+  using Kind = PointerInfo::Kind;
+  const CUdeviceptr low = std::min(transfer.dst, transfer.src);
+  const CUdeviceptr high = std::max(transfer.dst, transfer.src);
+  if (low != 0 && high - low < transfer.bytes)
+    throw InvalidArgument(fmt::format("dst {} and src {} overlap",
+                                      range_text(transfer.dst, transfer.bytes),
+                                      range_text(transfer.src, transfer.bytes)));
+  const PointerInfo src = checked_info("src", transfer.src, transfer.bytes);
+  const PointerInfo dst = checked_info("dst", transfer.dst, transfer.bytes);
+  if (transfer.bytes < never_split_below_) return NativeReason::small;
+  if (src.kind == Kind::managed || dst.kind == Kind::managed) return NativeReason::managed;
+  if (src.kind == Kind::unknown || dst.kind == Kind::unknown) return NativeReason::pageable;
+  const auto passes = [&](const PointerInfo& info, CUdeviceptr address) {
+    return info.bytes != 0 && transfer.bytes > info.bytes - (address - info.start);
+  };
+  if (passes(src, transfer.src) || passes(dst, transfer.dst))
+    return NativeReason::several_allocations;
+
+  const auto hidden = [](const PointerInfo& info) {
+    return info.kind == Kind::device && info.gpu < 0;
+  };
+  if (hidden(src) || hidden(dst)) return NativeReason::other_process;
+  const auto from = memory_of(transfer.src, src);
+  const auto to = memory_of(transfer.dst, dst);
+  if (!from || !to || *from == *to || (from->is_host() && to->is_host()))
+    return NativeReason::same_memory;
+  return Ends{transfer, {*from, *to, transfer.bytes}, dst, src};
+}
+
+std::variant<Splittable, NativeReason> Classifier::splittable(const Ends& ends) {
+  const auto& [transfer, request, dst, src] = ends;
+  if (driver().stream_is_capturing != nullptr) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (driver().stream_is_capturing(transfer.stream, &status) != CUDA_SUCCESS ||
+        status != CU_STREAM_CAPTURE_STATUS_NONE)
+      return NativeReason::capturing;
+  }
+
+  Splittable splittable;
+  splittable.transfer = transfer;
+  splittable.request = request;
+  splittable.caller = caller_of(transfer.stream);
+  splittable.caller_gpu = devices_.gpu_of(splittable.caller.context);
+  const auto primary = [&](const PointerInfo& info) {
+    if (info.import != nullptr) return info.context == splittable.caller.context;
+    return info.kind != PointerInfo::Kind::device || info.context == nullptr ||
+           info.context == devices_.context_if_active(info.gpu);
+  };
+  if (splittable.caller_gpu < 0 || !primary(src) || !primary(dst))
+    return NativeReason::other_context;
+  // The lane kernel reaches what peer access gives, and what was opened in its context.
+  const auto by_kernel = [](const PointerInfo& info) {
+    return info.plain || info.import != nullptr;
+  };
+  if (mesh_ && request.src.is_gpu() && request.dst.is_gpu() && !(by_kernel(src) && by_kernel(dst)))
+    return NativeReason::unreachable;
+  splittable.dst_buffer = dst.buffer;
+  splittable.src_buffer = src.buffer;
+  splittable.dst_import = dst.import;
+  splittable.src_import = src.import;
+  splittable.unreachable = unreachable_for(dst, transfer.dst, transfer.bytes);
+  return splittable;
+}
+
+}  // namespace polypath

@@ -1,0 +1,82 @@
+// Whether a transfer may be split: what its addresses and its stream are, by questions to the
+// driver and to the imports. Nothing is issued, and nothing is changed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "core/counters.hpp"
+#include "core/node_source.hpp"
+#include "core/pointer_info.hpp"
+#include "exec/ticket.hpp"
+#include "plan/plan.hpp"
+
+namespace polypath {
+
+/// Addresses of one transfer, as the caller gave them.
+struct Transfer {
+  CUdeviceptr dst = 0;
+  CUdeviceptr src = 0;
+  std::uint64_t bytes = 0;
+  CUstream stream = nullptr;
+};
+
+/// Whether a stream stands for one of the context that is current.
+bool is_special_stream(CUstream stream) noexcept;
+
+/// "[0x7f00, +64)".
+std::string range_text(CUdeviceptr address, std::uint64_t bytes);
+
+/// A transfer between two memories of the node, before its stream was looked at.
+struct Ends {
+  Transfer transfer;
+  Request request;
+  PointerInfo dst;
+  PointerInfo src;
+};
+
+/// A transfer whose memories and stream allow it to be split.
+struct Splittable {
+  Transfer transfer;
+  Request request;
+  CallerStream caller;
+  int caller_gpu = 0;
+  unsigned long long dst_buffer = 0;
+  unsigned long long src_buffer = 0;
+  std::shared_ptr<ImportedMemory> dst_import;  ///< null for memory of this process
+  std::shared_ptr<ImportedMemory> src_import;
+  std::uint64_t unreachable = 0;  ///< GPUs that may not write to the destination, a bit an index
+};
+
+/// Thread-safe: it holds no state of its own.
+class Classifier {
+ public:
+  /// All must outlive it. `mesh`: copies between GPUs go over an emulated mesh. Transfers below
+  /// `never_split_below` bytes are not looked into.
+  Classifier(const NodeSource& source, Devices& devices, ImportedMemories& imports, bool mesh,
+             std::uint64_t never_split_below);
+
+  /// Between which memories it goes, or why it cannot be split. Throws InvalidArgument for what
+  /// cannot be copied at all, DriverError.
+  std::variant<Ends, NativeReason> ends_of(const Transfer& transfer);
+  /// The same transfer with its stream, or why it cannot be split. Throws DriverError.
+  std::variant<Splittable, NativeReason> splittable(const Ends& ends);
+
+ private:
+  PointerInfo checked_info(const char* argument, CUdeviceptr address, std::uint64_t bytes);
+  std::optional<MemoryId> memory_of(CUdeviceptr address, const PointerInfo& info) const;
+  CallerStream caller_of(CUstream stream) const;
+  std::uint64_t unreachable_for(const PointerInfo& dst, CUdeviceptr address,
+                                std::uint64_t bytes) const;
+  [[nodiscard]] const CudaDriver& driver() const noexcept { return *source_.driver; }
+
+  const NodeSource& source_;
+  Devices& devices_;
+  ImportedMemories& imports_;
+  bool mesh_;
+  std::uint64_t never_split_below_;
+};
+
+}  // namespace polypath
