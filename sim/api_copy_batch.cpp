@@ -51,6 +51,7 @@ void issue(Driver& driver, const Batch& batch, CUstream handle, std::size_t& fai
               batch.count > 0 && handle != nullptr && handle != CU_STREAM_LEGACY,
           CUDA_ERROR_INVALID_VALUE);
   const bool is_during_call = read_attributes(batch);
+  driver.wait_for_room(handle, batch.count);
   Stream& stream = driver.stream(handle);
   if (stream.capture.is_active()) fail_not_supported("cuMemcpyBatchAsync in a capture");
   std::vector<PreparedCopy> prepared;

@@ -37,6 +37,7 @@ CUresult cuEventDestroy_v2(CUevent handle) {
 CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
   return call([&](Driver& driver) {
     driver.current_context();
+    driver.wait_for_room(stream_handle);
     Event& event = driver.events.get(handle);
     Stream& stream = driver.stream(stream_handle);
     require(event.context == stream.context, CUDA_ERROR_INVALID_HANDLE);
@@ -67,6 +68,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
 CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
   return call([&](Driver& driver) {
     driver.current_context();
+    driver.wait_for_room(stream_handle);
     Stream& stream = driver.stream(stream_handle);
     const Event& event = driver.events.get(handle);
     require(flags == CU_EVENT_WAIT_DEFAULT, CUDA_ERROR_INVALID_VALUE);

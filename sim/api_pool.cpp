@@ -16,6 +16,7 @@ int device_of(const Driver& driver, const CUmemLocation& location) {
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream handle) {
   return call([&](Driver& driver) {
     driver.current_context();
+    driver.wait_for_room(handle);
     Stream& stream = driver.stream(handle);
     Driver::require_no_capture(stream);
     out(address);
@@ -35,6 +36,7 @@ CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream handle) {
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   return call([&](Driver& driver) {
     driver.current_context();
+    driver.wait_for_room(handle);
     Stream& stream = driver.stream(handle);
     Driver::require_no_capture(stream);
     const AllocationPtr allocation = driver.memory.find(address);

@@ -91,6 +91,7 @@ CUresult cuStreamWaitValue32_v2(CUstream handle, CUdeviceptr address, cuuint32_t
                                 unsigned int flags) {
   return call([&](Driver& driver) {
     driver.current_context();
+    driver.wait_for_room(handle);
     Stream& stream = driver.stream(handle);
     Driver::require_no_capture(stream);
     const AllocationPtr allocation = driver.memory.find(address);
@@ -116,6 +117,7 @@ CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void* d
                              unsigned int flags) {
   return call([&](Driver& driver) {
     driver.current_context();
+    driver.wait_for_room(handle);
     Stream& stream = driver.stream(handle);
     Driver::require_no_capture(stream);
     require(function != nullptr && flags == 0, CUDA_ERROR_INVALID_VALUE);

@@ -85,6 +85,7 @@ void Driver::copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUs
                   bool is_synchronous) {
   current_context();
   if (is_synchronous) require_capture_allows();
+  if (bytes > 0) wait_for_room(handle);
   Stream& on = stream(handle);
   if (bytes == 0) return;
   PreparedCopy prepared = prepare_copy(contexts.get(on.context), dst, src, bytes);
@@ -100,6 +101,7 @@ void Driver::copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUs
 
 void Driver::fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream handle) {
   current_context();
+  if (bytes > 0) wait_for_room(handle);
   Stream& on = stream(handle);
   if (bytes == 0) return;
   const Context& context = contexts.get(on.context);

@@ -110,6 +110,10 @@ class Driver {
 
   /// The stream behind a handle, NULL and the special handles included.
   Stream& stream(CUstream handle);
+  /// Blocks until the stream can take `count` more operations, as many as it ever takes for a larger
+  /// one. To be called before anything is looked up: others' calls go on meanwhile. Does not block for a
+  /// stream that captures, nor for a handle that is none. `count` operations may then be enqueued.
+  void wait_for_room(CUstream handle, std::size_t count = 1);
   /// Runs it after all that the stream's order demands.
   OperationPtr enqueue(Stream& stream, Operation operation);
   /// Failure STREAM_CAPTURE_UNSUPPORTED when the stream is in capture.

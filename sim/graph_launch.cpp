@@ -72,6 +72,7 @@ std::vector<std::size_t> last_steps(const GraphExec& exec, const Steps& steps, i
 
 void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   current_context();
+  wait_for_room(stream_handle);
   GraphExec& exec = graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
   Stream& on = stream(stream_handle);
   if (on.capture.is_active()) fail_not_supported("cuGraphLaunch into a stream in capture");

@@ -16,6 +16,18 @@ std::string_view variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+/// The variable's value, `otherwise` when it is not set.
+template <typename Number>
+Number number(const char* name, Number otherwise, const char* range) {
+  const std::string_view text = variable(name);
+  const char* const last = text.data() + text.size();
+  Number value = otherwise;
+  if (const auto [end, error] = std::from_chars(text.data(), last, value);
+      !text.empty() && (error != std::errc{} || end != last))
+    throw Error(fmt::format("{} is \"{}\"; it can be {}", name, text, range));
+  return value;
+}
+
 }  // namespace
 
 Mode read_mode() {
@@ -30,11 +42,9 @@ Mode read_mode() {
   if (!mode.reuses_addresses && addresses != "unique" && !addresses.empty())
     throw Error(
         fmt::format("POLYPATH_SIM_ADDRESSES is \"{}\"; it can be unique or reused", addresses));
-  const std::string_view seed = variable("POLYPATH_SIM_SEED");
-  const char* const last = seed.data() + seed.size();
-  if (const auto [end, error] = std::from_chars(seed.data(), last, mode.seed);
-      !seed.empty() && (error != std::errc{} || end != last))
-    throw Error(fmt::format("POLYPATH_SIM_SEED is \"{}\"; it can be 0 to 2^64 - 1", seed));
+  mode.seed = number<std::uint64_t>("POLYPATH_SIM_SEED", mode.seed, "0 to 2^64 - 1");
+  mode.patience = std::chrono::seconds(
+      number<std::uint32_t>("POLYPATH_SIM_PATIENCE", 120, "0 to 2^32 - 1 seconds"));
   return mode;
 }
 

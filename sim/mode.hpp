@@ -1,6 +1,7 @@
 // How the simulated devices run, as the environment says.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 namespace polypath::sim {
@@ -14,6 +15,9 @@ struct Mode {
   /// POLYPATH_SIM_ADDRESSES: `unique`, the default: no address is given out twice; `reused`: memory that is
   /// freed leaves its address to the next allocation of its size.
   bool reuses_addresses = false;
+  /// POLYPATH_SIM_PATIENCE, seconds: a call that has been blocked so long on a full stream ends the
+  /// process.
+  std::chrono::seconds patience{120};
 };
 
 /// Throws polypath::Error, which names the variable, for a value that is none.

@@ -15,6 +15,9 @@
 
 namespace polypath::sim {
 
+/// Operations that a stream takes behind the one it is at; measured with copies on an H200.
+inline constexpr int kStreamDepth = 1021;
+
 struct Stream {
   CUcontext context = nullptr;
   int device = 0;
@@ -23,6 +26,8 @@ struct Stream {
   int priority = 0;
   bool is_legacy = false;  ///< the context's default stream
   OperationPtr tail;       ///< last operation issued; null: none yet
+  /// Of its operations, how many have not completed.
+  std::shared_ptr<int> queued = std::make_shared<int>(0);
   CaptureMember capture;
 
   /// Ordered with the legacy default stream of its context.

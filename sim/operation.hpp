@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "flow_network.hpp"
@@ -20,6 +21,8 @@ struct Operation {
   std::function<bool()> may_complete;  ///< waits until this holds; empty: no such wait
   std::function<void()> move;          ///< moves the bytes at its completion; needs no lock
   std::function<void()> effect;        ///< what else its completion brings, under the driver's lock
+
+  std::shared_ptr<int> queue;  ///< unfinished operations of its stream, itself among them; or null
 
   // When it may start, given at its issue.
   OperationPtr previous;            ///< the operation before it on its stream
@@ -45,6 +48,11 @@ inline void wait_for_predecessors(const OperationPtr& issued) {
   };
   if (issued->previous) depend_on(issued->previous);
   for (const OperationPtr& predecessor : issued->after) depend_on(predecessor);
+}
+
+/// Makes room on its stream; to be called at its completion.
+inline void leave_queue(Operation& operation) {
+  if (const std::shared_ptr<int> queue = std::exchange(operation.queue, nullptr)) --*queue;
 }
 
 }  // namespace polypath::sim

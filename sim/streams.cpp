@@ -1,3 +1,8 @@
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "contexts.hpp"
 #include "driver.hpp"
 #include "failure.hpp"
 
@@ -17,6 +22,28 @@ Stream& Driver::stream(CUstream handle) {
   return *stream;
 }
 
+void Driver::wait_for_room(CUstream handle, std::size_t count) {
+  const bool is_default =
+      handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
+  if (is_default ? context_stack().empty() : streams.find(handle) == nullptr) return;
+  const Stream& on = stream(handle);
+  if (on.capture.is_active()) return;
+  const int wanted = count < kStreamDepth ? static_cast<int>(count) : kStreamDepth;
+  const auto has_room = [queued = on.queued, wanted] {
+    return *queued + wanted <= kStreamDepth + 1;  // and the operation that the stream is at
+  };
+  if (has_room()) return;
+  catch_up();
+  const auto patient_until = std::chrono::steady_clock::now() + mode.patience;
+  devices_->wait_until([&] {
+    if (has_room()) return true;
+    if (std::chrono::steady_clock::now() < patient_until) return false;
+    std::fprintf(stderr, "polypath_sim: deadlock: a full stream has not moved for %lld s\n",
+                 static_cast<long long>(mode.patience.count()));
+    std::abort();
+  });
+}
+
 OperationPtr Driver::enqueue(Stream& stream, Operation operation) {
   const Context& context = contexts.get(stream.context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
   operation.previous = stream.tail;
@@ -30,6 +57,8 @@ OperationPtr Driver::enqueue(Stream& stream, Operation operation) {
   } else if (stream.is_blocking() && context.legacy.tail) {
     operation.after.push_back(context.legacy.tail);
   }
+  operation.queue = stream.queued;
+  ++*stream.queued;
   stream.tail = devices_->issue(std::move(operation));
   return stream.tail;
 }

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kWorkers = 4;
 constexpr auto kPollInterval = std::chrono::microseconds(50);
+constexpr auto kLookAgainAfter = std::chrono::seconds(1);
 constexpr auto kComplainAfter = std::chrono::seconds(10);
 
 /// A number that looks random, the same for the same value (splitmix64).
@@ -63,7 +64,7 @@ void ThreadedDevices::wait_until(const std::function<bool()>& holds) {
       std::fprintf(stderr, "polypath_sim: deadlock: nothing is left that could complete\n");
       throw Failure{CUDA_ERROR_UNKNOWN};
     }
-    progress_.wait_for(mutex_, kComplainAfter);
+    progress_.wait_for(mutex_, kLookAgainAfter);
     if (!complained && !waiting_.empty() && Clock::now() - begin > kComplainAfter) {
       complained = true;
       std::fprintf(stderr,
@@ -157,6 +158,7 @@ void ThreadedDevices::complete(const OperationPtr& operation) {
   operation->move = nullptr;
   if (const auto effect = std::exchange(operation->effect, nullptr)) effect();
   operation->done = true;
+  leave_queue(*operation);
   --open_;
   for (const OperationPtr& successor : std::exchange(operation->successors, {}))
     if (--successor->pending == 0) make_ready(successor);

@@ -97,6 +97,7 @@ void Timeline::complete(const OperationPtr& operation) {
   if (const auto move = std::exchange(operation->move, nullptr)) move();
   if (const auto effect = std::exchange(operation->effect, nullptr)) effect();
   operation->done = true;
+  leave_queue(*operation);
   for (const OperationPtr& successor : std::exchange(operation->successors, {}))
     if (--successor->pending == 0) make_ready(successor);
   if (operation->flow) poll(now_us_);
