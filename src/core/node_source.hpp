@@ -8,8 +8,8 @@
 #include "base/options.hpp"
 #include "driver/cuda_driver.hpp"
 #include "driver/nvml.hpp"
+#include "plan/tuned_choice.hpp"
 #include "topology/node.hpp"
-#include "tune/tuned.hpp"
 
 namespace polypath {
 

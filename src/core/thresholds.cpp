@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/units.hpp"
-#include "tune/pair_class.hpp"
+#include "plan/pair_class.hpp"
 
 namespace polypath {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/planner.hpp"
+#include "plan/planner.hpp"
 
 namespace polypath {
 

@@ -7,9 +7,9 @@
 
 #include "base/units.hpp"
 #include "core/compare_plans.hpp"
+#include "plan/pair_class.hpp"
 #include "tune/group_timer.hpp"
 #include "tune/median.hpp"
-#include "tune/pair_class.hpp"
 #include "tune/pairs.hpp"
 
 namespace polypath {

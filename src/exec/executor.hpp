@@ -30,9 +30,6 @@ struct BoundTransfer {
   std::vector<RouteLease> leases;  ///< by route; empty leases for direct routes
 };
 
-enum class ExecutorKind : std::uint8_t { stream, graph };
-std::string_view to_string(ExecutorKind kind) noexcept;
-
 /// How far a run came when a driver call failed.
 enum class RunOutcome : std::uint8_t { done, failed_before_first_copy };
 

@@ -87,6 +87,14 @@ bool fill(const Node& node, const std::vector<RatedRoute>& routes, const Choice&
 
 }  // namespace
 
+std::string_view to_string(ExecutorKind kind) noexcept {
+  switch (kind) {
+    case ExecutorKind::stream: return "stream";
+    case ExecutorKind::graph: return "graph";
+  }
+  return "?";
+}
+
 std::string_view choice_name(RouteKind kind) noexcept {
   switch (kind) {
     case RouteKind::direct: return "direct";

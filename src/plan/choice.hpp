@@ -11,6 +11,10 @@
 
 namespace polypath {
 
+/// What runs a schedule: streams and events, or a CUDA graph.
+enum class ExecutorKind : std::uint8_t { stream, graph };
+std::string_view to_string(ExecutorKind kind) noexcept;
+
 /// One route of a choice.
 struct RouteChoice {
   RouteKind kind = RouteKind::direct;

@@ -33,8 +33,8 @@
 #include <string>
 #include <vector>
 
+#include "plan/tuned_choice.hpp"
 #include "topology/node.hpp"
-#include "tune/tuned.hpp"
 
 namespace polypath {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "plan/tuned_choice.hpp"
 #include "topology/toml_table.hpp"
-#include "tune/tuned.hpp"
 
 namespace polypath {
 

@@ -1,4 +1,4 @@
-#include "tune/tuned.hpp"
+#include "plan/tuned_choice.hpp"
 
 #include <algorithm>
 #include <cmath>

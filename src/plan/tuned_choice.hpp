@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "exec/executor.hpp"
 #include "plan/choice.hpp"
 
 namespace polypath {

@@ -1,4 +1,4 @@
-#include "core/planner.hpp"
+#include "plan/planner.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "base/units.hpp"
-#include "tune/pair_class.hpp"
+#include "plan/pair_class.hpp"
 
 namespace polypath {
 namespace {

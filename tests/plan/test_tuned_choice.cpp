@@ -1,5 +1,5 @@
 // Which tuned choice serves a transfer, and how an edited one is told.
-#include "tune/tuned.hpp"
+#include "plan/tuned_choice.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "base/options.hpp"
-#include "exec/executor.hpp"
 #include "plan/schedule.hpp"
-#include "tune/tuned.hpp"
+#include "plan/tuned_choice.hpp"
 
 namespace polypath {
 

@@ -1,4 +1,4 @@
-#include "tune/pair_class.hpp"
+#include "plan/pair_class.hpp"
 
 #include <fmt/format.h>
 

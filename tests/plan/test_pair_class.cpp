@@ -1,5 +1,5 @@
 // The classes of the pairs of known nodes, as a table.
-#include "tune/pair_class.hpp"
+#include "plan/pair_class.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace polypath {
 namespace {
 
 Node known(const std::string& name) {
-  return read_node_file(std::string(POLYPATH_NODE_FILES) + "/" + name + ".toml");
+  return read_node_file(std::string(NODES_DIR) + "/" + name + ".toml");
 }
 
 /// "gpu0 > gpu1: class", one line each.
