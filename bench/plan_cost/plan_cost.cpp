@@ -1,0 +1,64 @@
+// What planning costs, on this machine's CPU: the ladder of some pairs, the plan of a size from a known ladder, and its
+// schedule. Usage: plan_cost NODE_FILE...
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "base/units.hpp"
+#include "plan/plan.hpp"
+#include "plan/schedule.hpp"
+#include "topology/node_file.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr int kRuns = 31;
+
+template <typename Function>
+double median_us(const Function& function) {
+  std::vector<double> samples;
+  for (int i = 0; i < kRuns; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    function();
+    samples.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+  }
+  std::ranges::nth_element(samples, samples.begin() + kRuns / 2);
+  return samples[kRuns / 2];
+}
+
+void report(const Node& node, const char* what, std::vector<Request> requests) {
+  Ladder ladder;
+  Plan plan;
+  Schedule schedule;
+  const PlanOptions options;
+  const double ladder_us = median_us([&] { ladder = make_ladder(node, requests, {}); });
+  for (const std::uint64_t bytes : {4 * kMiB, 64 * kMiB, 512 * kMiB, 4 * kGiB}) {
+    for (Request& request : requests) request.bytes = bytes;
+    const double plan_us = median_us([&] { plan = make_plan(node, ladder, requests, options); });
+    const double schedule_us = median_us([&] { schedule = make_schedule(plan, options.chunks.rings); });
+    fmt::print("{:14} {:10} rungs {:3} ladder {:8.1f} us; {:5} MiB: plan {:7.1f} us, schedule {:7.1f} us of {} copies\n", node.name, what,
+               ladder.rungs.size(), ladder_us, bytes / kMiB, plan_us, schedule_us, schedule.copies.size());
+  }
+}
+
+}  // namespace
+}  // namespace polypath
+
+int main(int count, char** files) {
+  using namespace polypath;
+  for (int i = 1; i < count; ++i) {
+    const Node node = read_node_file(files[i]);
+    const int gpus = static_cast<int>(node.gpus.size());
+    const auto pair = [](int a, int b) { return Request{MemoryId::gpu(a), MemoryId::gpu(b), kMiB}; };
+    report(node, "gpu to gpu", {pair(0, 1)});
+    report(node, "to gpu", {{MemoryId::host(0), MemoryId::gpu(0), kMiB}});
+    report(node, "both ways", {pair(0, 1), pair(1, 0)});
+    std::vector<Request> ring;
+    for (int gpu = 0; gpu < gpus; ++gpu) ring.push_back(pair(gpu, (gpu + 1) % gpus));
+    report(node, "ring", ring);
+    for (int gpu = 0; gpu < gpus; ++gpu) ring.push_back(pair((gpu + 1) % gpus, gpu));
+    report(node, "ring both", ring);
+  }
+}
