@@ -16,9 +16,9 @@
 #include "core/classifier.hpp"
 #include "core/counters.hpp"
 #include "core/other_processes.hpp"
-#include "core/planner.hpp"
 #include "core/preparer.hpp"
 #include "exec/graph_executor.hpp"
+#include "plan/planner.hpp"
 
 namespace polypath {
 
