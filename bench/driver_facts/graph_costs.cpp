@@ -165,7 +165,8 @@ void show(Workbench& bench, Report& report, ChunkGraph& graph, const std::string
 }  // namespace
 
 void graph_costs(Workbench& bench, Report& report) {
-  if (!has_graphs(bench.driver())) return report.skipped(kSection, "graphs", "no graph calls");
+  if (!has_memcpy_graphs(bench.driver()))
+    return report.skipped(kSection, "graphs", "no graph calls");
   const int last = bench.gpus() - 1;
   ChunkGraph alone(bench, bench.host_of(0), MemoryId::gpu(0), 0);
   for (const int nodes : {2, 8, 16, 34, 64})

@@ -9,7 +9,6 @@
 
 #include "base/log.hpp"
 #include "base/units.hpp"
-#include "core/mesh_emulation.hpp"
 #include "driver/check.hpp"
 #include "exec/context_guard.hpp"
 #include "exec/relaxed_capture.hpp"
@@ -37,21 +36,19 @@ PlanOptions plan_options(const Options& options, const RingLimits& rings) {
 }  // namespace
 
 Carrier::Carrier(const NodeSource& source, const Options& options, Devices& devices,
-                 ImportedMemories& imports, OtherProcesses& others, const CopyEngine& copies,
-                 Counters& counters)
+                 ImportedMemories& imports, OtherProcesses& others, Counters& counters)
     : source_(source),
       options_(options),
       never_split_below_(std::max(kNeverSplitBelow, options.min_size)),
       devices_(devices),
       imports_(imports),
       others_(others),
-      copies_(copies),
       counters_(counters),
-      classifier_(source, devices, imports, copies.emulates(), never_split_below_),
+      classifier_(source, devices, imports, never_split_below_),
       resources_(source.driver, source.node, devices, options.staging_size),
       planner_(source.node, plan_options(options, resources_.ring_limits()), options.executor),
-      streams_(source.driver, resources_.events(), copies),
-      graphs_(source.driver, resources_.events(), copies, streams_, options.graph_cache_size),
+      streams_(source.driver, resources_.events()),
+      graphs_(source.driver, resources_.events(), streams_, options.graph_cache_size),
       preparer_(*source.driver, resources_, imports) {
   planner_.use(source.tuned);
 }
@@ -75,7 +72,8 @@ std::variant<Splittable, NativeReason> Carrier::classify(const Transfer& transfe
 // ---- the native copy ----------------------------------------------------------------------------
 
 void Carrier::native_copy(const Transfer& transfer, NativeReason reason) {
-  const CUresult result = issue_native(copies_, driver(), devices_, imports_, transfer);
+  const CUresult result =
+      driver().memcpy_async(transfer.dst, transfer.src, transfer.bytes, transfer.stream);
   if (result != CUDA_SUCCESS) [[unlikely]] {
     const auto describe_argument = [&](const char* name, CUdeviceptr address) {
       const PointerInfo info = inspect(driver(), address);
@@ -196,8 +194,6 @@ std::optional<std::vector<BoundTransfer>> Carrier::bind(const Plan& plan,
     const TransferPlan& transfer = plan.transfers[t];
     bound[t].dst = group[t].transfer.dst;
     bound[t].src = group[t].transfer.src;
-    bound[t].dst_memory = group[t].request.dst;
-    bound[t].src_memory = group[t].request.src;
     bound[t].caller = group[t].caller;
     bound[t].caller_gpu = group[t].caller_gpu;
     bound[t].dst_buffer = group[t].dst_buffer;

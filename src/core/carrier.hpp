@@ -27,8 +27,7 @@ class Carrier {
  public:
   /// All must outlive it.
   Carrier(const NodeSource& source, const Options& options, Devices& devices,
-          ImportedMemories& imports, OtherProcesses& others, const CopyEngine& copies,
-          Counters& counters);
+          ImportedMemories& imports, OtherProcesses& others, Counters& counters);
 
   /// Issues a transfer that is to be split; otherwise does nothing and says why not.
   std::optional<NativeReason> issue(const Transfer& transfer);
@@ -101,7 +100,6 @@ class Carrier {
   Devices& devices_;
   ImportedMemories& imports_;
   OtherProcesses& others_;
-  const CopyEngine& copies_;
   Counters& counters_;
   Classifier classifier_;
   RouteResources resources_;

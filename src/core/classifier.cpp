@@ -18,11 +18,10 @@ std::string range_text(CUdeviceptr address, std::uint64_t bytes) {
 }
 
 Classifier::Classifier(const NodeSource& source, Devices& devices, ImportedMemories& imports,
-                       bool mesh, std::uint64_t never_split_below)
+                       std::uint64_t never_split_below)
     : source_(source),
       devices_(devices),
       imports_(imports),
-      mesh_(mesh),
       never_split_below_(never_split_below) {}
 
 PointerInfo Classifier::checked_info(const char* argument, CUdeviceptr address,
@@ -149,12 +148,6 @@ std::variant<Splittable, NativeReason> Classifier::splittable(const Ends& ends) 
   };
   if (splittable.caller_gpu < 0 || !primary(src) || !primary(dst))
     return NativeReason::other_context;
-  // The lane kernel reaches what peer access gives, and what was opened in its context.
-  const auto by_kernel = [](const PointerInfo& info) {
-    return info.plain || info.import != nullptr;
-  };
-  if (mesh_ && request.src.is_gpu() && request.dst.is_gpu() && !(by_kernel(src) && by_kernel(dst)))
-    return NativeReason::unreachable;
   splittable.dst_buffer = dst.buffer;
   splittable.src_buffer = src.buffer;
   splittable.dst_import = dst.import;

@@ -53,9 +53,8 @@ struct Splittable {
 /// Thread-safe: it holds no state of its own.
 class Classifier {
  public:
-  /// All must outlive it. `mesh`: copies between GPUs go over an emulated mesh. Transfers below
-  /// `never_split_below` bytes are not looked into.
-  Classifier(const NodeSource& source, Devices& devices, ImportedMemories& imports, bool mesh,
+  /// All must outlive it. Transfers below `never_split_below` bytes are not looked into.
+  Classifier(const NodeSource& source, Devices& devices, ImportedMemories& imports,
              std::uint64_t never_split_below);
 
   /// Between which memories it goes, or why it cannot be split. Throws InvalidArgument for what
@@ -75,7 +74,6 @@ class Classifier {
   const NodeSource& source_;
   Devices& devices_;
   ImportedMemories& imports_;
-  bool mesh_;
   std::uint64_t never_split_below_;
 };
 

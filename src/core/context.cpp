@@ -22,9 +22,7 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
       others_(process_registry(registry_of(options_, source_)), *source_.driver, source_.node),
       devices_(source_.driver, static_cast<int>(source_.node.gpus.size())),
       imports_(source_.driver, devices_),
-      mesh_(make_emulated_mesh(source_, devices_)),
-      copies_(source_.driver, mesh_.get()),
-      carrier_(source_, options_, devices_, imports_, others_, copies_, counters_) {}
+      carrier_(source_, options_, devices_, imports_, others_, counters_) {}
 
 Context::~Context() = default;
 
@@ -42,11 +40,8 @@ void Context::copy_async(const Transfer& transfer) {
 
 bool Context::try_copy_async(const Transfer& transfer) {
   if (transfer.bytes == 0) return false;
-  // Nobody else's copy goes over an emulated link.
-  if (copies_.emulates()) {
-    copy_async(transfer);
-    return true;
-  }
+  // The caller's native copy would not go over an emulated link.
+  if (source_.emulated_mesh_gbps > 0) return copy_async(transfer), true;
   try {
     const auto reason = carrier_.issue(transfer);
     if (reason) counters_.count_native(*reason, transfer.bytes);
@@ -125,8 +120,8 @@ Thresholds Context::smallest_split() {
   Thresholds least = polypath::smallest_split(planner(), node());
   for (std::uint64_t* const kind : {&least.gpu_to_gpu, &least.host_to_gpu, &least.gpu_to_host})
     *kind = std::max(*kind, carrier_.never_split_below());
-  // Copies that are not split have to go over the emulated links as well.
-  if (mesh_) least.gpu_to_gpu = 0;
+  // As in try_copy_async.
+  if (source_.emulated_mesh_gbps > 0) least.gpu_to_gpu = 0;
   return least;
 }
 
@@ -147,7 +142,7 @@ void Context::prepare(const std::vector<Request>& requests) {
 // ---- what is known of the node ------------------------------------------------------------------
 
 void Context::measure(const ProgressFunction& progress) {
-  if (mesh_)
+  if (source_.emulated_mesh_gbps > 0)
     throw InvalidArgument("an emulated mesh is not measured: its links carry what was asked");
   Node measured = measure_capacities(driver(), node(), progress);
   source_.node.links = std::move(measured.links);

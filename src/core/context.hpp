@@ -9,7 +9,6 @@
 
 #include "base/options.hpp"
 #include "core/carrier.hpp"
-#include "core/mesh_emulation.hpp"
 #include "core/thresholds.hpp"
 #include "tune/measure_links.hpp"
 
@@ -63,10 +62,6 @@ class Context {
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
   [[nodiscard]] RouteResources& resources() noexcept { return carrier_.resources(); }
   [[nodiscard]] Devices& devices() noexcept { return devices_; }
-  /// By which every copy is issued.
-  [[nodiscard]] const CopyEngine& copies() const noexcept { return copies_; }
-  /// Null when none is emulated.
-  [[nodiscard]] const EmulatedMesh* mesh() const noexcept { return mesh_.get(); }
   /// What would carry these transfers, were all routes ready.
   [[nodiscard]] ExecutorKind executor_for(const std::vector<Request>& requests);
   [[nodiscard]] GraphCache::Counts graph_counts() { return carrier_.graph_counts(); }
@@ -84,8 +79,6 @@ class Context {
   OtherProcesses others_;
   Devices devices_;
   ImportedMemories imports_;
-  std::unique_ptr<EmulatedMesh> mesh_;
-  CopyEngine copies_;
   Carrier carrier_;
   std::atomic<bool> unplaced_{false};  // memory of another process was met that has no known place
 };

@@ -1,5 +1,6 @@
 #include "core/graph_phases_json.hpp"
 
+#include "base/error.hpp"
 #include "core/cpu_clock.hpp"
 
 namespace polypath {
@@ -7,7 +8,7 @@ namespace polypath {
 using nlohmann::json;
 
 json graph_phases_json(Context& context, const GraphPhasesRequest& request) {
-  if (context.copies().emulates())
+  if (context.source().emulated_mesh_gbps > 0)
     throw InvalidArgument(
         "the phases of a graph are those of the driver's own copies: not measured on an emulated "
         "mesh");

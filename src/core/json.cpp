@@ -50,13 +50,13 @@ json graphs_json(Context& context) {
 }
 
 json emulated_mesh_json(const Context& context) {
-  if (context.mesh() == nullptr) return nullptr;
+  if (context.source().emulated_mesh_gbps == 0) return nullptr;
   json links = json::array();
-  for (const EmulatedMesh::Path& path : context.mesh()->paths())
-    links.push_back({{"from", to_string(MemoryId::gpu(path.from))},
-                     {"to", to_string(MemoryId::gpu(path.to))},
-                     {"lanes", path.lanes},
-                     {"gbps", path.reached_gbps}});
+  for (const EmulatedLink& link : context.source().emulated_links)
+    links.push_back({{"from", to_string(MemoryId::gpu(link.from))},
+                     {"to", to_string(MemoryId::gpu(link.to))},
+                     {"lanes", link.lanes},
+                     {"gbps", link.reached_gbps}});
   return {{"gbps", context.source().emulated_mesh_gbps}, {"links", std::move(links)}};
 }
 
@@ -135,7 +135,7 @@ json devices_json(Context& context) {
           {"library", own_directory()},
           {"version", polypath::version()},
           {"graphs",
-           {{"supported", has_graphs(driver)},
+           {{"supported", has_memcpy_graphs(driver)},
             {"cache_size", context.options().graph_cache_size},
             {"counts", graphs_json(context)}}},
           {"profile", {{"file", source.profile_file}, {"state", source.profile_state}}},

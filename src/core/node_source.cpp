@@ -12,7 +12,8 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "core/mesh_emulation.hpp"
+#include "exec/emulated_mesh/mesh_driver.hpp"
+#include "exec/emulated_mesh/mesh_node.hpp"
 #include "topology/discover.hpp"
 #include "topology/fingerprint.hpp"
 #include "topology/node_file.hpp"
@@ -24,6 +25,9 @@ namespace {
 constexpr const char* kCudaLibrary = "libcuda.so.1";
 constexpr const char* kNvmlLibrary = "libnvidia-ml.so.1";
 constexpr const char* kSimulatedLibrary = "libpolypath_sim.so";
+constexpr const char* kRealGpusOnly =
+    "emulate_mesh is for this machine's GPUs; to see a mesh simulated, name its node: --node "
+    "narval, or POLYPATH_NODE=narval (`polypath nodes` lists them)";
 
 std::string simulated_library() {
   for (const char* folder : {"", "/..", "/lib"}) {
@@ -129,13 +133,29 @@ std::string own_directory() {
   return (ignored ? std::filesystem::path(info.dli_fname) : real).parent_path().string();
 }
 
+NodeSource with_emulated_mesh(NodeSource source, double gbps) {
+  if (gbps == 0 || gbps == source.emulated_mesh_gbps) return source;
+  if (source.simulated) throw InvalidArgument(kRealGpusOnly);
+  source.node = emulated_mesh(source.node, gbps);
+  source.driver = mesh_driver(source.driver, source.node, source.emulated_links);
+  source.emulated_mesh_gbps = gbps;
+  source.fingerprint =
+      fingerprint(source.node, fmt::format("{}, emulated mesh {}", source.driver_version, gbps));
+  // What was measured of the host links holds; choices for an NVSwitch do not, and nothing is kept.
+  source.profile_file.clear();
+  source.profile_state += ", but for its NVLinks: the mesh is emulated";
+  source.tuned.clear();
+  return source;
+}
+
 std::string registry_of(const Options& options, const NodeSource& source) {
   return options.registry == "auto" && source.virtual_time ? "off" : options.registry;
 }
 
 NodeSource open_node(const Options& options) {
   set_log_level(options.log_level);
-  refuse_simulated_mesh(options);
+  // Before the process claims the node.
+  if (options.emulate_mesh_gbps > 0 && !options.node.empty()) throw InvalidArgument(kRealGpusOnly);
   NodeSource source;
   if (!options.node.empty()) {
     open_simulated(options, source);

@@ -8,6 +8,7 @@
 #include "base/options.hpp"
 #include "driver/cuda_driver.hpp"
 #include "driver/nvml.hpp"
+#include "exec/emulated_mesh/emulated_links.hpp"
 #include "plan/tuned_choice.hpp"
 #include "topology/node.hpp"
 
@@ -32,6 +33,7 @@ struct NodeSource {
   std::vector<TunedChoice> tuned;  ///< from the profile
   std::string registry;            ///< as the setting, for process_registry()
   double emulated_mesh_gbps = 0;   ///< of each link, when `node` is an emulated mesh
+  std::vector<EmulatedLink> emulated_links;
 };
 
 /// A simulated node, and an emulated mesh, use a profile only when the setting names a file, and take
@@ -43,6 +45,12 @@ struct NodeSource {
 /// The registry of a simulated node in virtual time, which is one process's own, is "off" unless a folder is named.
 /// One process has one driver: a second node in the same process is refused.
 NodeSource open_node(const Options& options);
+
+/// `source` as an emulated mesh of `gbps` GB/s a link, in its driver and its capacities, with its host
+/// links and without what was tuned, which keeps no profile; unchanged for 0, or when it is that
+/// already. Slow: mesh_driver.hpp. Throws InvalidArgument for a simulated node, and what
+/// emulated_mesh() and mesh_driver() throw.
+NodeSource with_emulated_mesh(NodeSource source, double gbps);
 
 /// The setting of the registry: what `options` say; without a word there, off in virtual time, where there is
 /// nothing to share.

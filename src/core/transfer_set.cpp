@@ -28,7 +28,6 @@ struct TransferSet::One {
   std::unique_ptr<TestBuffer> dst;
   std::unique_ptr<Stream> stream;
   CUcontext context = nullptr;
-  CopyPlace place;
   std::uint64_t seed = 0;
 };
 
@@ -43,7 +42,6 @@ TransferSet::TransferSet(Context& context, const std::vector<Request>& requests,
   for (const Request& request : wanted) {
     One one;
     one.context = context_.devices().context(carrier(request));
-    one.place = {request.src, request.dst, carrier(request)};
     one.src = std::make_unique<TestBuffer>(driver, context_.node(), request.src, request.bytes);
     one.dst = std::make_unique<TestBuffer>(driver, context_.node(), request.dst, request.bytes);
     one.stream = std::make_unique<Stream>(driver, one.context);
@@ -62,8 +60,8 @@ void TransferSet::issue_native() {
   ContextGuard guard(context_.driver());
   for (std::size_t t = 0; t < all_.size(); ++t) {
     guard.use(all_[t].context);
-    context_.copies().copy(transfers_[t].dst, transfers_[t].src, transfers_[t].bytes, all_[t].place,
-                           transfers_[t].stream);
+    POLYPATH_CHECK(context_.driver(), memcpy_async(transfers_[t].dst, transfers_[t].src,
+                                                   transfers_[t].bytes, transfers_[t].stream));
   }
 }
 

@@ -16,6 +16,12 @@ struct CudaDriver {
 #include "driver/cuda_symbols.def"
 
   std::string library;  ///< the file that it was loaded from
+
+  /// No entry point: null but in a table that decorates a driver and must know more than it says. Called when
+  /// [start, + bytes) was opened from another process in `context`: GPU `gpu` has it, -1 for unknown.
+  /// The driver itself names the GPU of that context (docs/cuda-notes.md).
+  void (*memory_imported)(CUdeviceptr start, std::size_t bytes, int gpu,
+                          CUcontext context) = nullptr;
 };
 
 /// Opens `library` (a name for dlopen, or a path), fills the table and calls cuInit. Returns null,

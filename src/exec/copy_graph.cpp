@@ -4,19 +4,12 @@
 #include <cstddef>
 
 #include "driver/check.hpp"
-#include "exec/memcpy_node.hpp"
 
 namespace polypath {
-bool has_graphs(const CudaDriver& driver, bool kernels) noexcept {
-  if (kernels && (driver.graph_add_kernel_node == nullptr ||
-                  driver.graph_exec_kernel_node_set_params == nullptr))
-    return false;
-  return has_memcpy_graphs(driver);
-}
 
-CopyGraph::CopyGraph(const CudaDriver& driver, const CopyEngine& copies, const CopyDag& dag,
+CopyGraph::CopyGraph(const CudaDriver& driver, const CopyDag& dag,
                      std::span<const NodePlace> places)
-    : driver_(driver), copies_(copies), dag_(dag), places_(places.begin(), places.end()) {
+    : driver_(driver), dag_(dag), places_(places.begin(), places.end()) {
   try {
     build();
   } catch (...) {
@@ -32,16 +25,12 @@ void CopyGraph::destroy() noexcept {
   if (graph_ != nullptr) POLYPATH_WARN(driver_, graph_destroy(graph_));
 }
 
-CopyPlace CopyGraph::ends(std::size_t index, const NodePlace& place) const {
+CUDA_MEMCPY3D CopyGraph::parameters(std::size_t index, const NodePlace& place) const {
   const DagCopy& copy = dag_.copies[index];
   const Route& route = dag_.routes[static_cast<std::size_t>(copy.route)];
-  return {copy.leg == 0 ? dag_.request.src : route.via,
-          copy.leg == 0 && route.staged() ? route.via : dag_.request.dst, place.gpu};
-}
-
-CUDA_MEMCPY3D CopyGraph::parameters(std::size_t index, const NodePlace& place) const {
-  const CopyPlace memories = ends(index, place);
-  return memcpy_node(memories.to, place.dst, memories.from, place.src, dag_.copies[index].bytes);
+  const MemoryId from = copy.leg == 0 ? dag_.request.src : route.via;
+  const MemoryId to = copy.leg == 0 && route.staged() ? route.via : dag_.request.dst;
+  return memcpy_node(to, place.dst, from, place.src, copy.bytes);
 }
 
 void CopyGraph::build() {
@@ -59,30 +48,16 @@ void CopyGraph::add(std::size_t index) {
   for (const int before : copy.after)
     if (before != kNoCopy) after[count++] = nodes_[static_cast<std::size_t>(before)];
   CUgraphNode node = nullptr;
-  if (auto lanes = copies_.lane_copy(place.dst, place.src, copy.bytes, ends(index, place))) {
-    LaneCopy::Arguments arguments{};
-    const CUDA_KERNEL_NODE_PARAMS what = lanes->node_params(arguments);
-    POLYPATH_CHECK(driver_, graph_add_kernel_node(&node, graph_, after.data(), count, &what));
-  } else {
-    const CUDA_MEMCPY3D what = parameters(index, place);
-    POLYPATH_CHECK(driver_,
-                   graph_add_memcpy_node(&node, graph_, after.data(), count, &what, place.context));
-  }
+  const CUDA_MEMCPY3D what = parameters(index, place);
+  POLYPATH_CHECK(driver_,
+                 graph_add_memcpy_node(&node, graph_, after.data(), count, &what, place.context));
   nodes_.push_back(node);
 }
 
 void CopyGraph::set(std::size_t index, const NodePlace& place) {
-  const std::uint64_t bytes = dag_.copies[index].bytes;
-  const CUgraphNode node = nodes_[index];
-  if (auto lanes = copies_.lane_copy(place.dst, place.src, bytes, ends(index, place))) {
-    LaneCopy::Arguments arguments{};
-    const CUDA_KERNEL_NODE_PARAMS what = lanes->node_params(arguments);
-    POLYPATH_CHECK(driver_, graph_exec_kernel_node_set_params(executable_, node, &what));
-  } else {
-    const CUDA_MEMCPY3D what = parameters(index, place);
-    POLYPATH_CHECK(driver_,
-                   graph_exec_memcpy_node_set_params(executable_, node, &what, place.context));
-  }
+  const CUDA_MEMCPY3D what = parameters(index, place);
+  POLYPATH_CHECK(
+      driver_, graph_exec_memcpy_node_set_params(executable_, nodes_[index], &what, place.context));
 }
 
 std::size_t CopyGraph::patch(std::span<const NodePlace> places, bool all) {

@@ -1,12 +1,11 @@
-// One instantiated CUDA graph of copies: a node for each copy of a DAG, made by the explicit API; a memcpy
-// node, or on an emulated link a kernel. It can be launched over and over, and given other addresses
-// between two launches.
+// One instantiated CUDA graph of copies: a node for each copy of a DAG, made by the explicit API. It can be
+// launched over and over, and given other addresses between two launches.
 #pragma once
 
 #include <span>
 #include <vector>
 
-#include "exec/copy_engine.hpp"
+#include "exec/memcpy_node.hpp"
 #include "plan/copy_dag.hpp"
 
 namespace polypath {
@@ -21,15 +20,11 @@ struct NodePlace {
   friend bool operator==(const NodePlace&, const NodePlace&) = default;
 };
 
-/// Whether the driver has what graphs of copies need; `kernels`: on an emulated mesh.
-bool has_graphs(const CudaDriver& driver, bool kernels = false) noexcept;
-
 /// Not thread-safe. All but the destructor throw DriverError.
 class CopyGraph {
  public:
-  /// Builds and instantiates. `places`: one a copy. The first three must outlive it.
-  CopyGraph(const CudaDriver& driver, const CopyEngine& copies, const CopyDag& dag,
-            std::span<const NodePlace> places);
+  /// Builds and instantiates. `places`: one a copy. The first two must outlive it.
+  CopyGraph(const CudaDriver& driver, const CopyDag& dag, std::span<const NodePlace> places);
   ~CopyGraph();
   CopyGraph(const CopyGraph&) = delete;
   CopyGraph& operator=(const CopyGraph&) = delete;
@@ -46,8 +41,6 @@ class CopyGraph {
   void launch(CUstream stream);
 
  private:
-  /// The memories that copy `index` reads and writes.
-  [[nodiscard]] CopyPlace ends(std::size_t index, const NodePlace& place) const;
   [[nodiscard]] CUDA_MEMCPY3D parameters(std::size_t index, const NodePlace& place) const;
   void build();
   void add(std::size_t index);
@@ -55,7 +48,6 @@ class CopyGraph {
   void destroy() noexcept;
 
   const CudaDriver& driver_;
-  const CopyEngine& copies_;
   const CopyDag& dag_;
   std::vector<NodePlace> places_;
   std::vector<CUgraphNode> nodes_;

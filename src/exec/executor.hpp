@@ -20,8 +20,6 @@ namespace polypath {
 struct BoundTransfer {
   CUdeviceptr dst = 0;
   CUdeviceptr src = 0;
-  MemoryId dst_memory;
-  MemoryId src_memory;
   std::shared_ptr<Ticket> ticket;  ///< null when the transfer has no staged route
   CallerStream caller;
   int caller_gpu = 0;                 ///< whose primary context the caller's stream belongs to

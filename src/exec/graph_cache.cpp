@@ -52,10 +52,8 @@ std::uint64_t free_bytes(const CudaDriver& driver, const GraphRequest& request) 
 
 }  // namespace
 
-GraphCache::GraphCache(std::shared_ptr<const CudaDriver> driver, const CopyEngine& copies,
-                       int capacity)
+GraphCache::GraphCache(std::shared_ptr<const CudaDriver> driver, int capacity)
     : driver_(std::move(driver)),
-      copies_(copies),
       capacity_(static_cast<std::size_t>(capacity)),
       limit_(capacity_) {}
 
@@ -180,7 +178,7 @@ std::unique_ptr<CachedGraph> GraphCache::make(const GraphRequest& request) {
   made->dst_buffer = request.dst_buffer;
   made->src_buffer = request.src_buffer;
   const std::uint64_t before = free_bytes(*driver_, request);
-  made->graph.emplace(*driver_, copies_, *made->dag, request.places);
+  made->graph.emplace(*driver_, *made->dag, request.places);
   const std::uint64_t after = free_bytes(*driver_, request);
   made->gpu_bytes = before > after ? before - after : 0;
   return made;

@@ -62,7 +62,7 @@ class GraphCache {
 
   /// Keeps at most `capacity` graphs; 0: a graph is destroyed when its launch has completed. All
   /// members are called under one lock, that of the events.
-  GraphCache(std::shared_ptr<const CudaDriver> driver, const CopyEngine& copies, int capacity);
+  GraphCache(std::shared_ptr<const CudaDriver> driver, int capacity);
   ~GraphCache();
   GraphCache(const GraphCache&) = delete;
   GraphCache& operator=(const GraphCache&) = delete;
@@ -104,7 +104,6 @@ class GraphCache {
   CachedGraph* take(CachedGraph& graph);
 
   std::shared_ptr<const CudaDriver> driver_;
-  const CopyEngine& copies_;
   std::size_t capacity_;
   std::size_t limit_;  ///< capacity_, or less since memory ran out
   int pause_ = 0;      ///< graphs that are not built, after one could not be

@@ -103,9 +103,8 @@ class GraphExecutor::Run {
   void copy_native(const BoundTransfer& transfer, int index) {
     for (const Copy& copy : schedule_.copies) {
       if (copy.transfer != index) continue;
-      executor_.copies_.copy(transfer.dst + copy.offset, transfer.src + copy.offset, copy.bytes,
-                             {transfer.src_memory, transfer.dst_memory, transfer.caller_gpu},
-                             transfer.caller.stream);
+      POLYPATH_CHECK(driver_, memcpy_async(transfer.dst + copy.offset, transfer.src + copy.offset,
+                                           copy.bytes, transfer.caller.stream));
       copied_ = true;
     }
   }

@@ -9,15 +9,14 @@ namespace polypath {
 
 class GraphExecutor final : public Executor {
  public:
-  /// `streams` serves where there is no graph; it and `copies` must outlive this.
+  /// `streams` serves where there is no graph; it must outlive this.
   GraphExecutor(std::shared_ptr<const CudaDriver> driver, EventPool& events,
-                const CopyEngine& copies, StreamExecutor& streams, int cache_size)
+                StreamExecutor& streams, int cache_size)
       : driver_(driver),
         events_(events),
-        copies_(copies),
         streams_(streams),
-        supported_(has_graphs(*driver, copies.emulates())),
-        cache_(std::move(driver), copies, cache_size) {}
+        supported_(has_memcpy_graphs(*driver)),
+        cache_(std::move(driver), cache_size) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "graph"; }
   RunOutcome run(const Schedule& schedule, std::vector<BoundTransfer>& transfers) override;
@@ -32,7 +31,6 @@ class GraphExecutor final : public Executor {
 
   std::shared_ptr<const CudaDriver> driver_;
   EventPool& events_;
-  const CopyEngine& copies_;
   StreamExecutor& streams_;
   bool supported_;
   GraphCache cache_;

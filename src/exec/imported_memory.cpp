@@ -72,8 +72,14 @@ void ImportedMemories::opened(const CUipcMemHandle& handle, CUdeviceptr start, s
         known, std::make_shared<ImportedMemory>(handle, start, bytes, holder, context, allocation));
     any_ = true;
   }
+  tell(start, bytes, holder, context);
   // Something else was at this address: it was closed without our knowledge.
   if (gone != nullptr) close_imports(*gone);
+}
+
+void ImportedMemories::tell(CUdeviceptr start, std::uint64_t bytes, int holder,
+                            CUcontext context) const {
+  if (driver_->memory_imported != nullptr) driver_->memory_imported(start, bytes, holder, context);
 }
 
 void ImportedMemories::closed(CUdeviceptr start) {
@@ -116,6 +122,7 @@ void ImportedMemories::import_into(ImportedMemory& memory, int gpu) {
     CUdeviceptr address = 0;
     POLYPATH_CHECK(*driver_, ipc_open_mem_handle(&address, memory.handle_,
                                                  CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    tell(address, memory.bytes(), memory.holder(), context);
     const std::lock_guard lock(memory.mutex_);
     memory.addresses_.emplace(gpu, address);
   } catch (const DriverError&) {

@@ -91,6 +91,8 @@ class ImportedMemories {
 
  private:
   void close_imports(ImportedMemory& memory);
+  /// Tells a driver that wants to know.
+  void tell(CUdeviceptr start, std::uint64_t bytes, int holder, CUcontext context) const;
 
   std::shared_ptr<const CudaDriver> driver_;
   Devices& devices_;

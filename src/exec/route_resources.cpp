@@ -204,7 +204,6 @@ std::optional<RouteLease> RouteResources::lease(const Route& route, const RouteE
   if (lease.first == nullptr || lease.second == nullptr) return std::nullopt;
   lease.ring = find_ring(route.via, *ticket, run);
   if (lease.ring == nullptr) return std::nullopt;
-  lease.via = route.via;
   lease.ends = ends;
   // A later transfer of the same stream is forked behind the end of the one before.
   if (lease.ring->tail != nullptr && lease.ring->tail->caller() != ticket->caller())

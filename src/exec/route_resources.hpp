@@ -52,7 +52,6 @@ struct RouteLease {
   Channel* first = nullptr;   ///< of leg 0
   Channel* second = nullptr;  ///< of leg 1
   Ring* ring = nullptr;
-  MemoryId via;  ///< that the ring is in
   RouteEnds ends;
   /// What the first leg must wait for before it writes to the ring, or null.
   std::shared_ptr<PooledEvent> ring_free;

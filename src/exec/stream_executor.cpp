@@ -11,11 +11,10 @@ namespace polypath {
 /// One run, from fork to join.
 class StreamExecutor::Run {
  public:
-  Run(const CudaDriver& driver, EventPool& events, const CopyEngine& copies,
-      const Schedule& schedule, std::vector<BoundTransfer>& transfers)
+  Run(const CudaDriver& driver, EventPool& events, const Schedule& schedule,
+      std::vector<BoundTransfer>& transfers)
       : driver_(driver),
         events_(events),
-        copies_(copies),
         schedule_(schedule),
         transfers_(transfers),
         guard_(driver),
@@ -127,7 +126,6 @@ class StreamExecutor::Run {
     if (lease.ring == nullptr) {
       guard_.use(transfer.caller.context);
       copy_bytes(transfer.dst + copy.offset, transfer.src + copy.offset, copy.bytes,
-                 {transfer.src_memory, transfer.dst_memory, transfer.caller_gpu},
                  transfer.caller.stream);
       return;
     }
@@ -146,11 +144,9 @@ class StreamExecutor::Run {
     const CUdeviceptr slot =
         lease.ring->memory + static_cast<std::uint64_t>(copy.slot) * shape.slot_bytes;
     if (copy.leg == 0) {
-      copy_bytes(slot, lease.ends.src + copy.offset, copy.bytes,
-                 {transfer.src_memory, lease.via, channel.gpu}, channel.stream);
+      copy_bytes(slot, lease.ends.src + copy.offset, copy.bytes, channel.stream);
     } else {
-      copy_bytes(lease.ends.dst + copy.offset, slot, copy.bytes,
-                 {lease.via, transfer.dst_memory, channel.gpu}, channel.stream);
+      copy_bytes(lease.ends.dst + copy.offset, slot, copy.bytes, channel.stream);
     }
     if (copy.awaited) {
       CUevent& event = chunk_events_[static_cast<std::size_t>(index)];
@@ -159,9 +155,8 @@ class StreamExecutor::Run {
     }
   }
 
-  void copy_bytes(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, const CopyPlace& place,
-                  CUstream stream) {
-    copies_.copy(dst, src, bytes, place, stream);
+  void copy_bytes(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, CUstream stream) {
+    POLYPATH_CHECK(driver_, memcpy_async(dst, src, bytes, stream));
     copied_ = true;
   }
 
@@ -176,7 +171,6 @@ class StreamExecutor::Run {
 
   const CudaDriver& driver_;
   EventPool& events_;
-  const CopyEngine& copies_;
   const Schedule& schedule_;
   std::vector<BoundTransfer>& transfers_;
   ContextGuard guard_;
@@ -185,7 +179,7 @@ class StreamExecutor::Run {
 };
 
 RunOutcome StreamExecutor::run(const Schedule& schedule, std::vector<BoundTransfer>& transfers) {
-  Run run(*driver_, events_, copies_, schedule, transfers);
+  Run run(*driver_, events_, schedule, transfers);
   try {
     run.fork();
     run.copy_all();

@@ -41,8 +41,7 @@ class StagingProbe {
         driver_(std::shared_ptr<void>(), &lanes.driver()),
         devices_(driver_, static_cast<int>(lanes.node().gpus.size())),
         resources_(driver_, lanes.node(), devices_, 64 * kMiB),
-        copies_(driver_, nullptr),
-        executor_(driver_, resources_.events(), copies_) {
+        executor_(driver_, resources_.events()) {
     resources_.prepare(staged, 1);
   }
 
@@ -93,7 +92,6 @@ class StagingProbe {
   std::shared_ptr<const CudaDriver> driver_;  // owned by the caller of the measurement
   Devices devices_;
   RouteResources resources_;
-  CopyEngine copies_;
   StreamExecutor executor_;
   std::uint64_t run_ = 0;
 };

@@ -57,8 +57,7 @@ void GraphCacheTest::TearDown() {
 
 void GraphCacheTest::make_cache(int capacity) {
   cache_.reset();
-  copies_.emplace(cache_driver_, nullptr);
-  cache_.emplace(cache_driver_, *copies_, capacity);
+  cache_.emplace(cache_driver_, capacity);
 }
 
 GraphCacheTest::Message& GraphCacheTest::add_message(std::uint64_t bytes) {

@@ -50,7 +50,6 @@ class GraphCacheTest : public SimulatedTest {
   std::unique_ptr<Devices> devices_;
   std::unique_ptr<EventPool> events_;
   std::deque<Message> messages_;
-  std::optional<CopyEngine> copies_;
   std::optional<GraphCache> cache_;
 };
 

@@ -1,13 +1,12 @@
 // Contexts with an emulated mesh: links reach what was asked, every transfer goes as planned, the native copy
 // is as slow as its link.
 #include <fmt/format.h>
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <array>
 
-#include "core/json.hpp"
+#include "exec/emulated_mesh/mesh_node.hpp"
 #include "mesh_test.hpp"
-#include "topology/emulated_mesh.hpp"
 #include "tune/group_timer.hpp"
 
 namespace polypath::test {
@@ -39,12 +38,11 @@ class EmulatedTransfersTest : public MeshTest {
 TEST_F(EmulatedTransfersTest, EveryLinkReachesWhatWasAsked) {
   for (const double lanes : {1.0, 2.0}) {
     const auto context = make_context(lanes);
-    ASSERT_NE(context->mesh(), nullptr);
-    ASSERT_FALSE(context->mesh()->paths().empty());
-    for (const EmulatedMesh::Path& path : context->mesh()->paths()) {
-      EXPECT_NEAR(path.reached_gbps / asked_, 1, 0.15)
-          << path.from << " to " << path.to << ", " << path.lanes << " lanes";
-      EXPECT_EQ(path.lanes, static_cast<int>(lanes));
+    ASSERT_FALSE(context->source().emulated_links.empty());
+    for (const EmulatedLink& link : context->source().emulated_links) {
+      EXPECT_NEAR(link.reached_gbps / asked_, 1, 0.15)
+          << link.from << " to " << link.to << ", " << link.lanes << " lanes";
+      EXPECT_EQ(link.lanes, static_cast<int>(lanes));
     }
   }
 }
@@ -96,18 +94,6 @@ TEST_F(EmulatedTransfersTest, EveryPairOfMemoriesGoesAsPlanned) {
           }
         }
   }
-}
-
-TEST_F(EmulatedTransfersTest, OutputsAreMarked) {
-  const auto context = make_context(1);
-  const nlohmann::json topology = topology_json(*context);
-  EXPECT_THAT(topology["name"], testing::HasSubstr("(emulated mesh, "));
-  EXPECT_EQ(topology["emulated_mesh"]["links"].size(), context->mesh()->paths().size());
-  EXPECT_EQ(topology["emulated_mesh"]["gbps"], context->source().emulated_mesh_gbps);
-  EXPECT_NE(topology["fingerprint"], source().fingerprint);
-  EXPECT_THAT(context->source().profile_state, testing::HasSubstr("emulated"));
-  EXPECT_TRUE(context->source().profile_file.empty());
-  EXPECT_THROW(context->measure({}), InvalidArgument);
 }
 
 TEST_F(EmulatedTransfersTest, RefusesMoreThanALinkCarries) {

@@ -1,4 +1,4 @@
-#include "topology/emulated_mesh.hpp"
+#include "exec/emulated_mesh/mesh_node.hpp"
 
 #include <fmt/format.h>
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "exec/emulated_mesh/emulated_links.hpp"
 #include "exec/kernels/images.hpp"
-#include "exec/lane_kernel.hpp"
 
 namespace polypath {
 namespace {
@@ -49,12 +49,11 @@ TEST(KernelImage, HoldsCodeForEachKindOfGpu) {
                                                         Entry{machine_code, 90}, Entry{ptx, 90}}));
 }
 
-TEST(LaneKernel, SaysWhatIsMissing) {
+TEST(EmulatedLinks, SayWhatIsMissing) {
   const auto driver = std::make_shared<CudaDriver>();  // has no function at all
-  Devices devices(driver, 2);
   const bool built = !copy_lane_image().empty();
   try {
-    const LaneKernel kernel(driver, devices, {0, 1});
+    const EmulatedLinks links(driver, Node{});
     FAIL() << "was made";
   } catch (const NotSupported& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("a mesh cannot be emulated"));

@@ -15,9 +15,9 @@ class LaneGraphTest : public MeshTest {
         driver().graph_exec_kernel_node_set_params == nullptr)
       GTEST_SKIP() << "the driver has no kernel nodes";
   }
-  LaneCopy copy_of(const Payload& payload, const CopyPlace& place) {
+  LaneCopy copy_of(const Payload& payload, const Place& place) {
     const Transfer transfer = payload.transfer(nullptr);
-    return mesh_->lane_copy(transfer.dst, transfer.src, transfer.bytes, place).value();
+    return lane_copy(transfer.dst, transfer.src, transfer.bytes, place);
   }
 };
 

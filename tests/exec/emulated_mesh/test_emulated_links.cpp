@@ -57,7 +57,7 @@ class SmallCopies {
 class LaneKernelTest : public MeshTest {
  protected:
   /// Microseconds of copies that are issued at once, each on a stream of its own; the second run counts.
-  double time_us(const std::vector<std::pair<const Payload*, CopyPlace>>& copies) {
+  double time_us(const std::vector<std::pair<const Payload*, Place>>& copies) {
     std::vector<Stream> owned;
     std::vector<CUstream> streams;
     for (const auto& [copy, place] : copies) {
@@ -96,7 +96,7 @@ TEST_F(LaneKernelTest, EveryAlignmentArrives) {
 }
 
 TEST_F(LaneKernelTest, EverySizeArrivesWithAnyNumberOfLanes) {
-  for (const int lanes : {1, 2, 3, 8, EmulatedMesh::kMostLanes})
+  for (const int lanes : {1, 2, 3, 8, EmulatedLinks::kMostLanes})
     for (const std::uint64_t bytes :
          {std::uint64_t{1}, kKiB - 1, kKiB, kKiB + 1, 8 * kKiB, 64 * kKiB - 1, 64 * kKiB + 17,
           kMiB + 5, 16 * kMiB, 33 * kMiB + 1}) {
@@ -165,7 +165,7 @@ TEST_F(LaneKernelTest, ManyCopiesOfManyStreamsTakeTurns) {
   set_lanes(2);
   constexpr std::size_t kMany = 24;
   std::deque<Payload> payloads;
-  std::vector<std::pair<const Payload*, CopyPlace>> copies;
+  std::vector<std::pair<const Payload*, Place>> copies;
   double bytes = 0;
   for (std::size_t i = 0; i < kMany; ++i) {
     const Payload& one = add(payloads, {from_, to_, kMiB / 2 * (i + 1) + i, i % 3, i % 5});
@@ -206,10 +206,9 @@ TEST_F(LaneKernelTest, AHeldStreamHoldsNoOther) {
   EXPECT_TRUE(free[2].arrived());
 }
 
-TEST_F(LaneKernelTest, OtherPlacesAreLeftToTheDriver) {
-  EXPECT_FALSE(mesh_->lane_copy(0, 0, 1, {from_, MemoryId::host(0), from_.index}).has_value());
-  EXPECT_FALSE(mesh_->lane_copy(0, 0, 1, {MemoryId::host(0), to_, to_.index}).has_value());
-  EXPECT_FALSE(mesh_->lane_copy(0, 0, 1, {from_, from_, from_.index}).has_value());
+TEST_F(LaneKernelTest, ThereIsALinkBetweenTwoGpusOnly) {
+  EXPECT_FALSE(links_->lane_copy(0, 0, 1, from_.index, from_.index, from_.index).has_value());
+  EXPECT_FALSE(links_->lane_copy(0, 0, 1, from_.index, -1, from_.index).has_value());
 }
 
 }  // namespace

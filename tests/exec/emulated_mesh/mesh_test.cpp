@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "exec/emulated_mesh/mesh_node.hpp"
 #include "exec/kernels/images.hpp"
-#include "topology/emulated_mesh.hpp"
 #include "tune/group_timer.hpp"
 
 namespace polypath::test {
@@ -18,25 +18,24 @@ void MeshTest::SetUp() {
   if (link == node().links.end()) GTEST_SKIP() << "no NVLink between two GPUs";
   from_ = link->from;
   to_ = link->to;
-  devices_ = std::make_unique<Devices>(source().driver, gpus());
-  mesh_ = std::make_unique<EmulatedMesh>(source().driver, node(), *devices_);
+  links_ = std::make_unique<EmulatedLinks>(source().driver, node());
 }
 
-void MeshTest::launch(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, const CopyPlace& place,
+void MeshTest::launch(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, const Place& place,
                       CUstream stream) {
   const CurrentContext current(driver(), context_of(place.gpu));
-  auto copy = mesh_->lane_copy(dst, src, bytes, place);
-  ASSERT_TRUE(copy.has_value());
-  ASSERT_EQ(copy->launch(driver(), stream), CUDA_SUCCESS);
+  LaneCopy copy = lane_copy(dst, src, bytes, place);
+  ASSERT_EQ(copy.launch(driver(), stream), CUDA_SUCCESS);
 }
 
-void MeshTest::launch(const Payload& payload, const CopyPlace& place, CUstream stream) {
+void MeshTest::launch(const Payload& payload, const Place& place, CUstream stream) {
   const Transfer transfer = payload.transfer(stream);
   launch(transfer.dst, transfer.src, transfer.bytes, place, stream);
 }
 
 void MeshTest::set_lanes(int lanes) {
-  for (std::size_t path = 0; path < mesh_->paths().size(); ++path) mesh_->set_lanes(path, lanes, 0);
+  for (std::size_t link = 0; link < links_->links().size(); ++link)
+    links_->set_lanes(link, lanes, 0);
 }
 
 double MeshTest::one_lane_gbps() {

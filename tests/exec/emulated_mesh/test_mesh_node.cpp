@@ -1,5 +1,5 @@
 // What the planner sees of an NVSwitch node while a mesh is emulated on it.
-#include "topology/emulated_mesh.hpp"
+#include "exec/emulated_mesh/mesh_node.hpp"
 
 #include <gmock/gmock.h>
 

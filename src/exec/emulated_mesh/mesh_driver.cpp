@@ -1,0 +1,232 @@
+#include "exec/emulated_mesh/mesh_driver.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "exec/emulated_mesh/mesh_node.hpp"
+#include "exec/relaxed_capture.hpp"
+
+namespace polypath {
+namespace {
+
+/// What the driver says of an address.
+struct Range {
+  bool plain = false;  ///< memory of one GPU, from cuMemAlloc
+  CUcontext context = nullptr;
+  CUdeviceptr start = 0;
+  std::size_t bytes = 0;
+  unsigned long long buffer = 0;  ///< the driver's number of the allocation, never given out twice
+};
+
+Range range_at(const CudaDriver& driver, CUdeviceptr address) {
+  Range range;
+  unsigned int type = 0;
+  CUmemoryPool pool = nullptr;
+  unsigned int ipc_capable = 0;
+  std::array attributes{
+      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_CONTEXT,
+      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+      CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+      CU_POINTER_ATTRIBUTE_BUFFER_ID};
+  std::array<void*, attributes.size()> values{&type, &range.context, &range.start, &range.bytes,
+                                              &pool, &ipc_capable,   &range.buffer};
+  if (driver.pointer_get_attributes(static_cast<unsigned int>(attributes.size()), attributes.data(),
+                                    values.data(), address) != CUDA_SUCCESS)
+    return {};
+  range.plain = type == CU_MEMORYTYPE_DEVICE && ipc_capable != 0 && pool == nullptr;
+  return range;
+}
+
+/// Memory of another process, as the engine told it.
+struct Import {
+  std::uint64_t bytes = 0;
+  int gpu = -1;  ///< that has it; -1: unknown
+  CUcontext context = nullptr;
+  unsigned long long buffer = 0;
+};
+
+/// The table with all that its entries use.
+class Mesh {
+ public:
+  Mesh(std::shared_ptr<const CudaDriver> driver, const Node& node);
+  ~Mesh();
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
+
+  [[nodiscard]] const CudaDriver& table() const noexcept { return table_; }
+  [[nodiscard]] const CudaDriver& wrapped() const noexcept { return *wrapped_; }
+  [[nodiscard]] const std::vector<EmulatedLink>& links() const noexcept { return links_.links(); }
+  [[nodiscard]] bool is_for(const CudaDriver& driver, const Node& node) const;
+
+  /// The copy by a stream or node of `context`; nothing where the wrapped driver carries it.
+  std::optional<LaneCopy> lane_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes,
+                                    CUcontext context) const;
+  void imported(CUdeviceptr start, const Import& memory);
+
+ private:
+  /// The GPU that has all of a range, if kernels of `context` may reach it; otherwise -1.
+  [[nodiscard]] int gpu_with(CUdeviceptr address, std::uint64_t bytes, CUcontext context) const;
+
+  std::shared_ptr<const CudaDriver> wrapped_;
+  std::vector<double> gbps_;  // by link of the node; 0: not emulated
+  EmulatedLinks links_;
+  CudaDriver table_;
+  std::atomic<bool> any_imports_{false};
+  mutable std::shared_mutex imports_mutex_;
+  std::map<CUdeviceptr, Import> imports_;  // by start
+};
+
+std::atomic<Mesh*> current{nullptr};
+
+// ---- the entries -----------------------------------------------------------------------------------
+
+Mesh& mesh() { return *current.load(std::memory_order_acquire); }
+
+CUresult memcpy_async(CUdeviceptr dst, CUdeviceptr src, std::size_t bytes, CUstream stream) {
+  const CudaDriver& driver = mesh().wrapped();
+  CUcontext context = nullptr;
+  CUcontext before = nullptr;
+  std::optional<LaneCopy> copy;
+  if (driver.stream_get_ctx(stream, &context) == CUDA_SUCCESS)
+    copy = mesh().lane_copy(dst, src, bytes, context);
+  if (!copy) return driver.memcpy_async(dst, src, bytes, stream);
+  // A copy may be issued in any context, a kernel only in its stream's.
+  CUresult result = driver.ctx_get_current(&before);
+  if (result == CUDA_SUCCESS && before != context) result = driver.ctx_set_current(context);
+  if (result != CUDA_SUCCESS) return result;
+  result = copy->launch(driver, stream);
+  if (before != context) driver.ctx_set_current(before);
+  return result;
+}
+
+std::optional<LaneCopy> lane_copy(const CUDA_MEMCPY3D& what, CUcontext context) {
+  if (what.srcMemoryType != CU_MEMORYTYPE_DEVICE || what.dstMemoryType != CU_MEMORYTYPE_DEVICE ||
+      what.Height != 1 || what.Depth != 1)
+    return std::nullopt;
+  return mesh().lane_copy(what.dstDevice + what.dstXInBytes, what.srcDevice + what.srcXInBytes,
+                          what.WidthInBytes, context);
+}
+
+CUresult graph_add_memcpy_node(CUgraphNode* node, CUgraph graph, const CUgraphNode* after,
+                               std::size_t count, const CUDA_MEMCPY3D* what, CUcontext context) {
+  const CudaDriver& driver = mesh().wrapped();
+  auto copy = lane_copy(*what, context);
+  if (!copy) return driver.graph_add_memcpy_node(node, graph, after, count, what, context);
+  LaneCopy::Arguments arguments{};
+  const CUDA_KERNEL_NODE_PARAMS params = copy->node_params(arguments);
+  return driver.graph_add_kernel_node(node, graph, after, count, &params);
+}
+
+/// A node that was a kernel cannot become a copy, nor the other way round: the driver says so.
+CUresult graph_exec_memcpy_node_set_params(CUgraphExec executable, CUgraphNode node,
+                                           const CUDA_MEMCPY3D* what, CUcontext context) {
+  const CudaDriver& driver = mesh().wrapped();
+  auto copy = lane_copy(*what, context);
+  if (!copy) return driver.graph_exec_memcpy_node_set_params(executable, node, what, context);
+  LaneCopy::Arguments arguments{};
+  const CUDA_KERNEL_NODE_PARAMS params = copy->node_params(arguments);
+  return driver.graph_exec_kernel_node_set_params(executable, node, &params);
+}
+
+void memory_imported(CUdeviceptr start, std::size_t bytes, int gpu, CUcontext context) {
+  static std::atomic<bool> said{false};
+  if (!said.exchange(true))
+    log_warn(
+        "this emulated mesh carries another process's data: kernels of several processes take "
+        "turns on a GPU, so programs of several processes that compute are slower here than on a "
+        "mesh (docs/emulated-mesh.md)");
+  mesh().imported(start, {bytes, gpu, context, range_at(mesh().wrapped(), start).buffer});
+}
+
+// ---- the mesh --------------------------------------------------------------------------------------
+
+std::vector<double> rates(const Node& node) {
+  std::vector<double> gbps;
+  for (const Link& link : node.links) gbps.push_back(is_emulated(link) ? link.gbps : 0);
+  return gbps;
+}
+
+Mesh::Mesh(std::shared_ptr<const CudaDriver> driver, const Node& node)
+    : wrapped_(std::move(driver)), gbps_(rates(node)), links_(wrapped_, node), table_(*wrapped_) {
+  links_.calibrate();
+  table_.memcpy_async = &memcpy_async;
+  table_.memory_imported = &memory_imported;
+  // Without kernel nodes there are no graphs.
+  const bool kernel_nodes = wrapped_->graph_add_kernel_node != nullptr &&
+                            wrapped_->graph_exec_kernel_node_set_params != nullptr;
+  table_.graph_add_memcpy_node =
+      kernel_nodes && wrapped_->graph_add_memcpy_node != nullptr ? &graph_add_memcpy_node : nullptr;
+  if (wrapped_->graph_exec_memcpy_node_set_params != nullptr)
+    table_.graph_exec_memcpy_node_set_params = &graph_exec_memcpy_node_set_params;
+  current.store(this, std::memory_order_release);
+}
+
+Mesh::~Mesh() {
+  Mesh* expected = this;
+  current.compare_exchange_strong(expected, nullptr);
+}
+
+bool Mesh::is_for(const CudaDriver& driver, const Node& node) const {
+  return driver.memcpy_async == wrapped_->memcpy_async && rates(node) == gbps_;
+}
+
+std::optional<LaneCopy> Mesh::lane_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes,
+                                        CUcontext context) const {
+  const int gpu = links_.gpu_of(context);
+  if (gpu < 0 || bytes == 0) return std::nullopt;
+  const int from = gpu_with(src, bytes, context);
+  if (from < 0) return std::nullopt;
+  return links_.lane_copy(dst, src, bytes, from, gpu_with(dst, bytes, context), gpu);
+}
+
+int Mesh::gpu_with(CUdeviceptr address, std::uint64_t bytes, CUcontext context) const {
+  const Range range = range_at(*wrapped_, address);
+  if (any_imports_.load(std::memory_order_acquire)) {
+    const std::shared_lock lock(imports_mutex_);
+    const auto after = imports_.upper_bound(address);
+    if (after != imports_.begin()) {
+      const auto& [start, memory] = *std::prev(after);
+      // Another number: it was closed, and something else has its addresses.
+      if (address - start < memory.bytes && range.buffer == memory.buffer)
+        return bytes <= memory.bytes - (address - start) && memory.context == context ? memory.gpu
+                                                                                      : -1;
+    }
+  }
+  const bool whole = range.plain && bytes <= range.bytes - (address - range.start);
+  return whole ? links_.gpu_of(range.context) : -1;
+}
+
+void Mesh::imported(CUdeviceptr start, const Import& memory) {
+  const std::lock_guard lock(imports_mutex_);
+  // What was open there before is gone.
+  imports_.erase(imports_.lower_bound(start), imports_.lower_bound(start + memory.bytes));
+  imports_[start] = memory;
+  any_imports_.store(true, std::memory_order_release);
+}
+
+}  // namespace
+
+std::shared_ptr<const CudaDriver> mesh_driver(std::shared_ptr<const CudaDriver> driver,
+                                              const Node& node, std::vector<EmulatedLink>& links) {
+  static std::mutex mutex;
+  static std::weak_ptr<Mesh> known;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<Mesh> one = known.lock();
+  if (one != nullptr && !one->is_for(*driver, node))
+    throw InvalidArgument("another mesh is emulated already: there is one a process");
+  if (one == nullptr) {
+    const RelaxedCapture relaxed(*driver);
+    one = std::make_shared<Mesh>(std::move(driver), node);
+    known = one;
+  }
+  links = one->links();
+  return {one, &one->table()};
+}
+
+}  // namespace polypath

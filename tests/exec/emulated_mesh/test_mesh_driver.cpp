@@ -1,0 +1,300 @@
+// The driver of an emulated mesh: which copies go over its links, and that whole transfers do so, whatever
+// carries them. On a simulated node, with a twin of the lane kernel.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/json.hpp"
+#include "exec/emulated_mesh/mesh_driver.hpp"
+#include "exec/emulated_mesh/mesh_node.hpp"
+#include "exec/kernels/images.hpp"
+#include "kernel_twin.hpp"
+#include "support/simulated_test.hpp"
+
+namespace polypath::test {
+namespace {
+
+constexpr std::uint64_t kBytes = 3 * kMiB + 17;
+constexpr double kGbps = 46;
+
+class MeshDriverTest : public SimulatedTest {
+ protected:
+  void SetUp() override {
+    SimulatedTest::SetUp();
+    if (IsSkipped()) return;
+    if (copy_lane_image().empty()) GTEST_SKIP() << "this build has no kernels";
+    if (gpus() < 3) GTEST_SKIP() << "needs three GPUs";
+    if (!twin_) twin_.emplace(source().driver);
+    if (mesh_ == nullptr)
+      mesh_ = mesh_driver(twin_->driver(), emulated_mesh(node(), kGbps), links_);
+    twin_->clear();
+  }
+  void TearDown() override {
+    context_.reset();
+    SimulatedTest::TearDown();
+  }
+  static void TearDownTestSuite() {
+    mesh_.reset();
+    twin_.reset();
+  }
+
+  /// A context that takes the node for one of GPUs.
+  std::unique_ptr<Context> new_context(double gbps, OptionArguments arguments = {}) {
+    NodeSource here = source();
+    here.driver = twin_->driver();
+    here.simulated = false;
+    arguments.emplace_back("emulate_mesh", fmt::format("{}", gbps));
+    return std::make_unique<Context>(std::move(here), arguments);
+  }
+  void make_context(OptionArguments arguments = {}) {
+    context_ = new_context(kGbps, std::move(arguments));
+    twin_->clear();
+  }
+  /// By the mesh's driver; waits.
+  void copy_by_mesh(const Payload& one, CUstream stream) {
+    const Transfer transfer = one.transfer(stream);
+    ASSERT_EQ(mesh_->memcpy_async(transfer.dst, transfer.src, transfer.bytes, stream),
+              CUDA_SUCCESS);
+    synchronize(stream);
+    EXPECT_TRUE(one.arrived());
+  }
+  /// The one launch since the start; and no copy of the driver.
+  KernelTwin::Launch only_launch() {
+    EXPECT_EQ(twin_->calls().launches.size(), 1u);
+    EXPECT_EQ(twin_->calls().copies, 0);
+    return twin_->calls().launches.empty() ? KernelTwin::Launch{} : twin_->calls().launches[0];
+  }
+  /// The lanes of a link, as a copy over it names them.
+  CUdeviceptr queues(int from, int to) {
+    const Payload one = payload({MemoryId::gpu(from), MemoryId::gpu(to), kBytes});
+    const Stream stream = stream_on(from);
+    twin_->clear();
+    copy_by_mesh(one, stream.get());
+    const CUdeviceptr queues = only_launch().queues;
+    twin_->clear();
+    return queues;
+  }
+
+  // One mesh for all tests: measuring it moves gigabytes.
+  inline static std::optional<KernelTwin> twin_;
+  inline static std::shared_ptr<const CudaDriver> mesh_;
+  inline static std::vector<EmulatedLink> links_;
+  std::unique_ptr<Context> context_;
+};
+
+TEST_F(MeshDriverTest, ACopyBetweenTwoGpusIsALaneKernelOfTheStreamsGpu) {
+  // GPU 0's context is current throughout: a copy's stream may be any GPU's.
+  for (const auto& [from, to, gpu] : {std::tuple{0, 1, 0}, {0, 1, 1}, {2, 1, 2}, {1, 2, 0}}) {
+    SCOPED_TRACE(fmt::format("gpu{} to gpu{} by gpu{}", from, to, gpu));
+    const Payload one = payload({MemoryId::gpu(from), MemoryId::gpu(to), kBytes, 3, 5});
+    const Stream stream = stream_on(gpu);
+    twin_->clear();
+    copy_by_mesh(one, stream.get());
+    const KernelTwin::Launch launch = only_launch();
+    EXPECT_EQ(launch.context, context_of(gpu));
+    EXPECT_EQ(launch.bytes, kBytes);
+    EXPECT_EQ(launch.blocks, 1u) << "the twin's lane is as fast as the node's link";
+    CUcontext current = nullptr;
+    ASSERT_EQ(driver().ctx_get_current(&current), CUDA_SUCCESS);
+    EXPECT_EQ(current, context_of(0));
+  }
+}
+
+TEST_F(MeshDriverTest, EachDirectionOfEachPairHasItsLanes) {
+  std::set<CUdeviceptr> all;
+  for (int from = 0; from < gpus(); ++from)
+    for (int to = 0; to < gpus(); ++to)
+      if (from != to) all.insert(queues(from, to));
+  EXPECT_EQ(all.size(), links_.size());
+  EXPECT_EQ(links_.size(), static_cast<std::size_t>(gpus() * (gpus() - 1)));
+}
+
+TEST_F(MeshDriverTest, OtherCopiesAreTheDrivers) {
+  const MemoryId gpu = MemoryId::gpu(0);
+  const MemoryId host = MemoryId::host(0);
+  int copies = 0;
+  for (const auto& [src, dst] : {std::pair{gpu, host}, {host, gpu}, {gpu, gpu}}) {
+    const Payload one = payload({src, dst, kBytes});
+    const Stream stream = stream_on(0);
+    copy_by_mesh(one, stream.get());
+    EXPECT_EQ(twin_->calls().copies, ++copies);
+  }
+  EXPECT_TRUE(twin_->calls().launches.empty());
+}
+
+TEST_F(MeshDriverTest, MemoryOfPoolsIsTheDrivers) {
+  if (driver().mem_alloc_async == nullptr) GTEST_SKIP() << "no pools";
+  const Payload there = payload({MemoryId::gpu(1), MemoryId::gpu(0), kBytes});
+  const Stream stream = stream_on(0);
+  CUdeviceptr pool = 0;
+  if (driver().mem_alloc_async(&pool, kBytes, stream.get()) != CUDA_SUCCESS)
+    GTEST_SKIP() << "the simulated driver has no pools";
+  const Transfer transfer = there.transfer(stream.get());
+  ASSERT_EQ(mesh_->memcpy_async(pool, transfer.src, kBytes, stream.get()), CUDA_SUCCESS);
+  ASSERT_EQ(mesh_->memcpy_async(transfer.dst, pool, kBytes, stream.get()), CUDA_SUCCESS);
+  ASSERT_EQ(driver().mem_free_async(pool, stream.get()), CUDA_SUCCESS);
+  synchronize(stream.get());
+  EXPECT_TRUE(there.arrived());
+  EXPECT_EQ(twin_->calls().copies, 2);
+  EXPECT_TRUE(twin_->calls().launches.empty());
+}
+
+TEST_F(MeshDriverTest, ImportedMemoryGoesOverTheLinkOfTheGpuThatHasIt) {
+  const CUdeviceptr wanted = queues(2, 1);
+  // Its own process's, but the driver of a real import says no more than that.
+  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes, 0, 3});
+  const Stream stream = stream_on(0);
+  const CUdeviceptr start = one.transfer(nullptr).src;
+  mesh_->memory_imported(start, kBytes, 2, context_of(0));
+  copy_by_mesh(one, stream.get());
+  EXPECT_EQ(only_launch().queues, wanted);
+
+  // Opened in another context: kernels of this one do not reach it.
+  twin_->clear();
+  mesh_->memory_imported(start, kBytes, 2, context_of(1));
+  copy_by_mesh(one, stream.get());
+  EXPECT_EQ(twin_->calls().copies, 1);
+  EXPECT_TRUE(twin_->calls().launches.empty());
+
+  // Nobody says where it is.
+  twin_->clear();
+  mesh_->memory_imported(start, kBytes, -1, context_of(0));
+  copy_by_mesh(one, stream.get());
+  EXPECT_EQ(twin_->calls().copies, 1);
+  EXPECT_TRUE(twin_->calls().launches.empty());
+}
+
+TEST_F(MeshDriverTest, WhatIsAllocatedWhereAnImportWasIsNoImport) {
+  const CUdeviceptr wanted = queues(0, 1);
+  const MemoryId gpu = MemoryId::gpu(0);
+  const Payload one = payload({gpu, MemoryId::gpu(1), kBytes});
+  const Payload other = payload({gpu, MemoryId::gpu(1), kBytes});
+  const auto start = [](const Payload* of) { return of->transfer(nullptr).src; };
+  const auto& [low, high] =
+      std::minmax(&one, &other, [&](const auto* a, const auto* b) { return start(a) < start(b); });
+  // The import reached as far as what is another allocation now.
+  mesh_->memory_imported(start(low), start(high) + kBytes - start(low), 2, context_of(0));
+  const Stream stream = stream_on(0);
+  copy_by_mesh(*high, stream.get());
+  EXPECT_EQ(only_launch().queues, wanted);
+}
+
+TEST_F(MeshDriverTest, ThereIsOneMeshAProcess) {
+  EXPECT_THROW(new_context(kGbps / 2), InvalidArgument);
+  const auto same = new_context(kGbps);
+  EXPECT_TRUE(twin_->calls().launches.empty()) << "it is measured once";
+  EXPECT_EQ(same->source().driver, mesh_);
+}
+
+TEST_F(MeshDriverTest, AnotherMeshFollowsTheLast) {
+  mesh_.reset();
+  const auto later = new_context(kGbps / 2);
+  EXPECT_EQ(later->source().emulated_links.front().gbps, kGbps / 2);
+  EXPECT_FALSE(twin_->calls().launches.empty());
+}
+
+TEST_F(MeshDriverTest, EveryPairOfMemoriesGoesAsPlannedOverTheLinks) {
+  for (const char* executor : {"stream", "graph"}) {
+    make_context({{"executor", executor}});
+    for (const MemoryId src : memories())
+      for (const MemoryId dst : memories())
+        for (const std::uint64_t bytes : {100 * kKiB + 1, 32 * kMiB + 7}) {
+          if (src == dst || (src.is_host() && dst.is_host())) continue;
+          SCOPED_TRACE(fmt::format("{} to {}, {} bytes, {}", to_string(src), to_string(dst), bytes,
+                                   executor));
+          const Payload one = payload({src, dst, bytes, 1, 2});
+          const Plan plan = context_->plan({one.request()});
+          context_->prepare({one.request()});
+          const Stream stream = stream_on(src.is_gpu() ? src.index : dst.index);
+          const Traffic traffic(*context_);
+          twin_->clear();
+          copy(*context_, one.transfer(stream.get()));
+          synchronize(stream.get());
+          EXPECT_TRUE(one.arrived());
+          const bool native = bytes < 256 * kKiB || plan.native();
+          if (native) {
+            EXPECT_EQ(traffic.native(), 1u);
+          } else {
+            EXPECT_TRUE(traffic.went_as(plan));
+          }
+          // Each copy between two GPUs is a kernel, each other one the driver's.
+          std::size_t kernels = 0;
+          int copies = 0;
+          const auto count = [&](const Link& link, int chunks) {
+            if (is_emulated(link))
+              kernels += static_cast<std::size_t>(chunks);
+            else
+              copies += chunks;
+          };
+          if (native) {
+            count(node().links[static_cast<std::size_t>(node().find_link(src, dst).value())], 1);
+          } else {
+            for (const RouteShare& share : plan.transfers[0].routes)
+              for (const int leg : share.route.legs)
+                count(node().links[static_cast<std::size_t>(leg)], share.chunks);
+          }
+          const KernelTwin::Calls& calls = twin_->calls();
+          EXPECT_EQ(calls.launches.size() + calls.nodes.size(), kernels);
+          EXPECT_EQ(calls.copies + calls.copy_nodes, copies);
+          EXPECT_EQ(calls.nodes.size() + static_cast<std::size_t>(calls.copy_nodes) > 0,
+                    !native && context_->graph_counts().builds > 0 &&
+                        std::string_view(executor) == "graph");
+        }
+    context_.reset();
+  }
+}
+
+TEST_F(MeshDriverTest, AGraphIsGivenOtherAddressesOnTheMesh) {
+  make_context({{"executor", "graph"}, {"graph_cache_size", "1"}});
+  const Payload first = payload({MemoryId::gpu(0), MemoryId::gpu(1), 32 * kMiB + 7});
+  const Payload second = payload({MemoryId::gpu(0), MemoryId::gpu(1), 32 * kMiB + 7});
+  context_->prepare({first.request()});
+  const Stream stream = stream_on(0);
+  for (const Payload* const one : {&first, &second}) {
+    copy(*context_, one->transfer(stream.get()));
+    synchronize(stream.get());
+    EXPECT_TRUE(one->arrived());
+  }
+  EXPECT_EQ(context_->graph_counts().patches, 1u);
+}
+
+TEST_F(MeshDriverTest, NativeCopiesOfAProgramGoOverTheLinksToo) {
+  make_context();
+  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), 4 * kKiB});
+  const Stream stream = stream_on(0);
+  EXPECT_EQ(context_->smallest_split().gpu_to_gpu, 0u) << "the shim hands over every copy";
+  EXPECT_TRUE(context_->try_copy_async(one.transfer(stream.get())));
+  synchronize(stream.get());
+  EXPECT_TRUE(one.arrived());
+  EXPECT_EQ(only_launch().bytes, 4 * kKiB);
+}
+
+TEST_F(MeshDriverTest, TheEngineTellsWhatTheProgramImports) {
+  make_context();
+  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), 4 * kKiB});
+  const Stream stream = stream_on(0);
+  const Transfer transfer = one.transfer(stream.get());
+  context_->memory_imported(CUipcMemHandle{}, transfer.src, 1);
+  context_->copy_async(transfer);
+  synchronize(stream.get());
+  EXPECT_TRUE(one.arrived());
+  EXPECT_EQ(twin_->calls().copies, 1) << "from GPU 1 to GPU 1";
+  EXPECT_TRUE(twin_->calls().launches.empty());
+}
+
+TEST_F(MeshDriverTest, OutputsAreMarked) {
+  make_context();
+  const nlohmann::json topology = topology_json(*context_);
+  EXPECT_THAT(topology["name"], testing::HasSubstr("(emulated mesh, "));
+  EXPECT_EQ(topology["emulated_mesh"]["links"].size(),
+            static_cast<std::size_t>(gpus() * (gpus() - 1)));
+  EXPECT_EQ(topology["emulated_mesh"]["gbps"], kGbps);
+  EXPECT_NE(topology["fingerprint"], source().fingerprint);
+  EXPECT_TRUE(context_->source().profile_file.empty());
+  EXPECT_THROW(context_->measure({}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace polypath::test
