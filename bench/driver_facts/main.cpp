@@ -2,9 +2,10 @@
 // POLYPATH_NODE names.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <fstream>
-#include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -13,13 +14,40 @@
 namespace polypath::facts {
 namespace {
 
-std::string json_file(int argc, char** argv) {
-  if (argc == 1) return {};
-  if (argc == 3 && std::string_view(argv[1]) == "--json") return argv[2];
-  throw InvalidArgument(fmt::format("usage: {} [--json FILE]", argv[0]));
+struct Section {
+  std::string_view name;
+  void (*show)(Workbench&, Report&);
+};
+
+constexpr Section kSections[] = {{"call_costs", call_costs},   {"pointer_facts", pointer_facts},
+                                 {"copy_gaps", copy_gaps},     {"default_streams", default_streams},
+                                 {"staged_gaps", staged_gaps}, {"graph_costs", graph_costs},
+                                 {"host_links", host_links},   {"shared_gpu", shared_gpu}};
+
+struct Arguments {
+  std::string json;
+  std::string_view only;  ///< the name of one section; empty: all
+};
+
+Arguments read_arguments(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string_view option = argv[i];
+    if (i + 1 == argc || (option != "--json" && option != "--only"))
+      throw InvalidArgument(fmt::format("usage: {} [--json FILE] [--only SECTION]", argv[0]));
+    if (option == "--json") {
+      arguments.json = argv[i + 1];
+    } else {
+      arguments.only = argv[i + 1];
+    }
+  }
+  const auto is_it = [&](const Section& section) { return section.name == arguments.only; };
+  if (!arguments.only.empty() && std::ranges::none_of(kSections, is_it))
+    throw InvalidArgument(fmt::format("there is no section '{}'", arguments.only));
+  return arguments;
 }
 
-void run(const std::string& file) {
+void run(const Arguments& arguments) {
   NodeSource source = open_node(load_options({}));
   nlohmann::json result = {{"schema", 1},
                            {"node",
@@ -31,14 +59,13 @@ void run(const std::string& file) {
              source.simulated ? ", times are virtual" : "");
   Workbench bench(std::move(source));
   Report report;
-  for (const auto section : {call_costs, pointer_facts, default_streams, copy_gaps, staged_gaps,
-                             graph_costs, host_links})
-    section(bench, report);
-  if (file.empty()) return;
+  for (const Section& section : kSections)
+    if (arguments.only.empty() || section.name == arguments.only) section.show(bench, report);
+  if (arguments.json.empty()) return;
   result.update(report.json());
-  std::ofstream out(file);
+  std::ofstream out(arguments.json);
   out << result.dump(1) << '\n';
-  if (!out.flush()) throw Error("cannot write " + file);
+  if (!out.flush()) throw Error("cannot write " + arguments.json);
 }
 
 }  // namespace
@@ -46,7 +73,11 @@ void run(const std::string& file) {
 
 int main(int argc, char** argv) {
   try {
-    polypath::facts::run(polypath::facts::json_file(argc, argv));
+    if (argc == 2 && argv[1] == std::string_view(polypath::facts::kShareGpu)) {
+      polypath::facts::share_gpu(polypath::open_node(polypath::load_options({})));
+    } else {
+      polypath::facts::run(polypath::facts::read_arguments(argc, argv));
+    }
     return 0;
   } catch (const polypath::InvalidArgument& error) {
     fmt::print(stderr, "{}\n", error.what());

@@ -22,4 +22,10 @@ void graph_costs(Workbench& bench, Report& report);
 /// What the host links of one, two and all GPUs carry at once.
 void host_links(Workbench& bench, Report& report);
 
+/// What kernels of one process and copies of another do to each other on one GPU. Some ten seconds.
+void shared_gpu(Workbench& bench, Report& report);
+/// The other process of shared_gpu: this program, with this as its one argument.
+inline constexpr const char* kShareGpu = "--share-gpu";
+void share_gpu(NodeSource source);
+
 }  // namespace polypath::facts
