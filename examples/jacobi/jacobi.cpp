@@ -1,12 +1,13 @@
 // The Jacobi iteration on a two-dimensional grid of floats, one rank a GPU. An ordinary MPI program: the
-// halos are exchanged by MPI_Sendrecv on GPU memory.
+// halos are exchanged by MPI_Sendrecv on GPU memory. With --threads its ranks are threads, and MPI is not used.
 #include <fmt/format.h>
 
-#include <bit>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 
 #include "solve.hpp"
 #include "support/arguments.hpp"
@@ -28,13 +29,14 @@ struct Options {
   int warmup = 10;
   MemoryKind memory = MemoryKind::gpu;
   bool on_host = false;
+  int threads = 0;  ///< 0: the processes of MPI
   std::string json;
 };
 
 constexpr int kRows = 32;
 
-/// Nothing when that was --help. Throws UsageError.
-std::optional<Options> read_options(const World& world, int argc, char** argv) {
+/// Nothing when that was --help, whose text is then in `help`. Throws UsageError.
+std::optional<Options> read_options(int argc, char** argv, std::string& help) {
   Options options;
   int power = 23;
   int rows = kRows;
@@ -63,31 +65,36 @@ std::optional<Options> read_options(const World& world, int argc, char** argv) {
                    [&](auto name, auto value) {
                      options.on_host = mpi_bench::parse_memory(name, value) == MemoryKind::host;
                    });
+  arguments.option("--threads", "N", "N ranks as threads of one process, without MPI",
+                   count(options.threads, 1, 64));
   arguments.option("--json", "FILE", "also write the results there",
                    [&](auto, auto value) { options.json = value; });
-  std::string help;
-  if (!arguments.parse(argc, argv, "jacobi: a 2-D Jacobi solver on GPUs, ranks in a ring", help)) {
-    if (world.root()) fmt::print("{}", help);
+  if (!arguments.parse(argc, argv, "jacobi: a 2-D Jacobi solver on GPUs, ranks in a ring", help))
     return std::nullopt;
-  }
   options.shape = {
       .rows = static_cast<std::uint64_t>(rows),
       .columns = columns ? static_cast<std::uint64_t>(*columns) : std::uint64_t{1} << (power - 2)};
-  if (rows < world.size())
-    throw UsageError(fmt::format("{} rows are not enough for {} ranks", rows, world.size()));
+  if (options.threads > 0 && options.memory == MemoryKind::host)
+    throw UsageError("--threads needs --memory gpu");
   if (options.warmup >= options.iterations)
     throw UsageError(fmt::format("--warmup {} leaves none of {} iterations to time", options.warmup,
                                  options.iterations));
   return options;
 }
 
+/// Throws UsageError.
+void require_rows(const Options& options, int ranks) {
+  if (options.shape.rows < static_cast<std::uint64_t>(ranks))
+    throw UsageError(fmt::format("{} rows are not enough for {} ranks", options.shape.rows, ranks));
+}
+
 /// Rank 0: the convergence at iterations 1, 2, 4, ... and the last, then where the time went.
-void print(const World& world, const Options& options, const Compute& compute,
+void print(const Ranks& ranks, const Options& options, const Compute& compute,
            const Solution& solution) {
   const Shape& shape = options.shape;
   fmt::print("# jacobi: {} ranks, {} x {} floats, halo rows of {} bytes, computed on the {}, {}\n",
-             world.size(), shape.rows, shape.columns, shape.columns * sizeof(float), compute.name(),
-             mpi_bench::library_version());
+             ranks.size(), shape.rows, shape.columns, shape.columns * sizeof(float), compute.name(),
+             ranks.name());
   fmt::print("{:<12}{:>16}\n", "# Iteration", "Residual");
   const std::size_t last = solution.residuals.size();
   for (std::size_t i = 1; i <= last; i = i < last && i * 2 > last ? last : i * 2)
@@ -100,12 +107,12 @@ void print(const World& world, const Options& options, const Compute& compute,
 
 /// {"program", "mpi", "ranks", "memory", "compute", "rows", "columns", "halo_bytes", "iterations", "warmup",
 ///  "iteration_us", "compute_us", "communication_us", "residuals", "digest"}
-void write(const World& world, const Options& options, const Compute& compute,
+void write(const Ranks& ranks, const Options& options, const Compute& compute,
            const Solution& solution) {
   const nlohmann::ordered_json document = {
       {"program", "jacobi"},
-      {"mpi", mpi_bench::library_version()},
-      {"ranks", world.size()},
+      {"mpi", ranks.name()},
+      {"ranks", ranks.size()},
       {"memory", options.memory == MemoryKind::gpu ? "gpu" : "host"},
       {"compute", compute.name()},
       {"rows", options.shape.rows},
@@ -123,25 +130,60 @@ void write(const World& world, const Options& options, const Compute& compute,
   if (!out.flush()) throw std::runtime_error("cannot write " + options.json);
 }
 
-int run(const World& world, int argc, char** argv) {
-  const auto options = read_options(world, argc, argv);
-  if (!options) return 0;
+int run(Ranks& ranks, const Options& options) {
   std::unique_ptr<Compute> compute;
-  if (options->memory == MemoryKind::gpu) {
-    mpi_bench::use_gpu(world.local_rank());
-    if (!options->on_host) compute = gpu_compute();
+  if (options.memory == MemoryKind::gpu) {
+    mpi_bench::use_gpu(ranks.gpu());
+    if (!options.on_host) compute = gpu_compute();
   }
   if (compute == nullptr) compute = host_compute();
-  Field field(options->memory, options->shape, world.rank(), world.size());
+  Field field(options.memory, options.shape, ranks.rank(), ranks.size());
   const Solution solution =
-      solve(world, options->shape, field, *compute, options->iterations, options->warmup);
-  if (!world.root()) return 0;
-  print(world, *options, *compute, solution);
-  if (!options->json.empty()) write(world, *options, *compute, solution);
+      solve(ranks, options.shape, field, *compute, options.iterations, options.warmup);
+  if (ranks.rank() != 0) return 0;
+  print(ranks, options, *compute, solution);
+  if (!options.json.empty()) write(ranks, options, *compute, solution);
   return 0;
+}
+
+int run_processes(const World& world, int argc, char** argv) {
+  std::string help;
+  const auto options = read_options(argc, argv, help);
+  if (!options) {
+    if (world.root()) fmt::print("{}", help);
+    return 0;
+  }
+  require_rows(*options, world.size());
+  return run(*mpi_ranks(world), *options);
+}
+
+int run_threads(int argc, char** argv) {
+  try {
+    std::string help;
+    const auto options = read_options(argc, argv, help);
+    if (!options) {
+      fmt::print("{}", help);
+      return 0;
+    }
+    require_rows(*options, options->threads);
+    return with_threads(options->threads, [&](Ranks& ranks) { return run(ranks, *options); });
+  } catch (const UsageError& error) {
+    fmt::print(stderr, "jacobi: {}\n", error.what());
+    return 2;
+  }
+}
+
+/// Asked before MPI starts, which would want its launcher.
+bool wants_threads(int argc, char** argv) {
+  return std::any_of(argv + 1, argv + argc, [](const char* argument) {
+    return std::string_view(argument).starts_with("--threads");
+  });
 }
 
 }  // namespace
 }  // namespace jacobi
 
-int main(int argc, char** argv) { return mpi_bench::with_world(argc, argv, jacobi::run); }
+int main(int argc, char** argv) {
+  if (jacobi::wants_threads(argc, argv)) return jacobi::run_threads(argc, argv);
+  return mpi_bench::with_world(argc, argv, jacobi::run_processes);
+}

@@ -1,13 +1,18 @@
 #include "solve.hpp"
 
-#include <mpi.h>
-
-#include "halo.hpp"
+#include <chrono>
 
 namespace jacobi {
+namespace {
 
-Solution solve(const mpi_bench::World& world, const Shape& shape, Field& field, Compute& compute,
-               int iterations, int warmup) {
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Solution solve(Ranks& ranks, const Shape& shape, Field& field, Compute& compute, int iterations,
+               int warmup) {
   Solution solution;
   compute.begin(field, shape.rows);
   double begin = 0;
@@ -15,25 +20,24 @@ Solution solve(const mpi_bench::World& world, const Shape& shape, Field& field, 
   double communicating = 0;
   for (int iteration = 0; iteration < iterations; ++iteration) {
     if (iteration == warmup) {
-      world.barrier();
+      ranks.barrier();
       computing = communicating = 0;
-      begin = MPI_Wtime();
+      begin = now_s();
     }
-    const double started = MPI_Wtime();
+    const double started = now_s();
     solution.residuals.push_back(compute.step(field));
-    const double computed = MPI_Wtime();
-    exchange_halo(field, world.rank(), world.size());
+    const double computed = now_s();
+    ranks.exchange_halo(field);
     field.swap();
     computing += computed - started;
-    communicating += MPI_Wtime() - computed;
+    communicating += now_s() - computed;
   }
   const double to_us = 1e6 / (iterations - warmup);
-  solution.iteration_us = world.largest(MPI_Wtime() - begin) * to_us;
-  solution.compute_us = world.mean(computing) * to_us;
-  solution.communication_us = world.mean(communicating) * to_us;
-  solution.digest = world.sum(compute.digest(field));
-  MPI_Allreduce(MPI_IN_PLACE, solution.residuals.data(), iterations, MPI_FLOAT, MPI_MAX,
-                MPI_COMM_WORLD);
+  solution.iteration_us = ranks.largest(now_s() - begin) * to_us;
+  solution.compute_us = ranks.mean(computing) * to_us;
+  solution.communication_us = ranks.mean(communicating) * to_us;
+  solution.digest = ranks.sum(compute.digest(field));
+  ranks.largest(solution.residuals);
   return solution;
 }
 

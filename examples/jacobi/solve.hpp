@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "compute.hpp"
-#include "support/world.hpp"
+#include "ranks.hpp"
 
 namespace jacobi {
 
@@ -20,7 +20,7 @@ struct Solution {
 };
 
 /// Runs so many iterations; the first `warmup` of them, fewer than all, are not timed. Collective.
-Solution solve(const mpi_bench::World& world, const Shape& shape, Field& field, Compute& compute,
-               int iterations, int warmup);
+Solution solve(Ranks& ranks, const Shape& shape, Field& field, Compute& compute, int iterations,
+               int warmup);
 
 }  // namespace jacobi

@@ -44,6 +44,18 @@ def run(
     )
 
 
+def run_alone(name: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """The same as one process, without MPI's launcher."""
+    launcher = find_launcher(None)
+    return subprocess.run(
+        [*launcher.prefix[:-1], find_program(name), *arguments],
+        env={**os.environ, **launcher.settings, "POLYPATH_NODE": "narval", **settings},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
 def wrong_byte_library(folder: Path) -> Path:
     """A library to preload: copies between devices leave one byte of theirs wrong."""
     compiler = os.environ.get("CC") or shutil.which("cc")

@@ -127,6 +127,37 @@ def test_solver_is_the_same_to_the_bit_on_any_number_of_ranks(tmp_path, ranks):
     assert all(before >= after for before, after in pairwise(residuals))
 
 
+@pytest.mark.parametrize("mode", ["functional", "virtual"])
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_solver_is_the_same_to_the_bit_with_threads(tmp_path, threads, mode):
+    file = tmp_path / "results.json"
+    done = mpi_stack.run_alone(
+        *("jacobi", "--threads", str(threads), "--rows", "9", "--columns", "3001"),
+        *("--iterations", "30", "--warmup", "3", "--json", str(file)),
+        POLYPATH_SIM_MODE=mode,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(file.read_text())
+    residuals, digest = jacobi_by_numpy.solve(rows=9, columns=3001, iterations=30)
+    assert found["residuals"] == residuals
+    assert found["digest"] == f"{digest:016x}"
+    assert (found["ranks"], found["mpi"]) == (threads, "threads of one process")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (("--threads", "6"), 1, "one GPU a rank, but this node has 4 GPUs"),
+        (("--threads", "2", "--rows", "1"), 2, "1 rows are not enough for 2 ranks"),
+        (("--threads", "2", "--memory", "host"), 2, "--threads needs --memory gpu"),
+    ],
+)
+def test_threads_that_cannot_be_ranks(arguments, status, says):
+    done = mpi_stack.run_alone("jacobi", *arguments)
+    assert done.returncode == status
+    assert says in done.stderr
+
+
 def test_solver_notices_a_wrong_byte(tmp_path):
     arguments = ("--size", "16", "--iterations", "5", "--warmup", "1")
     right, _ = results(tmp_path, "jacobi", 2, *arguments)

@@ -16,10 +16,19 @@ struct Cuda {
   decltype(&::cuDeviceGetName) device_get_name;
   decltype(&::cuDevicePrimaryCtxRetain) primary_ctx_retain;
   decltype(&::cuCtxSetCurrent) ctx_set_current;
+  decltype(&::cuCtxGetCurrent) ctx_get_current;
+  decltype(&::cuCtxEnablePeerAccess) ctx_enable_peer_access;
   decltype(&::cuMemAlloc) mem_alloc;
   decltype(&::cuMemFree) mem_free;
   decltype(&::cuMemcpy) memcpy_sync;
+  decltype(&::cuMemcpyAsync) memcpy_async;
+  decltype(&::cuStreamCreate) stream_create;
+  decltype(&::cuStreamDestroy) stream_destroy;
   decltype(&::cuStreamSynchronize) stream_synchronize;
+  decltype(&::cuStreamWaitEvent) stream_wait_event;
+  decltype(&::cuEventCreate) event_create;
+  decltype(&::cuEventDestroy) event_destroy;
+  decltype(&::cuEventRecord) event_record;
   // Null where the driver runs no kernels:
   decltype(&::cuModuleLoadData) module_load_data;
   decltype(&::cuModuleGetFunction) module_get_function;
