@@ -24,7 +24,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return call([&](Driver& driver) {
     Driver::Primary& of_device = primary(driver, device);
     out(context);
-    if (of_device.retained == 0) of_device.handle = driver.create_context(device, 0, true);
+    if (of_device.handle == nullptr) of_device.handle = driver.create_context(device, 0, true);
     ++of_device.retained;
     *context = of_device.handle;
   });
@@ -34,15 +34,25 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   return call([&](Driver& driver) {
     Driver::Primary& of_device = primary(driver, device);
     require(of_device.retained > 0, CUDA_ERROR_INVALID_CONTEXT);
-    if (--of_device.retained == 0) driver.destroy_context(of_device.handle);
+    if (--of_device.retained == 0) driver.end_primary(device);
+  });
+}
+
+// Whoever retained it still has to release it; until somebody retains it anew there is none.
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  return call([&](Driver& driver) {
+    const CUcontext context = primary(driver, device).handle;
+    if (context == nullptr) return;
+    driver.destroy_graph_execs(context);
+    driver.end_primary(device);
   });
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
   return call([&](Driver& driver) {
-    const bool is_active = primary(driver, device).retained > 0;
-    out(flags) = 0;
-    out(active) = is_active ? 1 : 0;
+    const CUcontext context = primary(driver, device).handle;
+    out(flags) = context == nullptr ? 0 : driver.contexts.get(context).flags;
+    out(active) = context == nullptr ? 0 : 1;
   });
 }
 
@@ -115,6 +125,18 @@ CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext context) {
 
 CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
   return call([&](Driver& driver) { out(id) = driver.context_or_current(context).id; });
+}
+
+CUresult cuCtxGetFlags(unsigned int* flags) {
+  return call([&](Driver& driver) { out(flags) = driver.current_context().flags; });
+}
+
+CUresult cuCtxSetFlags(unsigned int flags) {
+  return call([&](Driver& driver) {
+    Context& context = driver.current_context();
+    require((flags & ~unsigned{CU_CTX_FLAGS_MASK}) == 0, CUDA_ERROR_INVALID_VALUE);
+    context.flags = flags;
+  });
 }
 
 CUresult cuCtxSynchronize() { return cuCtxSynchronize_v2(nullptr); }

@@ -71,7 +71,9 @@ bool write_attribute(Driver& driver, CUpointer_attribute attribute, const Alloca
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       put(data, std::uint64_t{CU_MEM_HANDLE_TYPE_NONE});
       return known;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: put(data, 0U); return known;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      put(data, known && allocation->syncs_copies ? 1U : 0U);
+      return known;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       put(data, known ? allocation->pool : nullptr);
       return known;
@@ -116,14 +118,17 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attribu
   });
 }
 
-// What SYNC_MEMOPS asks for, that synchronous calls wait for all that they started, holds anyway.
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
                                CUdeviceptr address) {
   return call([&](Driver& driver) {
-    require(value != nullptr && driver.memory.find(address) != nullptr, CUDA_ERROR_INVALID_VALUE);
+    const AllocationPtr allocation = driver.memory.find(address);
+    require(value != nullptr && allocation != nullptr, CUDA_ERROR_INVALID_VALUE);
     if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
       fail_not_supported(
           fmt::format("cuPointerSetAttribute({})", static_cast<int>(attribute)).c_str());
+    // Memory that belongs to no context: its context asks (cuCtxSetFlags), as UCX does.
+    require(allocation->context != nullptr, CUDA_ERROR_INVALID_VALUE);
+    allocation->syncs_copies = *static_cast<const unsigned*>(value) != 0;
   });
 }
 

@@ -66,6 +66,12 @@ void Driver::destroy_context(CUcontext handle) {
   contexts.remove(handle);
 }
 
+void Driver::end_primary(int device) {
+  // From here on a thread that retains it gets a new one, while this one waits for work.
+  CUcontext& handle = primaries[static_cast<std::size_t>(device)].handle;
+  if (const CUcontext ended = std::exchange(handle, nullptr)) destroy_context(ended);
+}
+
 std::vector<OperationPtr> Driver::tails(const Context& context) {
   std::vector<OperationPtr> tails;
   const auto add = [&tails](const Stream& stream) {

@@ -13,18 +13,23 @@ namespace {
 // Assumed, not measured.
 constexpr double kPageableShare = 0.25;
 
-/// A word moves at once: a stream may wait for it (cuStreamWaitValue32).
-void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
-  using Word = std::uint32_t;
+/// Moves the bytes at once if they are exactly one word; false when they are not.
+template <typename Word>
+bool move_word(std::byte* to, const std::byte* from, std::size_t bytes) {
   const auto is_aligned = [](const std::byte* at) {
     return std::bit_cast<std::uintptr_t>(at) % alignof(Word) == 0;
   };
-  if (bytes != sizeof(Word) || !is_aligned(to) || !is_aligned(from)) {
-    std::memmove(to, from, bytes);
-    return;
-  }
+  if (bytes != sizeof(Word) || !is_aligned(to) || !is_aligned(from)) return false;
   const Word word = __atomic_load_n(reinterpret_cast<const Word*>(from), __ATOMIC_RELAXED);
   __atomic_store_n(reinterpret_cast<Word*>(to), word, __ATOMIC_RELEASE);
+  return true;
+}
+
+/// A stream may wait for a word (cuStreamWaitValue32 and 64).
+void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (move_word<std::uint32_t>(to, from, bytes) || move_word<std::uint64_t>(to, from, bytes))
+    return;
+  std::memmove(to, from, bytes);
 }
 
 /// True when the copy engine of the context's device has the memory in its address space.
@@ -62,6 +67,10 @@ PreparedCopy Driver::prepare_copy(const Context& context, std::uintptr_t dst, st
 
   PreparedCopy prepared{
       {}, route.is_bounced, is_pageable, from.location.is_host() || to.location.is_host()};
+  const auto syncs = [](const Operand& side) {
+    return side.allocation && side.allocation->syncs_copies;
+  };
+  prepared.is_waited_for = syncs(to) || syncs(from) || (context.flags & CU_CTX_SYNC_MEMOPS) != 0;
   prepared.operation.flow = std::move(route.demand);
   prepared.operation.move = [to, from, bytes] {
     move_bytes(to.overwrite(bytes), from.read(bytes), bytes);
@@ -94,9 +103,11 @@ void Driver::copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUs
     return;
   }
   count(prepared);
+  const bool is_waited_for = prepared.is_pageable ||
+                             (is_synchronous && (prepared.has_host_side || prepared.is_waited_for));
   const OperationPtr issued = enqueue(on, std::move(prepared.operation));
   spend(node.costs.copy_issue_us);
-  if (prepared.is_pageable || (is_synchronous && prepared.has_host_side)) wait(issued);
+  if (is_waited_for) wait(issued);
 }
 
 void Driver::fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream handle) {

@@ -41,6 +41,7 @@ struct PreparedCopy {
   bool is_bounced = false;
   bool is_pageable = false;
   bool has_host_side = false;
+  bool is_waited_for = false;  ///< by synchronous calls, although no side is host memory
 };
 
 class Driver {
@@ -95,12 +96,14 @@ class Driver {
   CUcontext create_context(int device, unsigned flags, bool is_primary);
   /// Waits for the context's work, then releases all that belongs to it.
   void destroy_context(CUcontext handle);
+  /// Destroys the primary context of the device, if there is one now.
+  void end_primary(int device);
   /// The last operations of all streams of the context.
   [[nodiscard]] std::vector<OperationPtr> tails(const Context& context);
   void synchronize(CUcontext handle);
 
   struct Primary {
-    CUcontext handle = nullptr;
+    CUcontext handle = nullptr;  ///< null: none now; it may have been retained, and reset since
     int retained = 0;
   };
   std::vector<Primary> primaries;           ///< by device
@@ -127,8 +130,8 @@ class Driver {
 
   // ---- copies (copies.cpp) ----
 
-  /// cuMemcpyAsync on `stream`; if it is synchronous, as cuMemcpy: where there is host memory on a side, its
-  /// end is waited for.
+  /// cuMemcpyAsync on `stream`; if it is synchronous, as cuMemcpy: its end is waited for where there is
+  /// host memory on a side, or a side or the context asks for that (SYNC_MEMOPS).
   void copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUstream stream,
             bool is_synchronous);
   void fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream stream);
@@ -153,6 +156,8 @@ class Driver {
   void require_placed(const GraphCopy& copy);
   /// Runs all nodes as one item of the stream. On any failure none is run.
   void launch(CUgraphExec handle, CUstream stream);
+  /// Destroys all instantiated graphs with a node that runs in the context.
+  void destroy_graph_execs(CUcontext context);
   /// To be called before an instantiated graph is destroyed or changed.
   void note_if_in_flight(const GraphExec& exec);
 

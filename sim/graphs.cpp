@@ -1,4 +1,6 @@
 // Graphs before they run: their nodes, and what may be made of them.
+#include <algorithm>
+
 #include "driver.hpp"
 #include "failure.hpp"
 
@@ -43,6 +45,14 @@ void Driver::require_placed(const GraphCopy& copy) {
   };
   require(placement(copy.dst) == copy.dst_placement && placement(copy.src) == copy.src_placement,
           CUDA_ERROR_INVALID_VALUE);
+}
+
+void Driver::destroy_graph_execs(CUcontext context) {
+  graph_execs.remove_if([context](const GraphExec& exec) {
+    return std::ranges::any_of(exec.nodes, [context](const GraphExec::Node& each) {
+      return each.copy.context == context;
+    });
+  });
 }
 
 void Driver::note_if_in_flight(const GraphExec& exec) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -65,6 +66,14 @@ class HandleTable {
     slot.object.reset();
     if (slot.generation < kLastGeneration) free_.push_back(index);
     --live_;
+  }
+
+  /// Removes all that `fit`.
+  void remove_if(const std::predicate<const Object&> auto& fits) {
+    for (std::uint32_t index = 0; index < used_; ++index) {
+      const Slot& slot = slot_at(index);
+      if (slot.object && fits(*slot.object)) remove(encode(slot.generation, index));
+    }
   }
 
   [[nodiscard]] std::size_t live() const noexcept { return live_; }

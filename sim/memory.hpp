@@ -36,6 +36,8 @@ struct Allocation {
   CUmemoryPool pool = nullptr;     ///< of pool memory
   std::unique_ptr<Shadow> shadow;  ///< its bytes, where the program may not touch them
   std::shared_ptr<Import> import;  ///< null but of imported memory
+  /// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: synchronous copies of it are waited for, whatever they are.
+  mutable bool syncs_copies = false;
 
   [[nodiscard]] bool is_on_device() const noexcept { return shadow != nullptr; }
   /// The bytes from `address` on, to be read.

@@ -68,8 +68,8 @@ void ThreadedDevices::wait_until(const std::function<bool()>& holds) {
     if (!complained && !waiting_.empty() && Clock::now() - begin > kComplainAfter) {
       complained = true;
       std::fprintf(stderr,
-                   "polypath_sim: a call still blocks while a stream waits for a value "
-                   "(cuStreamWaitValue32)\n");
+                   "polypath_sim: a call still blocks while a stream waits for a value or "
+                   "for a function of the program\n");
     }
   }
 }

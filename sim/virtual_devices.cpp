@@ -38,8 +38,8 @@ void VirtualDevices::wait_until(const std::function<bool()>& holds) {
     if (!complained && std::chrono::steady_clock::now() - begin > kComplainAfter) {
       complained = true;
       std::fprintf(stderr,
-                   "polypath_sim: a call still blocks on a stream that waits for a value "
-                   "(cuStreamWaitValue32)\n");
+                   "polypath_sim: a call still blocks on a stream that waits for a value or "
+                   "for a function of the program\n");
     }
     mutex_.unlock();
     std::this_thread::sleep_for(kPollInterval);

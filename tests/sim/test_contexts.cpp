@@ -195,5 +195,62 @@ TEST_F(Contexts, DevicesAnswerForTheNode) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_DEVICE, cuDeviceGetName(text, sizeof text, 3));
 }
 
+TEST_F(Contexts, AResetEndsAllThatThePrimaryContextHas) {
+  unsigned long long first = 0;
+  ASSERT_CUDA(cuCtxGetId(context(0), &first));
+  const CUdeviceptr memory = allocate(0, kMiB);
+  std::uint8_t* const host = allocate_host(kMiB);
+  const CUstream stream = create_stream(0);
+  const CUevent event = create_event(0);
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  CUgraphExec exec = nullptr;
+  CUDA_MEMCPY3D copy{};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = memory;
+  copy.dstDevice = memory + 512;
+  copy.WidthInBytes = 512;
+  copy.Height = copy.Depth = 1;
+  ASSERT_CUDA(cuGraphCreate(&graph, 0));
+  ASSERT_CUDA(cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &copy, context(0)));
+  ASSERT_CUDA(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  const CUstream elsewhere = create_stream(1);
+  ASSERT_CUDA(cuMemcpyAsync(memory, device(host), kMiB, stream));
+
+  ASSERT_CUDA(cuDevicePrimaryCtxReset(0));
+  unsigned flags = 0;
+  int active = 1;
+  ASSERT_CUDA(cuDevicePrimaryCtxGetState(0, &flags, &active));
+  EXPECT_EQ(0, active);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuStreamQuery(stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(event));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphExecDestroy(exec));
+  CUdeviceptr unused = 0;
+  EXPECT_CUDA(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemAlloc(&unused, 64));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(elsewhere));
+
+  CUcontext next = nullptr;
+  ASSERT_CUDA(cuDevicePrimaryCtxRetain(&next, 0));
+  unsigned long long second = 0;
+  ASSERT_CUDA(cuCtxGetId(next, &second));
+  EXPECT_NE(first, second);
+  ASSERT_CUDA(cuCtxSetCurrent(next));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemFree(memory));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost(host));
+  EXPECT_CUDA(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuGraphInstantiateWithFlags(&exec, graph, 0));
+  EXPECT_CUDA(CUDA_SUCCESS, cuGraphDestroy(graph));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemAlloc(&unused, 64));
+  // The releases of those who retained it before still count.
+  EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxRelease(0));
+  ASSERT_CUDA(cuDevicePrimaryCtxGetState(0, &flags, &active));
+  EXPECT_EQ(1, active);
+}
+
+TEST_F(Contexts, AResetOfWhatIsNotThereDoesNothing) {
+  ASSERT_CUDA(cuDevicePrimaryCtxReset(0));
+  EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxReset(0));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_DEVICE, cuDevicePrimaryCtxReset(99));
+}
+
 }  // namespace
 }  // namespace polypath::sim::test

@@ -1,7 +1,11 @@
 // Every form of a copy: the bytes it moves, the stream it is on, and whether it is waited for.
 #include <functional>
 
+#include <atomic>
+#include <functional>
+#include <thread>
 #include "driver_forms.hpp"
+
 #include "fixture.hpp"
 
 namespace polypath::sim::test {
@@ -111,6 +115,86 @@ TEST_F(CopyForms, WithoutAStreamWaitForHostMemoryOnly) {
             &cuMemcpyPeer);
   check_all(CU_STREAM_PER_THREAD, &cuMemcpy_ptds, &cuMemcpyDtoD_v2_ptds, &cuMemcpyHtoD_v2_ptds,
             &cuMemcpyDtoH_v2_ptds, &cuMemcpyPeer_ptds);
+}
+
+/// Synchronous copies between GPUs: whether the bytes are there when the call returns.
+class SyncMemops : public SimTest {
+ protected:
+  void SetUp() override {
+    SimTest::SetUp();
+    enable_peer(0, 1);
+    src = allocate(0, values.size());
+    dst = allocate(1, values.size());
+    write(src, values);
+    word = reinterpret_cast<std::atomic<std::uint32_t>*>(allocate_host(4096));
+    word->store(0);
+  }
+
+  void ask(CUdeviceptr address, unsigned value) {
+    EXPECT_CUDA(CUDA_SUCCESS,
+                cuPointerSetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
+    unsigned found = 7;
+    EXPECT_CUDA(CUDA_SUCCESS,
+                cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address + 1));
+    EXPECT_EQ(value, found);
+  }
+
+  /// The call, on a default stream that is held until another thread releases it.
+  void expect_waits(bool waits, const std::function<CUresult()>& copy) {
+    word->store(0);
+    ASSERT_CUDA(cuMemsetD8Async(dst, 0, values.size(), nullptr));
+    ASSERT_CUDA(cuStreamWaitValue32(nullptr, device(word), 1, CU_STREAM_WAIT_VALUE_EQ));
+    std::thread other;
+    if (waits) other = std::thread([this] { word->store(1); });
+    EXPECT_CUDA(CUDA_SUCCESS, copy());
+    if (waits) {
+      EXPECT_TRUE(values == peek(dst, values.size()));
+      other.join();
+      return;
+    }
+    EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(nullptr));
+    word->store(1);
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(nullptr));
+    EXPECT_TRUE(values == peek(dst, values.size()));
+  }
+
+  const std::vector<std::uint8_t> values = pattern(3 * kMiB + 5, 11);
+  CUdeviceptr src = 0;
+  CUdeviceptr dst = 0;
+  std::atomic<std::uint32_t>* word = nullptr;
+};
+
+TEST_F(SyncMemops, NobodyWaitsWhereNobodyAsks) {
+  expect_waits(false, [&] { return cuMemcpyDtoD(dst, src, values.size()); });
+  expect_waits(false, [&] { return cuMemcpy(dst, src, values.size()); });
+  expect_waits(false,
+               [&] { return cuMemcpyPeer(dst, context(1), src, context(0), values.size()); });
+}
+
+TEST_F(SyncMemops, EitherSideMayAsk) {
+  for (const CUdeviceptr side : {src, dst}) {
+    ask(side, 1);
+    expect_waits(true, [&] { return cuMemcpyDtoD(dst, src, values.size()); });
+    expect_waits(true, [&] { return cuMemcpy(dst, src, values.size()); });
+    expect_waits(true,
+                 [&] { return cuMemcpyPeer(dst, context(1), src, context(0), values.size()); });
+    ask(side, 0);
+    expect_waits(false, [&] { return cuMemcpyDtoD(dst, src, values.size()); });
+  }
+}
+
+TEST_F(SyncMemops, AnAsynchronousCopyStaysOne) {
+  ask(src, 1);
+  expect_waits(false, [&] { return cuMemcpyAsync(dst, src, values.size(), nullptr); });
+}
+
+TEST_F(SyncMemops, AContextMayAsk) {
+  unsigned flags = 1;
+  ASSERT_CUDA(cuCtxGetFlags(&flags));
+  ASSERT_CUDA(cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS));
+  expect_waits(true, [&] { return cuMemcpyDtoD(dst, src, values.size()); });
+  ASSERT_CUDA(cuCtxSetFlags(flags));
+  expect_waits(false, [&] { return cuMemcpyDtoD(dst, src, values.size()); });
 }
 
 }  // namespace

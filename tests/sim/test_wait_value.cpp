@@ -89,5 +89,66 @@ TEST_F(WaitValue, TheAddressMustBeKnownAndAligned) {
   EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, wait_for(0, CU_STREAM_WAIT_VALUE_NOR));
 }
 
+TEST_F(WaitValue, AnotherStreamWritesTheValue) {
+  const CUdeviceptr flag = allocate(1, 8);
+  write(flag, std::vector<std::uint8_t>(8));
+  const CUstream writer = create_stream(0);
+  const auto values = pattern(kMiB, 9);
+  write(src, values);
+  constexpr std::uint64_t kValue = 0x123456789ABCDEF0;
+  ASSERT_CUDA(cuStreamWaitValue64(stream, flag, kValue, CU_STREAM_WAIT_VALUE_EQ));
+  ASSERT_CUDA(cuMemcpyAsync(dst, src, kMiB, stream));
+  polypath_sim_advance_us(1e5);
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+  ASSERT_CUDA(cuStreamWriteValue64(writer, flag, kValue - 1, 0));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(writer));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+  ASSERT_CUDA(cuStreamWriteValue64(writer, flag, kValue, 0));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+  EXPECT_TRUE(values == peek(dst, kMiB));
+}
+
+TEST_F(WaitValue, AValueIsWrittenInItsTurn) {
+  ASSERT_CUDA(wait_for(1, CU_STREAM_WAIT_VALUE_EQ));
+  ASSERT_CUDA(cuStreamWriteValue32(stream, device(word + 1), 5, 0));
+  word[1] = 0;
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+  EXPECT_EQ(0U, word[1]);
+  word->store(1);
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+  EXPECT_EQ(5U, word[1]);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32(stream, device(word) + 1, 5, 0));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue64(stream, device(word) + 4, 5, 0));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue64(stream, device(word), 5, 4));
+}
+
+TEST_F(WaitValue, AFunctionOfTheProgramRunsInItsTurn) {
+  ASSERT_CUDA(wait_for(1, CU_STREAM_WAIT_VALUE_EQ));
+  ASSERT_CUDA(cuLaunchHostFunc(
+      stream, [](void* data) { static_cast<std::atomic<std::uint32_t>*>(data)->store(2); }, word));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+  EXPECT_EQ(0U, word->load());
+  word->store(1);
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+  EXPECT_EQ(2U, word->load());
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuLaunchHostFunc(stream, nullptr, word));
+}
+
+TEST_F(WaitValue, AFunctionOfTheProgramMayHoldAStreamAndNobodyElse) {
+  ASSERT_CUDA(cuLaunchHostFunc(
+      stream,
+      [](void* data) {
+        while (static_cast<std::atomic<std::uint32_t>*>(data)->load() == 0)
+          std::this_thread::yield();
+      },
+      word));
+  const CUstream other = create_stream(0);
+  ASSERT_CUDA(cuMemcpyAsync(dst, src, kMiB, other));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(other));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+  word->store(1);
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+}
+
 }  // namespace
 }  // namespace polypath::sim::test
