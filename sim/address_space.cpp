@@ -31,18 +31,18 @@ void* map(void* wanted, std::size_t bytes, int access, int flags) {
 
 }  // namespace
 
-std::uintptr_t AddressSpace::reserve(std::size_t bytes) {
-  const std::size_t alignment = bytes >= kAlignment ? kAlignment : kPage;
+std::uintptr_t AddressSpace::reserve(std::size_t bytes, std::size_t wanted) {
+  const std::size_t alignment = std::max(wanted, bytes >= kAlignment ? kAlignment : kPage);
   const std::size_t room = room_for(bytes);
   if (const auto free = given_back_.find(room);
-      free != given_back_.end() && !free->second.empty()) {
+      wanted == 0 && free != given_back_.end() && !free->second.empty()) {
     const std::uintptr_t address = free->second.back();
     free->second.pop_back();
     return address;
   }
   std::uintptr_t begin = round_up(next_, alignment);
   if (regions_.empty() || begin + room > regions_.back().end) {
-    const std::size_t size = std::max(kRegion, room + kAlignment);
+    const std::size_t size = std::max(kRegion, room + alignment);
     const auto region = std::bit_cast<std::uintptr_t>(map(nullptr, size, PROT_NONE, 0));
     regions_.push_back({region, region + size});
     begin = round_up(region, alignment);

@@ -16,13 +16,14 @@ class AddressSpace {
 
   /// Reserves `bytes` without access, apart from every other range by at least one page.
   /// Throws std::bad_alloc when the system gives no more.
-  std::uintptr_t reserve(std::size_t bytes);
+  /// `alignment`: at least this one, a power of two; 0: as the size asks for.
+  std::uintptr_t reserve(std::size_t bytes, std::size_t alignment = 0);
   /// Nothing uses the range from `address` on, reserved for `bytes`, any more.
   void give_back(std::uintptr_t address, std::size_t bytes);
 
   /// Makes a reserved range readable and writable for the program.
   static void open(std::uintptr_t address, std::size_t bytes);
-  /// Takes the access, and the memory behind it, away again.
+  /// Takes all access, and the memory behind it, away again.
   static void close(std::uintptr_t address, std::size_t bytes);
 
   /// True for every address that may ever be, or has been, given out.

@@ -8,7 +8,7 @@ using namespace polypath::sim;
 namespace {
 
 CUresult copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUstream stream) {
-  return call([&](Driver& driver) { driver.copy(dst, src, bytes, stream, false); });
+  return call([&](Driver& driver) { driver.copy({{dst}, {src}, bytes}, stream, false); });
 }
 
 CUresult copy_peer(std::uintptr_t dst, CUcontext dst_context, std::uintptr_t src,
@@ -16,7 +16,7 @@ CUresult copy_peer(std::uintptr_t dst, CUcontext dst_context, std::uintptr_t src
   return call([&](Driver& driver) {
     driver.contexts.get(dst_context, CUDA_ERROR_INVALID_CONTEXT);
     driver.contexts.get(src_context, CUDA_ERROR_INVALID_CONTEXT);
-    driver.copy(dst, src, bytes, stream, false);
+    driver.copy({{dst, 0, 0, dst_context}, {src, 0, 0, src_context}, bytes}, stream, false);
   });
 }
 

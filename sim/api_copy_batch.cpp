@@ -47,17 +47,18 @@ bool read_attributes(const Batch& batch) {
 void issue(Driver& driver, const Batch& batch, CUstream handle, std::size_t& failed) {
   failed = SIZE_MAX;
   driver.current_context();
-  require(batch.dsts != nullptr && batch.srcs != nullptr && batch.sizes != nullptr &&
-              batch.count > 0 && handle != nullptr && handle != CU_STREAM_LEGACY,
-          CUDA_ERROR_INVALID_VALUE);
+  require(
+      batch.dsts != nullptr && batch.srcs != nullptr && batch.sizes != nullptr && batch.count > 0,
+      CUDA_ERROR_INVALID_VALUE);
   const bool is_during_call = read_attributes(batch);
   driver.wait_for_room(handle, batch.count);
   Stream& stream = driver.stream(handle);
   if (stream.capture.is_active()) fail_not_supported("cuMemcpyBatchAsync in a capture");
   std::vector<PreparedCopy> prepared;
   for (failed = 0; failed < batch.count; ++failed)
-    prepared.push_back(driver.prepare_copy(driver.contexts.get(stream.context), batch.dsts[failed],
-                                           batch.srcs[failed], batch.sizes[failed]));
+    prepared.push_back(
+        driver.prepare_copy(driver.contexts.get(stream.context),
+                            {{batch.dsts[failed]}, {batch.srcs[failed]}, batch.sizes[failed]}));
   failed = SIZE_MAX;
   OperationPtr last;
   bool is_waited_for = is_during_call;
@@ -73,6 +74,7 @@ void issue(Driver& driver, const Batch& batch, CUstream handle, std::size_t& fai
 CUresult issue(const Batch& batch, std::size_t* fail_index, CUstream stream) {
   return call([&](Driver& driver) {
     std::size_t& failed = out(fail_index);
+    require(stream != nullptr && stream != CU_STREAM_LEGACY, CUDA_ERROR_INVALID_VALUE);
     issue(driver, batch, stream, failed);
   });
 }
@@ -80,6 +82,16 @@ CUresult issue(const Batch& batch, std::size_t* fail_index, CUstream stream) {
 CUresult issue(const Batch& batch, CUstream stream) {
   std::size_t ignored = 0;
   return issue(batch, &ignored, stream);
+}
+
+/// One copy with attributes, on any stream.
+CUresult issue_one(CUdeviceptr dst, CUdeviceptr src, std::size_t bytes,
+                   CUmemcpyAttributes* attributes, CUstream stream) {
+  return call([&](Driver& driver) {
+    std::size_t first = 0;
+    std::size_t failed = 0;
+    issue(driver, {&dst, &src, &bytes, 1, attributes, &first, 1}, stream, failed);
+  });
 }
 
 /// What stream 0 means to the forms of the per-thread default stream.
@@ -110,4 +122,14 @@ CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t
                                     size_t count, CUmemcpyAttributes* attributes, size_t* firsts,
                                     size_t attribute_count, CUstream stream) {
   return issue({dsts, srcs, sizes, count, attributes, firsts, attribute_count}, per_thread(stream));
+}
+
+CUresult cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                     CUmemcpyAttributes* attributes, CUstream stream) {
+  return issue_one(dst, src, bytes, attributes, stream);
+}
+
+CUresult cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                          CUmemcpyAttributes* attributes, CUstream stream) {
+  return issue_one(dst, src, bytes, attributes, per_thread(stream));
 }

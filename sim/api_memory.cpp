@@ -117,8 +117,3 @@ CUresult cuMemHostUnregister(void* address) {
                    CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
   });
 }
-
-// No allocation of the virtual memory API exists here, so no address is one.
-CUresult cuMemGetAccess(unsigned long long*, const CUmemLocation*, CUdeviceptr) {
-  return call([](Driver&) { return CUDA_ERROR_INVALID_VALUE; });
-}

@@ -20,13 +20,21 @@ unsigned memory_type(const Allocation& allocation) {
   return is_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
 }
 
+/// The whole reservation for a mapping, which has others beside it.
+std::pair<std::uintptr_t, std::size_t> range_of(const Allocation& allocation) {
+  if (allocation.kind == Allocation::Kind::mapping)
+    return {allocation.range_base, allocation.range_bytes};
+  return {allocation.base, allocation.bytes};
+}
+
 unsigned access_flags(const Driver& driver, const Allocation& allocation, int device) {
-  if (!allocation.is_on_device() || allocation.device == device)
-    return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
-  if (allocation.kind == Allocation::Kind::pool &&
-      driver.pools.get(allocation.pool).access.contains(device))
-    return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
-  return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+  // The flags have the values of the attribute: none, read, read and write.
+  if (allocation.kind == Allocation::Kind::mapping) return allocation.access.get(device);
+  if (allocation.kind == Allocation::Kind::pool)
+    return driver.pools.get(allocation.pool).access.get(device);
+  return !allocation.is_on_device() || allocation.device == device
+             ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+             : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
 }
 
 /// Writes the attribute of `address`; null values when `allocation` is null. False when this
@@ -62,10 +70,10 @@ bool write_attribute(Driver& driver, CUpointer_attribute attribute, const Alloca
       put(data, known && allocation->kind == Allocation::Kind::device ? 1U : 0U);
       return known;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      put(data, known ? CUdeviceptr{allocation->base} : CUdeviceptr{0});
+      put(data, known ? CUdeviceptr{range_of(*allocation).first} : CUdeviceptr{0});
       return known;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-      put(data, known ? allocation->bytes : std::size_t{0});
+      put(data, known ? range_of(*allocation).second : std::size_t{0});
       return known;
     case CU_POINTER_ATTRIBUTE_MAPPED: put(data, known ? 1U : 0U); return known;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
@@ -91,8 +99,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr a
     driver.current_context();
     const AllocationPtr allocation = driver.memory.find(address);
     require(allocation != nullptr, CUDA_ERROR_NOT_FOUND);
-    if (base != nullptr) *base = allocation->base;
-    if (bytes != nullptr) *bytes = allocation->bytes;
+    if (base != nullptr) *base = range_of(*allocation).first;
+    if (bytes != nullptr) *bytes = range_of(*allocation).second;
   });
 }
 

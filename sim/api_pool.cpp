@@ -1,4 +1,5 @@
-// Memory pools: the default pool of each device, allocation and release in the order of a stream.
+// Memory pools: those of the program and the default one of each device; allocation and release in the
+// order of a stream.
 #include "call.hpp"
 
 using namespace polypath::sim;
@@ -11,9 +12,9 @@ int device_of(const Driver& driver, const CUmemLocation& location) {
   return driver.check_device(location.id);
 }
 
-}  // namespace
-
-CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream handle) {
+/// From the pool that `choose(driver, stream)` returns.
+template <typename Choose>
+CUresult allocate(CUdeviceptr* address, std::size_t bytes, CUstream handle, const Choose& choose) {
   return call([&](Driver& driver) {
     driver.current_context();
     driver.wait_for_room(handle);
@@ -24,13 +25,88 @@ CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream handle) {
     Allocation wanted;
     wanted.kind = Allocation::Kind::pool;
     wanted.bytes = bytes;
-    wanted.device = stream.device;
-    wanted.location = polypath::MemoryId::gpu(stream.device);
-    wanted.pool = driver.default_pools[static_cast<std::size_t>(stream.device)];
+    wanted.pool = choose(driver, stream);
+    wanted.device = driver.pool(wanted.pool).device;
+    wanted.location = polypath::MemoryId::gpu(wanted.device);
     *address = driver.memory.add(std::move(wanted))->base;
     driver.enqueue(stream, {});
     driver.spend(driver.node.costs.call_us);
   });
+}
+
+}  // namespace
+
+Pool& Driver::pool(CUmemoryPool handle) const {
+  Pool& found = pools.get(handle, CUDA_ERROR_INVALID_VALUE);
+  require(!found.is_destroyed, CUDA_ERROR_INVALID_VALUE);
+  return found;
+}
+
+void Driver::forget_pool(CUmemoryPool handle) {
+  const Pool* const pool = pools.find(handle);
+  if (pool == nullptr || !pool->is_destroyed) return;
+  const auto is_of_pool = [handle](const Allocation& each) { return each.pool == handle; };
+  if (memory.find_if(is_of_pool) == nullptr) pools.remove(handle);
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+  return call([&](Driver& driver) {
+    out(pool) = driver.default_pools[static_cast<std::size_t>(driver.check_device(device))];
+  });
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
+  return call([&](Driver& driver) {
+    out(pool) = driver.current_pools[static_cast<std::size_t>(driver.check_device(device))];
+  });
+}
+
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  return call([&](Driver& driver) {
+    const auto index = static_cast<std::size_t>(driver.check_device(device));
+    require(driver.pool(pool).device == device, CUDA_ERROR_INVALID_VALUE);
+    driver.current_pools[index] = pool;
+  });
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* wanted) {
+  return call([&](Driver& driver) {
+    CUmemoryPool& result = out(handle);
+    require(wanted != nullptr && wanted->allocType == CU_MEM_ALLOCATION_TYPE_PINNED,
+            CUDA_ERROR_INVALID_VALUE);
+    if (wanted->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+      fail_not_supported("cuMemPoolCreate of a pool for other processes");
+    if (wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+      fail_not_supported("cuMemPoolCreate of host memory");
+    auto pool = std::make_unique<Pool>();
+    pool->device = driver.check_device(wanted->location.id);
+    pool->access.of[pool->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    result = driver.pools.add(std::move(pool));
+  });
+}
+
+// What was allocated from it stays until it is freed.
+CUresult cuMemPoolDestroy(CUmemoryPool handle) {
+  return call([&](Driver& driver) {
+    Pool& pool = driver.pool(handle);
+    const auto index = static_cast<std::size_t>(pool.device);
+    require(handle != driver.default_pools[index], CUDA_ERROR_INVALID_VALUE);
+    if (driver.current_pools[index] == handle)
+      driver.current_pools[index] = driver.default_pools[index];
+    pool.is_destroyed = true;
+    driver.forget_pool(handle);
+  });
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
+  return allocate(address, bytes, stream, [](Driver& driver, const Stream& on) {
+    return driver.current_pools[static_cast<std::size_t>(on.device)];
+  });
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream) {
+  return allocate(address, bytes, stream, [pool](Driver&, const Stream&) { return pool; });
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
@@ -45,7 +121,10 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     // No later call may use the address; the memory is free when the stream gets here.
     driver.memory.remove(allocation);
     Operation operation;
-    operation.effect = [&driver, allocation] { driver.memory.give_back(allocation); };
+    operation.effect = [&driver, allocation] {
+      driver.memory.give_back(allocation);
+      driver.forget_pool(allocation->pool);
+    };
     driver.enqueue(stream, std::move(operation));
     driver.spend(driver.node.costs.call_us);
   });
@@ -54,29 +133,25 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle,
                             CUmemLocation* location) {
   return call([&](Driver& driver) {
-    const Pool& pool = driver.pools.get(handle, CUDA_ERROR_INVALID_VALUE);
-    const int device = device_of(driver, out(location));
-    const auto given = pool.access.find(device);
-    out(flags) = device == pool.device        ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                 : given == pool.access.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE
-                                              : given->second;
+    const Pool& pool = driver.pool(handle);
+    out(flags) = pool.access.get(device_of(driver, out(location)));
   });
 }
 
 CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* wanted, size_t count) {
   return call([&](Driver& driver) {
-    Pool& pool = driver.pools.get(handle, CUDA_ERROR_INVALID_VALUE);
+    Pool& pool = driver.pool(handle);
     for (std::size_t i = 0; i < count; ++i) {
       const CUmemAccessDesc& access = wanted[i];
       const int device = device_of(driver, access.location);
       if (device == pool.device) {
         require(access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE);
       } else if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
-        pool.access.erase(device);
+        pool.access.of.erase(device);
       } else {
         require(access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUDA_ERROR_INVALID_VALUE);
         require(driver.has_peer_link(device, pool.device), CUDA_ERROR_INVALID_DEVICE);
-        pool.access[device] = access.flags;
+        pool.access.of[device] = access.flags;
       }
     }
   });

@@ -1,43 +1,268 @@
-// Virtual memory management, and memory pools that are shared between processes: as on a GPU that has
-// neither. CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED is 0, and no pointer of this driver
-// has an allowed handle type; programs that probe by calling get CUDA_ERROR_NOT_SUPPORTED.
-#include "cuda_api.hpp"
+// Virtual memory management: reservations of addresses, physical memory of GPUs and NUMA domains, mappings
+// of it and who may use them. It cannot be shared with other processes, and says so.
+#include "virtual_memory.hpp"
 
-CUresult cuMemAddressReserve(CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long) {
-  return CUDA_ERROR_NOT_SUPPORTED;
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bit>
+#include <new>
+#include <span>
+
+#include "base/units.hpp"
+#include "call.hpp"
+
+using namespace polypath::sim;
+
+namespace polypath::sim {
+
+HostShadow::HostShadow(std::size_t bytes)
+    : Shadow(bytes), file_(::memfd_create("polypath-sim-host", MFD_CLOEXEC)) {
+  if (file_ < 0) throw std::bad_alloc();
+  void* base = MAP_FAILED;
+  if (::ftruncate(file_, static_cast<off_t>(bytes)) == 0)
+    base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, 0);
+  if (base == MAP_FAILED) {
+    ::close(file_);
+    throw std::bad_alloc();
+  }
+  base_ = static_cast<std::byte*>(base);
 }
 
-CUresult cuMemAddressFree(CUdeviceptr, size_t) { return CUDA_ERROR_NOT_SUPPORTED; }
-
-CUresult cuMemCreate(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*,
-                     unsigned long long) {
-  return CUDA_ERROR_NOT_SUPPORTED;
+HostShadow::~HostShadow() {
+  ::munmap(base_, size());
+  ::close(file_);
 }
 
-CUresult cuMemRelease(CUmemGenericAllocationHandle) { return CUDA_ERROR_NOT_SUPPORTED; }
-
-CUresult cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) {
-  return CUDA_ERROR_NOT_SUPPORTED;
+void HostShadow::show(std::uintptr_t address, int access) const {
+  if (::mmap(std::bit_cast<void*>(address), size(), access, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
+             file_, 0) == MAP_FAILED)
+    throw std::bad_alloc();
 }
 
-CUresult cuMemUnmap(CUdeviceptr, size_t) { return CUDA_ERROR_NOT_SUPPORTED; }
+}  // namespace polypath::sim
 
-CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) {
-  return CUDA_ERROR_NOT_SUPPORTED;
+namespace {
+
+constexpr std::size_t kGranularity = 2 * polypath::kMiB;
+constexpr std::uint64_t kHandleMark = std::uint64_t{0x51D1} << 48;
+
+bool is_granular(std::uint64_t value) { return value % kGranularity == 0; }
+
+bool is_host(const CUmemLocation& location) {
+  return location.type == CU_MEM_LOCATION_TYPE_HOST ||
+         location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+         location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
 }
 
-CUresult cuMemGetAllocationGranularity(size_t*, const CUmemAllocationProp*,
+/// Where memory with these properties lies.
+polypath::MemoryId location_of(const Driver& driver, const CUmemAllocationProp* wanted) {
+  require(wanted != nullptr && wanted->type == CU_MEM_ALLOCATION_TYPE_PINNED,
+          CUDA_ERROR_INVALID_VALUE);
+  require(wanted->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);
+  const CUmemLocation& location = wanted->location;
+  if (location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+    return polypath::MemoryId::gpu(driver.check_device(location.id));
+  require(location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA, CUDA_ERROR_INVALID_VALUE);
+  for (std::size_t i = 0; i < driver.node.hosts.size(); ++i)
+    if (driver.node.hosts[i].numa == location.id)
+      return polypath::MemoryId::host(static_cast<int>(i));
+  throw Failure{CUDA_ERROR_INVALID_VALUE};
+}
+
+Physical& find_physical(const Driver& driver, CUmemGenericAllocationHandle handle) {
+  const auto found = driver.physicals.find(handle);
+  require(found != driver.physicals.end(), CUDA_ERROR_INVALID_VALUE);
+  return *found->second;
+}
+
+/// The reservation that the whole range lies in.
+std::pair<std::uintptr_t, std::size_t> find_reservation(const Driver& driver,
+                                                        std::uintptr_t address, std::size_t bytes) {
+  auto next = driver.reservations.upper_bound(address);
+  require(next != driver.reservations.begin(), CUDA_ERROR_INVALID_VALUE);
+  const auto& [base, size] = *std::prev(next);
+  require(address - base <= size && bytes <= size - (address - base), CUDA_ERROR_INVALID_VALUE);
+  return {base, size};
+}
+
+/// The mappings that the range consists of. Failure INVALID_VALUE unless it is made of whole ones, without
+/// gaps.
+std::vector<AllocationPtr> find_mappings(const Driver& driver, std::uintptr_t address,
+                                         std::size_t bytes) {
+  std::vector<AllocationPtr> found;
+  std::size_t covered = 0;
+  while (covered < bytes) {
+    AllocationPtr next = driver.memory.find(address + covered);
+    require(next && next->kind == Allocation::Kind::mapping && next->base == address + covered,
+            CUDA_ERROR_INVALID_VALUE);
+    covered += next->bytes;
+    found.push_back(std::move(next));
+  }
+  require(covered == bytes && bytes > 0, CUDA_ERROR_INVALID_VALUE);
+  return found;
+}
+
+/// Who gets access, by the numbers of Access.
+int accessor(const Driver& driver, const CUmemLocation& location) {
+  if (is_host(location)) return Access::kCpu;
+  require(location.type == CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE);
+  return driver.check_device(location.id);
+}
+
+void require_possible(const Driver& driver, const Allocation& mapping, int accessor) {
+  if (accessor == Access::kCpu)
+    require(mapping.location.is_host(), CUDA_ERROR_INVALID_VALUE);
+  else if (mapping.location.is_gpu() && mapping.location.index != accessor)
+    require(driver.has_peer_link(accessor, mapping.location.index), CUDA_ERROR_INVALID_DEVICE);
+}
+
+void give_access(const Allocation& mapping, int accessor, CUmemAccess_flags flags) {
+  mapping.access.of[accessor] = flags;
+  if (accessor != Access::kCpu) return;
+  const int shown = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
+                    : flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
+                                                                : PROT_NONE;
+  static_cast<const HostShadow&>(*mapping.shadow).show(mapping.base, shown);
+}
+
+}  // namespace
+
+CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* wanted,
                                        CUmemAllocationGranularity_flags) {
-  return CUDA_ERROR_NOT_SUPPORTED;
+  return call([&](Driver& driver) {
+    std::size_t& result = out(granularity);
+    location_of(driver, wanted);
+    result = kGranularity;
+  });
 }
 
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp*,
-                                                CUmemGenericAllocationHandle) {
-  return CUDA_ERROR_NOT_SUPPORTED;
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr,
+                             unsigned long long flags) {
+  return call([&](Driver& driver) {
+    CUdeviceptr& result = out(address);
+    require(flags == 0 && bytes > 0 && is_granular(bytes), CUDA_ERROR_INVALID_VALUE);
+    require(alignment == 0 || std::has_single_bit(alignment), CUDA_ERROR_INVALID_VALUE);
+    result = driver.memory.reserve(bytes, alignment);
+    driver.reservations[result] = bytes;
+  });
 }
 
-CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle*, void*) {
-  return CUDA_ERROR_NOT_SUPPORTED;
+CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+  return call([&](Driver& driver) {
+    const auto found = driver.reservations.find(address);
+    require(found != driver.reservations.end() && found->second == bytes, CUDA_ERROR_INVALID_VALUE);
+    require(driver.memory.find_overlap(address, bytes) == nullptr, CUDA_ERROR_INVALID_VALUE);
+    driver.reservations.erase(found);
+    driver.memory.give_back(address, bytes);
+  });
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                     const CUmemAllocationProp* wanted, unsigned long long flags) {
+  return call([&](Driver& driver) {
+    CUmemGenericAllocationHandle& result = out(handle);
+    auto physical = std::make_shared<Physical>();
+    physical->location = location_of(driver, wanted);
+    require(flags == 0 && bytes > 0 && is_granular(bytes), CUDA_ERROR_INVALID_VALUE);
+    physical->properties = *wanted;
+    physical->bytes = bytes;
+    physical->held = 1;
+    const std::uint64_t id = driver.memory.next_buffer_id();
+    if (physical->location.is_gpu()) {
+      physical->room = driver.memory.take(physical->location.index, bytes);
+      physical->shadow = driver.memory.make_shadow(physical->location.index, bytes, id);
+    } else {
+      physical->shadow = std::make_shared<HostShadow>(bytes);
+    }
+    physical->handle = result = kHandleMark | id;
+    driver.physicals[result] = std::move(physical);
+  });
+}
+
+// Memory that is mapped stays until it is unmapped.
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  return call([&](Driver& driver) {
+    if (--find_physical(driver, handle).held == 0) driver.physicals.erase(handle);
+  });
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+  return call([&](Driver& driver) {
+    CUmemGenericAllocationHandle& result = out(handle);
+    const AllocationPtr mapping = driver.memory.find(std::bit_cast<std::uintptr_t>(address));
+    require(mapping && mapping->kind == Allocation::Kind::mapping, CUDA_ERROR_INVALID_VALUE);
+    ++mapping->physical->held;
+    result = mapping->physical->handle;
+    driver.physicals[result] = mapping->physical;
+  });
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                                CUmemGenericAllocationHandle handle) {
+  return call([&](Driver& driver) { out(properties) = find_physical(driver, handle).properties; });
+}
+
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  return call([&](Driver& driver) {
+    find_physical(driver, handle);
+    const std::shared_ptr<Physical> physical = driver.physicals.at(handle);
+    require(flags == 0 && offset == 0 && bytes == physical->bytes && is_granular(address),
+            CUDA_ERROR_INVALID_VALUE);
+    const auto [base, size] = find_reservation(driver, address, bytes);
+    require(driver.memory.find_overlap(address, bytes) == nullptr, CUDA_ERROR_INVALID_VALUE);
+    Allocation mapping;
+    mapping.kind = Allocation::Kind::mapping;
+    mapping.base = address;
+    mapping.bytes = bytes;
+    mapping.location = physical->location;
+    mapping.device = physical->location.is_gpu() ? physical->location.index : CU_DEVICE_CPU;
+    mapping.shadow = physical->shadow;
+    mapping.physical = physical;
+    mapping.range_base = base;
+    mapping.range_bytes = size;
+    driver.memory.add(std::move(mapping));
+  });
+}
+
+// Waits for whatever uses the mappings.
+CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
+  return call([&](Driver& driver) {
+    std::vector<AllocationPtr> mappings = find_mappings(driver, address, bytes);
+    for (const AllocationPtr& each : mappings) driver.memory.remove(each);
+    for (AllocationPtr& each : mappings) driver.release(std::move(each));
+  });
+}
+
+CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* wanted,
+                        size_t count) {
+  return call([&](Driver& driver) {
+    require(wanted != nullptr && count > 0, CUDA_ERROR_INVALID_VALUE);
+    const std::vector<AllocationPtr> mappings = find_mappings(driver, address, bytes);
+    const std::span all(wanted, count);
+    for (const CUmemAccessDesc& each : all) {
+      require(each.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
+                  each.flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
+                  each.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+              CUDA_ERROR_INVALID_VALUE);
+      for (const AllocationPtr& mapping : mappings)
+        require_possible(driver, *mapping, accessor(driver, each.location));
+    }
+    for (const CUmemAccessDesc& each : all)
+      for (const AllocationPtr& mapping : mappings)
+        give_access(*mapping, accessor(driver, each.location), each.flags);
+  });
+}
+
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
+                        CUdeviceptr address) {
+  return call([&](Driver& driver) {
+    unsigned long long& result = out(flags);
+    const AllocationPtr mapping = driver.memory.find(address);
+    require(mapping && mapping->kind == Allocation::Kind::mapping, CUDA_ERROR_INVALID_VALUE);
+    result = mapping->access.get(accessor(driver, out(location)));
+  });
 }
 
 CUresult cuMemExportToShareableHandle(void*, CUmemGenericAllocationHandle,
@@ -49,8 +274,6 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle*, void*,
                                         CUmemAllocationHandleType) {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
-
-CUresult cuMemPoolDestroy(CUmemoryPool) { return CUDA_ERROR_NOT_SUPPORTED; }
 
 CUresult cuMemPoolExportToShareableHandle(void*, CUmemoryPool, CUmemAllocationHandleType,
                                           unsigned long long) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <map>
 
 #include "driver.hpp"
 #include "failure.hpp"
@@ -32,15 +33,57 @@ void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::memmove(to, from, bytes);
 }
 
-/// True when the copy engine of the context's device has the memory in its address space.
-bool may_reach(const Driver& driver, const Context& context, const Operand& operand) {
-  if (!operand.allocation || !operand.allocation->is_on_device()) return true;
-  const Allocation& allocation = *operand.allocation;
-  if (allocation.import) return allocation.context == context.handle;
-  if (allocation.device == context.device) return true;
+/// Calls `visit(offset in dst, offset in src, bytes)` for all that lies together on both sides.
+template <typename Visit>
+void for_each_run(const CopyRequest& wanted, const Operand& dst, const Operand& src,
+                  const Visit& visit) {
+  for (std::size_t layer = 0; layer < wanted.layers; ++layer) {
+    for (std::size_t row = 0; row < wanted.rows; ++row) {
+      const std::size_t to = layer * wanted.dst.layer_pitch + row * wanted.dst.row_pitch;
+      const std::size_t from = layer * wanted.src.layer_pitch + row * wanted.src.row_pitch;
+      for (std::size_t done = 0; done < wanted.bytes;) {
+        const std::size_t bytes =
+            std::min({wanted.bytes - done, dst.run(to + done), src.run(from + done)});
+        visit(to + done, from + done, bytes);
+        done += bytes;
+      }
+    }
+  }
+}
+
+/// How the copy engine of a context's device gets at memory.
+enum class Reach { direct, bounced, refused };
+
+Reach reach(const Driver& driver, const Context& context, const Allocation& allocation,
+            CUmemAccess_flags wanted) {
+  const auto allows = [&](const Access& access) {
+    return (access.get(context.device) & wanted) == wanted ? Reach::direct : Reach::refused;
+  };
+  if (allocation.kind == Allocation::Kind::mapping) return allows(allocation.access);
+  if (!allocation.is_on_device()) return Reach::direct;
+  const auto reached = [](bool is_direct) { return is_direct ? Reach::direct : Reach::bounced; };
+  if (allocation.import) return reached(allocation.context == context.handle);
   if (allocation.kind == Allocation::Kind::pool)
-    return driver.pools.get(allocation.pool).access.contains(context.device);
-  return context.peers.contains(allocation.context);
+    return allows(driver.pools.get(allocation.pool).access);
+  return reached(allocation.device == context.device || context.peers.contains(allocation.context));
+}
+
+/// The worst of all that the operand holds. Memory that the copying context may not use at all is
+/// bounced if the side's own context may.
+Reach reach(const Driver& driver, const Context& context, const Operand& operand,
+            CUcontext own_context, CUmemAccess_flags wanted) {
+  Reach worst = Reach::direct;
+  const auto look = [&](const AllocationPtr& allocation) {
+    if (!allocation) return;
+    Reach found = reach(driver, context, *allocation, wanted);
+    if (found == Reach::refused && own_context != nullptr &&
+        reach(driver, driver.contexts.get(own_context), *allocation, wanted) == Reach::direct)
+      found = Reach::bounced;
+    worst = std::max(worst, found);
+  };
+  look(operand.allocation);
+  for (const AllocationPtr& each : operand.further) look(each);
+  return worst;
 }
 
 }  // namespace
@@ -49,34 +92,60 @@ MemoryId Driver::host_near(const Context& context) const {
   return MemoryId::host(node.gpus[static_cast<std::size_t>(context.device)].numa);
 }
 
-PreparedCopy Driver::prepare_copy(const Context& context, std::uintptr_t dst, std::uintptr_t src,
-                                  std::size_t bytes) {
-  const Operand to = find_operand(memory, dst, bytes, host_near(context));
-  const Operand from = find_operand(memory, src, bytes, host_near(context));
-  const bool is_pageable = !to.allocation || !from.allocation;
-  CopyRoute route =
-      from.location.is_host() && to.location.is_host()
-          ? routing_.local_route(from.location, to.location)
-          : routing_.route(context.device, from.location, to.location,
-                           may_reach(*this, context, from) && may_reach(*this, context, to));
-  if (is_pageable)
-    for (const int link : route.links)
-      route.demand.max_gbps = std::min(
-          route.demand.max_gbps, kPageableShare * node.links[static_cast<std::size_t>(link)].gbps);
-  route.demand.bytes = static_cast<double>(bytes);
+PreparedCopy Driver::prepare_copy(const Context& context, const CopyRequest& wanted) {
+  const MemoryId near = host_near(context);
+  const Operand to = find_operand(memory, wanted.dst.address, wanted.extent(wanted.dst), near);
+  const Operand from = find_operand(memory, wanted.src.address, wanted.extent(wanted.src), near);
+  const Reach reached =
+      std::max(reach(*this, context, to, wanted.dst.context, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+               reach(*this, context, from, wanted.src.context, CU_MEM_ACCESS_FLAGS_PROT_READ));
+  require(reached != Reach::refused, CUDA_ERROR_INVALID_VALUE);
 
-  PreparedCopy prepared{
-      {}, route.is_bounced, is_pageable, from.location.is_host() || to.location.is_host()};
+  // Several mappings may lie in several memories: the copy takes all their links at once.
+  std::map<std::pair<MemoryId, MemoryId>, std::size_t> parts;
+  if (to.further.empty() && from.further.empty()) {
+    parts[{from.location, to.location}] = wanted.total();
+  } else {
+    for_each_run(wanted, to, from, [&](std::size_t dst, std::size_t src, std::size_t bytes) {
+      parts[{from.location_at(src), to.location_at(dst)}] += bytes;
+    });
+  }
+  PreparedCopy prepared;
+  prepared.is_pageable = !to.allocation || !from.allocation;
+  FlowDemand demand;
+  std::vector<std::pair<int, std::size_t>> moved;  // by link
+  for (const auto& [ends, bytes] : parts) {
+    const auto& [source, destination] = ends;
+    CopyRoute route =
+        source.is_host() && destination.is_host()
+            ? routing_.local_route(source, destination)
+            : routing_.route(context.device, source, destination, reached == Reach::direct);
+    for (const int resource : route.demand.resources)
+      if (std::ranges::find(demand.resources, resource) == demand.resources.end())
+        demand.resources.push_back(resource);
+    demand.max_gbps = std::min(demand.max_gbps, route.demand.max_gbps);
+    for (const int link : route.links) {
+      moved.emplace_back(link, bytes);
+      if (prepared.is_pageable)
+        demand.max_gbps = std::min(
+            demand.max_gbps, kPageableShare * node.links[static_cast<std::size_t>(link)].gbps);
+    }
+    prepared.is_bounced = prepared.is_bounced || route.is_bounced;
+    prepared.has_host_side = prepared.has_host_side || source.is_host() || destination.is_host();
+  }
+  demand.bytes = static_cast<double>(wanted.total());
   const auto syncs = [](const Operand& side) {
     return side.allocation && side.allocation->syncs_copies;
   };
   prepared.is_waited_for = syncs(to) || syncs(from) || (context.flags & CU_CTX_SYNC_MEMOPS) != 0;
-  prepared.operation.flow = std::move(route.demand);
-  prepared.operation.move = [to, from, bytes] {
-    move_bytes(to.overwrite(bytes), from.read(bytes), bytes);
+  prepared.operation.flow = std::move(demand);
+  prepared.operation.move = [wanted, to, from] {
+    for_each_run(wanted, to, from, [&](std::size_t dst, std::size_t src, std::size_t bytes) {
+      move_bytes(to.overwrite(dst, bytes), from.read(src, bytes), bytes);
+    });
   };
-  prepared.operation.effect = [this, bytes, links = route.links] {
-    for (const int link : links) {
+  prepared.operation.effect = [this, moved = std::move(moved)] {
+    for (const auto& [link, bytes] : moved) {
       counters.links[static_cast<std::size_t>(link)].bytes += bytes;
       counters.links[static_cast<std::size_t>(link)].copies += 1;
     }
@@ -90,14 +159,13 @@ void Driver::count(const PreparedCopy& prepared) {
   counters.pageable += prepared.is_pageable ? 1 : 0;
 }
 
-void Driver::copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUstream handle,
-                  bool is_synchronous) {
+void Driver::copy(const CopyRequest& wanted, CUstream handle, bool is_synchronous) {
   current_context();
   if (is_synchronous) require_capture_allows();
-  if (bytes > 0) wait_for_room(handle);
+  if (wanted.total() == 0) return;
+  wait_for_room(handle);
   Stream& on = stream(handle);
-  if (bytes == 0) return;
-  PreparedCopy prepared = prepare_copy(contexts.get(on.context), dst, src, bytes);
+  PreparedCopy prepared = prepare_copy(contexts.get(on.context), wanted);
   if (on.capture.is_active()) {
     on.capture.add_node();
     return;
@@ -117,7 +185,9 @@ void Driver::fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstre
   if (bytes == 0) return;
   const Context& context = contexts.get(on.context);
   const Operand to = find_operand(memory, dst, bytes, host_near(context));
-  require(to.allocation != nullptr && may_reach(*this, context, to), CUDA_ERROR_INVALID_VALUE);
+  require(to.allocation != nullptr && reach(*this, context, to, nullptr,
+                                            CU_MEM_ACCESS_FLAGS_PROT_READWRITE) == Reach::direct,
+          CUDA_ERROR_INVALID_VALUE);
   if (on.capture.is_active()) {
     on.capture.add_node();
     return;
@@ -126,7 +196,11 @@ void Driver::fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstre
   operation.flow = routing_.local_route(to.location, to.location).demand;
   operation.flow->bytes = static_cast<double>(bytes);
   operation.move = [to, value, bytes] {
-    std::memset(to.overwrite(bytes), std::to_integer<int>(value), bytes);
+    for (std::size_t done = 0; done < bytes;) {
+      const std::size_t run = std::min(bytes - done, to.run(done));
+      std::memset(to.overwrite(done, run), std::to_integer<int>(value), run);
+      done += run;
+    }
   };
   enqueue(on, std::move(operation));
   spend(node.costs.copy_issue_us);

@@ -54,5 +54,22 @@ CUresult CUDAAPI cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr* dsts, CUdeviceptr* srcs
                                             size_t count, CUmemcpyAttributes* attributes,
                                             size_t* firsts, size_t attribute_count,
                                             CUstream stream);
+
+// One copy with attributes: CUDA 13.2.
+CUresult CUDAAPI cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                             CUmemcpyAttributes* attributes, CUstream stream);
+CUresult CUDAAPI cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                                  CUmemcpyAttributes* attributes, CUstream stream);
+using PFN_cuMemcpyWithAttributesAsync_v13020 = decltype(&cuMemcpyWithAttributesAsync);
+using PFN_cuMemcpyWithAttributesAsync_v13020_ptsz = decltype(&cuMemcpyWithAttributesAsync_ptsz);
+
+// Copies of rows and layers.
+CUresult CUDAAPI cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D* wanted);
+CUresult CUDAAPI cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D* wanted);
+CUresult CUDAAPI cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D* wanted, CUstream stream);
+CUresult CUDAAPI cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D* wanted);
+CUresult CUDAAPI cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D* wanted, CUstream stream);
+CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER* wanted);
+CUresult CUDAAPI cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER* wanted, CUstream stream);
 }
 #pragma GCC visibility pop

@@ -75,8 +75,10 @@ Driver::Driver(Node simulated, const Mode& wanted)
   for (std::size_t device = 0; device < node.gpus.size(); ++device) {
     auto pool = std::make_unique<Pool>();
     pool->device = static_cast<int>(device);
+    pool->access.of[pool->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     default_pools.push_back(pools.add(std::move(pool)));
   }
+  current_pools = default_pools;
 }
 
 std::unique_ptr<Devices> Driver::make_devices() {
@@ -93,6 +95,7 @@ void Driver::free_memory(AllocationPtr allocation) {
 void Driver::release(AllocationPtr allocation) {
   devices_->wait_until([&allocation] { return allocation.use_count() == 1; });
   memory.give_back(allocation);
+  if (allocation->pool != nullptr) forget_pool(allocation->pool);
 }
 
 }  // namespace polypath::sim

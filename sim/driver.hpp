@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "cuda_api.hpp"
@@ -19,7 +20,7 @@
 
 namespace polypath::sim {
 
-inline constexpr int kCudaVersion = 13000;  ///< of this driver, as CUDA_VERSION counts
+inline constexpr int kCudaVersion = 13020;  ///< of this driver, as CUDA_VERSION counts
 
 /// What has moved since the start or the last reset.
 struct Counters {
@@ -33,6 +34,29 @@ struct Counters {
   std::uint64_t pageable = 0;
   std::uint64_t graphs_disturbed = 0;      ///< destroyed or given new parameters while in flight
   std::uint64_t stale_graph_launches = 0;  ///< refused: what a node needs is gone or another
+};
+
+/// What a copy moves: rows of bytes, in layers. Most copies are one row.
+struct CopyRequest {
+  struct Side {
+    std::uintptr_t address = 0;
+    std::size_t row_pitch = 0;    ///< from one row to the next
+    std::size_t layer_pitch = 0;  ///< from one layer to the next
+    /// Of cuMemcpyPeer: the context whose memory it is. What the issuing context has no access to goes
+    /// through host memory then.
+    CUcontext context = nullptr;
+  };
+  Side dst;
+  Side src;
+  std::size_t bytes = 0;  ///< of a row
+  std::size_t rows = 1;
+  std::size_t layers = 1;
+
+  [[nodiscard]] std::size_t total() const noexcept { return bytes * rows * layers; }
+  /// From the first byte of a side to its last.
+  [[nodiscard]] std::size_t extent(const Side& side) const noexcept {
+    return (layers - 1) * side.layer_pitch + (rows - 1) * side.row_pitch + bytes;
+  }
 };
 
 /// A copy that only has to be issued.
@@ -108,6 +132,17 @@ class Driver {
   };
   std::vector<Primary> primaries;           ///< by device
   std::vector<CUmemoryPool> default_pools;  ///< by device
+  std::vector<CUmemoryPool> current_pools;  ///< by device: where cuMemAllocAsync takes from
+
+  /// One that was not destroyed. Failure INVALID_VALUE when it was, or is none.
+  Pool& pool(CUmemoryPool handle) const;
+  /// Removes it if it was destroyed and nothing of it is left.
+  void forget_pool(CUmemoryPool handle);
+
+  // ---- virtual memory (api_virtual_memory.cpp) ----
+
+  std::map<std::uintptr_t, std::size_t> reservations;  ///< bytes, by begin
+  std::map<CUmemGenericAllocationHandle, std::shared_ptr<Physical>> physicals;
 
   // ---- streams (streams.cpp) ----
 
@@ -132,14 +167,13 @@ class Driver {
 
   /// cuMemcpyAsync on `stream`; if it is synchronous, as cuMemcpy: its end is waited for where there is
   /// host memory on a side, or a side or the context asks for that (SYNC_MEMOPS).
-  void copy(std::uintptr_t dst, std::uintptr_t src, std::size_t bytes, CUstream stream,
-            bool is_synchronous);
+  void copy(const CopyRequest& wanted, CUstream stream, bool is_synchronous);
   void fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream stream);
   /// The host memory nearest to the context's GPU.
   [[nodiscard]] MemoryId host_near(const Context& context) const;
-  /// A copy as a stream of `context` makes it. Failure INVALID_VALUE where find_operand says so.
-  PreparedCopy prepare_copy(const Context& context, std::uintptr_t dst, std::uintptr_t src,
-                            std::size_t bytes);
+  /// A copy as a stream of `context` makes it. Failure INVALID_VALUE where find_operand says so, and for
+  /// mappings and pool memory that the context's GPU has no access to.
+  PreparedCopy prepare_copy(const Context& context, const CopyRequest& wanted);
   void count(const PreparedCopy& prepared);
 
   // ---- graphs (graphs.cpp, graph_launch.cpp) ----

@@ -80,8 +80,8 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   try {
     for (const GraphExec::Node& each : exec.nodes) {
       require_placed(each.copy);
-      copies.push_back(prepare_copy(contexts.get(each.copy.context), each.copy.dst, each.copy.src,
-                                    each.copy.bytes));
+      copies.push_back(prepare_copy(contexts.get(each.copy.context),
+                                    {{each.copy.dst}, {each.copy.src}, each.copy.bytes}));
     }
   } catch (const Failure&) {
     ++counters.stale_graph_launches;

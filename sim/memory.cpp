@@ -14,14 +14,14 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-bool has_shadow(Allocation::Kind kind) {
+/// The bytes of these are where the devices alone use them.
+bool is_hidden(Allocation::Kind kind) {
   return kind == Allocation::Kind::device || kind == Allocation::Kind::pool ||
          kind == Allocation::Kind::imported;
 }
 
-/// The memory of an import is its owner's.
-bool uses_gpu_memory(const Allocation& allocation) {
-  return allocation.location.is_gpu() && !allocation.import;
+bool has_given_base(Allocation::Kind kind) {
+  return kind == Allocation::Kind::registered || kind == Allocation::Kind::mapping;
 }
 
 }  // namespace
@@ -38,15 +38,16 @@ Memory::Memory(std::vector<std::uint64_t> gpu_bytes, bool is_shared, bool reuses
     : space_(reuses_addresses), free_bytes_(std::move(gpu_bytes)), is_shared_(is_shared) {}
 
 AllocationPtr Memory::add(Allocation wanted) {
-  if (uses_gpu_memory(wanted))
-    require(wanted.bytes <= free_bytes_[at(wanted.device)], CUDA_ERROR_OUT_OF_MEMORY);
-  if (wanted.kind != Allocation::Kind::registered) wanted.base = space_.reserve(wanted.bytes);
-  if (has_shadow(wanted.kind))
-    wanted.shadow = wanted.shadow ? std::move(wanted.shadow) : make_shadow(wanted);
-  else if (wanted.kind != Allocation::Kind::registered)
+  wanted.buffer_id = next_buffer_id();
+  // The memory of an import is its owner's, that of a mapping its handle's.
+  if (wanted.kind == Allocation::Kind::device || wanted.kind == Allocation::Kind::pool)
+    wanted.room = take(wanted.device, wanted.bytes);
+  if (!has_given_base(wanted.kind)) wanted.base = space_.reserve(wanted.bytes);
+  if (is_hidden(wanted.kind)) {
+    if (!wanted.shadow) wanted.shadow = make_shadow(wanted.device, wanted.bytes, wanted.buffer_id);
+  } else if (!has_given_base(wanted.kind)) {
     AddressSpace::open(wanted.base, wanted.bytes);
-  if (uses_gpu_memory(wanted)) free_bytes_[at(wanted.device)] -= wanted.bytes;
-  wanted.buffer_id = next_buffer_id_++;
+  }
   auto allocation = std::make_shared<const Allocation>(std::move(wanted));
   allocations_.emplace(allocation->base, allocation);
   return allocation;
@@ -55,10 +56,16 @@ AllocationPtr Memory::add(Allocation wanted) {
 void Memory::remove(const AllocationPtr& allocation) { allocations_.erase(allocation->base); }
 
 void Memory::give_back(const AllocationPtr& allocation) {
-  if (uses_gpu_memory(*allocation)) free_bytes_[at(allocation->device)] += allocation->bytes;
   if (allocation->kind == Allocation::Kind::registered) return;
-  if (!allocation->shadow) AddressSpace::close(allocation->base, allocation->bytes);
-  space_.give_back(allocation->base, allocation->bytes);
+  if (!is_hidden(allocation->kind)) AddressSpace::close(allocation->base, allocation->bytes);
+  if (!has_given_base(allocation->kind)) space_.give_back(allocation->base, allocation->bytes);
+}
+
+std::shared_ptr<void> Memory::take(int device, std::uint64_t bytes) {
+  std::uint64_t& left = free_bytes_[at(device)];
+  require(bytes <= left, CUDA_ERROR_OUT_OF_MEMORY);
+  left -= bytes;
+  return {&left, [bytes](std::uint64_t* all) { *all += bytes; }};
 }
 
 AllocationPtr Memory::find(std::uintptr_t address) const { return find_overlap(address, 1); }
@@ -90,10 +97,11 @@ AllocationPtr Memory::find_if(const std::function<bool(const Allocation&)>& fits
   return nullptr;
 }
 
-std::unique_ptr<Shadow> Memory::make_shadow(const Allocation& wanted) const {
-  if (!is_shared_) return std::make_unique<PrivateShadow>(wanted.bytes);
-  const SharedMemory shared{this_process(), -1, wanted.device, next_buffer_id_, wanted.bytes};
-  return std::make_unique<SharedShadow>(wanted.bytes, file_name(shared));
+std::shared_ptr<Shadow> Memory::make_shadow(int device, std::size_t bytes,
+                                            std::uint64_t buffer_id) const {
+  if (!is_shared_) return std::make_shared<PrivateShadow>(bytes);
+  const SharedMemory shared{this_process(), -1, device, buffer_id, bytes};
+  return std::make_shared<SharedShadow>(bytes, file_name(shared));
 }
 
 }  // namespace polypath::sim

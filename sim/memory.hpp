@@ -22,24 +22,54 @@ struct Import {
   int opened = 0;                ///< how often its context has it open
 };
 
-/// One allocation, one registered range, or one import.
+/// Memory without an address (cuMemCreate). It ends with its last handle and mapping.
+struct Physical {
+  CUmemGenericAllocationHandle handle = 0;
+  CUmemAllocationProp properties{};
+  std::size_t bytes = 0;
+  MemoryId location;
+  std::shared_ptr<Shadow> shadow;
+  std::shared_ptr<void> room;  ///< what it takes of its GPU's memory
+  int held = 0;                ///< its handle was given out so often, and not released
+};
+
+/// Which GPUs, and whether the CPU, may use a mapping or a pool's memory.
+struct Access {
+  static constexpr int kCpu = -1;
+
+  std::map<int, CUmemAccess_flags> of;  ///< by device
+
+  [[nodiscard]] CUmemAccess_flags get(int device) const {
+    const auto given = of.find(device);
+    return given == of.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : given->second;
+  }
+};
+
+/// One allocation, one registered range, one import, or one mapping of physical memory.
 struct Allocation {
-  enum class Kind { device, pool, managed, pinned, registered, imported };
+  enum class Kind { device, pool, managed, pinned, registered, imported, mapping };
 
   Kind kind = Kind::device;
   std::uintptr_t base = 0;
   std::size_t bytes = 0;
-  std::uint64_t buffer_id = 0;     ///< never given out twice
-  int device = 0;                  ///< of the context that it was made in
-  MemoryId location;               ///< where its bytes lie
-  CUcontext context = nullptr;     ///< null for pool memory, which belongs to no context
-  CUmemoryPool pool = nullptr;     ///< of pool memory
-  std::unique_ptr<Shadow> shadow;  ///< its bytes, where the program may not touch them
+  std::uint64_t buffer_id = 0;  ///< never given out twice
+  int device = 0;               ///< of the context that it was made in
+  MemoryId location;            ///< where its bytes lie
+  CUcontext context = nullptr;  ///< null for pool memory and mappings, which belong to no context
+  CUmemoryPool pool = nullptr;  ///< of pool memory
+  std::shared_ptr<Shadow> shadow;  ///< its bytes, but where they are at `base`
+  std::shared_ptr<void> room;      ///< what it takes of its GPU's memory
   std::shared_ptr<Import> import;  ///< null but of imported memory
   /// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: synchronous copies of it are waited for, whatever they are.
   mutable bool syncs_copies = false;
 
-  [[nodiscard]] bool is_on_device() const noexcept { return shadow != nullptr; }
+  // Of a mapping.
+  std::shared_ptr<Physical> physical;
+  mutable Access access;
+  std::uintptr_t range_base = 0;  ///< the reservation that it lies in
+  std::size_t range_bytes = 0;
+
+  [[nodiscard]] bool is_on_device() const noexcept { return location.is_gpu(); }
   /// The bytes from `address` on, to be read.
   const std::byte* read(std::uintptr_t address, std::size_t size) const;
   /// The bytes from `address` on, all of which the caller overwrites.
@@ -53,9 +83,9 @@ class Memory {
   /// lock, and by other processes. `reuses_addresses`: as AddressSpace says.
   Memory(std::vector<std::uint64_t> gpu_bytes, bool is_shared, bool reuses_addresses);
 
-  /// Allocates as `wanted` says; base, buffer_id and shadow are filled in here, but base of a
-  /// registered range and the shadow of an import are the caller's. Failure OUT_OF_MEMORY when the GPU is
-  /// full.
+  /// Allocates as `wanted` says; base, buffer_id, shadow and room are filled in here, but base of a
+  /// registered range or a mapping, and the shadow of an import or a mapping are the caller's. Failure
+  /// OUT_OF_MEMORY when the GPU is full.
   AllocationPtr add(Allocation wanted);
 
   /// Forgets it: the address is invalid from now on. The bytes live on for operations that hold the
@@ -79,12 +109,23 @@ class Memory {
     return space_.contains(address);
   }
 
+  /// Addresses for mappings, to be given back.
+  std::uintptr_t reserve(std::size_t bytes, std::size_t alignment) {
+    return space_.reserve(bytes, alignment);
+  }
+  void give_back(std::uintptr_t address, std::size_t bytes) { space_.give_back(address, bytes); }
+
+  /// Takes so much of the GPU's memory until the last copy of the result is gone. Failure OUT_OF_MEMORY
+  /// when there is less left.
+  std::shared_ptr<void> take(int device, std::uint64_t bytes);
   [[nodiscard]] std::uint64_t free_bytes(int device) const;
+  /// Device memory of one allocation.
+  std::shared_ptr<Shadow> make_shadow(int device, std::size_t bytes, std::uint64_t buffer_id) const;
+  std::uint64_t next_buffer_id() noexcept { return next_buffer_id_++; }
+
   [[nodiscard]] std::size_t live() const noexcept { return allocations_.size(); }
 
  private:
-  [[nodiscard]] std::unique_ptr<Shadow> make_shadow(const Allocation& wanted) const;
-
   AddressSpace space_;
   std::map<std::uintptr_t, AllocationPtr> allocations_;
   std::vector<std::uint64_t> free_bytes_;

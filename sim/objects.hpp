@@ -11,6 +11,7 @@
 #include "capture.hpp"
 #include "cuda_api.hpp"
 #include "handle_table.hpp"
+#include "memory.hpp"
 #include "operation.hpp"
 
 namespace polypath::sim {
@@ -66,10 +67,11 @@ struct Context {
   }
 };
 
-/// The default memory pool of a device.
+/// Memory of a device that is allocated in the order of streams.
 struct Pool {
   int device = 0;
-  std::map<int, CUmemAccess_flags> access;  ///< of other devices
+  Access access;
+  bool is_destroyed = false;  ///< what was allocated from it stays
 };
 
 using ContextTable = HandleTable<CUcontext, Context, 0x51C0>;

@@ -149,11 +149,12 @@ TEST_F(NativeReasonTest, PoolMemoryIsWrittenOnlyByGpusThatReachIt) {
   TestBuffer src(driver(), node(), MemoryId::gpu(0), kBytes);
   TestBuffer check(driver(), node(), MemoryId::gpu(1), kBytes);
   src.fill(8);
+  const Stream stream = stream_on(1);  // of the only GPU that may copy it
   const Traffic traffic(*context_);
   const auto before = context_->counters().snapshot();
-  copy(*context_, {pool.address(), src.address(), kBytes, stream_->get()});
-  POLYPATH_CHECK(driver(), memcpy_async(check.address(), pool.address(), kBytes, stream_->get()));
-  synchronize(stream_->get());
+  copy(*context_, {pool.address(), src.address(), kBytes, stream.get()});
+  POLYPATH_CHECK(driver(), memcpy_async(check.address(), pool.address(), kBytes, stream.get()));
+  synchronize(stream.get());
   EXPECT_EQ(check.first_difference(8), std::nullopt);
   EXPECT_EQ(traffic.left_out(LeftOutReason::unreachable), 1u);
   EXPECT_EQ(traffic.split() + traffic.native(), 1u);

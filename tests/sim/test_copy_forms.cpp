@@ -1,11 +1,9 @@
 // Every form of a copy: the bytes it moves, the stream it is on, and whether it is waited for.
-#include <functional>
-
 #include <atomic>
 #include <functional>
 #include <thread>
-#include "driver_forms.hpp"
 
+#include "driver_forms.hpp"
 #include "fixture.hpp"
 
 namespace polypath::sim::test {

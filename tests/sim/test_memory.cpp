@@ -160,19 +160,6 @@ TEST_F(MemoryTest, NobodyPrefersAPlaceForManagedMemory) {
   EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(address));
 }
 
-// As the device attribute says.
-TEST_F(MemoryTest, ThereIsNoVirtualMemoryManagement) {
-  int supported = 7;
-  ASSERT_CUDA(
-      cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
-  EXPECT_EQ(0, supported);
-  CUdeviceptr address = 0;
-  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, cuMemAddressReserve(&address, kMiB, 0, 0, 0));
-  CUmemGenericAllocationHandle handle = 0;
-  EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED,
-              cuMemRetainAllocationHandle(&handle, std::bit_cast<void*>(allocate(0, kMiB))));
-}
-
 TEST_F(MemoryTest, ABufferIdIsNeverUsedTwice) {
   const CUdeviceptr a = allocate(0, kMiB);
   const auto first = attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, a, 0ULL);
@@ -242,14 +229,14 @@ class Pools : public MemoryTest {
     wanted.flags = flags;
     EXPECT_CUDA(CUDA_SUCCESS, cuMemPoolSetAccess(pool, &wanted, 1));
   }
-  /// Copies issued by GPU 1 that read the memory.
-  std::uint64_t bounced_by_gpu1() {
+  /// What GPU 1 says to a copy that reads the memory.
+  CUresult read_by_gpu1() {
     enable_peer(1, 0);  // does not count for pool memory
-    const CUdeviceptr dst = allocate(1, kMiB);
     polypath_sim_reset_counters();
-    EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, address, kMiB, create_stream(1)));
-    EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
-    return polypath_sim_bounced_copies();
+    const CUstream of_gpu1 = create_stream(1);
+    const CUresult result = cuMemcpyAsync(allocate(1, kMiB), address, kMiB, of_gpu1);
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(of_gpu1));
+    return result;
   }
 
   CUmemoryPool pool = nullptr;
@@ -268,13 +255,81 @@ TEST_F(Pools, TheirMemoryNamesThePoolAndNoContext) {
 TEST_F(Pools, OnlyTheOwnDeviceHasAccessAtFirst) {
   EXPECT_EQ(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, access(0));
   EXPECT_EQ(CU_MEM_ACCESS_FLAGS_PROT_NONE, access(1));
-  EXPECT_EQ(1U, bounced_by_gpu1());
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, read_by_gpu1());
+  EXPECT_EQ(0U, polypath_sim_copies());
 }
 
 TEST_F(Pools, AccessCanBeGiven) {
   set_access(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   EXPECT_EQ(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, access(1));
-  EXPECT_EQ(0U, bounced_by_gpu1());
+  EXPECT_CUDA(CUDA_SUCCESS, read_by_gpu1());
+  EXPECT_EQ(0U, polypath_sim_bounced_copies());
+}
+
+TEST_F(Pools, APeerCopyGoesThroughHostMemoryWithoutAccess) {
+  const auto values = pattern(kMiB, 4);
+  write(address, values);
+  const CUdeviceptr dst = allocate(1, kMiB);
+  polypath_sim_reset_counters();
+  const CUstream of_gpu1 = create_stream(1);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyPeerAsync(dst, context(1), address, context(0), kMiB, of_gpu1));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(of_gpu1));
+  EXPECT_EQ(1U, polypath_sim_bounced_copies());
+  EXPECT_TRUE(values == peek(dst, kMiB));
+  // Nor does the context that is named reach it.
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+              cuMemcpyPeerAsync(dst, context(1), address, context(2), kMiB, of_gpu1));
+}
+
+TEST_F(Pools, OnesOfTheProgramHaveTheirOwnAccess) {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = 1;
+  CUmemoryPool own = nullptr;
+  ASSERT_CUDA(cuMemPoolCreate(&own, &properties));
+  EXPECT_NE(pool, own);
+  CUdeviceptr of_own = 0;
+  ASSERT_CUDA(cuMemAllocFromPoolAsync(&of_own, kMiB, own, stream));
+  EXPECT_EQ(own, attribute(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, of_own, CUmemoryPool{}));
+  EXPECT_EQ(1, attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, of_own, 7));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(of_own, address, kMiB, stream));
+  CUmemAccessDesc wanted{};
+  wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wanted.location.id = 0;
+  wanted.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  ASSERT_CUDA(cuMemPoolSetAccess(own, &wanted, 1));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(of_own, address, kMiB, stream));
+
+  // It may end before its memory does.
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemPoolDestroy(own));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemPoolDestroy(own));
+  CUdeviceptr none = 0;
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemAllocFromPoolAsync(&none, kMiB, own, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(of_own, address, kMiB, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemFreeAsync(of_own, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemPoolDestroy(pool));
+}
+
+TEST_F(Pools, ADeviceTakesFromItsCurrentOne) {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  CUmemoryPool own = nullptr;
+  ASSERT_CUDA(cuMemPoolCreate(&own, &properties));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuDeviceSetMemPool(1, own));
+  ASSERT_CUDA(cuDeviceSetMemPool(0, own));
+  CUmemoryPool current = nullptr;
+  ASSERT_CUDA(cuDeviceGetMemPool(&current, 0));
+  EXPECT_EQ(own, current);
+  CUdeviceptr memory = 0;
+  ASSERT_CUDA(cuMemAllocAsync(&memory, kMiB, stream));
+  EXPECT_EQ(own, attribute(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, memory, CUmemoryPool{}));
+  ASSERT_CUDA(cuMemFreeAsync(memory, stream));
+  ASSERT_CUDA(cuMemPoolDestroy(own));
+  ASSERT_CUDA(cuDeviceGetMemPool(&current, 0));
+  EXPECT_EQ(pool, current);
 }
 
 TEST_F(Pools, MemoryIsFreeWhenTheStreamGetsThere) {
