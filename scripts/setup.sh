@@ -34,13 +34,12 @@ packages=()
   packages+=("python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv")
 if command -v "$compiler" >/dev/null; then
   has_header fmt/format.h || packages+=(libfmt-dev)
-  has_header spdlog/spdlog.h || packages+=(libspdlog-dev)
   has_header toml++/toml.h || packages+=(libtomlplusplus-dev)
   has_header nlohmann/json.hpp || packages+=(nlohmann-json3-dev)
   has_header gtest/gtest.h || packages+=(libgtest-dev)
   has_header gmock/gmock.h || packages+=(libgmock-dev)
 else
-  packages+=(g++ libfmt-dev libspdlog-dev libtomlplusplus-dev nlohmann-json3-dev libgtest-dev libgmock-dev)
+  packages+=(g++ libfmt-dev libtomlplusplus-dev nlohmann-json3-dev libgtest-dev libgmock-dev)
 fi
 
 if ((${#packages[@]})); then

@@ -1,4 +1,4 @@
-// The library's log: one line a message, to stderr, through spdlog. Off below level `warn` unless
+// The library's log: one line a message, to stderr. Off below level `warn` unless
 // POLYPATH_LOG_LEVEL says otherwise. Any thread may log.
 #pragma once
 

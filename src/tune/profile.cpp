@@ -1,6 +1,5 @@
 #include "tune/profile.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <polypath/polypath.h>
 #include <unistd.h>
@@ -28,6 +27,15 @@ constexpr int kSchema = 2;
 std::string library_version() {
   return fmt::format("{}.{}.{}", POLYPATH_VERSION_MAJOR, POLYPATH_VERSION_MINOR,
                      POLYPATH_VERSION_PATCH);
+}
+
+/// Of this moment, in UTC: "2026-11-22T09:30:00Z".
+std::string date_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
 std::string to_text(const Profile& profile) {
@@ -75,9 +83,8 @@ std::filesystem::path absolute_variable(const char* name) {
 }  // namespace
 
 Profile make_profile(Node node, std::string fingerprint, std::string driver) {
-  return {std::move(node),   std::move(fingerprint),
-          library_version(), fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
-          std::move(driver), {}};
+  return {std::move(node), std::move(fingerprint), library_version(),
+          date_now(),      std::move(driver),      {}};
 }
 
 std::filesystem::path profile_directory() {
