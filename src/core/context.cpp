@@ -8,7 +8,7 @@
 
 #include "base/log.hpp"
 #include "driver/check.hpp"
-#include "registry/process_registry.hpp"
+#include "registry/registry.hpp"
 #include "tune/profile.hpp"
 
 namespace polypath {

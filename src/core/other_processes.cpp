@@ -4,8 +4,6 @@
 #include <cstring>
 #include <tuple>
 
-#include "registry/clock.hpp"
-
 namespace polypath {
 namespace {
 
@@ -102,7 +100,7 @@ void OtherProcesses::started(const Request& request, double predicted_us) {
   auto own = std::ranges::find(own_, pair, &Own::pair);
   if (own == own_.end()) own = own_.insert(own_.end(), {pair, {}, 0});
   registry_->end(own->token);
-  const std::uint64_t begin = std::max(own->end_ns, monotonic_ns());
+  const std::uint64_t begin = std::max(own->end_ns, registry_->now_ns());
   const auto lasts = static_cast<std::uint64_t>(std::min(predicted_us, kLongestUs) * 1e3);
   own->end_ns = begin + lasts;
   own->token = registry_->start({*source, *destination, request.bytes, own->end_ns + lasts / 2});

@@ -1,17 +1,70 @@
-// The registry files of all other processes, kept open from one look into the folder to the next.
+// The registry files of other processes, as this one reads them.
 #pragma once
 
+#include <cstdint>
 #include <ctime>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "registry/folder.hpp"
-#include "registry/other_file.hpp"
-#include "registry/said_once.hpp"
+#include "registry/files.hpp"
+#include "registry/records.hpp"
 
 namespace polypath {
+
+/// Not thread-safe.
+class SaidOnce {
+ public:
+  /// True the first time that it is asked for `cause`, which is a literal.
+  bool first(std::string_view cause) { return causes_.insert(cause).second; }
+
+ private:
+  std::set<std::string_view> causes_;
+};
+
+// The registry file of another process, as this one reads it.
+
+/// Not thread-safe. Whatever the file holds or becomes, reading it does no harm: what is damaged is as if it
+/// were not there, and said once.
+class OtherFile {
+ public:
+  /// `name` in `folder`. `said` outlives the object.
+  OtherFile(const Descriptor& folder, const RegistryFileName& name, SaidOnce& said);
+
+  [[nodiscard]] const RegistryFileName& name() const noexcept { return name_; }
+  /// Why it could not be opened, an errno; 0: it was.
+  [[nodiscard]] int open_error() const noexcept { return open_error_; }
+  /// Whether its owner lives. One system call.
+  [[nodiscard]] bool alive() const noexcept;
+  /// Looks whether the file can be read; until then nothing is found in it.
+  void check();
+  /// Seconds since something was last written to it, by the clock of files.
+  [[nodiscard]] std::int64_t age_s() const noexcept;
+
+  /// The record with this handle. Does not ask whether the owner lives.
+  [[nodiscard]] std::optional<MemoryRecord> find(const IpcHandle& handle);
+  /// Appends the flights that count after `now_ns`. Does not ask whether the owner lives. One system call.
+  void append_flights(std::uint64_t now_ns, std::vector<Flight>& out);
+
+ private:
+  /// Why it cannot be read; null: it can.
+  [[nodiscard]] const char* objection() const noexcept;
+  /// Calls `look` until it says that all it read was whole. Once that was in vain, it looks but once.
+  template <typename Look>
+  void look_until_whole(Look look);
+
+  RegistryFileName name_;
+  SaidOnce* said_;
+  Descriptor descriptor_;
+  int open_error_ = 0;
+  bool readable_ = false;
+  bool damaged_ = false;  ///< inside: what was looked at last
+};
+
+// The registry files of all other processes, kept open from one look into the folder to the next.
 
 /// Not thread-safe.
 class OtherFiles {
@@ -28,6 +81,8 @@ class OtherFiles {
   /// Appends the flights of all processes that live which count after `now_ns`. One system call a process,
   /// and one more for each that has flights.
   void append_flights(std::uint64_t now_ns, std::vector<Flight>& out);
+  /// Whether no other process is known.
+  [[nodiscard]] bool empty() const noexcept { return files_.empty(); }
   /// Forgets all; the next refresh() reads the folder.
   void clear() noexcept;
 

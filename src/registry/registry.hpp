@@ -4,22 +4,33 @@
 // A process has one file in the folder, which only it writes and all others read. No process can damage
 // another's file, and there is no lock that a dead process could hold. Nothing here is needed for a transfer to
 // be right: whoever learns nothing plans as if it were alone, and copies natively what it cannot place.
+//
+// Where nobody else is, a transfer asks the kernel nothing: others are looked for now and then only, and flights are
+// told when somebody could learn of them.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "registry/flight_table.hpp"
-#include "registry/folder.hpp"
-#include "registry/values.hpp"
+#include "registry/files.hpp"
+#include "registry/records.hpp"
+#include "registry/tables.hpp"
 
 namespace polypath {
 
-class RegistrySession;
+/// CLOCK_MONOTONIC, nanoseconds: the clock by which flights end, the same one in all processes of a machine.
+std::uint64_t monotonic_ns() noexcept;
+
+struct RegistryTimes {
+  std::uint64_t (*now_ns)() noexcept = &monotonic_ns;
+  /// So long others that came or went may be overlooked.
+  std::uint64_t look_every_ns = 10'000'000;
+  /// Flights that last longer are told even where nobody else is yet.
+  std::uint64_t long_flight_ns = 100'000'000;
+};
 
 /// Thread-safe. No function throws but std::bad_alloc. The registry is opened by the first call of any of them;
 /// when it cannot be, or not any more, that is logged once, and they behave as if there were no other process.
@@ -29,11 +40,14 @@ class RegistrySession;
 class Registry {
  public:
   /// `folder`: an absolute path; processes meet if theirs are the same. Empty: switched off.
-  explicit Registry(std::string folder = default_registry_folder());
+  explicit Registry(std::string folder = default_registry_folder(), RegistryTimes times = {});
   /// Closes it, unless in a forked child that never used it.
   ~Registry();
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
+
+  /// By its clock.
+  [[nodiscard]] std::uint64_t now_ns() const noexcept { return times_.now_ns(); }
 
   /// Why this process shares nothing with others, one line; empty: it does.
   std::string why_unusable();
@@ -43,14 +57,12 @@ class Registry {
   /// the 1024 groups that handles fall into; where a group is full its oldest record leaves. False: nobody
   /// learns of it.
   bool publish(const MemoryRecord& record);
-  /// The memory at this base address is freed, or not to be found any more.
-  void withdraw(std::uint64_t base);
-  /// Where the memory of `handle` lies: the record of another process that lives. One system call a process, and
-  /// one more for the owner.
+  /// Where the memory of `handle` lies: the record of another process that lives, also of one that came just
+  /// now. One system call a process, and one more for the owner.
   std::optional<MemoryRecord> find(const IpcHandle& handle);
 
   /// Tells others that these bytes are under way, until end() or `flight.until_ns`, whichever is first. A token
-  /// of none when 64 are under way already, or nobody learns of it.
+  /// of none when 64 are under way already, or nobody could ever learn of it.
   FlightToken start(const Flight& flight);
   /// The flight is over. A token of none, or of a flight that is over, is let pass.
   void end(FlightToken token);
@@ -62,10 +74,19 @@ class Registry {
   void close() noexcept;
 
  private:
-  RegistrySession& session();
+  struct Session;
+  Session& session();
 
   const std::string folder_;
-  std::atomic<RegistrySession*> session_;
+  const RegistryTimes times_;
+  std::atomic<Session*> session_;
 };
+
+/// The process's registry for the setting `registry`: "auto" (default_registry_folder()), "off", or a folder. The
+/// same one for the same folder. Never null; thread-safe.
+///
+/// It is closed when the process exits or the library is unloaded, whoever still holds it then: contexts that
+/// are never destroyed leave no file behind.
+std::shared_ptr<Registry> process_registry(const std::string& setting);
 
 }  // namespace polypath

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "core/other_processes.hpp"
-#include "registry/clock.hpp"
 #include "support/simulated_test.hpp"
 #include "topology/temporary_folder.hpp"
 
@@ -89,12 +88,16 @@ TEST_F(OtherProcessesTest, PairsOfOthersAreSeenOnceEachAndInOrder) {
 }
 
 TEST_F(OtherProcessesTest, WhatIsSentIsToldForAboutAsLongAsItTakes) {
-  const auto registry = std::make_shared<Registry>(registry_folder());
+  // By a clock of its own, which children inherit as it is.
+  static std::uint64_t now_ns = 1'000'000'000;
+  const RegistryTimes times{
+      .now_ns = []() noexcept { return now_ns; }, .look_every_ns = 0, .long_flight_ns = 0};
+  const auto registry = std::make_shared<Registry>(registry_folder(), times);
   OtherProcesses others(registry, driver(), node());
   const auto seen_by_a_child = [&] {
     const pid_t child = fork();
     if (child == 0) {
-      Registry other(registry_folder());
+      Registry other(registry_folder(), times);
       std::vector<Flight> flights;
       other.others(flights);
       _exit(static_cast<int>(flights.size()));
@@ -108,9 +111,11 @@ TEST_F(OtherProcessesTest, WhatIsSentIsToldForAboutAsLongAsItTakes) {
   others.started(pair(1, 0, kBytes), 1e9);  // taken for 1 s
   EXPECT_EQ(seen_by_a_child(), 2) << "one a pair";
   // 3 x 0.4 s behind one another, and half of the last as long again.
-  usleep(700'000);
+  now_ns += 1'399'000'000;
   EXPECT_EQ(seen_by_a_child(), 2);
-  usleep(1'200'000);
+  now_ns += 2'000'000;
+  EXPECT_EQ(seen_by_a_child(), 1);
+  now_ns += 100'000'000;
   EXPECT_EQ(seen_by_a_child(), 0);
 }
 

@@ -12,7 +12,6 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "driver/check.hpp"
-#include "registry/clock.hpp"
 #include "registry/registry.hpp"
 
 namespace polypath::test {

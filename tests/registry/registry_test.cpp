@@ -5,6 +5,8 @@
 #include <algorithm>
 
 namespace polypath::test {
+
+std::uint64_t test_now_ns = 1000 * kSecond;
 namespace {
 
 /// Different for different values, and each bit of one changes half of the other's.

@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "child.hpp"
-#include "registry/clock.hpp"
 #include "registry/registry.hpp"
 
 namespace polypath::test {
 
 inline constexpr std::uint64_t kSecond = 1'000'000'000;  // nanoseconds
+
+/// Looks for others at every call, and tells every flight.
+inline constexpr RegistryTimes kEager{.look_every_ns = 0, .long_flight_ns = 0};
 
 /// The handle of allocation `number`: 64 bytes without a zero among them.
 IpcHandle handle_of(std::uint64_t number);
@@ -25,6 +27,11 @@ GpuUuid uuid_of(std::uint64_t number);
 MemoryRecord record_of(std::uint64_t number, std::uint64_t version);
 /// All fields follow from `number`; it counts for `for_ns`.
 Flight flight_of(std::uint64_t number, std::uint64_t for_ns = 1000 * kSecond);
+
+/// The same by a clock of the test's own, which children inherit as it is.
+extern std::uint64_t test_now_ns;
+inline constexpr RegistryTimes kByTestClock{
+    .now_ns = []() noexcept { return test_now_ns; }, .look_every_ns = 0, .long_flight_ns = 0};
 
 /// A folder path where nothing is yet, for one test. Removed with all that is in it.
 class RegistryTest : public testing::Test {

@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <fstream>
 
-#include "registry/file_name.hpp"
-#include "registry/layout.hpp"
-#include "registry/process_lock.hpp"
+#include "registry/files.hpp"
+#include "registry/records.hpp"
 #include "registry_test.hpp"
 #include "system_calls.hpp"
 
@@ -23,7 +22,7 @@ class Cost : public RegistryTest {
   void start(int flying) {
     for (int at = 0; at < kOthers; ++at) {
       children_.push_back(std::make_unique<Child>([this, at, flying](const Steps& steps) {
-        Registry own(folder());
+        Registry own(folder(), kEager);
         own.publish(record_of(static_cast<std::uint64_t>(at), static_cast<std::uint64_t>(at)));
         if (at < flying)
           for (std::uint64_t flight = 0; flight < 8; ++flight) own.start(flight_of(flight));
@@ -31,18 +30,17 @@ class Cost : public RegistryTest {
       }));
       ASSERT_TRUE(children_.back()->wait());
     }
-    registry_ = std::make_unique<Registry>(folder());
+    registry_ = std::make_unique<Registry>(folder(), kEager);
     settle();
   }
 
-  /// Looks until the folder's last change lies in the past.
+  /// Looks until the folder's last change lies in the past: its clock stands still for milliseconds.
   void settle() {
-    const std::uint64_t patience = monotonic_ns() + 20 * kSecond;
     do {
       usleep(1000);
       system_calls().reset();
       registry_->others(flights_);
-    } while (system_calls().openat > 0 && monotonic_ns() < patience);
+    } while (system_calls().openat > 0);
     system_calls().reset();
   }
 
@@ -61,9 +59,10 @@ TEST_F(Cost, OthersReadsEachFileOnceAndTestsThoseThatFly) {
   registry().others(flights());
   EXPECT_EQ(flights().size(), 3u * 8);
   EXPECT_EQ(system_calls().lstat, 1);
+  EXPECT_EQ(system_calls().fstat, 1);
   EXPECT_EQ(system_calls().pread, kOthers);
   EXPECT_EQ(system_calls().fcntl, 3);
-  EXPECT_EQ(system_calls().all(), 1 + kOthers + 3);
+  EXPECT_EQ(system_calls().all(), 2 + kOthers + 3);
 }
 
 TEST_F(Cost, AKilledProcessIsNoticedWithoutReadingTheFolder) {
@@ -102,7 +101,7 @@ TEST_F(Cost, AProcessThatComesInTheSameTickIsNotOverlooked) {
   set_time(tick);
   registry().others(flights());
   Child late([&](const Steps& steps) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     own.start(flight_of(1));
     return steps.meet() ? 0 : 1;
   });
@@ -148,15 +147,18 @@ TEST_F(Cost, DescriptorsAreLeftToTheProgram) {
   EXPECT_EQ(system_calls().pread, 256);
 }
 
-TEST_F(Cost, AFlightTakesTwoCallsAtEachEnd) {
+TEST_F(Cost, AFlightAmongOthersTakesTwoCallsAtEachEnd) {
   start(0);
-  const FlightToken token = registry().start(flight_of(1));
+  Registry calm(folder(), {.now_ns = kByTestClock.now_ns});
+  calm.end(calm.start(flight_of(1)));  // it has looked now
+  system_calls().reset();
+  const FlightToken token = calm.start(flight_of(1));
   EXPECT_EQ(system_calls().fstat, 1);
   EXPECT_EQ(system_calls().pwrite, 1);
   EXPECT_EQ(system_calls().all(), 2);
-  registry().end(token);
+  calm.end(token);
   EXPECT_EQ(system_calls().all(), 4);
-  registry().end(token);
+  calm.end(token);
   EXPECT_EQ(system_calls().all(), 4) << "there was nothing to end";
 }
 
@@ -164,13 +166,13 @@ TEST_F(Cost, ASearchReadsOneBucketAProcess) {
   start(0);
   EXPECT_FALSE(registry().find(handle_of(1000)));
   EXPECT_EQ(system_calls().pread, kOthers);
-  EXPECT_EQ(system_calls().all(), 1 + kOthers);
+  EXPECT_EQ(system_calls().all(), 2 + kOthers);
 }
 
 TEST_F(Cost, TheFolderIsReadAgainWhenAProcessCame) {
   start(0);
   Child late([&](const Steps& steps) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     own.start(flight_of(1));
     return steps.meet() ? 0 : 1;
   });
@@ -183,18 +185,83 @@ TEST_F(Cost, TheFolderIsReadAgainWhenAProcessCame) {
   EXPECT_EQ(system_calls().openat, 0);
 }
 
-/// The least of many, so that a busy machine does not count.
-TEST_F(Cost, OthersIsShort) {
-  start(kOthers);
-  std::uint64_t least_ns = kSecond;
-  for (int call = 0; call < 1000; ++call) {
-    const std::uint64_t begin = monotonic_ns();
-    registry().others(flights());
-    least_ns = std::min(least_ns, monotonic_ns() - begin);
+/// As in a program: others are looked for now and then.
+class CostByTheClock : public RegistryTest {
+ protected:
+  /// So long after it was made others may have come.
+  static constexpr RegistryTimes kTimes{.now_ns = kByTestClock.now_ns};
+  /// One transfer, as a context tells of it.
+  void transfer() {
+    registry_.others(flights_);
+    registry_.end(token_);
+    Flight flight = flight_of(1);
+    flight.until_ns = test_now_ns + kTimes.long_flight_ns;
+    token_ = registry_.start(flight);
   }
-  EXPECT_EQ(flights().size(), 8u * kOthers);
-  EXPECT_LT(least_ns, 200'000u);
-  RecordProperty("least_ns", std::to_string(least_ns));
+
+  Registry registry_{folder(), kTimes};
+  std::vector<Flight> flights_;
+  FlightToken token_;
+};
+
+TEST_F(CostByTheClock, AloneATransferAsksTheKernelNothing) {
+  transfer();
+  EXPECT_THAT(files(), testing::SizeIs(1)) << "others find this process";
+  system_calls().reset();
+  for (int i = 0; i < 1000; ++i) transfer();
+  EXPECT_NE(token_.value, 0u);
+  EXPECT_EQ(system_calls().all(), 0);
+  // Now and then it looks.
+  test_now_ns += kTimes.look_every_ns;
+  transfer();
+  const int looks = system_calls().all();
+  EXPECT_GE(looks, 2);
+  for (int i = 0; i < 1000; ++i) transfer();
+  EXPECT_EQ(system_calls().all(), looks);
+}
+
+TEST_F(CostByTheClock, WhoComesIsToldOfWhatStartsThen) {
+  transfer();
+  Child late([&](const Steps& steps) {
+    Registry own(folder(), kByTestClock);
+    if (!sizes_of_others(own).empty()) return 1;
+    if (!steps.meet()) return 2;
+    return sizes_of_others(own) == std::vector<std::uint64_t>{1} ? 0 : 3;
+  });
+  ASSERT_TRUE(late.wait());
+  test_now_ns += kTimes.look_every_ns;
+  transfer();
+  late.go();
+  EXPECT_EQ(late.result(), 0);
+}
+
+/// Whoever comes while it is under way is told of it.
+TEST_F(CostByTheClock, ALongFlightIsToldAtOnce) {
+  Flight flight = flight_of(1);
+  flight.until_ns = test_now_ns + kTimes.long_flight_ns + 1;
+  const FlightToken token = registry_.start(flight);
+  const auto seen = [&] {
+    Child late([&](const Steps&) {
+      Registry own(folder(), kByTestClock);
+      return static_cast<int>(sizes_of_others(own).size());
+    });
+    return late.result();
+  };
+  EXPECT_EQ(seen(), 1);
+  registry_.end(token);
+  EXPECT_EQ(seen(), 0);
+}
+
+/// Memory is looked for where it is, whatever the time.
+TEST_F(CostByTheClock, ASearchFindsWhoCameJustNow) {
+  transfer();
+  Child late([&](const Steps& steps) {
+    Registry own(folder(), kByTestClock);
+    own.publish(record_of(1, 1));
+    return steps.meet() ? 0 : 1;
+  });
+  ASSERT_TRUE(late.wait());
+  EXPECT_TRUE(registry_.find(handle_of(1)));
 }
 
 }  // namespace

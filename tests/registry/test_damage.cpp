@@ -7,7 +7,7 @@
 #include <fstream>
 #include <random>
 
-#include "registry/layout.hpp"
+#include "registry/records.hpp"
 #include "registry_test.hpp"
 #include "system_calls.hpp"
 
@@ -49,7 +49,7 @@ class Damage : public RegistryTest {
 
  private:
   int tell(const Steps& steps) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     FlightToken token;
     do {
       own.end(token);
@@ -69,7 +69,7 @@ std::vector<char> random_bytes(std::size_t count, std::mt19937& random) {
 }
 
 TEST_F(Damage, NoneIsSeenWhereThereIsNone) {
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   EXPECT_EQ(said_by([&] { EXPECT_TRUE(sees_record(registry) && sees_flight(registry)); }), "");
 }
 
@@ -78,7 +78,7 @@ TEST_F(Damage, AFileOfAnotherVersionIsLeftAlone) {
   const auto* bytes = reinterpret_cast<const char*>(&next);
   spoil(offsetof(StoredHeader, version), std::vector<char>(bytes, bytes + sizeof next));
   const std::string said = said_by([&] {
-    Registry registry(folder());
+    Registry registry(folder(), kEager);
     EXPECT_EQ(registry.why_unusable(), "");
     EXPECT_TRUE(sees_nothing(registry));
     EXPECT_TRUE(sees_nothing(registry));
@@ -96,7 +96,7 @@ TEST_F(Damage, AHeaderWithAnyByteChangedIsNoHeader) {
     const char right = header[at];
     spoil(at, {static_cast<char>(~right)});
     const std::string said = said_by([&] {
-      Registry registry(folder());
+      Registry registry(folder(), kEager);
       EXPECT_TRUE(sees_nothing(registry)) << at;
     });
     EXPECT_EQ(registry_lines(said), 1) << said;
@@ -107,7 +107,7 @@ TEST_F(Damage, AHeaderWithAnyByteChangedIsNoHeader) {
 TEST_F(Damage, AFileThatIsCutShortIsNotReadAndIsMadeAnewByItsOwner) {
   const std::size_t lengths[] = {0,    10,      kFlightsOffset, kFlightsOffset + 100, kMemoryOffset,
                                  9000, 100'000, kFileBytes - 1};
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   for (const std::size_t length : lengths) {
     ASSERT_TRUE(sees_record(registry) && sees_flight(registry));
     fs::resize_file(file(), length);
@@ -117,13 +117,13 @@ TEST_F(Damage, AFileThatIsCutShortIsNotReadAndIsMadeAnewByItsOwner) {
     }
     EXPECT_EQ(sees_flight(registry), length >= kFlightsOffset + sizeof(StoredFlight)) << length;
     const std::string said = said_by([&] {
-      Registry late(folder());
+      Registry late(folder(), kEager);
       EXPECT_EQ(late.why_unusable(), "");
       EXPECT_TRUE(sees_nothing(late));
     });
     EXPECT_EQ(registry_lines(said), 1) << said;
     tell_again();
-    Registry late(folder());
+    Registry late(folder(), kEager);
     EXPECT_TRUE(sees_record(late) && sees_flight(late));
   }
   EXPECT_TRUE(sees_record(registry) && sees_flight(registry));
@@ -131,7 +131,7 @@ TEST_F(Damage, AFileThatIsCutShortIsNotReadAndIsMadeAnewByItsOwner) {
 
 TEST_F(Damage, RandomBytesAreNeverBelieved) {
   std::mt19937 random(7);
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   ASSERT_TRUE(sees_record(registry));
   const std::string said = said_by([&] {
     for (int round = 0; round < 300; ++round) {
@@ -144,7 +144,7 @@ TEST_F(Damage, RandomBytesAreNeverBelieved) {
       }
       for (const std::uint64_t size : sizes_of_others(registry)) EXPECT_EQ(size, 1u);
       if (round % 50 == 0) {
-        Registry late(folder());
+        Registry late(folder(), kEager);
         EXPECT_EQ(late.why_unusable(), "");
         static_cast<void>(sees_nothing(late));
       }
@@ -163,12 +163,12 @@ TEST_F(Damage, RandomBytesAreNeverBelieved) {
 /// Half of a new record over an old one, as a reader would see it in the middle of a write.
 TEST_F(Damage, OfSeveralFilesIsSaidOnceAndLookedAtOnce) {
   Child second([&](const Steps& steps) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     own.start(flight_of(2));
     return steps.meet() ? 0 : 1;
   });
   ASSERT_TRUE(second.wait());
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   ASSERT_EQ(sizes_of_others(registry), (std::vector<std::uint64_t>{1, 2}));
   const auto spoil_both = [&](std::size_t offset) {
     for (const auto& path : files())
@@ -182,7 +182,7 @@ TEST_F(Damage, OfSeveralFilesIsSaidOnceAndLookedAtOnce) {
   EXPECT_EQ(system_calls().pread, 2) << "no hope that they are whole the next time";
   spoil_both(offsetof(StoredHeader, magic));
   const std::string header = said_by([&] {
-    Registry late(folder());
+    Registry late(folder(), kEager);
     EXPECT_TRUE(sees_nothing(late));
   });
   EXPECT_EQ(registry_lines(header), 1) << header;
@@ -195,7 +195,7 @@ TEST_F(Damage, OfSeveralFilesIsSaidOnceAndLookedAtOnce) {
 }
 
 TEST_F(Damage, AHalfWrittenRecordIsNotFound) {
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   const std::size_t bucket =
       kMemoryOffset + bucket_of(handle_of(1)) * kBucketPlaces * sizeof(StoredMemory);
   std::uint64_t id = 0;
@@ -217,7 +217,7 @@ TEST_F(Damage, AFileThatIsNoFileIsPassedOver) {
   fs::create_symlink("/dev/zero", in / "5000000-0123456789abcdeb");
   fs::create_directory(in / "5000000-0123456789abcdec");
   const std::string said = said_by([&] {
-    Registry registry(folder());
+    Registry registry(folder(), kEager);
     EXPECT_TRUE(sees_record(registry) && sees_flight(registry));
   });
   EXPECT_EQ(registry_lines(said), 1) << said;

@@ -1,7 +1,7 @@
 // What processes have in flight, as others see it.
 #include <unistd.h>
 
-#include "registry/layout.hpp"
+#include "registry/records.hpp"
 #include "registry_test.hpp"
 
 namespace polypath::test {
@@ -12,10 +12,10 @@ using testing::IsEmpty;
 using Flights = RegistryTest;
 
 TEST_F(Flights, AreSeenByOthersFromStartToEnd) {
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   const Flight told = flight_of(7);
   Child child([&](const Steps& steps) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     const FlightToken token = own.start(told);
     if (token.value == 0 || !sizes_of_others(own).empty()) return 1;
     if (!steps.meet()) return 2;
@@ -44,7 +44,7 @@ TEST_F(Flights, OfFourProcessesAreSeenByEach) {
   std::vector<std::unique_ptr<Child>> children;
   for (std::uint64_t self = 0; self < 4; ++self)
     children.push_back(std::make_unique<Child>([this, self](const Steps& steps) {
-      Registry own(folder());
+      Registry own(folder(), kEager);
       std::vector<std::uint64_t> expected;
       for (std::uint64_t number = 0; number < 4 * kFlights; ++number) {
         if (number / kFlights != self)
@@ -65,25 +65,34 @@ TEST_F(Flights, OfFourProcessesAreSeenByEach) {
 }
 
 TEST_F(Flights, CountUntilTheirTime) {
-  Registry registry(folder());
+  Registry registry(folder(), kByTestClock);
+  const auto until = [](std::uint64_t number, std::uint64_t ns) {
+    Flight flight = flight_of(number);
+    flight.until_ns = ns;
+    return flight;
+  };
   Child child([&](const Steps& steps) {
-    Registry own(folder());
-    own.start(flight_of(1, 0));
-    own.start(flight_of(2, kSecond / 5));
-    own.start(flight_of(3, 1000 * kSecond));
+    Registry own(folder(), kByTestClock);
+    own.start(until(1, test_now_ns));
+    own.start(until(2, test_now_ns + 10));
+    own.start(until(3, test_now_ns + 20));
     return steps.meet() ? 0 : 1;
   });
   ASSERT_TRUE(child.wait());
-  const std::uint64_t patience = monotonic_ns() + 20 * kSecond;
-  while (sizes_of_others(registry).size() == 2 && monotonic_ns() < patience) usleep(1000);
+  EXPECT_THAT(sizes_of_others(registry), ElementsAre(2, 3));
+  test_now_ns += 9;
+  EXPECT_THAT(sizes_of_others(registry), ElementsAre(2, 3));
+  test_now_ns += 1;
   EXPECT_THAT(sizes_of_others(registry), ElementsAre(3));
+  test_now_ns += 10;
+  EXPECT_TRUE(sizes_of_others(registry).empty());
 }
 
 TEST_F(Flights, OfAKilledProcessDoNotCount) {
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   const auto fly = [&](std::uint64_t number) {
     return [this, number](const Steps& steps) {
-      Registry own(folder());
+      Registry own(folder(), kEager);
       own.start(flight_of(number));
       own.publish(record_of(number, number));
       return steps.meet() ? 0 : 1;

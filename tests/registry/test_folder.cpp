@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "registry/layout.hpp"
+#include "registry/records.hpp"
 #include "registry_test.hpp"
 #include "system_calls.hpp"
 
@@ -20,11 +20,10 @@ using BadFolder = RegistryTest;
 std::string refusal(const std::string& folder) {
   std::string why;
   const std::string said = said_by([&] {
-    Registry registry(folder);
+    Registry registry(folder, kEager);
     EXPECT_FALSE(registry.publish(record_of(1, 1)));
     EXPECT_EQ(registry.start(flight_of(1)).value, 0u);
     registry.end({});
-    registry.withdraw(1);
     EXPECT_FALSE(registry.find(handle_of(1)));
     EXPECT_TRUE(sizes_of_others(registry).empty());
     why = registry.why_unusable();
@@ -68,7 +67,7 @@ TEST_F(BadFolder, WhatCannotBeMadeIsSaid) {
 }
 
 TEST_F(BadFolder, AFolderThatIsOpenedToOthersLaterIsLeft) {
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   ASSERT_TRUE(registry.publish(record_of(1, 1)));
   ASSERT_EQ(chmod(folder().c_str(), 0755), 0);
   const std::string said = said_by([&] { EXPECT_FALSE(registry.find(handle_of(2))); });
@@ -85,7 +84,7 @@ TEST_F(BadFolder, WhereThereIsNoRoomNothingIsLeftBehind) {
 }
 
 TEST_F(BadFolder, WhereTheRoomRunsOutWhatWasToldStays) {
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   ASSERT_TRUE(registry.publish(record_of(1, 1)));
   no_room() = true;
   const std::string said = said_by([&] {
@@ -101,7 +100,7 @@ TEST_F(BadFolder, WhereTheRoomRunsOutWhatWasToldStays) {
   EXPECT_TRUE(registry.publish(record_of(4, 4)));
   EXPECT_NE(registry.start(flight_of(5)).value, 0u);
   Child witness([&](const Steps&) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     return own.find(handle_of(1)) && !own.find(handle_of(2)) && own.find(handle_of(4)) &&
                    sizes_of_others(own) == std::vector<std::uint64_t>{5}
                ? 0
@@ -121,20 +120,19 @@ TEST_F(BadFolder, ALimitOnFileSizesIsNotRunInto) {
 
 TEST_F(BadFolder, AProcessWithoutDescriptorsKeepsWhatItKnows) {
   Child first([&](const Steps& steps) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     own.start(flight_of(1));
     return steps.meet() ? 0 : 1;
   });
   ASSERT_TRUE(first.wait());
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   ASSERT_EQ(sizes_of_others(registry), std::vector<std::uint64_t>{1});
   Child second([&](const Steps& steps) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     own.start(flight_of(2));
     return steps.meet() ? 0 : 1;
   });
   ASSERT_TRUE(second.wait());
-  usleep(50'000);  // that change is past: the next one will have another time
   // The folder cannot be opened; not be read; the new file not be opened.
   for (const int openings : {0, 1, 2}) {
     openings_left() = openings;

@@ -1,7 +1,7 @@
 // Forked children of a process that uses the registry.
 #include <unistd.h>
 
-#include "registry/process_registry.hpp"
+#include "registry/registry.hpp"
 #include "registry_test.hpp"
 
 namespace polypath::test {
@@ -13,14 +13,13 @@ using Forked = RegistryTest;
 namespace fs = std::filesystem;
 
 TEST_F(Forked, AChildIsAProcessOfItsOwn) {
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   ASSERT_TRUE(registry.publish(record_of(1, 1)));
   const FlightToken token = registry.start(flight_of(1));
   const fs::path file = file_of(getpid());
   Child child(
       [&](const Steps& steps) {
         registry.end(token);
-        registry.withdraw(record_of(1, 1).base);
         if (registry.find(handle_of(1)) != record_of(1, 1)) return 1;
         if (sizes_of_others(registry) != std::vector<std::uint64_t>{1}) return 2;
         registry.publish(record_of(2, 2));
@@ -37,7 +36,7 @@ TEST_F(Forked, AChildIsAProcessOfItsOwn) {
   EXPECT_EQ(child.result(), 0);
   EXPECT_EQ(files(), std::vector{file});
   Child witness([&](const Steps&) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     return own.find(handle_of(1)) == record_of(1, 1) &&
                    sizes_of_others(own) == std::vector<std::uint64_t>{1}
                ? 0
@@ -49,7 +48,7 @@ TEST_F(Forked, AChildIsAProcessOfItsOwn) {
 TEST_F(Forked, AChildThatDoesNotUseItLeavesItAlone) {
   const auto shared = process_registry(folder());
   ASSERT_TRUE(shared->publish(record_of(1, 1)));
-  auto alone = std::make_unique<Registry>(folder());
+  auto alone = std::make_unique<Registry>(folder(), kEager);
   ASSERT_TRUE(alone->publish(record_of(2, 2)));
   Child child([&](const Steps&) { return 0; }, true);
   EXPECT_EQ(child.result(), 0);
@@ -60,7 +59,7 @@ TEST_F(Forked, AChildThatDoesNotUseItLeavesItAlone) {
   });
   EXPECT_EQ(destroyer.result(), 0);
   Child witness([&](const Steps&) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     const bool found = own.find(handle_of(1)) == record_of(1, 1);
     return found && own.find(handle_of(2)) == record_of(2, 2) ? 0 : 1;
   });

@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "registry/process_registry.hpp"
+#include "registry/registry.hpp"
 #include "registry_test.hpp"
 #include "system_calls.hpp"
 
@@ -23,20 +23,20 @@ namespace fs = std::filesystem;
 fs::perms mode_of(const fs::path& path) { return fs::symlink_status(path).permissions(); }
 
 TEST_F(Life, NothingIsMadeBeforeItIsUsed) {
-  const Registry registry(folder());
+  const Registry registry(folder(), kEager);
   EXPECT_FALSE(fs::exists(folder()));
 }
 
 TEST_F(Life, FolderAndFileAreTheUsersOnlyAndLeaveWithTheLastProcess) {
   {
-    Registry registry(folder());
+    Registry registry(folder(), kEager);
     EXPECT_EQ(registry.why_unusable(), "");
     EXPECT_EQ(mode_of(folder()), fs::perms::owner_all);
     ASSERT_THAT(files(), SizeIs(1));
     EXPECT_EQ(mode_of(files()[0]), fs::perms::owner_read | fs::perms::owner_write);
     {
       Child other([&](const Steps&) {
-        Registry own(folder());
+        Registry own(folder(), kEager);
         return own.why_unusable().empty() && files().size() == 2 ? 0 : 1;
       });
       EXPECT_EQ(other.result(), 0);
@@ -48,7 +48,7 @@ TEST_F(Life, FolderAndFileAreTheUsersOnlyAndLeaveWithTheLastProcess) {
 
 TEST_F(Life, ThePlaceAndTheModeDoNotDependOnTheProgramsMask) {
   const mode_t before = umask(0);
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   EXPECT_EQ(registry.why_unusable(), "");
   umask(before);
   EXPECT_EQ(mode_of(folder()), fs::perms::owner_all);
@@ -57,7 +57,7 @@ TEST_F(Life, ThePlaceAndTheModeDoNotDependOnTheProgramsMask) {
 
 TEST_F(Life, TheNextProcessRemovesWhatAKilledOneLeft) {
   Child child([&](const Steps& steps) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     own.publish(record_of(1, 1));
     return steps.meet() ? 0 : 1;
   });
@@ -65,7 +65,7 @@ TEST_F(Life, TheNextProcessRemovesWhatAKilledOneLeft) {
   const fs::path left = file_of(child.pid());
   child.kill();
   ASSERT_TRUE(fs::exists(left));
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   EXPECT_TRUE(registry.publish(record_of(2, 2)));
   EXPECT_FALSE(fs::exists(left));
   EXPECT_EQ(registry.find(handle_of(1)), std::nullopt);
@@ -84,7 +84,7 @@ TEST_F(Life, OnlyRegistryFilesAreCleanedAway) {
   fs::last_write_time(fs::path(folder()) / "new-4000000-0123456789abcded",
                       fs::file_time_type::clock::now() - std::chrono::minutes(1));
   {
-    Registry registry(folder());
+    Registry registry(folder(), kEager);
     EXPECT_EQ(registry.why_unusable(), "");
   }
   std::vector<std::string> names;
@@ -125,7 +125,7 @@ TEST_F(Life, AProcessHasOneRegistryAFolder) {
 }
 
 TEST_F(Life, AClosedRegistryIsUnusable) {
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   registry.publish(record_of(1, 1));
   registry.close();
   EXPECT_FALSE(fs::exists(folder()));
@@ -137,12 +137,12 @@ TEST_F(Life, AClosedRegistryIsUnusable) {
 }
 
 TEST_F(Life, ARecordSurvivesTheRemovalOfFileAndFolder) {
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   ASSERT_TRUE(registry.publish(record_of(1, 1)));
   ASSERT_NE(registry.start(flight_of(1)).value, 0u);
   const auto seen_by_another = [&] {
     Child witness([&](const Steps&) {
-      Registry own(folder());
+      Registry own(folder(), kEager);
       return own.find(handle_of(1)) == record_of(1, 1) &&
                      sizes_of_others(own) == std::vector<std::uint64_t>{1}
                  ? 0
@@ -166,11 +166,11 @@ void close_all_but(const Steps& steps) {
 }
 
 TEST_F(Life, DescriptorsThatTheProgramClosedAreNotWrittenTo) {
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   const fs::path victims = fs::path(folder()).parent_path();
   constexpr int kVictims = 16;
   Child child([&](const Steps& steps) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     own.publish(record_of(1, 1));
     static_cast<void>(own.find(handle_of(9)));
     close_all_but(steps);
@@ -195,7 +195,7 @@ TEST_F(Life, DescriptorsThatTheProgramClosedAreNotWrittenTo) {
 TEST_F(Life, StandardStreamsThatAreClosedAreNotItsFiles) {
   Child child([&](const Steps& steps) {
     for (const int stream : {0, 1, 2}) close(stream);
-    Registry own(folder());
+    Registry own(folder(), kEager);
     if (!own.publish(record_of(1, 1))) return 1;
     for (const int stream : {0, 1, 2})
       if (fcntl(stream, F_GETFD) >= 0) return 2;
@@ -211,13 +211,13 @@ TEST_F(Life, AHalfMadeFileIsNotTakenForADeadOnes) {
     before_lock() = nullptr;
     ASSERT_THAT(files(), SizeIs(1));
     Child other([&](const Steps&) {
-      Registry own(folder());
+      Registry own(folder(), kEager);
       return own.why_unusable().empty() && files().size() == 2 ? 0 : 1;
     });
     EXPECT_EQ(other.result(), 0);
     before_lock() = [&] { ++locks; };
   };
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   EXPECT_EQ(registry.why_unusable(), "");
   before_lock() = nullptr;
   EXPECT_EQ(locks, 1) << "the first file was kept";
@@ -229,7 +229,7 @@ TEST_F(Life, AFileThatVanishesWhileItIsMadeIsMadeAgain) {
     fs::remove_all(folder());
     before_lock() = nullptr;
   };
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   EXPECT_EQ(registry.why_unusable(), "");
   EXPECT_THAT(files(), SizeIs(1));
 }
@@ -240,15 +240,15 @@ TEST_F(Life, AFolderThatVanishesWhileItIsOpenedIsMadeAgain) {
     before_lstat() = nullptr;
     fs::remove(folder());
   };
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   EXPECT_EQ(registry.why_unusable(), "");
   EXPECT_THAT(files(), SizeIs(1));
 }
 
 TEST_F(Life, AProgramThatIsStartedInheritsNothing) {
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   Child child([&](const Steps& steps) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     own.publish(record_of(1, 1));
     return steps.meet() ? 0 : 1;
   });
@@ -269,14 +269,14 @@ TEST_F(Life, ManyShortProcessesNeitherLoseEachOtherNorLeaveAnything) {
   for (const bool beacon_stays : {true, false}) {
     std::unique_ptr<Registry> beacon;
     if (beacon_stays) {
-      beacon = std::make_unique<Registry>(folder());
+      beacon = std::make_unique<Registry>(folder(), kEager);
       ASSERT_TRUE(beacon->publish(record_of(1, 1)));
     }
     std::vector<std::unique_ptr<Child>> children;
     for (int at = 0; at < 6; ++at)
       children.push_back(std::make_unique<Child>([&](const Steps&) {
         for (int life = 0; life < 100; ++life) {
-          Registry own(folder());
+          Registry own(folder(), kEager);
           if (!own.publish(record_of(2, 2))) return 1;
           if (beacon_stays && own.find(handle_of(1)) != record_of(1, 1)) return 2;
           if (file_of(getpid()).empty()) return 3;

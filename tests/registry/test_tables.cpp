@@ -3,9 +3,8 @@
 
 #include <cstring>
 
-#include "registry/file_name.hpp"
-#include "registry/flight_table.hpp"
-#include "registry/memory_table.hpp"
+#include "registry/files.hpp"
+#include "registry/tables.hpp"
 #include "registry_test.hpp"
 
 namespace polypath::test {
@@ -162,27 +161,30 @@ TEST(FlightTable, TakesTheLowestFreePlaceAndNoMoreThanThereAre) {
   FlightTable table;
   std::vector<FlightToken> tokens;
   for (std::size_t at = 0; at < kFlights; ++at) {
-    tokens.push_back(table.start(flight_until(100), 10));
+    tokens.push_back(table.start(flight_until(100), 10, true));
     EXPECT_EQ(FlightTable::place_of(tokens.back()), at);
   }
-  EXPECT_EQ(table.start(flight_until(100), 10).value, 0u) << "full";
-  EXPECT_THAT(table.end(tokens[17]), Optional(17u));
-  EXPECT_EQ(table.end(tokens[17]), std::nullopt) << "it has ended";
-  const FlightToken again = table.start(flight_until(100), 10);
+  EXPECT_EQ(table.start(flight_until(100), 10, true).value, 0u) << "full";
+  EXPECT_TRUE(table.end(tokens[17]));
+  EXPECT_FALSE(table.end(tokens[17])) << "it has ended";
+  const FlightToken again = table.start(flight_until(100), 10, true);
   EXPECT_EQ(FlightTable::place_of(again), 17u);
   EXPECT_NE(again.value, tokens[17].value);
-  EXPECT_EQ(table.end(tokens[17]), std::nullopt) << "the place is another flight's";
-  EXPECT_EQ(table.end({}), std::nullopt);
+  EXPECT_FALSE(table.end(tokens[17])) << "the place is another flight's";
+  EXPECT_FALSE(table.end({}));
 }
 
 TEST(FlightTable, WhatIsOverMakesRoom) {
   FlightTable table;
-  EXPECT_EQ(table.start(flight_until(10), 10).value, 0u) << "over before it began";
-  const FlightToken first = table.start(flight_until(11), 10);
-  const FlightToken second = table.start(flight_until(20), 11);
+  EXPECT_EQ(table.start(flight_until(10), 10, true).value, 0u) << "over before it began";
+  const FlightToken first = table.start(flight_until(11), 10, true);
+  const FlightToken second = table.start(flight_until(20), 11, true);
   EXPECT_EQ(FlightTable::place_of(second), FlightTable::place_of(first));
-  EXPECT_EQ(table.end(first), std::nullopt);
-  EXPECT_THAT(table.end(second), Optional(0u));
+  EXPECT_FALSE(table.end(first));
+  const auto ended = table.end(second);
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->flight, flight_until(20));
+  EXPECT_TRUE(ended->told);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-#include "registry/process_registry.hpp"
+#include "registry/registry.hpp"
 #include "registry_test.hpp"
 
 namespace polypath::test {
@@ -25,14 +25,13 @@ bool work(Registry& registry, std::uint64_t self, int rounds) {
     for (const Flight& flight : flights) right = flight.bytes >= 100 && right;
     static_cast<void>(registry.find(handle_of(100 + self)));
     registry.end(token);
-    registry.withdraw(record.base);
   }
   return right;
 }
 
 TEST_F(RegistryThreads, ShareOneRegistry) {
   Child child([&](const Steps& steps) {
-    Registry own(folder());
+    Registry own(folder(), kEager);
     own.publish(record_of(100, 100));
     own.start(flight_of(100));
     steps.done();
@@ -43,7 +42,7 @@ TEST_F(RegistryThreads, ShareOneRegistry) {
     return 0;
   });
   ASSERT_TRUE(child.wait());
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   {
     std::vector<std::jthread> threads;
     for (std::uint64_t self = 0; self < 4; ++self)
@@ -71,7 +70,7 @@ TEST_F(RegistryThreads, AForkInTheMiddleOfACallDoesNoHarm) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the sanitizer's own allocator does not survive a fork beside other threads";
 #endif
-  Registry registry(folder());
+  Registry registry(folder(), kEager);
   ASSERT_TRUE(registry.publish(record_of(50, 50)));
   std::jthread thread([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) EXPECT_TRUE(work(registry, 1, 1));

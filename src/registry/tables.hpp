@@ -1,14 +1,46 @@
-// Which place of the registry file holds which record of this process: a pure decision, without the file.
+// Which places of the registry file hold what this process tells: pure decisions, without the file.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <unordered_map>
 
-#include "registry/layout.hpp"
+#include "registry/records.hpp"
 
 namespace polypath {
+
+/// Names a flight that was started; of none that was not.
+struct FlightToken {
+  std::uint64_t value = 0;  ///< 0: none
+};
+
+/// Not thread-safe.
+class FlightTable {
+ public:
+  struct Entry {
+    Flight flight;
+    std::uint64_t token = 0;  ///< 0: free
+    bool told = false;        ///< written to the file
+  };
+
+  /// The lowest place that is free, or whose flight does not count any more; none when every one counts.
+  /// A flight that is over by `now_ns` has no place either.
+  FlightToken start(const Flight& flight, std::uint64_t now_ns, bool told);
+  /// What was in the place that is free now; nothing when the flight had lost it, or `token` is of none.
+  std::optional<Entry> end(FlightToken token);
+
+  [[nodiscard]] static std::size_t place_of(FlightToken token) noexcept {
+    return token.value % kFlights;
+  }
+  /// By place.
+  [[nodiscard]] const std::array<Entry, kFlights>& entries() const noexcept { return entries_; }
+
+ private:
+  std::array<Entry, kFlights> entries_;
+  std::uint64_t starts_ = 0;
+};
 
 /// Not thread-safe. Handles are unique in it, and so are base addresses.
 class MemoryTable {

@@ -1,4 +1,4 @@
-#include "registry/layout.hpp"
+#include "registry/records.hpp"
 
 #include <unistd.h>
 
