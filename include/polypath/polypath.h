@@ -128,6 +128,14 @@ POLYPATH_API polypath_status polypath_group_copy_async(polypath_context* context
                                                        const polypath_transfer* transfers,
                                                        size_t count);
 
+/* The same, but what is not worth splitting is left to the caller, transfer by transfer: issued[i] is 1 or 0
+ * as *issued of polypath_try_copy_async(), and each transfer that is 0 is to be copied natively. With
+ * POLYPATH_SUCCESS some may be 1 and others 0. With any other status all are 0 and nothing was done, or those
+ * of the group that was under way are 1: the contents of their destinations are undefined. */
+POLYPATH_API polypath_status polypath_try_group_copy_async(polypath_context* context,
+                                                           const polypath_transfer* transfers,
+                                                           size_t count, int* issued);
+
 /* A transfer without addresses, for plans and preparation. */
 typedef struct polypath_request {
   const char* src; /* "gpu0" or "host0" */

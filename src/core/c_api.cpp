@@ -95,6 +95,15 @@ Transfer transfer_of(void* dst, const void* src, std::size_t bytes, void* stream
   return {address_of(dst), address_of(src), bytes, static_cast<CUstream>(stream)};
 }
 
+std::vector<Transfer> group_of(const polypath_transfer* transfers, std::size_t count) {
+  require(transfers != nullptr || count == 0, "transfers is null");
+  std::vector<Transfer> group;
+  for (std::size_t i = 0; i < count; ++i)
+    group.push_back(
+        transfer_of(transfers[i].dst, transfers[i].src, transfers[i].bytes, transfers[i].stream));
+  return group;
+}
+
 std::vector<Request> requests_of(const polypath_request* requests, std::size_t count) {
   require(requests != nullptr && count > 0, "requests is null or empty");
   std::vector<Request> out;
@@ -180,13 +189,16 @@ polypath_status polypath_smallest_split(polypath_context* context,
 
 polypath_status polypath_group_copy_async(polypath_context* context,
                                           const polypath_transfer* transfers, size_t count) {
+  return guarded([&] { of(context).group_copy_async(group_of(transfers, count)); });
+}
+
+polypath_status polypath_try_group_copy_async(polypath_context* context,
+                                              const polypath_transfer* transfers, size_t count,
+                                              int* issued) {
   return guarded([&] {
-    require(transfers != nullptr || count == 0, "transfers is null");
-    std::vector<Transfer> group;
-    for (std::size_t i = 0; i < count; ++i)
-      group.push_back(
-          transfer_of(transfers[i].dst, transfers[i].src, transfers[i].bytes, transfers[i].stream));
-    of(context).group_copy_async(group);
+    require(issued != nullptr || count == 0, "issued is null");
+    std::fill_n(issued, count, 0);
+    of(context).try_group_copy_async(group_of(transfers, count), {issued, count});
   });
 }
 

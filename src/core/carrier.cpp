@@ -312,25 +312,51 @@ std::optional<NativeReason> Carrier::issue(const Transfer& transfer) {
   return split(group);
 }
 
-void Carrier::issue_group(std::span<const Transfer> transfers) {
-  std::vector<Splittable> group;
-  std::vector<std::pair<const Transfer*, NativeReason>> native;
+Carrier::Group Carrier::classify_group(std::span<const Transfer> transfers) {
+  Group group;
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     if (transfers[i].bytes == 0) continue;
     try {
       auto classified = classify(transfers[i], false);
-      if (auto* const splittable = std::get_if<Splittable>(&classified))
-        group.push_back(std::move(*splittable));
-      else
-        native.emplace_back(&transfers[i], std::get<NativeReason>(classified));
+      if (auto* const splittable = std::get_if<Splittable>(&classified)) {
+        group.split.push_back(std::move(*splittable));
+        group.split_indices.push_back(i);
+      } else {
+        group.native.emplace_back(i, std::get<NativeReason>(classified));
+      }
     } catch (const InvalidArgument& error) {
       throw InvalidArgument(fmt::format("transfer {}: {}", i, error.what()));
     }
   }
-  for (const auto& [transfer, reason] : native) native_copy_in_its_context(*transfer, reason);
-  if (group.empty()) return;
-  if (const auto reason = split(group))
-    for (const Splittable& one : group) native_copy_in_its_context(one.transfer, *reason);
+  return group;
+}
+
+void Carrier::issue_group(std::span<const Transfer> transfers) {
+  const Group group = classify_group(transfers);
+  for (const auto& [index, reason] : group.native)
+    native_copy_in_its_context(transfers[index], reason);
+  if (group.split.empty()) return;
+  if (const auto reason = split(group.split))
+    for (const std::size_t index : group.split_indices)
+      native_copy_in_its_context(transfers[index], *reason);
+}
+
+void Carrier::try_issue_group(std::span<const Transfer> transfers, std::span<int> issued) {
+  const Group group = classify_group(transfers);
+  const auto mark = [&] {
+    for (const std::size_t index : group.split_indices) issued[index] = 1;
+  };
+  std::optional<NativeReason> reason;
+  try {
+    if (!group.split.empty()) reason = split(group.split);
+  } catch (const DriverError&) {
+    mark();
+    throw;
+  }
+  for (const auto& [index, why] : group.native) counters_.count_native(why, transfers[index].bytes);
+  if (!reason) return mark();
+  for (const std::size_t index : group.split_indices)
+    counters_.count_native(*reason, transfers[index].bytes);
 }
 
 // ---- preparation --------------------------------------------------------------------------------

@@ -33,6 +33,9 @@ class Carrier {
   std::optional<NativeReason> issue(const Transfer& transfer);
   /// Issues all, by copies of the driver where they are not to be split.
   void issue_group(std::span<const Transfer> transfers);
+  /// Issues those that are to be split, and sets their places of `issued` to 1. A DriverError comes after
+  /// the first copy of these.
+  void try_issue_group(std::span<const Transfer> transfers, std::span<int> issued);
   void native_copy(const Transfer& transfer, NativeReason reason);
 
   /// Makes all that the transfers may need, alone and together. Slow.
@@ -65,6 +68,13 @@ class Carrier {
 
   /// Nothing, or why all of them have to go natively.
   std::optional<NativeReason> split(const std::vector<Splittable>& group);
+  /// Transfers by their numbers among those that were given.
+  struct Group {
+    std::vector<Splittable> split;
+    std::vector<std::size_t> split_indices;
+    std::vector<std::pair<std::size_t, NativeReason>> native;
+  };
+  Group classify_group(std::span<const Transfer> transfers);
   /// The plan for the group as its streams and links are now.
   std::shared_ptr<const PreparedPlan> plan_for(const std::vector<Request>& requests,
                                                const Exclusions& without,

@@ -30,6 +30,8 @@ class Context {
   bool try_copy_async(const Transfer& transfer);
   /// polypath_group_copy_async.
   void group_copy_async(std::span<const Transfer> transfers);
+  /// polypath_try_group_copy_async; `issued` is 0 before, and has a place for each.
+  void try_group_copy_async(std::span<const Transfer> transfers, std::span<int> issued);
   /// polypath_memory_exported.
   void memory_exported(const CUipcMemHandle& handle, CUdeviceptr address);
   /// polypath_memory_imported, in the current CUDA context.
