@@ -13,19 +13,20 @@ namespace polypath {
 namespace {
 
 constexpr std::uint64_t kLargest = std::uint64_t{1} << 63;
+constexpr int kMostDecimals = 6;  // so many digits of a TiB fit 64 bits
 
 struct Suffix {
   char letter;
   std::uint64_t bytes;
 };
-constexpr std::array<Suffix, 3> kSuffixes{{{'G', kGiB}, {'M', kMiB}, {'K', kKiB}}};
+constexpr std::array<Suffix, 4> kSuffixes{{{'T', kTiB}, {'G', kGiB}, {'M', kMiB}, {'K', kKiB}}};
 
-/// Bytes of "", "K", "KiB", "m", ...; 0 when there is no such suffix.
+/// Bytes of "", "B", "K", "KB", "KiB", "m", ...; 0 when there is no such suffix.
 std::uint64_t suffix_bytes(std::string_view text) {
-  if (text.empty()) return 1;
   std::string lower;
   for (const unsigned char c : text) lower += static_cast<char>(std::tolower(c));
-  if (lower.size() != 1 && lower.substr(1) != "ib") return 0;
+  if (lower.empty() || lower == "b") return 1;
+  if (lower.size() != 1 && lower.substr(1) != "b" && lower.substr(1) != "ib") return 0;
   for (const Suffix& suffix : kSuffixes)
     if (std::tolower(suffix.letter) == lower[0]) return suffix.bytes;
   return 0;
@@ -35,17 +36,35 @@ std::uint64_t suffix_bytes(std::string_view text) {
 
 std::uint64_t parse_bytes(std::string_view text) {
   const char* const end = text.data() + text.size();
-  std::uint64_t count = 0;
-  const auto [rest, problem] = std::from_chars(text.data(), end, count);
-  const std::uint64_t unit =
-      rest == text.data() ? 0 : suffix_bytes({rest, static_cast<std::size_t>(end - rest)});
-  if (unit == 0) {
-    throw InvalidArgument(
-        fmt::format("'{}' is not a size: write bytes, or a number with K, M or G (64M)", text));
+  std::uint64_t whole = 0;
+  auto [rest, problem] = std::from_chars(text.data(), end, whole);
+  bool is_size = rest != text.data();
+  // Behind the point: digits, over a power of ten.
+  std::uint64_t digits = 0;
+  std::uint64_t ten = 1;
+  if (is_size && rest != end && *rest == '.') {
+    const char* const first = ++rest;
+    for (; rest != end && *rest >= '0' && *rest <= '9' && rest - first < kMostDecimals; ++rest) {
+      digits = 10 * digits + static_cast<std::uint64_t>(*rest - '0');
+      ten *= 10;
+    }
+    is_size = rest != first;
   }
-  if (problem != std::errc{} || count > kLargest / unit)
+  while (is_size && rest != end && *rest == ' ') ++rest;
+  const std::uint64_t unit =
+      is_size ? suffix_bytes({rest, static_cast<std::size_t>(end - rest)}) : 0;
+  if (unit == 0) {
+    throw InvalidArgument(fmt::format(
+        "'{}' is not a size: write bytes, or a number with K, M, G or T, such as 64M or 1.5GB "
+        "(powers of 1024)",
+        text));
+  }
+  if (digits * unit % ten != 0)
+    throw InvalidArgument(fmt::format("size '{}' is no whole number of bytes", text));
+  const std::uint64_t behind = digits * unit / ten;
+  if (problem != std::errc{} || whole > kLargest / unit || whole * unit > kLargest - behind)
     throw InvalidArgument(fmt::format("size '{}' is too large: at most 2^63 bytes", text));
-  return count * unit;
+  return whole * unit + behind;
 }
 
 std::string format_bytes(std::uint64_t bytes) {

@@ -10,6 +10,7 @@ namespace polypath {
 inline constexpr std::uint64_t kKiB = std::uint64_t{1} << 10;
 inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t kTiB = std::uint64_t{1} << 40;
 
 /// Bytes that one GB/s moves in one microsecond.
 inline constexpr double kBytesPerGbpsUs = 1e3;
@@ -24,8 +25,8 @@ constexpr double rate_gbps(std::uint64_t bytes, double us) noexcept {
   return us > 0 ? static_cast<double>(bytes) / (us * kBytesPerGbpsUs) : 0.0;
 }
 
-/// Reads "4096", "64K", "64KiB", "1M", "2G" (powers of 1024; case ignored).
-/// Throws InvalidArgument for anything else, or for a value past 2^63.
+/// Reads "4096", "64K", "64KB", "64 KiB", "1.5M", "2G", "1T" (powers of 1024; case ignored).
+/// Throws InvalidArgument for anything else, for parts of a byte, and for a value past 2^63.
 std::uint64_t parse_bytes(std::string_view text);
 
 /// Writes the shortest exact form that parse_bytes reads: 1536 -> "1536", 67108864 -> "64M".

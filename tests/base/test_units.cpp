@@ -15,17 +15,32 @@ TEST(Units, ReadsSizesOfPeople) {
   EXPECT_EQ(parse_bytes("1m"), kMiB);
   EXPECT_EQ(parse_bytes("3mib"), 3 * kMiB);
   EXPECT_EQ(parse_bytes("2G"), 2 * kGiB);
+  EXPECT_EQ(parse_bytes("7B"), 7u);
+  EXPECT_EQ(parse_bytes("64KB"), 64 * kKiB);
+  EXPECT_EQ(parse_bytes("64 MB"), 64 * kMiB);
+  EXPECT_EQ(parse_bytes("64 mib"), 64 * kMiB);
+  EXPECT_EQ(parse_bytes("1.5M"), 1536 * kKiB);
+  EXPECT_EQ(parse_bytes("1.25 GiB"), 1280 * kMiB);
+  EXPECT_EQ(parse_bytes("0.5K"), 512u);
+  EXPECT_EQ(parse_bytes("1T"), kTiB);
+  EXPECT_EQ(parse_bytes("0.015625T"), 16 * kGiB);
   EXPECT_EQ(parse_bytes("9223372036854775808"), std::uint64_t{1} << 63);
 }
 
 TEST(Units, RefusesWhatIsNoSize) {
-  for (const char* text :
-       {"", "K", "-1", "+1", "1.5M", "64 K", "64KB", "64T", "64iB", "0x10", "1M1"})
+  for (const char* text : {"", "K", "-1", "+1", ".5M", "1.M", "1,5M", "64P", "64iB", "64 M B",
+                           "1e6", "0x10", "1M1", "1.0000000M", " 1"})
     EXPECT_THROW(parse_bytes(text), InvalidArgument) << '"' << text << '"';
 }
 
+TEST(Units, RefusesPartsOfBytes) {
+  for (const char* text : {"1.5", "0.3K", "1.0001K", "7.1B"})
+    EXPECT_THROW(parse_bytes(text), InvalidArgument) << text;
+}
+
 TEST(Units, RefusesSizesPast2To63) {
-  for (const char* text : {"9223372036854775809", "8589934593G", "99999999999999999999"})
+  for (const char* text :
+       {"9223372036854775809", "8589934593G", "8388609T", "8388608.5T", "99999999999999999999"})
     EXPECT_THROW(parse_bytes(text), InvalidArgument) << text;
 }
 
@@ -36,7 +51,8 @@ TEST(Units, WritesTheShortestExactForm) {
   EXPECT_EQ(format_bytes(1024), "1K");
   EXPECT_EQ(format_bytes(1536 * kKiB), "1536K");
   EXPECT_EQ(format_bytes(64 * kMiB), "64M");
-  EXPECT_EQ(format_bytes(4096 * kGiB), "4096G");
+  EXPECT_EQ(format_bytes(3 * kGiB), "3G");
+  EXPECT_EQ(format_bytes(4096 * kGiB), "4T");
 }
 
 TEST(Units, WhatItWritesItReads) {
