@@ -25,12 +25,19 @@ inline CUresult fake_get_error_name(CUresult result, const char** name) {
   return CUDA_SUCCESS;
 }
 
-/// stream_query, device_get_count and get_error_name; all else is null.
+inline CUresult fake_get_error_string(CUresult result, const char** text) {
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) return CUDA_ERROR_INVALID_VALUE;
+  *text = "out of memory";
+  return CUDA_SUCCESS;
+}
+
+/// stream_query, device_get_count, get_error_name and get_error_string; all else is null.
 inline std::shared_ptr<const CudaDriver> fake_driver() {
   auto table = std::make_shared<CudaDriver>();
   table->stream_query = fake_stream_query;
   table->device_get_count = fake_device_get_count;
   table->get_error_name = fake_get_error_name;
+  table->get_error_string = fake_get_error_string;
   executed_queries = 0;
   return table;
 }
