@@ -11,8 +11,8 @@
 #   WEIGHTS=4G        how much PyTorch loads
 #   STEP_SECONDS=300  time limit of one step
 #   STEPS='bench.*'   only the steps whose whole name matches this regular expression
-#   WHEELS=folder     wheels of typer, rich and what they need, where python3 lacks them; made by
-#                     `pip download --only-binary=:all: --dest folder typer rich`
+#   WHEELS=folder     wheels of rich and what it needs, where python3 lacks them; made by
+#                     `pip download --only-binary=:all: --dest folder rich`
 set -uo pipefail
 
 [[ $# -ge 1 && $# -le 2 ]] || {
@@ -33,7 +33,7 @@ export POLYPATH_PROFILE=$results/profile.toml
 export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export PYTHONPATH=$PWD/python PYTHONUNBUFFERED=1 COLUMNS=140 NO_COLOR=1
 if [[ -n ${WHEELS:-} ]]; then
-  python3 -m pip install --quiet --no-index --find-links "$WHEELS" --target "$results/site" typer rich ||
+  python3 -m pip install --quiet --no-index --find-links "$WHEELS" --target "$results/site" rich ||
     exit 2
   PYTHONPATH+=:$results/site
 fi

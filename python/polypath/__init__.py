@@ -11,7 +11,7 @@ numbers are those of the CUDA driver.
 from __future__ import annotations
 
 from .buffers import Buffer, as_buffer
-from .context import Context, Request, Transfer, settings
+from .context import Context, settings
 from .errors import (
     DriverError,
     InternalError,
@@ -22,6 +22,7 @@ from .errors import (
     PolypathError,
 )
 from .sizes import format_size, parse_size
+from .transfers import Request, Transfer
 
 __all__ = [
     "Buffer",

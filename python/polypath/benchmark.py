@@ -10,8 +10,9 @@ import platform
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from .context import Context, Request
+from .context import Context
 from .errors import InvalidArgument
+from .transfers import Request
 
 SCHEMA = 1
 

@@ -6,33 +6,12 @@ import ctypes
 import warnings
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import _api
-from .buffers import Buffer, as_buffer
 from .errors import InvalidArgument
 from .sizes import parse_size
-from .streams import stream_handle
-
-
-class Transfer(NamedTuple):
-    """One transfer of `Context.group_copy_async`; the fields are the arguments of `copy_async`."""
-
-    dst: Any
-    src: Any
-    bytes: int | None = None
-    stream: Any = None
-
-
-class Request(NamedTuple):
-    """A transfer without addresses, for plans, preparation and benchmarks."""
-
-    src: str
-    """"gpu0", "host0"; "host" is "host0"."""
-    dst: str
-    bytes: int | str
-    """Bytes, or a size such as "64M"."""
-
+from .transfers import Request, Transfer, checked_transfer, request_array
 
 #: Called with steps done, steps in all, and what comes next.
 Progress = Callable[[int, int, str], None]
@@ -118,7 +97,7 @@ class Context:
         when a driver call failed after the first copy was issued: the contents of ``dst`` are then
         undefined.
         """
-        transfer = _transfer(Transfer(dst, src, bytes, stream), "")
+        transfer = checked_transfer(Transfer(dst, src, bytes, stream), "")
         _api.call(
             "polypath_copy_async",
             self._open(),
@@ -137,7 +116,7 @@ class Context:
         issued. Errors as in `copy_async`; the message names the index of the transfer.
         """
         checked = [
-            _transfer(Transfer(*transfer), f"transfers[{index}]: ")
+            checked_transfer(Transfer(*transfer), f"transfers[{index}]: ")
             for index, transfer in enumerate(transfers)
         ]
         array = (_api.Transfer * len(checked))(*checked)
@@ -151,7 +130,7 @@ class Context:
 
     def group_prepare(self, requests: Iterable[Request | tuple[str, str, int | str]]) -> None:
         """`prepare` for transfers that will be planned together."""
-        array = _requests(requests)
+        array = request_array(requests)
         _api.call("polypath_prepare", self._open(), array, len(array))
 
     # ---- Asking ----------------------------------------------------------------------------------
@@ -176,7 +155,7 @@ class Context:
     ) -> dict[str, Any]:
         """`plan` for transfers that start together; one entry of "transfers" for each, and the GB/s
         are sums."""
-        array = _requests(requests)
+        array = request_array(requests)
         return _api.call_json("polypath_plan", self._open(), array, len(array))  # type: ignore[no-any-return]
 
     def topology(self) -> dict[str, Any]:
@@ -276,7 +255,7 @@ class Context:
         graphs, in pairs: "executors" then is {"stream_us", "graph_us", "stream_issue_us",
         "graph_issue_us"}, else None. Raises `InternalError` when bytes differ.
         """
-        array = _requests(requests)
+        array = request_array(requests)
         request = _api.BenchRequest(
             array, len(array), warmup, iterations, window, compare_executors
         )
@@ -316,7 +295,7 @@ class Context:
                 raised.append(error)
                 return 1
 
-        requests = None if pairs is None else _requests((src, dst, 0) for src, dst in pairs)
+        requests = None if pairs is None else request_array((src, dst, 0) for src, dst in pairs)
         counts = None
         if sizes is not None:
             values = [parse_size(size) if isinstance(size, str) else size for size in sizes]
@@ -370,7 +349,7 @@ class Context:
         have no third one to stage in; `NotSupported` for a driver without graphs; `InternalError`
         when bytes differ.
         """
-        (one,) = _requests([Request(src, dst, bytes)])
+        (one,) = request_array([Request(src, dst, bytes)])
         request = _api.GraphPhasesRequest(one.src, one.dst, one.bytes, nodes, iterations)
         return _api.call_json("polypath_graph_phases", self._open(), ctypes.byref(request))  # type: ignore[no-any-return]
 
@@ -389,43 +368,3 @@ def _setting_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(str(item) for item in value)
     return str(value)
-
-
-def _requests(requests: Iterable[Request | tuple[str, str, int | str]]) -> ctypes.Array[Any]:
-    checked = []
-    for src, dst, size in requests:
-        count = parse_size(size) if isinstance(size, str) else size
-        if not 0 <= count < 1 << 64:
-            raise InvalidArgument(f"bytes: {count} is not allowed: 0 to 2^64 - 1")
-        checked.append(_api.Request(src.encode(), dst.encode(), count))
-    return (_api.Request * len(checked))(*checked)
-
-
-def _transfer(transfer: Transfer, where: str) -> _api.Transfer:
-    """The transfer's addresses, size and stream, checked as far as can be told without a driver."""
-    dst = as_buffer(transfer.dst, f"{where}dst")
-    src = as_buffer(transfer.src, f"{where}src")
-    if dst.read_only:
-        raise InvalidArgument(f"{where}dst is read-only")
-    size = _transfer_size(dst, src, transfer.bytes, where)
-    return _api.Transfer(dst.address, src.address, size, stream_handle(transfer.stream))
-
-
-def _transfer_size(dst: Buffer, src: Buffer, size: int | None, where: str) -> int:
-    if size is None:
-        if dst.bytes is None and src.bytes is None:
-            raise InvalidArgument(
-                f"{where}bytes is needed: neither dst nor src says how long it is"
-            )
-        if dst.bytes is not None and src.bytes is not None and dst.bytes != src.bytes:
-            raise InvalidArgument(
-                f"{where}dst has {dst.bytes} bytes and src {src.bytes}: give bytes"
-            )
-        size = dst.bytes if dst.bytes is not None else src.bytes
-        assert size is not None
-    if size < 0:
-        raise InvalidArgument(f"{where}bytes: {size} is not allowed: at least 0")
-    for name, buffer in (("dst", dst), ("src", src)):
-        if buffer.bytes is not None and size > buffer.bytes:
-            raise InvalidArgument(f"{where}{name} has {buffer.bytes} bytes, fewer than {size}")
-    return size

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from .sizes import short_figure
+
 
 class LinkType(NamedTuple):
     short: str
@@ -32,7 +34,7 @@ def shared_capacities(topology: dict[str, Any]) -> list[str]:
         return port["name"].split(".")[0], port["gbps"]
 
     return [
-        f"{_span(sorted(port['name'] for port in ports))} {gbps:.4g} GB/s"
+        f"{_span(sorted(port['name'] for port in ports))} {short_figure(gbps)} GB/s"
         for (_, gbps), ports in groupby(sorted(topology["ports"], key=family), family)
     ]
 

@@ -1,18 +1,20 @@
-"""Draws a node. A line's width is its capacity, its colour its type; the legend gives the figures
-of all links that are alike once, and the capacities that links share.
+"""Draws a node: GPUs in a row; above them the links between them as arcs, or an NVSwitch; below
+them the host memories. A line's width is its capacity, its colour its type; the legend gives the
+figures of all links that are alike once, and the capacities that links share.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
 
-from .links import shared_capacities
-from .node_layout import Box, Line, layout
+from .links import LINK_TYPES, shared_capacities
+from .sizes import short_figure
 
 _COLOURS = {
     "nvlink": "#3a8f3a",
@@ -22,6 +24,14 @@ _COLOURS = {
     "bounce": "#9a9a9a",
 }
 _THINNEST, _WIDEST = 1.0, 8.0  # points
+_SWITCH = "NVSwitch"
+
+# Geometry; the unit is the GPUs' spacing.
+_GPU_WIDTH, _GPU_HEIGHT = 0.7, 0.32
+_BAR_HEIGHT = 0.28
+_SWITCH_Y, _HOST_Y = 0.85, -1.05
+_BAR_GAP = 0.6
+_ARC_STEPS = 48
 
 
 def plot_node(topology: dict[str, Any], file: Path) -> None:
@@ -65,3 +75,148 @@ def _patch(box: Box) -> FancyBboxPatch:
         edgecolor="#444444",
         zorder=2,
     )
+
+
+class Line(NamedTuple):
+    """Both directions of the link between two memories; 0 GB/s where there is none."""
+
+    ends: tuple[str, str]
+    type: str
+    width: int
+    forward: float
+    backward: float
+    points: list[tuple[float, float]]
+
+    @property
+    def capacity(self) -> float:
+        return max(self.forward, self.backward)
+
+    @property
+    def label(self) -> str:
+        """Type, width and GB/s: the same for all links that are alike."""
+        what = LINK_TYPES[self.type].title + (f" x{self.width}" if self.width else "")
+        if all(end.startswith("host") for end in self.ends):
+            what += " to another host memory"
+        if self.forward == self.backward:
+            return f"{what}: {short_figure(self.forward)} GB/s a direction"
+        target = self.ends[1].rstrip("0123456789")
+        forward, backward = short_figure(self.forward), short_figure(self.backward)
+        return f"{what}: {forward} GB/s to a {target}, {backward} from it"
+
+
+class Box(NamedTuple):
+    """A memory or a switch, by its centre."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+
+
+class Layout(NamedTuple):
+    boxes: list[Box]
+    lines: list[Line]
+
+
+def layout(topology: dict[str, Any]) -> Layout:
+    """Places every memory of `Context.topology`, and every pair of linked ones once. Links by an
+    NVSwitch are one line from each GPU to the switch, and those to other host memories than the
+    nearest one line between the two."""
+    gpus = {
+        gpu["id"]: Box(i, 0, _GPU_WIDTH, _GPU_HEIGHT, f"{gpu['id']}\n{_short(gpu['name'])}")
+        for i, gpu in enumerate(topology["gpus"])
+    }
+    row = Box((len(gpus) - 1) / 2, 0, len(gpus) - 1 + _GPU_WIDTH, 0, "")
+    hosts = _host_bars([host["id"] for host in topology["hosts"]], row)
+    boxes = [*gpus.values(), *hosts.values()]
+    lines = _switch_lines(topology, gpus)
+    if lines:
+        boxes.append(Box(row.x, _SWITCH_Y, row.width, _BAR_HEIGHT, _SWITCH))
+    return Layout(boxes, lines + _pair_lines(topology, gpus, hosts))
+
+
+def _host_bars(hosts: list[str], row: Box) -> dict[str, Box]:
+    """Host memories divide the width of the GPUs' row between them."""
+    width = (row.width - _BAR_GAP * (len(hosts) - 1)) / len(hosts)
+    left = row.x - row.width / 2
+    return {
+        host: Box(left + i * (width + _BAR_GAP) + width / 2, _HOST_Y, width, _BAR_HEIGHT, host)
+        for i, host in enumerate(hosts)
+    }
+
+
+def _switch_lines(topology: dict[str, Any], gpus: dict[str, Box]) -> list[Line]:
+    switched = [link for link in topology["links"] if link["type"] == "nvswitch"]
+    lines = []
+    for gpu, box in gpus.items():
+        to = [link for link in switched if link["from"] == gpu]
+        back = [link["gbps"] for link in switched if link["to"] == gpu]
+        if to:
+            rates = max(link["gbps"] for link in to), max(back, default=0)
+            points = [(box.x, _GPU_HEIGHT / 2), (box.x, _SWITCH_Y - _BAR_HEIGHT / 2)]
+            lines.append(Line((gpu, _SWITCH), "nvswitch", to[0]["width"], *rates, points))
+    return lines
+
+
+def _pair_lines(
+    topology: dict[str, Any], gpus: dict[str, Box], hosts: dict[str, Box]
+) -> list[Line]:
+    links = {
+        (link["from"], link["to"]): link for link in topology["links"] if link["type"] != "nvswitch"
+    }
+    host_of = {host["numa"]: host["id"] for host in topology["hosts"]}
+    nearest = {
+        gpu["id"]: host_of[gpu["numa"]] for gpu in topology["gpus"] if gpu["numa"] in host_of
+    }
+    between_hosts: set[frozenset[str]] = set()
+    lines = []
+    for (start, end), link in links.items():
+        back = links.get((end, start))
+        if back is not None and (end, start) < (start, end):
+            continue  # drawn with the other direction
+        if start in gpus and end in gpus:
+            points = _arc(gpus, start, end)
+        else:
+            gpu, host = (start, end) if start in gpus else (end, start)
+            near = nearest.get(gpu, host)
+            if gpu in gpus and host == near:
+                points = _down(gpus[gpu], hosts[host])
+            else:
+                start, end = (near, host) if gpu in gpus else (start, end)
+                if frozenset((start, end)) in between_hosts:
+                    continue
+                between_hosts.add(frozenset((start, end)))
+                points = [(hosts[start].x, _HOST_Y), (hosts[end].x, _HOST_Y)]
+        backward = back["gbps"] if back else 0
+        lines.append(
+            Line((start, end), link["type"], link["width"], link["gbps"], backward, points)
+        )
+    return lines
+
+
+def _arc(gpus: dict[str, Box], start: str, end: str) -> list[tuple[float, float]]:
+    left, right = sorted((gpus[start].x, gpus[end].x))
+    # Arcs leave a GPU side by side: the farther they go, the nearer to its middle.
+    inset = _GPU_WIDTH * 0.42 * (1 - (right - left) / len(gpus))
+    left, right = left + inset, right - inset
+    middle, radius = (left + right) / 2, (right - left) / 2
+    return [
+        (
+            middle - radius * math.cos(math.pi * step / _ARC_STEPS),
+            _GPU_HEIGHT / 2 + 0.75 * radius * math.sin(math.pi * step / _ARC_STEPS),
+        )
+        for step in range(_ARC_STEPS + 1)
+    ]
+
+
+def _down(gpu: Box, host: Box) -> list[tuple[float, float]]:
+    """From a GPU to the nearest place of a host memory's bar."""
+    reach = host.width / 2 - 0.1
+    x = min(max(gpu.x, host.x - reach), host.x + reach)
+    return [(gpu.x, gpu.y - gpu.height / 2), (x, host.y + host.height / 2)]
+
+
+def _short(name: str) -> str:
+    """ "NVIDIA A100-SXM4-40GB" -> "A100-SXM4"."""
+    return "-".join(name.removeprefix("NVIDIA ").split("-")[:2])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from polypath.errors import LibraryNotFound
-from polypath.mpi.programs import find_launcher, find_program
+from polypath.mpi.runs import find_launcher, find_program
 
 PROGRAMS = ("mpi_bandwidth", "mpi_bibandwidth", "mpi_latency", "ucx_put_bandwidth", "jacobi")
 

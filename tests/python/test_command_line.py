@@ -1,10 +1,15 @@
 """The command line, end to end, on simulated nodes."""
 
+import ast
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from polypath.cli import COMMANDS
 
 PNG = b"\x89PNG\r\n"
 ROW = {
@@ -51,8 +56,81 @@ def check_schema(document, operation, node):
 def test_version_and_help(polypath):
     assert succeeded(polypath("--version")).strip().count(".") == 2
     text = succeeded(polypath())
-    for command in ("topo", "nodes", "plan", "bench", "tune", "info", "demo"):
-        assert command in text
+    assert succeeded(polypath("--help")) == text
+    for command in COMMANDS:
+        assert f"\n  {command} " in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_its_help(polypath, command):
+    text = succeeded(polypath(*command.split(), "--help", COLUMNS="80"))
+    assert text.startswith(f"usage: polypath {command} [OPTIONS]")
+    assert max(map(len, text.splitlines())) <= 80
+    assert "  --node NAME|FILE" in text
+
+
+def test_what_is_not_used_is_not_imported(polypath_program):
+    """Time to start: what is heavy is loaded by who needs it."""
+    program = """
+import sys
+from polypath.cli import app
+sys.argv[1:] = {arguments!r}
+try:
+    app()
+except SystemExit as left:
+    assert not left.code
+finally:
+    print([*{{"rich.table", "rich.progress", "matplotlib", "argparse"}} & set(sys.modules)])
+"""
+    for arguments, imported in (
+        (["--version"], set()),
+        (["--help"], set()),
+        (["plan", "gpu0", "gpu1", "64M", "--node", "narval"], {"rich.table", "argparse"}),
+    ):
+        done = polypath_program(program.format(arguments=arguments))
+        assert set(ast.literal_eval(succeeded(done).splitlines()[-1])) == imported
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bench p2p --sizes 1M,4M",
+        "bench p2p --sizes 1M --window 2",
+        "bench p2p --sizes 4M --compare-executors",
+        "bench graph-phases --sizes 1M --nodes 2",
+        "plan gpu0 gpu1 64M",
+        "tune --src gpu0 --dst gpu1 --sizes 1M",
+        "topo",
+        "info",
+    ],
+)
+def test_80_columns_hold_what_160_hold(polypath, command):
+    """No column is left out, none is cut, and no line is broken by the terminal."""
+    texts = {
+        width: succeeded(polypath(*command.split(), "--node", "narval", COLUMNS=str(width)))
+        for width in (160, 80)
+    }
+    words = {width: set(text.split()) for width, text in texts.items()}
+    changing = re.compile(r"[\d.]+|─+|s,")  # times of this machine's CPU
+    missing = {word for word in words[160] - words[80] if not changing.fullmatch(word)}
+    assert missing == set()
+    tables = [line for line in texts[80].splitlines() if line.startswith(" ")]
+    assert max(map(len, tables)) <= 80
+
+
+@pytest.mark.parametrize("arguments", [[], ["nodes"], ["plan", "gpu0", "gpu1", "1M"]])
+def test_a_reader_that_has_seen_enough_is_no_error(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "polypath", *arguments],
+            env={**os.environ, "POLYPATH_NODE": "narval"},
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_nodes(polypath):
@@ -95,6 +173,18 @@ def test_plan_json(polypath):
     assert plan["bytes"] == 64 << 20
     assert sum(route["bytes"] for route in transfer["routes"]) == 64 << 20
     assert plan["native_gbps"] < plan["predicted_gbps"] <= plan["limit_gbps"]
+
+
+def test_plan_without_the_direct_route_says_that_there_is_no_native_copy(polypath):
+    text = succeeded(polypath("plan", "gpu0", "gpu1", "64M", "--node", "narval", "--routes", "gpu"))
+    assert "times native" not in text
+    assert "native    not allowed by the settings" in text
+
+
+@pytest.mark.parametrize("size", ["64MB", "64 MB", "64MiB", "0.0625G"])
+def test_sizes_as_people_write_them(polypath, size):
+    plan = json_of(polypath("plan", "gpu0", "gpu1", size, "--node", "narval", "--json", "-"))
+    assert plan["bytes"] == 64 << 20
 
 
 def test_plan_of_one_kind_of_routes(polypath):

@@ -17,11 +17,17 @@ def the_one_line(done, code):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nope"], ["nope"]),
+        (["xyzzy"], ["there is no command xyzzy", "`polypath --help` lists them"]),
+        (["bnech"], ["there is no command bnech; did you mean bench?"]),
+        (["bench", "jacobi-solver"], ["OPERATION"]),
+        (["--verison"], ["there is no option --verison; did you mean --version?"]),
+        (["--sizes"], ["there is no option --sizes", "`polypath --help`"]),
+        (["bench", "p2p", "--size", "4M"], ["no option --size; did you mean --sizes?"]),
+        (["topo", "narval"], ["narval is one argument too many"]),
         (["topo", "--nope"], ["--nope"]),
         (["plan", "gpu0"], ["DST"]),
-        (["plan", "gpu0", "gpu1", "64X"], ["SIZE", "'64X'", "64K, 64KiB, 1M or 2G"]),
-        (["bench", "p2q"], ["OPERATION", "'p2q'", "p2p, h2d, d2h, bidir, ring"]),
+        (["plan", "gpu0", "gpu1", "64X"], ["SIZE", "'64X'", "64K, 1.5M, 64MB, 64 MiB, 2G or 1T"]),
+        (["bench", "p2q"], ["OPERATION", "'p2q'", "p2p, h2d, d2h, bidir, ring; did you mean"]),
         (["bench", "p2p", "--sizes", "8K:4K"], ["--sizes", "'8K:4K'", "1M:1G"]),
         (["bench", "p2p", "--iterations", "0"], ["--iterations", "1"]),
         (["bench", "p2p", "--warmup", "-1"], ["--warmup", "1"]),
@@ -67,14 +73,35 @@ def test_arguments(polypath, arguments, words):
         (["bench", "graph-phases", "--dst", "gpu0"], ["--dst 'gpu0'", "gpu1, gpu2"]),
         (["plan", "gpu0", "gpu9", "1M"], ["gpu9"]),
         (["plan", "gpu0", "moon", "1M"], ["moon"]),
-        (["topo", "--json", "/nowhere/x.json"], ["/nowhere/x.json", "No such file"]),
-        (["topo", "--plot", "/nowhere/x.png"], ["/nowhere/x.png", "No such file"]),
     ],
 )
 def test_arguments_on_a_node(polypath, arguments, words):
     line = the_one_line(polypath(*arguments, "--node", "narval"), 2)
     for word in words:
         assert word in line
+
+
+@pytest.mark.parametrize("option", ["--plot", "--json"])
+@pytest.mark.parametrize(
+    "command",
+    ["topo", "bench p2p --sizes 1M", "bench graph-phases", "tune", "bench mpi", "bench jacobi"],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_run(
+    polypath, tmp_path, command, option
+):
+    suffix = {"--plot": "png", "--json": "json"}[option]
+    (tmp_path / f"folder.{suffix}").mkdir()
+    places = {
+        f"no/x.{suffix}": ["there is no folder no"],
+        f"/proc/x.{suffix}": ["cannot be written"],
+        f"folder.{suffix}": ["is a folder"],
+    }
+    for place, words in places.items():
+        # One line on stderr: no progress, so nothing has run.
+        line = the_one_line(polypath(*command.split(), "--node", "narval", option, place), 2)
+        for word in (option, f"'{place}'", *words):
+            assert word in line
+    assert [file.name for file in tmp_path.iterdir()] == [f"folder.{suffix}"]
 
 
 @pytest.mark.parametrize(

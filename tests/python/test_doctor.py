@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from polypath._library import find_library
-from polypath.doctor.machine import registry
+from polypath.doctor.checks import registry
 from test_command_line_errors import the_one_line
 
 WAYS = ["reference", "dlsym", "cuGetProcAddress", "cuGetProcAddress_v2"]
@@ -54,7 +54,7 @@ def test_all_is_well_on_a_mesh(doctor):
 def test_the_tables(polypath):
     done = polypath("doctor", "--node", "narval")
     assert done.returncode == 0, done.stderr
-    for words in ("peer access ok all 12 pairs", "import gpu1 to gpu0 ok yes yes direct"):
+    for words in ("peer access ok all 12 pairs", "gpu1 to gpu0 import ok yes yes direct"):
         assert words in " ".join(done.stdout.split())
     assert "doctor: 5/5 memory of another process" in done.stderr
 

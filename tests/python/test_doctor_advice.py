@@ -7,9 +7,9 @@ import pytest
 from polypath._library import find_library
 from polypath.cli.nodes import known_nodes
 from polypath.doctor import advice, statistics
+from polypath.doctor.checks import Leg
 from polypath.doctor.driver import ways_in
 from polypath.doctor.program import Outcome, program_findings
-from polypath.doctor.routes import Leg
 from polypath.doctor.trials import report
 
 COUNTERS = Path(__file__).parents[2] / "src" / "core" / "counters.cpp"

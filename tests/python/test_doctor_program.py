@@ -9,7 +9,8 @@ from test_command_line_errors import the_one_line
 from test_doctor import TWO_GPUS, doctor, wrong
 
 SIZE = 16 << 20
-ROUND_TRIP = [sys.executable, "-m", "polypath.doctor.trial_copies", "dlsym", str(SIZE)]
+ROUND_TRIP = [sys.executable, "-m", "polypath.doctor.trial_programs"]
+ROUND_TRIP += ["copies", "dlsym", str(SIZE)]
 
 __all__ = ["doctor"]
 
@@ -57,8 +58,8 @@ def test_its_tables_and_output(polypath):
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert '"verified": true' in text  # the program's own
-    assert "3 48.00 MiB 3 3 direct " in text
-    assert "cuMemcpyDtoDAsync_v2 1 16.00 MiB 1 1" in text
+    assert "3 48.0 MiB 3 3 direct " in text
+    assert "cuMemcpyDtoDAsync_v2 1 16.0 MiB 1 1" in text
     assert "caught ok 3 copies of 1 processes" in text
 
 

@@ -8,8 +8,8 @@ import values
 from polypath import Context, InvalidArgument
 from polypath.benchmark import Pair, pair_of
 from polypath.cli import graph_phases as command
-from polypath.graph_phases import parse_nodes, parts, run
-from polypath.graph_phases_plot import plot_graph_phases
+from polypath.cli.graph_phases import parse_nodes, parts, run
+from polypath.plots import plot_graph_phases
 from test_tables import rendered
 
 PNG = b"\x89PNG\r\n"
@@ -74,11 +74,11 @@ def test_tables():
     rows = [row(), row(nodes=16, verified=False)]
     first = rendered(command.first_table(rows))
     assert first[2] == [
-        *("64M", "8", "2.0", "2%", "8.0", "10%", "20.0", "25%", "10.0", "12%", "80.0"),
+        *("64M", "8", "2.00", "2%", "8.00", "10%", "20.0", "25%", "10.0", "12%", "80.0"),
     ]
     later = rendered(command.later_table(rows))
     assert later[2] == [
-        *("64M", "8", "5.0", "10%", "50.0", "4.0", "7%", "54.0", "16.0", "25%", "64.0", "yes"),
+        *("64M", "8", "5.00", "10%", "50.0", "4.00", "7%", "54.0", "16.0", "25%", "64.0", "yes"),
     ]
     assert later[3][-1] == "NO"
 

@@ -5,17 +5,16 @@ import os
 import sys
 
 import pytest
-from polypath.cli.bench_jacobi import solver_table
-from polypath.cli.bench_mpi import messages_table
-from polypath.cli.comparison import require_sound, statistics_lines
+from polypath.cli.bench import finish
+from polypath.cli.bench_mpi import messages_table, solver_table, statistics_lines
+from polypath.cli.output import console
 from polypath.errors import PolypathError
-from polypath.mpi import benchmark, jacobi, message_tests
-from polypath.mpi.plot import plot_messages, plot_solver
+from polypath.mpi import results
 from polypath.mpi.runs import ProgramFailed, Runs, alternate
+from polypath.plots import plot_messages, plot_solver
 from test_tables import rendered
-from typer import Exit
 
-BW, LATENCY = message_tests.Test.bw, message_tests.Test.latency
+BW, LATENCY = results.Test.bw, results.Test.latency
 
 #: A program that has the option --json: what it was started with, and statistics where they are
 #: asked for.
@@ -108,7 +107,7 @@ def runs_of(baseline, polypath):
 
 
 def bandwidth_rows(**changes):
-    return message_tests.rows_of(
+    return results.message_rows(
         BW,
         runs_of(
             [message_run("gbps", one, 10) for one in (1, 4, 2)],
@@ -129,28 +128,28 @@ def test_figures_are_medians_of_the_runs():
 
 def test_less_latency_is_a_speedup():
     runs = runs_of([message_run("latency_us", 8)], [message_run("latency_us", 2)])
-    (row,) = message_tests.rows_of(LATENCY, runs, timed=True)
+    (row,) = results.message_rows(LATENCY, runs, timed=True)
     assert (row["baseline_latency_us"], row["polypath_latency_us"], row["speedup"]) == (8, 2, 4)
 
 
 def test_one_run_with_wrong_bytes_is_enough():
     for ways in ((True, False), (False, True)):
         runs = runs_of(*([message_run("gbps", 1, verified=way)] for way in ways))
-        assert [row["verified"] for row in message_tests.rows_of(BW, runs, timed=True)] == [False]
+        assert [row["verified"] for row in results.message_rows(BW, runs, timed=True)] == [False]
 
 
 def test_no_times_where_they_mean_nothing():
     runs = runs_of([message_run("gbps", 1)], [message_run("gbps", 2)])
-    (row,) = message_tests.rows_of(BW, runs, timed=False)
+    (row,) = results.message_rows(BW, runs, timed=False)
     assert row["baseline_gbps"] is row["polypath_gbps"] is row["speedup"] is row["speedups"] is None
-    solved = jacobi.row_of(runs_of([solver_run(8)], [solver_run(4)]), timed=False)
+    solved = results.solver_row(runs_of([solver_run(8)], [solver_run(4)]), timed=False)
     assert solved["baseline"] is solved["polypath"] is solved["speedup"] is None
     assert rendered(messages_table([row], "stock", "gbps"))[2] == ["1K", "3", "yes"]
     assert rendered(solver_table([solved], "stock"))[2] == ["32K", "4K", "0.25", "yes"]
 
 
 def test_solver_row():
-    row = jacobi.row_of(
+    row = results.solver_row(
         runs_of([solver_run(time) for time in (8, 9, 7)], [solver_run(time) for time in (4, 2, 5)]),
         timed=True,
     )
@@ -167,7 +166,7 @@ def test_solver_that_comes_to_other_bits(other):
         runs_of([solver_run(1)], [solver_run(1, **other)]),
         runs_of([solver_run(1), solver_run(1, **other)], [solver_run(1), solver_run(1)]),
     ):
-        assert jacobi.row_of(runs, timed=True)["verified"] is False
+        assert results.solver_row(runs, timed=True)["verified"] is False
 
 
 def process(split, native, dst="gpu1", **routes):
@@ -187,7 +186,7 @@ def process(split, native, dst="gpu1", **routes):
 
 def test_statistics_are_those_of_all_processes():
     idle = {"pid": 2, "calls": {}, "engine": None}
-    found = benchmark.summary([process(5, 2, direct=60, gpu2=20), process(6, 0, direct=20), idle])
+    found = results.summary([process(5, 2, direct=60, gpu2=20), process(6, 0, direct=20), idle])
     assert {key: found[key] for key in ("processes", "calls", "bytes", "asked", "split")} == {
         **{"processes": 3, "calls": 20, "bytes": 100},
         **{"asked": 14, "split": 11},
@@ -206,30 +205,34 @@ def test_statistics_are_those_of_all_processes():
 
 def test_routes_of_several_pairs_are_shown_by_kind():
     one = process(1, 0, direct=50, gpu2=10, gpu3=20)
-    found = benchmark.summary([one, process(1, 0, "gpu2", direct=10, gpu1=10)])
+    found = results.summary([one, process(1, 0, "gpu2", direct=10, gpu1=10)])
     assert len(found["routes"]) == 5
     assert statistics_lines(found)[1] == "bytes of those: direct 60%, gpu 40%"
 
 
+def leave(document):
+    finish(document, console("-"), None, None, draw=None)
+
+
 def test_a_comparison_with_itself_is_an_error():
-    statistics = benchmark.summary([])
+    statistics = results.summary([])
     rows = bandwidth_rows()
     with pytest.raises(PolypathError, match="no copy was caught"):
-        require_sound({"rows": rows, "statistics": statistics})
-    caught = {"statistics": benchmark.summary([process(0, 1)])}
-    require_sound({"rows": rows, **caught})
-    with pytest.raises(Exit) as left:
-        require_sound({"rows": bandwidth_rows(verified=False), **caught})
-    assert left.value.exit_code == 1
+        leave({"rows": rows, "statistics": statistics})
+    caught = {"statistics": results.summary([process(0, 1)])}
+    leave({"rows": rows, **caught})
+    with pytest.raises(SystemExit) as left:
+        leave({"rows": bandwidth_rows(verified=False), **caught})
+    assert left.value.code == 1
 
 
 def test_tables():
     table = rendered(messages_table(bandwidth_rows(), "direct", "gbps"))
     assert table[0] == ["size", "direct", "polypath", "speedup", "messages", "verified"]
-    assert table[2] == ["1K", "2.0", "4.0", "2.00", "3", "yes"]
+    assert table[2] == ["1K", "2.00", "4.00", "2.00", "3", "yes"]
     wrong = messages_table([{**bandwidth_rows(verified=False)[0], "window": 4}], "stock", "gbps")
-    assert rendered(wrong)[2] == ["4", "1K", "2.0", "4.0", "2.00", "3", "NO"]
-    row = jacobi.row_of(runs_of([solver_run(800)], [solver_run(400)]), timed=True)
+    assert rendered(wrong)[2] == ["4", "1K", "2.00", "4.00", "2.00", "3", "NO"]
+    row = results.solver_row(runs_of([solver_run(800)], [solver_run(400)]), timed=True)
     assert rendered(solver_table([row], "stock"))[2] == [
         *("32K", "4K", "800", "400", "2.00", "400", "200", "0.25", "yes")
     ]
@@ -260,13 +263,13 @@ def test_plot_of_messages(tmp_path):
 
 def test_plot_of_latency(tmp_path):
     runs = runs_of([message_run("latency_us", 8, 9)], [message_run("latency_us", 7, 9)])
-    rows = message_tests.rows_of(LATENCY, runs, timed=True)
+    rows = results.message_rows(LATENCY, runs, timed=True)
     plot_messages(document("mpi latency", rows), tmp_path / "a.svg")
     assert {"us", "mpi latency, 2 ranks, made-up"} <= drawn(tmp_path / "a.svg")
 
 
 def test_plot_of_the_solver(tmp_path):
-    row = jacobi.row_of(runs_of([solver_run(800)], [solver_run(400)]), timed=True)
+    row = results.solver_row(runs_of([solver_run(800)], [solver_run(400)]), timed=True)
     plot_solver(document("jacobi", [row, {**row, "halo_bytes": 8192}]), tmp_path / "a.svg")
     assert {
         *(

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from polypath.mpi import programs
+from polypath.mpi import runs as programs
 
 
 @pytest.fixture

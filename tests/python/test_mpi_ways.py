@@ -6,7 +6,7 @@ import pytest
 import values
 from polypath import InvalidArgument
 from polypath.launch.environment import find_shim, find_simulated_driver
-from polypath.mpi import ways as module
+from polypath.mpi import runs as module
 
 
 @pytest.fixture

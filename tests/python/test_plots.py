@@ -4,10 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 import values
-from polypath.bench_plot import plot_bench
-from polypath.node_layout import layout
-from polypath.node_plot import plot_node
-from polypath.tune_plot import plot_tuned
+from polypath.node_plot import layout, plot_node
+from polypath.plots import plot_bench, plot_tuned
 
 PNG = b"\x89PNG\r\n"
 
@@ -61,29 +59,64 @@ def test_links_that_are_alike_share_a_label():
     }
 
 
-def test_a_switch_is_drawn_as_one():
-    boxes, _ = layout(values.topology(8, 2, "nvswitch", 396))
+def test_gpus_on_a_switch_have_a_line_to_it_and_none_to_each_other():
+    topology = values.topology(8, 2, "nvswitch", 396)
+    far = values.link("gpu0", "host1", "pcie", 0, 40), values.link("gpu7", "host0", "pcie", 0, 40)
+    topology["links"] += far
+    boxes, lines = layout(topology)
     assert [box.text for box in boxes][-1] == "NVSwitch"
+    gpus = [f"gpu{number}" for number in range(8)]
+    assert [line.ends for line in lines[:8]] == [(gpu, "NVSwitch") for gpu in gpus]
+    # Of other host memories, one line between the two; each GPU has one to the nearest.
+    assert {frozenset(line.ends) for line in lines[8:]} == {
+        *(frozenset((gpu, f"host{number // 4}")) for number, gpu in enumerate(gpus)),
+        frozenset(("host0", "host1")),
+    }
+    assert len(lines) == 8 + 8 + 1
+    assert {line.label for line in lines} == {
+        "NVSwitch x4: 396 GB/s a direction",
+        "PCIe x16: 25 GB/s to a host, 24.5 from it",
+        "PCIe to another host memory: 40 GB/s to a host, 0 from it",
+    }
 
 
-def test_tuned_plot(tmp_path):
-    """Classes and patterns are in the legend once, as streams; an empty profile is a plot, too."""
+def comments(file):
+    """The texts of a drawing, each as often as it is there."""
+    return [line.strip(" <>!-") for line in file.read_text().splitlines() if "<!-- " in line]
+
+
+def test_tuned_plot(tmp_path, monkeypatch):
+    """A line a class and pattern: the speedup of the faster executor, by size."""
+    drawn = []
+    monkeypatch.setattr(
+        "matplotlib.axes.Axes.plot",
+        lambda axes, *points, **style: drawn.append((style["label"], *points)),
+    )
     choices = [
         {
             "pair": pair,
             "pattern": pattern,
             "executor": executor,
-            "predicted_gbps": 100.0,
-            "measured_gbps": 90.0,
+            "bytes": size,
+            "native_gbps": 50.0,
+            "measured_gbps": gbps,
         }
-        for pair, pattern in (("gpu to gpu", "one way"), ("gpu to gpu", "window"), ("x", "window"))
-        for executor in ("stream", "graph")
+        for pair, pattern in (("gpu to gpu", "one way"), ("x", "window"))
+        for executor, size, gbps in (
+            ("stream", 4 << 20, 75.0),
+            ("stream", 1 << 20, 50.0),
+            ("graph", 1 << 20, 60.0),
+        )
     ]
-    labels = {"gpu to gpu; one way", "gpu to gpu; window", "x; window", "as predicted"}
-    for shown, expected in ((choices, labels), ([], {"as predicted"})):
-        file = tmp_path / "tuned.svg"
-        plot_tuned(shown, "narval", file)
-        text = file.read_text()
-        assert ElementTree.fromstring(text).tag.endswith("svg")
-        for label in labels:
-            assert text.count(f"<!-- {label} -->") == (label in expected), label
+    file = tmp_path / "tuned.svg"
+    plot_tuned([*choices, {**choices[0], "native_gbps": 0.0, "bytes": 1}], "narval", file)
+    curve = [1 << 20, 4 << 20], [1.2, 1.5]
+    assert [one for one in drawn if one[1]] == [("gpu to gpu", *curve), ("x", *curve)]
+    texts = comments(file)
+    for text in ("one way", "both ways", "window", "Tuned choices of narval, measured"):
+        assert text in texts, text
+
+
+def test_a_plot_of_nothing_tuned(tmp_path):
+    plot_tuned([], "narval", tmp_path / "tuned.png")
+    assert (tmp_path / "tuned.png").read_bytes().startswith(PNG)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from polypath._library import find_library
-from polypath.launch.command import why_not_caught
-from polypath.launch.elf import read_elf
+from polypath.launch.command import read_elf, why_not_caught
 from polypath.launch.environment import find_shim
 from test_command_line_errors import the_one_line
 

@@ -1,66 +1,132 @@
-"""The command line: one file a command."""
+"""The command line: which commands there are, and its way with errors: one line that says what to
+do, an exit code, no traceback.
+
+Exit codes: 0; 1 when something went wrong while running, or a benchmark's bytes were not verified;
+2 for arguments, settings and files that are not usable, and when there is no GPU and no node was
+named; 125 to 127 for a program that `polypath run` cannot run.
+
+A command's module is imported when it is called.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, NoReturn
 
-import typer
+from ..errors import InvalidArgument, LibraryNotFound, NoDevice, PolypathError
 
-from . import (
-    bench,
-    bench_jacobi,
-    bench_mpi,
-    demo,
-    doctor,
-    graph_phases,
-    info,
-    nodes,
-    plan,
-    run,
-    topo,
-    tune,
-)
-from .group import OneLineErrors
-
-app = typer.Typer(
-    name="polypath",
-    cls=OneLineErrors,
-    invoke_without_command=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
+ABOUT = "One transfer over every path of a node: GPUs, NVLink and host memory at once."
 
 
-@app.callback()
-def main(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version of the library and leave.")
-    ] = False,
-) -> None:
-    """One transfer over every path of a node: GPUs, NVLink and host memory at once."""
-    if version:
-        from .. import version as library_version
+class Command(NamedTuple):
+    name: str
+    """One word or two."""
+    place: str
+    """Its module here, and its function there."""
+    about: str
 
-        print(library_version())
-    elif context.invoked_subcommand is None:
-        print(context.get_help())
+    def load(self) -> Callable[..., None]:
+        module, function = self.place.split(":")
+        loaded: Callable[..., None] = getattr(
+            importlib.import_module(f".{module}", __name__), function
+        )
+        return loaded
 
 
-for command in (
-    topo.topo,
-    nodes.nodes,
-    plan.plan,
-    bench.bench,
-    tune.tune,
-    info.info,
-    demo.demo,
-):
-    app.command()(command)
+GROUPS = {
+    "Look": [
+        Command("topo", "nodes:topo", "Show GPUs, host memories and the links between them."),
+        Command("nodes", "nodes:nodes", "List the known simulated nodes."),
+        Command("plan", "plan:plan", "Show the routes, shares and chunks of a transfer."),
+        Command("info", "info:info", "Show the settings and the devices."),
+    ],
+    "Measure": [
+        Command("demo", "bench:demo", "Compare native copies with polypath on what is here."),
+        Command("bench", "bench:bench", "Compare native copies with polypath."),
+        Command("bench mpi", "bench_mpi:bench_mpi", "Compare MPI messages between GPUs."),
+        Command("bench jacobi", "bench_mpi:bench_jacobi", "Compare a solver of MPI ranks."),
+        Command(
+            "bench graph-phases", "graph_phases:graph_phases", "Measure the phases of a CUDA graph."
+        ),
+        Command("tune", "tune:tune", "Find the best routes, shares and chunks for this node."),
+    ],
+    "Run programs": [
+        Command("run", "run:run", "Run an unmodified program over every path."),
+        Command("doctor", "doctor:doctor", "Show which copies are caught, and what to do."),
+    ],
+}
+COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
 
-# What follows the program's name are its own options, not those of polypath.
-for command in (run.run, doctor.doctor):
-    app.command(context_settings={"allow_interspersed_args": False})(command)
-app.command("bench graph-phases")(graph_phases.graph_phases)
-app.command("bench mpi")(bench_mpi.bench_mpi)
-app.command("bench jacobi")(bench_jacobi.bench_jacobi)
+
+def app(prog_name: str = "polypath") -> NoReturn:
+    """Runs the command that the process's arguments name, and leaves."""
+    try:
+        call(sys.argv[1:], prog_name)
+        sys.stdout.flush()
+        code = 0
+    except (InvalidArgument, NoDevice, LibraryNotFound) as error:
+        code = _report(str(error), 2)
+    except PolypathError as error:
+        code = _report(str(error), getattr(error, "code", 1))
+    except BrokenPipeError:
+        # Whoever read has seen enough, as head(1); what is still buffered goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        code = _report(f"{error.filename}: {error.strerror}", 2)
+    except KeyboardInterrupt:
+        code = _report("interrupted", 130)
+    sys.exit(code)
+
+
+def call(words: Sequence[str], program: str) -> None:
+    """Runs one command. Raises `PolypathError`, `OSError`, and `SystemExit` for an exit code."""
+    if not words or words[0] in ("-h", "--help"):
+        print(overview(program))
+        return
+    if words[0] == "--version":
+        from .. import version
+
+        print(version())
+        return
+    for count in (2, 1):
+        command = COMMANDS.get(" ".join(words[:count]))
+        if command is not None:
+            from .arguments import CommandLine
+
+            function = command.load()
+            function(**CommandLine(f"{program} {command.name}", function).read(words[count:]))
+            return
+    from .arguments import did_you_mean
+
+    kind, known = "command", [*COMMANDS]
+    if words[0].startswith("-"):
+        kind, known = "option", ["--help", "--version"]
+    hint = did_you_mean(words[0], known) or f": `{program} --help` lists them"
+    raise InvalidArgument(f"there is no {kind} {words[0]}{hint}")
+
+
+def overview(program: str) -> str:
+    """The commands, in groups."""
+    lines = [ABOUT, "", f"Usage: {program} COMMAND ..."]
+    width = max(map(len, COMMANDS))
+    for group, commands in GROUPS.items():
+        lines += ["", f"{group}:"]
+        lines += [f"  {command.name:{width}}  {command.about}" for command in commands]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Options of a command: {program} COMMAND --help. Version: {program} --version.",
+        ]
+    )
+
+
+def _report(message: str, code: int) -> int:
+    print(f"polypath: {' '.join(message.split())}", file=sys.stderr)
+    return code

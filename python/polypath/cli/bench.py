@@ -1,23 +1,75 @@
-"""`polypath bench`: native copy against polypath, verified."""
+"""`polypath bench` and `polypath demo`: native copy against polypath, verified; and what all
+benchmarks of the command line share."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from ..benchmark import Operation, Pair, document, run, transfers_of
 from ..context import Context
-from ..errors import InvalidArgument, PolypathError
-from ..sizes import format_size, parse_sizes
+from ..errors import InvalidArgument, NoDevice, PolypathError
+from ..sizes import figure, format_size, parse_sizes
 from . import options
-from .output import console, plain_table, print_lines, progress, ratio, write_json
+from .arguments import Argument, Option, one_of
+from .output import PlainTable, console, print_lines, progress, ratio, times, write_json, yes
+
+_DEMO_NODE = "narval"
+_CAPTION = "GB/s (1e9 bytes/s), medians; gpu2 28%/9: 28% of the bytes via gpu2 in 9 chunks"
+
+Show = Callable[[Sequence[dict[str, Any]]], None]
+Draw = Callable[[dict[str, Any], Path], None]
+
+
+def collect(
+    title: str, names: Sequence[str], reports: Iterator[dict[str, Any]], show: Show
+) -> list[dict[str, Any]]:
+    """The rows of a benchmark: takes one report for each of these names, with progress on stderr,
+    and shows them at the end, also when a later one fails."""
+    rows: list[dict[str, Any]] = []
+    try:
+        with progress(title) as step:
+            for done, name in enumerate(names):
+                step(done, len(names), name)
+                rows.append(next(reports))
+            step(len(names), len(names), "done")
+    except PolypathError:
+        if rows:
+            show(rows)
+        raise
+    show(rows)
+    return rows
+
+
+def finish(
+    result: dict[str, Any], out: Console, json: str | None, plot: Path | None, draw: Draw
+) -> None:
+    """Writes and draws the document of a benchmark; leaves with exit code 1 when a row is not
+    verified. Raises `PolypathError` when the shim was to catch copies and caught none: then a
+    program was compared with itself."""
+    write_json(result, json)
+    if plot is not None:
+        draw(result, plot)
+        print_lines(out, f"drawn in {plot}")
+    if result.get("statistics", {}).get("calls") == 0:
+        raise PolypathError(
+            "no copy was caught, so the program was compared with itself: "
+            "`polypath doctor` says what is wrong"
+        )
+    if not all(row["verified"] for row in result["rows"]):
+        raise SystemExit(1)
+
+
+def command_line() -> str:
+    """The command as it was typed, whatever started Python."""
+    return shlex.join(["polypath", *sys.argv[1:]])
 
 
 class Executor(StrEnum):
@@ -29,36 +81,57 @@ class Executor(StrEnum):
 
 
 def bench(
-    operation: options.BenchOperation,
-    src: Annotated[str | None, typer.Option("--src", help="Source, such as gpu0 or host0.")] = None,
+    operation: Annotated[
+        Operation,
+        Argument(
+            "OPERATION",
+            "p2p: GPU to GPU; h2d: host to GPU; d2h: GPU to host; bidir: both directions of a "
+            "pair; ring: each GPU to the next.",
+            read=one_of(Operation),
+        ),
+    ],
+    *,
+    src: Annotated[
+        str | None, options.text_option("--src", "Source, such as gpu0 or host0.")
+    ] = None,
     dst: Annotated[
-        str | None, typer.Option("--dst", help="Destination, such as gpu1 or host0.")
+        str | None, options.text_option("--dst", "Destination, such as gpu1 or host0.")
     ] = None,
     sizes: options.Sizes = None,
     iterations: Annotated[
         int | None,
-        typer.Option("--iterations", min=1, help="Timed pairs; default 20, simulated 1."),
+        options.count_option("--iterations", "Timed pairs; default 20, simulated 1.", 1),
     ] = None,
     warmup: Annotated[
         int | None,
-        typer.Option("--warmup", min=1, help="Untimed pairs first; default 3, simulated 1."),
+        options.count_option("--warmup", "Untimed pairs first; default 3, simulated 1.", 1),
     ] = None,
     both_directions: Annotated[
-        bool, typer.Option("--both-directions", help="ring: also each GPU to the one before it.")
+        bool, Option("--both-directions", "ring: also each GPU to the one before it.")
     ] = False,
     routes: options.Routes = None,
     executor: Annotated[
         Executor | None,
-        typer.Option("--executor", help="What runs transfers; auto: what was tuned, or streams."),
+        Option(
+            "--executor",
+            "What runs transfers: auto (what was tuned, or streams), stream, graph.",
+            metavar="KIND",
+            read=one_of(Executor),
+        ),
     ] = None,
     compare_executors: Annotated[
         bool,
-        typer.Option(
-            "--compare-executors",
-            help="Also time each plan as streams against the same as graphs.",
-        ),
+        Option("--compare-executors", "Also time each plan as streams against the same as graphs."),
     ] = False,
-    window: options.Windows = None,
+    window: Annotated[
+        list[int] | None,
+        Option(
+            "--window",
+            "p2p, bidir: so many transfers outstanding before waiting, such as 1,4,16.",
+            metavar="COUNTS",
+            read=options.window_list,
+        ),
+    ] = None,
     emulate_mesh: options.EmulateMesh = None,
     node: options.Node = None,
     plot: options.Plot = None,
@@ -74,23 +147,76 @@ def bench(
         raise InvalidArgument(f"--window is for p2p and bidir, not for {operation}")
     chosen = None if executor is None else str(executor)
     settings = {"routes": routes, "executor": chosen, "emulate_mesh": emulate_mesh}
+    out = console(json)
     with Context(node=node, **settings) as context:
         pairs = transfers_of(operation, context.topology(), src, dst, both_directions)
         result = measure(
-            context, operation, pairs, sizes, iterations, warmup, window, compare_executors, json
+            context, out, operation, pairs, sizes, iterations, warmup, window, compare_executors
         )
-    write_json(result, json)
-    if plot is not None:
-        from ..bench_plot import plot_bench
 
-        plot_bench([result], plot)
-        print_lines(console(json), f"drawn in {plot}")
-    if not all(row["verified"] for row in result["rows"]):
-        raise typer.Exit(1)
+    def draw(result: dict[str, Any], file: Path) -> None:
+        from ..plots import plot_bench
+
+        plot_bench([result], file)
+
+    finish(result, out, json, plot, draw)
+
+
+def demo(
+    *,
+    node: options.Node = None,
+    sizes: options.Sizes = None,
+    out: Annotated[
+        Path,
+        Option("--out", "Folder of the plot; made when missing.", metavar="FOLDER", read=Path),
+    ] = Path("out"),
+    json: options.Json = None,
+) -> None:
+    """Compare native copies with polypath on this machine's GPUs, or on a simulated node where
+    there are none, and save a plot."""
+    options.require_matplotlib()
+    out.mkdir(parents=True, exist_ok=True)
+    printer = console(json)
+    context, first_line = _open(node)
+    print_lines(printer, first_line)
+    results: list[dict[str, Any]] = []
+    with context:
+        topology = context.topology()
+        operations = [Operation.p2p, Operation.h2d]
+        if len(topology["gpus"]) < 2:
+            operations.remove(Operation.p2p)
+        for operation in operations:
+            pairs = transfers_of(operation, topology)
+            some = sizes or parse_sizes("1M:512M")
+            results.append(measure(context, printer, operation, pairs, some))
+
+    from ..plots import plot_bench
+
+    plot = out / f"demo-{topology['name'].replace(' ', '-').replace('/', '-')}.png"
+    plot_bench(results, plot)
+    print_lines(printer, f"plot: {plot}")
+    write_json(results, json)
+    if not all(row["verified"] for result in results for row in result["rows"]):
+        raise SystemExit(1)
+
+
+def _open(node: str | None) -> tuple[Context, str]:
+    """A context, and one line that says what it runs on."""
+    try:
+        context = Context(node=node)
+    except NoDevice:
+        return Context(node=_DEMO_NODE), (
+            f"No GPU here: this is the simulated node {_DEMO_NODE}; figures are virtual time"
+        )
+    topology = context.topology()
+    if topology["simulated"]:
+        return context, f"This is the simulated node {topology['name']}; figures are virtual time"
+    return context, f"This machine: {topology['title'] or topology['name']}"
 
 
 def measure(
     context: Context,
+    out: Console,
     operation: Operation,
     pairs: Sequence[Pair],
     sizes: Sequence[int] | None = None,
@@ -98,38 +224,25 @@ def measure(
     warmup: int | None = None,
     windows: Sequence[int] | None = None,
     compare_executors: bool = False,
-    json: str | None = None,
 ) -> dict[str, Any]:
-    """Runs the rows with progress, prints their table (also when a later row fails), and returns
-    the document. None stands for the defaults; in virtual time, one pair tells all."""
+    """Runs the rows, prints their table, and returns the document. None stands for the defaults; in
+    virtual time, one pair tells all."""
     simulated = context.topology()["simulated"]
     sizes = sizes or parse_sizes("1M:512M" if simulated else "1M:1G")
     iterations = iterations or (1 if simulated else 20)
     warmup = warmup or (1 if simulated else 3)
-    rows: list[dict[str, Any]] = []
-    out = console(json)
     print_lines(out, heading(operation, pairs, context.topology()))
-    try:
-        with progress(operation) as step:
-            runs = [(size, window) for window in windows or (1,) for size in sizes]
-            reports = run(context, pairs, runs, iterations, warmup, compare_executors)
-            for done, (size, window) in enumerate(runs):
-                step(done, len(runs), format_size(size) + (f" x {window}" if windows else ""))
-                rows.append(next(reports))
-            step(len(runs), len(runs), "done")
-    except PolypathError:
-        if rows:
-            out.print(bench_table(rows))
-        raise
-    out.print(bench_table(rows))
-    if compare_executors:
-        out.print(executor_table(rows))
+    runs = [(size, window) for window in windows or (1,) for size in sizes]
+    names = [format_size(size) + (f" x {window}" if windows else "") for size, window in runs]
+    reports = run(context, pairs, runs, iterations, warmup, compare_executors)
+
+    def show(rows: Sequence[dict[str, Any]]) -> None:
+        out.print(bench_table(rows))
+        if compare_executors:
+            out.print(executor_table(rows))
+
+    rows = collect(operation, names, reports, show)
     return document(context, operation, rows, command_line())
-
-
-def command_line() -> str:
-    """The command as it was typed, whatever started Python."""
-    return shlex.join(["polypath", *sys.argv[1:]])
 
 
 def heading(operation: Operation, pairs: Sequence[Pair], topology: dict[str, Any]) -> str:
@@ -141,41 +254,37 @@ def heading(operation: Operation, pairs: Sequence[Pair], topology: dict[str, Any
     return f"{operation}, {between}, on {topology['name']}{simulated}"
 
 
-def bench_table(rows: Sequence[dict[str, Any]]) -> Table:
+def bench_table(rows: Sequence[dict[str, Any]]) -> PlainTable:
     """One row a size: native copy, polypath, and how near that is to the limit. GB/s."""
-    windows = any(row["window"] > 1 for row in rows)
-    figures = ("size", "native", "polypath", "speedup", "limit", "of limit")
-    table = plain_table(
-        *(("window",) if windows else ()),
-        *figures,
-        "verified",
-        "executor",
-        "routes",
-        right=("window", *figures),
+    keys = ("window", "size") if any(row["window"] > 1 for row in rows) else ("size",)
+    figures = ("native", "polypath", "speedup", "limit", "of limit")
+    table = PlainTable(
+        *(*keys, *figures, "verified", "executor", "routes"),
+        right=(*keys, *figures),
+        wrap=("routes",),
+        keys=len(keys),
+        caption=_CAPTION,
     )
-    table.columns[-1].no_wrap = False
     for row in rows:
         table.add_row(
-            *((str(row["window"]),) if windows else ()),
+            *((str(row["window"]),) if "window" in keys else ()),
             format_size(row["bytes"]),
-            f"{row['native_gbps']:.1f}",
-            f"{row['polypath_gbps']:.1f}",
-            f"{row['speedup']:.2f}",
-            f"{row['limit_gbps']:.1f}",
+            figure(row["native_gbps"]),
+            figure(row["polypath_gbps"]),
+            times(row["speedup"]),
+            figure(row["limit_gbps"]),
             ratio(row["polypath_gbps"], row["limit_gbps"], "{:.0%}"),
-            "yes" if row["verified"] else "[bold red]NO[/bold red]",
+            yes(row["verified"]),
             executor_text(row),
             escape(routes_text(row)),
         )
-    table.caption = "GB/s (1e9 bytes/s), medians; gpu2 28%/9: 28% of the bytes via gpu2 in 9 chunks"
-    table.caption_justify = "left"
     return table
 
 
-def executor_table(rows: Sequence[dict[str, Any]]) -> Table:
+def executor_table(rows: Sequence[dict[str, Any]]) -> PlainTable:
     """Streams against graphs for the same plans: time on the GPUs, and of the CPU to issue."""
     figures = ("size", "copies", "stream", "graph", "stream CPU", "graph CPU", "graph/stream CPU")
-    table = plain_table(*figures, right=figures)
+    table = PlainTable(*figures, right=figures, caption="us, medians of alternating pairs")
     for row in rows:
         compared = row["executors"]
         if compared is None:
@@ -183,14 +292,12 @@ def executor_table(rows: Sequence[dict[str, Any]]) -> Table:
         table.add_row(
             format_size(row["bytes"]),
             str(row["copies"]),
-            f"{compared['stream_us']:.1f}",
-            f"{compared['graph_us']:.1f}",
-            f"{compared['stream_issue_us']:.1f}",
-            f"{compared['graph_issue_us']:.1f}",
+            *(
+                figure(compared[name])
+                for name in ("stream_us", "graph_us", "stream_issue_us", "graph_issue_us")
+            ),
             ratio(compared["graph_issue_us"], compared["stream_issue_us"]),
         )
-    table.caption = "us, medians of alternating pairs"
-    table.caption_justify = "left"
     return table
 
 

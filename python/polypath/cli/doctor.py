@@ -7,27 +7,27 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from ..doctor import statistics
-from ..doctor.examine import examine
-from ..doctor.finding import Finding, State, all_well
+from ..doctor.checks import Finding, State, all_well, spans
 from ..doctor.program import program_findings, watch
-from ..doctor.trials import Report
+from ..doctor.trials import Report, examine
 from ..launch.environment import assignments
 from ..sizes import format_size, rounded_size
 from . import options
-from .output import console, plain_table, print_lines, progress, write_json
+from .output import PlainTable, console, print_lines, progress, write_json
 from .run import check_node, check_program
 
 _MARKS = {State.well: "ok", State.note: "note", State.wrong: "[bold]WRONG[/bold]"}
 
 
 def doctor(
-    program: options.Program = None, node: options.Node = None, json: options.Json = None
+    program: options.Program,
+    *,
+    node: options.Node = None,
+    json: options.Json = None,
 ) -> None:
     """Show which copies are caught and which routes are open, with real copies, and what to do.
 
@@ -39,7 +39,7 @@ def doctor(
     result = watched(program, node, out) if program else examined(node, out)
     write_json(result, json)
     if not result["well"]:
-        raise typer.Exit(1)
+        raise SystemExit(1)
 
 
 def examined(node: str | None, out: Console) -> dict[str, Any]:
@@ -88,36 +88,51 @@ def watched(program: list[str], node: str | None, out: Console) -> dict[str, Any
     }
 
 
-def findings_table(findings: Iterable[Finding]) -> Table:
-    """What was looked at, how it is, and what to do."""
-    table = _wrapping_table("check", "", "found", "what to do")
-    for what, state, text, advice in findings:
-        table.add_row(escape(what), _MARKS[state], escape(text), escape(advice))
+def findings_table(findings: Iterable[Finding]) -> PlainTable:
+    """What was looked at, how it is, and what to do. Those that say the same are one row."""
+    table = PlainTable(
+        *("check", "", "found", "what to do"), wrap=("check", "found", "what to do"), keys=2
+    )
+    alike: dict[Finding, list[str]] = {}
+    for finding in findings:
+        kind = finding.what.partition(" ")[0]
+        alike.setdefault(finding._replace(what=kind), []).append(finding.what)
+    for (kind, state, text, advice), names in alike.items():
+        of = spans([name.removeprefix(kind).strip() for name in dict.fromkeys(names)])
+        check = f"{kind} {of}".strip()
+        table.add_row(escape(check), _MARKS[state], escape(text), escape(advice))
     return table
 
 
-def copies_table(reports: Iterable[Report]) -> Table:
-    """A row a copy, by the way in which the program found the driver's function."""
-    table = _wrapping_table("found by", "copy", "", "caught", "verified", "went")
-    last = ""
+def copies_table(reports: Sequence[Report]) -> PlainTable:
+    """A row a copy; ways of finding the driver's function in which it went alike are told
+    together."""
+    table = PlainTable(
+        *("copy", "found by", "", "caught", "verified", "went"),
+        wrap=("copy", "found by", "went"),
+        keys=2,
+    )
+    alike: dict[tuple[str, ...], list[str]] = {}
     for report in reports:
-        table.add_row(
-            "" if report.way == last else report.way,
-            str(report.leg),
-            _MARKS[report.finding.state],
-            _yes(report.caught),
-            _yes(report.verified),
-            escape(shares_text(report.routes) or report.finding.text),
-        )
-        last = report.way
+        went = escape(shares_text(report.routes) or report.finding.text)
+        mark = _MARKS[report.finding.state]
+        row = (str(report.leg), mark, _yes(report.caught), _yes(report.verified), went)
+        alike.setdefault(row, []).append(report.way)
+    every = {report.way for report in reports if report.leg == reports[0].leg}
+    for (leg, *cells), ways in alike.items():
+        found_by = f"all {len(every)} ways" if set(ways) == every else ", ".join(ways)
+        table.add_row(leg, found_by, *cells)
+    table.caption = f"ways: {', '.join(dict.fromkeys(report.way for report in reports))}"
     return table
 
 
-def processes_table(processes: Iterable[dict[str, Any]]) -> Table:
+def processes_table(processes: Iterable[dict[str, Any]]) -> PlainTable:
     """A row a process: how many copies it made, were asked for, split; and over what."""
-    figures = ("pid", "copies", "bytes", "asked", "split")
-    table = _wrapping_table(
-        "pid", "command", "copies", "bytes", "asked", "split", "routes", right=figures
+    figures = ("copies", "bytes", "asked", "split")
+    table = PlainTable(
+        *("pid", "command", *figures, "routes"),
+        right=("pid", *figures),
+        wrap=("command", "routes"),
     )
     for process in processes:
         table.add_row(
@@ -132,7 +147,7 @@ def processes_table(processes: Iterable[dict[str, Any]]) -> Table:
     return table
 
 
-def calls_table(processes: Iterable[dict[str, Any]]) -> Table:
+def calls_table(processes: Iterable[dict[str, Any]]) -> PlainTable:
     """A row a function of the driver, over all processes."""
     columns = ("calls", "bytes", "handed_over", "issued")
     sums: dict[str, list[int]] = {}
@@ -141,7 +156,7 @@ def calls_table(processes: Iterable[dict[str, Any]]) -> Table:
             before = sums.setdefault(symbol, [0] * len(columns))
             sums[symbol] = [count + call[name] for count, name in zip(before, columns, strict=True)]
     figures = ("calls", "bytes", "asked", "split")
-    table = plain_table("function", *figures, right=figures)
+    table = PlainTable("function", *figures, right=figures)
     for symbol, (calls, size, asked, split) in sorted(sums.items()):
         table.add_row(symbol, str(calls), rounded_size(size), str(asked), str(split))
     return table
@@ -164,14 +179,6 @@ def report_json(report: Report) -> dict[str, Any]:
     value = report._asdict()
     value["src"], value["dst"] = value.pop("leg")
     return {**value, "finding": report.finding._asdict()}
-
-
-def _wrapping_table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """The last columns hold sentences."""
-    table = plain_table(*columns, right=right)
-    for column in table.columns[2:]:
-        column.no_wrap = column.justify == "right"
-    return table
 
 
 def _yes(value: bool) -> str:

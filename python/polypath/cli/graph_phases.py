@@ -1,23 +1,32 @@
-"""`polypath bench graph-phases`: what making, launching and patching a CUDA graph costs."""
+"""`polypath bench graph-phases`: what making, launching and patching a CUDA graph costs, by message
+size and number of nodes, and the parts of an iteration's latency."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
-from rich.table import Table
 
 from ..benchmark import Pair, document, pair_of
 from ..context import Context
-from ..errors import PolypathError
-from ..graph_phases import OPERATION, parse_nodes, run
-from ..sizes import format_size, parse_sizes
+from ..sizes import figure, format_size, parse_sizes
 from . import options
-from .bench import command_line
-from .output import console, plain_table, print_lines, progress, ratio, write_json
+from .arguments import Option
+from .bench import collect, command_line, finish
+from .output import PlainTable, console, print_lines, ratio, yes
 
+OPERATION = "graph-phases"
+MOST_NODES = 256
+_ALLOWED_NODES = (
+    f"an even number from 2 to {MOST_NODES}; a range 2:64 (each twice the last); or a list of "
+    "these, with commas"
+)
+_CAPTION = (
+    "us, medians; 27.6 11%: CPU time of the calls, and its part of the latency after it, the\n"
+    "time from an iteration's first call to the end of its bytes"
+)
 _FIRST = (
     ("create", "create_us"),
     ("construct", "construct_us"),
@@ -26,14 +35,49 @@ _FIRST = (
 )
 
 
+def parse_nodes(text: str) -> list[int]:
+    """Numbers of nodes of a list such as ``2,8:64``, in the order given. ``ValueError`` says what
+    is allowed."""
+    counts: list[int] = []
+    for part in text.split(","):
+        first, colon, last = part.partition(":")
+        low = _node_count(first)
+        high = _node_count(last) if colon else low
+        if high < low:
+            raise ValueError(f"'{part}' is not {_ALLOWED_NODES}; no range runs down")
+        while low <= high:
+            counts.append(low)
+            low *= 2
+    return counts
+
+
+def _node_count(text: str) -> int:
+    count = int(text) if text.strip().isdecimal() else 0
+    if not 2 <= count <= MOST_NODES or count % 2:
+        raise ValueError(f"'{text}' is not {_ALLOWED_NODES}")
+    return count
+
+
 def graph_phases(
-    src: Annotated[str | None, typer.Option("--src", help="Source; default gpu0.")] = None,
-    dst: Annotated[str | None, typer.Option("--dst", help="Destination; default gpu1.")] = None,
-    sizes: options.PhaseSizes = None,
-    nodes: options.GraphNodes = None,
+    *,
+    src: Annotated[str | None, options.text_option("--src", "Source; default gpu0.")] = None,
+    dst: Annotated[str | None, options.text_option("--dst", "Destination; default gpu1.")] = None,
+    sizes: Annotated[
+        list[int] | None,
+        options.sizes_option("Such as 2M,16M:64M; a range doubles. Default 2M:512M."),
+    ] = None,
+    nodes: Annotated[
+        list[int] | None,
+        Option(
+            "--nodes",
+            "Nodes of the graph, such as 2,8:64; a range doubles. Default 2:64.",
+            metavar="COUNTS",
+            read=parse_nodes,
+        ),
+    ] = None,
     iterations: Annotated[
         int | None,
-        typer.Option("--iterations", min=1, help="Graphs made; default 20, simulated 1."),
+        options.count_option("--iterations", "Graphs made; default 20, simulated 1.", 1),
     ] = None,
     node: options.Node = None,
     plot: options.Plot = None,
@@ -45,56 +89,85 @@ def graph_phases(
     The graph carries half as many chunks as it has nodes to a staging memory, and on from there:
     that of a third GPU where there is one with peer access, else of the host. Times are medians.
     """
+    out = console(json)
     with Context(node=node) as context:
         pair = pair_of(context.topology(), src, dst)
-        result = measure(context, pair, sizes, nodes, iterations, json)
-    write_json(result, json)
-    if plot is not None:
-        from ..graph_phases_plot import plot_graph_phases
+        result = measure(context, out, pair, sizes, nodes, iterations)
 
-        plot_graph_phases(result, plot)
-        print_lines(console(json), f"drawn in {plot}")
+    def draw(result: dict[str, Any], file: Path) -> None:
+        from ..plots import plot_graph_phases
+
+        plot_graph_phases(result, file)
+
+    finish(result, out, json, plot, draw)
 
 
 def measure(
     context: Context,
+    out: Console,
     pair: Pair,
     sizes: Sequence[int] | None = None,
     nodes: Sequence[int] | None = None,
     iterations: int | None = None,
-    json: str | None = None,
 ) -> dict[str, Any]:
-    """Runs the rows with progress, prints their tables (also when a later row fails), and returns
-    the document. None stands for the defaults; in virtual time, one iteration tells all."""
+    """Runs the rows, prints their tables, and returns the document. None stands for the defaults;
+    in virtual time, one iteration tells all."""
     topology = context.topology()
     sizes = sizes or parse_sizes("2M:512M")
     nodes = nodes or parse_nodes("2:64")
     iterations = iterations or (1 if topology["simulated"] else 20)
-    rows: list[dict[str, Any]] = []
-    out = console(json)
-    try:
-        with progress(OPERATION) as step:
-            reports = run(context, pair, sizes, nodes, iterations)
-            steps = [(size, count) for size in sizes for count in nodes]
-            for done, (size, count) in enumerate(steps):
-                step(done, len(steps), f"{format_size(size)}, {count} nodes")
-                rows.append(next(reports))
-            step(len(steps), len(steps), "done")
-    except PolypathError:
-        if rows:
-            _print(out, pair, topology, rows)
-        raise
-    _print(out, pair, topology, rows)
+    names = [f"{format_size(size)}, {count} nodes" for size in sizes for count in nodes]
+
+    def show(rows: Sequence[dict[str, Any]]) -> None:
+        print_lines(out, heading(pair, topology, rows), "", "first iteration: the graph is made")
+        out.print(first_table(rows))
+        print_lines(out, "later iterations: it is launched again, or patched and launched")
+        out.print(later_table(rows))
+
+    rows = collect(OPERATION, names, run(context, pair, sizes, nodes, iterations), show)
     return document(context, OPERATION, rows, command_line())
 
 
-def _print(
-    out: Console, pair: Pair, topology: dict[str, Any], rows: Sequence[dict[str, Any]]
-) -> None:
-    print_lines(out, heading(pair, topology, rows), "", "first iteration: the graph is made")
-    out.print(first_table(rows))
-    print_lines(out, "later iterations: it is launched again, or patched and launched")
-    out.print(later_table(rows))
+def run(
+    context: Context,
+    pair: Pair,
+    sizes: Sequence[int],
+    nodes: Sequence[int],
+    iterations: int,
+) -> Iterator[dict[str, Any]]:
+    """One row of the document for each size (bytes) and, within it, each number of nodes: what
+    `Context.graph_phases` says, with "src", "dst" and "parts"."""
+    for size in sizes:
+        for count in nodes:
+            report = context.graph_phases(pair.src, pair.dst, size, count, iterations)
+            yield {"src": pair.src, "dst": pair.dst, **report, "parts": parts(report)}
+
+
+def parts(report: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Parts, 0 to 1, of the whole latency::
+
+        {"first": {"create", "construct", "instantiate", "launch", "wait"},
+         "later": {"launch", "wait"}}
+
+    "first": of the iteration that makes a graph; "later": of one that finds it made. "wait": from
+    the return of the launch to the end of the bytes. The others are the CPU time of their calls.
+    """
+    calls = {
+        "first": {
+            "create": report["create_us"],
+            "construct": report["construct_us"],
+            "instantiate": report["instantiate_us"],
+            "launch": report["first_launch_us"],
+        },
+        "later": {"launch": report["launch_us"]},
+    }
+    whole = {"first": report["first_latency_us"], "later": report["latency_us"]}
+    result: dict[str, dict[str, float]] = {}
+    for iteration, times in calls.items():
+        shares = {phase: us / whole[iteration] for phase, us in times.items()}
+        # Each time is a median of its own: their sum may exceed that of the whole by a little.
+        result[iteration] = {**shares, "wait": max(0.0, 1 - sum(shares.values()))}
+    return result
 
 
 def heading(pair: Pair, topology: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
@@ -104,43 +177,40 @@ def heading(pair: Pair, topology: dict[str, Any], rows: Sequence[dict[str, Any]]
     return f"{OPERATION}, {pair.src} to {pair.dst} via {via}, on {topology['name']}{simulated}"
 
 
-def first_table(rows: Sequence[dict[str, Any]]) -> Table:
+def first_table(rows: Sequence[dict[str, Any]]) -> PlainTable:
     """A row a size and number of nodes: each phase, and its part of the latency."""
     figures = ("size", "nodes", *(name for name, _ in _FIRST), "latency")
-    table = plain_table(*figures, right=figures)
+    table = PlainTable(*figures, right=figures, keys=2)
     for row in rows:
         phases = (timed(row[key], row["first_latency_us"]) for _, key in _FIRST)
-        table.add_row(*_keys(row), *phases, f"{row['first_latency_us']:.1f}")
+        table.add_row(*_keys(row), *phases, figure(row["first_latency_us"]))
     return table
 
 
-def later_table(rows: Sequence[dict[str, Any]]) -> Table:
+def later_table(rows: Sequence[dict[str, Any]]) -> PlainTable:
     """The same rows: launch and patching with their parts, and the same copies by streams."""
     figures = ("size", "nodes", "launch", "latency", "patch", "patched latency")
     streams = ("streams issue", "streams latency")
-    table = plain_table(*figures, *streams, "verified", right=(*figures, *streams))
+    table = PlainTable(
+        *(*figures, *streams, "verified"), right=(*figures, *streams), keys=2, caption=_CAPTION
+    )
     for row in rows:
         table.add_row(
             *_keys(row),
             timed(row["launch_us"], row["latency_us"]),
-            f"{row['latency_us']:.1f}",
+            figure(row["latency_us"]),
             timed(row["patch_us"], row["patched_latency_us"]),
-            f"{row['patched_latency_us']:.1f}",
+            figure(row["patched_latency_us"]),
             timed(row["stream_issue_us"], row["stream_latency_us"]),
-            f"{row['stream_latency_us']:.1f}",
-            "yes" if row["verified"] else "[bold red]NO[/bold red]",
+            figure(row["stream_latency_us"]),
+            yes(row["verified"]),
         )
-    table.caption = (
-        "us, medians; 27.6 11%: CPU time of the calls, and its part of the latency after it, the\n"
-        "time from an iteration's first call to the end of its bytes"
-    )
-    table.caption_justify = "left"
     return table
 
 
 def timed(us: float, of: float) -> str:
     """ "27.6 11%": a time, and its part of the whole."""
-    return f"{us:.1f} {ratio(us, of, '{:.0%}'):>4}"
+    return f"{figure(us)} {ratio(us, of, '{:.0%}'):>4}"
 
 
 def _keys(row: dict[str, Any]) -> tuple[str, str]:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import typer
 from rich.markup import escape
-from rich.table import Table
 
 from ..context import Context
 from ..context import settings as default_settings
 from ..sizes import rounded_size
 from . import options
-from .output import console, plain_table, print_lines, write_json
+from .arguments import Option
+from .output import PlainTable, console, print_lines, write_json
 
 
 def info(
+    *,
     config: Annotated[
-        bool, typer.Option("-c", "--config", help="Settings: value, origin, meaning.")
+        bool, Option("--config", "Settings: value, origin, meaning.", short="-c")
     ] = False,
     devices: Annotated[
-        bool, typer.Option("-d", "--devices", help="Devices, driver, libraries, profile.")
+        bool, Option("--devices", "Devices, driver, libraries, profile.", short="-d")
     ] = False,
     node: options.Node = None,
     json: options.Json = None,
@@ -48,12 +48,10 @@ def _settings(node: str | None) -> list[dict[str, Any]]:
         return context.settings()
 
 
-def settings_table(settings: Sequence[dict[str, Any]]) -> Table:
+def settings_table(settings: Sequence[dict[str, Any]]) -> PlainTable:
     """Two lines a setting: its name, value, origin and meaning; its environment variable, what is
     allowed and the default."""
-    table = plain_table("setting", "value", "origin", "meaning")
-    table.columns[-1].no_wrap = False
-    table.leading = 1
+    table = PlainTable("setting", "value", "origin", "meaning", wrap=("meaning",), is_apart=True)
     for setting in settings:
         value = escape(setting["value"] or "-")
         default = f"; default {setting['default']}" if setting["default"] else ""
@@ -84,9 +82,9 @@ def driver_lines(devices: dict[str, Any]) -> list[str]:
     ]
 
 
-def devices_table(devices: Sequence[dict[str, Any]]) -> Table:
+def devices_table(devices: Sequence[dict[str, Any]]) -> PlainTable:
     """The GPUs, their memory, and whether this process has a context on each."""
-    table = plain_table("GPU", "name", "memory", "free", "context", right=("memory", "free"))
+    table = PlainTable("GPU", "name", "memory", "free", "context", right=("memory", "free"))
     for device in devices:
         free = device["free_bytes"]
         table.add_row(

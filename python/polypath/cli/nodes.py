@@ -1,4 +1,5 @@
-"""`polypath nodes`: the node files that ``--node`` knows by name."""
+"""`polypath topo`: the node as a matrix, with capacities; `polypath nodes`: the node files that
+``--node`` knows by name."""
 
 from __future__ import annotations
 
@@ -6,20 +7,110 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.markup import escape
-from rich.table import Table
 
 from .._library import node_directories
+from ..context import Context
 from ..errors import InvalidArgument
+from ..links import LINK_TYPES, shared_capacities
+from ..sizes import figure, short_figure
 from . import options
-from .output import console, plain_table, write_json
+from .arguments import Option
+from .output import PlainTable, console, print_lines, progress, write_json
+
+_WIDE = 6  # memories of which a row fits 80 columns, with the rate beside the type
+
+
+def topo(
+    *,
+    node: options.Node = None,
+    measure: Annotated[
+        bool,
+        Option(
+            "--measure", "Measure the capacities first (a few seconds), and keep them as a profile."
+        ),
+    ] = False,
+    plot: options.Plot = None,
+    json: options.Json = None,
+) -> None:
+    """Show GPUs, host memories and the links between them, in GB/s."""
+    with Context(node=node) as context:
+        if measure:
+            with progress("measure") as step:
+                context.measure(step)
+        topology = context.topology()
+    out = console(json)
+    print_lines(out, *heading(topology))
+    out.print(link_matrix(topology))
+    print_lines(out, *legend(topology))
+    write_json(topology, json)
+    if plot is not None:
+        from ..node_plot import plot_node
+
+        plot_node(topology, plot)
+        print_lines(out, f"drawn in {plot}")
+
+
+def heading(topology: dict[str, Any]) -> list[str]:
+    """What the node is, and where its capacities come from."""
+    simulated = " (simulated)" if topology["simulated"] else ""
+    lines = [
+        f"{topology['title'] or topology['name']}{simulated}",
+        f"capacities: {topology['capacities']}; fingerprint: {topology['fingerprint']}",
+    ]
+    if mesh := topology["emulated_mesh"]:
+        lanes = [link["lanes"] for link in mesh["links"]]
+        reached = [link["gbps"] for link in mesh["links"]]
+        lines.append(
+            f"emulated mesh: {mesh['gbps']:g} GB/s a link asked, "
+            f"{figure(min(reached))} to {figure(max(reached))} measured, "
+            f"by {min(lanes)} to {max(lanes)} lanes of a copy kernel"
+        )
+    return lines
+
+
+def link_matrix(topology: dict[str, Any]) -> PlainTable:
+    """The matrix of `nvidia-smi topo -m`, from row to column, with the GB/s of each link: beside
+    its type, or below it where there are many memories."""
+    memories = [memory["id"] for memory in (*topology["gpus"], *topology["hosts"])]
+    links = {(link["from"], link["to"]): link for link in topology["links"]}
+    is_wide = len(memories) > _WIDE
+    table = PlainTable("", *memories, is_tight=is_wide)
+    between = "\n" if is_wide else " "
+    for start in memories:
+        cells = []
+        for end in memories:
+            link = links.get((start, end))
+            cells.append("X" if start == end else link_cell(link, between) if link else "-")
+        table.add_row(f"[bold]{start}[/bold]", *cells)
+    return table
+
+
+def link_cell(link: dict[str, Any], between: str) -> str:
+    """ "NV4 93": type and width, then GB/s."""
+    what = f"{LINK_TYPES[link['type']].short}{link['width'] or ''}"
+    return f"{what}{between}{short_figure(link['gbps'])}"
+
+
+def legend(topology: dict[str, Any]) -> list[str]:
+    """A line for each type of link in the matrix, one for the figures, one for shared
+    capacities."""
+    present = {link["type"] for link in topology["links"]}
+    lines = [
+        f"{link_type.short + '#':7}{link_type.meaning}"
+        for name, link_type in LINK_TYPES.items()
+        if name in present
+    ]
+    lines.append("figure GB/s (1e9 bytes/s) of one large copy, from the row to the column")
+    lines += [f"shared {capacity}" for capacity in shared_capacities(topology)]
+    return lines
 
 
 def nodes(
+    *,
     node: Annotated[
         str | None,
-        typer.Option("--node", metavar="NAME|FILE", help="Only this node."),
+        Option("--node", "Only this node.", metavar="NAME|FILE"),
     ] = None,
     json: options.Json = None,
 ) -> None:
@@ -63,10 +154,9 @@ def read_node(file: Path) -> dict[str, Any]:
         raise InvalidArgument(f"{file}: {error} is missing") from error
 
 
-def nodes_table(known: list[dict[str, Any]]) -> Table:
+def nodes_table(known: list[dict[str, Any]]) -> PlainTable:
     """Name, number and name of the GPUs, title."""
-    table = plain_table("name", "GPUs", "GPU", "title", right=("GPUs",))
-    table.columns[-1].no_wrap = False
+    table = PlainTable("name", "GPUs", "GPU", "title", right=("GPUs",), wrap=("title",))
     for node in known:
         cells = (node["name"], str(node["gpus"]), node["gpu"], node["title"])
         table.add_row(*(escape(cell) for cell in cells))

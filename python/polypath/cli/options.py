@@ -4,86 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple
 
-import typer
-
-from .. import sizes
-from ..benchmark import Operation
 from ..errors import InvalidArgument
-from ..graph_phases import parse_nodes
-from ..launch.settings import parse_setting
+from ..sizes import parse_size, parse_sizes
+from .arguments import Argument, Option, whole
 
-_T = TypeVar("_T")
 _PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+_STDOUT = "-"
 
 
-def reader(read: Callable[[str], _T]) -> Callable[[str], _T]:
-    """A parser of an option: turns the `ValueError` of ``read`` into an error that names it."""
-
-    def parse(text: str | _T) -> _T:
-        if not isinstance(text, str):
-            return text
-        try:
-            return read(text)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
-
-    parse.__name__ = read.__name__
-    return parse
-
-
-class SizeList(list[int]):
-    """The value of ``--sizes``: a class of its own, since for Typer a list is an option to
-    repeat."""
-
-
-def size_list(text: str) -> SizeList:
-    """Reads ``--sizes``."""
-    return SizeList(sizes.parse_sizes(text))
-
-
-def window_list(text: str) -> SizeList:
+def window_list(text: str) -> list[int]:
     """Reads ``--window``: counts such as 1,4,16."""
     counts = [int(part) if part.strip().isdigit() else 0 for part in text.split(",")]
     if not all(1 <= count <= 64 for count in counts):
         raise ValueError(f"'{text}' is not a list of 1 to 64, such as 1,4,16")
-    return SizeList(counts)
-
-
-def power_list(text: str) -> SizeList:
-    """Reads ``--powers``: such as 23,26:30."""
-    powers: list[int] = []
-    for part in text.split(","):
-        bounds = re.fullmatch(r"(\d+)(?::(\d+))?", part.strip())
-        first, last = (int(bounds[1]), int(bounds[2] or bounds[1])) if bounds else (0, 0)
-        if not 5 <= first <= last <= 32:
-            raise ValueError(f"'{text}' is not a list of 5 to 32, such as 23,26:30")
-        powers += range(first, last + 1)
-    return SizeList(powers)
-
-
-class NodeCounts(list[int]):
-    """The value of ``--nodes``, for the same reason."""
-
-
-def node_counts(text: str) -> NodeCounts:
-    """Reads ``--nodes``."""
-    return NodeCounts(parse_nodes(text))
-
-
-class SettingValue(NamedTuple):
-    """The value of ``--setting``."""
-
-    name: str
-    value: str
-
-
-def setting_value(text: str) -> SettingValue:
-    """Reads ``--setting``."""
-    return SettingValue(*parse_setting(text))
+    return counts
 
 
 def seconds(text: str) -> float:
@@ -94,12 +32,19 @@ def seconds(text: str) -> float:
     return float(found[1]) * {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}[found[2]]
 
 
-def operation(text: str) -> Operation:
-    """Reads the operation of a benchmark."""
-    names = [str(name) for name in Operation]
-    if text not in names:
-        raise ValueError(f"'{text}' is not one of {', '.join(names)}")
-    return Operation(text)
+class Setting(NamedTuple):
+    """The value of ``--setting``."""
+
+    name: str
+    value: str
+
+
+def setting(text: str) -> Setting:
+    """Reads ``--setting``: NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise ValueError(f"'{text}' is not NAME=VALUE, such as staging_size=128M")
+    return Setting(name, value)
 
 
 def require_matplotlib() -> None:
@@ -110,166 +55,113 @@ def require_matplotlib() -> None:
 
 
 def plot_file(text: str) -> Path:
-    """A file whose suffix is a format that plots can have."""
+    """Reads ``--plot``: a file that can be written, whose suffix is a format of plots."""
     require_matplotlib()
-    file = Path(text)
+    file = writable_file(text)
     if file.suffix.lower() not in _PLOT_SUFFIXES:
         raise ValueError(f"'{text}' does not end in one of {', '.join(_PLOT_SUFFIXES)}")
     return file
 
 
+def json_target(text: str) -> str:
+    """Reads ``--json``: a file that can be written, or "-"."""
+    return text if text == _STDOUT else str(writable_file(text))
+
+
+def writable_file(text: str) -> Path:
+    """A file that can be made or written over: what is measured for minutes must not be lost for a
+    slip in a name. Tries it; a file that was not there is not there afterwards."""
+    file = Path(text)
+    if not file.name or file.is_dir():
+        raise ValueError(f"'{text}' is a folder; name a file in it")
+    if not file.parent.is_dir():
+        raise ValueError(f"'{text}': there is no folder {file.parent}")
+    is_new = not file.exists()
+    if is_new or file.is_file():  # a device or pipe is not opened to no purpose
+        try:
+            file.open("ab").close()
+        except OSError as error:
+            raise ValueError(f"'{text}' cannot be written: {error.strerror}") from error
+    if is_new:
+        file.unlink()
+    return file
+
+
+def sizes_option(help: str) -> Option:
+    """``--sizes`` of a command with these defaults."""
+    return Option("--sizes", f"{help} Powers of 1024.", metavar="SIZES", read=parse_sizes)
+
+
+def count_option(name: str, help: str, least: int, most: int | None = None) -> Option:
+    return Option(name, help, metavar="N", read=whole(least, most))
+
+
+def text_option(name: str, help: str, metavar: str = "MEMORY") -> Option:
+    return Option(name, help, metavar=metavar)
+
+
 Node = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--node",
+        "Run on this simulated node: a name of `polypath nodes`, or a node file.",
         metavar="NAME|FILE",
-        help="Run on this simulated node: a name of `polypath nodes`, or a node file.",
     ),
 ]
 Json = Annotated[
     str | None,
-    typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; - is stdout."),
+    Option("--json", "Write the result as JSON; - is stdout.", metavar="FILE|-", read=json_target),
 ]
 Plot = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--plot",
+        f"Draw it into this file ({', '.join(_PLOT_SUFFIXES)}).",
         metavar="FILE",
-        parser=reader(plot_file),
-        help=f"Draw it into this file ({', '.join(_PLOT_SUFFIXES)}).",
+        read=plot_file,
     ),
 ]
 Routes = Annotated[
     str | None,
-    typer.Option(
-        "--routes",
-        metavar="KINDS",
-        help="Kinds of routes allowed: all, or a list of direct, gpu, host.",
+    Option(
+        "--routes", "Kinds of routes allowed: all, or a list of direct, gpu, host.", metavar="KINDS"
     ),
 ]
 EmulateMesh = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--emulate-mesh",
+        "On this machine's NVSwitch: as if each pair of GPUs had a link of its own with so many "
+        "GB/s, carried by a kernel.",
         metavar="GBPS",
-        help="On this machine's NVSwitch: as if each pair of GPUs had a link of its own with "
-        "so many GB/s, carried by a kernel.",
     ),
 ]
 Settings = Annotated[
-    list[SettingValue] | None,
-    typer.Option(
+    list[Setting] | None,
+    Option(
         "--setting",
+        "Any other setting of `polypath info -c`; may be repeated.",
         metavar="NAME=VALUE",
-        parser=reader(setting_value),
-        help="Any other setting of `polypath info -c`; may be repeated.",
+        read=setting,
+        repeated=True,
     ),
 ]
 Program = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="-- PROGRAM ...", help="The program and its arguments."),
+    list[str] | None, Argument("-- PROGRAM ...", "the program and its arguments.", rest=True)
 ]
-BenchOperation = Annotated[
-    Operation,
-    typer.Argument(
-        metavar="OPERATION",
-        parser=reader(operation),
-        help="p2p: GPU to GPU; h2d: host to GPU; d2h: GPU to host; bidir: both directions of "
-        "a pair; ring: each GPU to the next.",
-    ),
-]
-Size = Annotated[
-    int,
-    typer.Argument(metavar="SIZE", parser=reader(sizes.parse_size), help="Bytes, such as 64M."),
-]
-Windows = Annotated[
-    SizeList | None,
-    typer.Option(
-        "--window",
-        metavar="COUNTS",
-        parser=reader(window_list),
-        help="p2p, bidir: so many transfers outstanding before waiting, such as 1,4,16.",
-    ),
-]
-Budget = Annotated[
-    float,
-    typer.Option(
-        "--budget",
-        metavar="TIME",
-        parser=reader(seconds),
-        help="Time for a local search in all, such as 60s or 5m.",
-    ),
-]
+Size = Annotated[int, Argument("SIZE", "Bytes, such as 64M.", read=parse_size)]
 Sizes = Annotated[
-    SizeList | None,
-    typer.Option(
-        "--sizes",
-        metavar="SIZES",
-        parser=reader(size_list),
-        help="Sizes such as 64K,1M:1G; a range doubles. Default 1M:1G, simulated 1M:512M.",
-    ),
+    list[int] | None,
+    sizes_option("Such as 64K,1M:1G; a range doubles. Default 1M:1G, simulated 1M:512M."),
 ]
-PhaseSizes = Annotated[
-    SizeList | None,
-    typer.Option(
-        "--sizes",
-        metavar="SIZES",
-        parser=reader(size_list),
-        help="Sizes such as 2M,16M:64M; a range doubles. Default 2M:512M.",
-    ),
-]
-GraphNodes = Annotated[
-    NodeCounts | None,
-    typer.Option(
-        "--nodes",
-        metavar="COUNTS",
-        parser=reader(node_counts),
-        help="Nodes of the graph, such as 2,8:64; a range doubles. Default 2:64.",
-    ),
-]
-Ranks = Annotated[
-    int, typer.Option("--ranks", min=2, max=64, help="Processes, each with a GPU of its own.")
-]
-Pairs = Annotated[
-    int | None,
-    typer.Option(
-        "--pairs", min=1, help="Runs with, and as many without polypath; default 3, simulated 1."
-    ),
-]
-Mpirun = Annotated[
-    str | None,
-    typer.Option(
-        "--mpirun",
-        metavar="FILE",
-        help="Start programs by this mpirun, in the environment as it is; default: `make mpi`'s.",
-    ),
-]
-MessageSizes = Annotated[
-    SizeList | None,
-    typer.Option(
-        "--sizes",
-        metavar="SIZES",
-        parser=reader(size_list),
-        help="Bytes of a message, such as 64K,1M:1G. Default 1M:256M, latency 1:4M, "
-        "simulated 4K,4M.",
-    ),
-]
-MessageWindows = Annotated[
-    SizeList | None,
-    typer.Option(
-        "--windows",
-        metavar="COUNTS",
-        parser=reader(window_list),
-        help="bw, bibw, put: so many messages before waiting. Default 1,4,16.",
-    ),
-]
-Powers = Annotated[
-    SizeList | None,
-    typer.Option(
-        "--powers",
-        metavar="LIST",
-        parser=reader(power_list),
-        help="Grids of 8 x 2^K elements for these K, such as 23,26:30. Default 23:28, "
-        "simulated 22.",
-    ),
-]
+
+
+def given_settings(
+    routes: str | None, emulate_mesh: str | None, others: Sequence[Setting] | None
+) -> dict[str, str]:
+    """The settings that these options give, by name."""
+    named = {"routes": routes, "emulate_mesh": emulate_mesh}
+    return {
+        **dict(others or []),
+        **{name: value for name, value in named.items() if value is not None},
+    }

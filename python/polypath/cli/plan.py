@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
 from rich.markup import escape
-from rich.table import Table
 
 from ..context import Context
-from ..sizes import format_size, rounded_size
+from ..sizes import figure, format_size, rounded_size
 from . import options
-from .output import console, plain_table, print_lines, ratio, write_json
+from .arguments import Argument
+from .output import PlainTable, console, print_lines, ratio, write_json
 
 _MEMORY_HELP = "A memory: gpu0, gpu1, host0."
 
 
 def plan(
-    src: Annotated[str, typer.Argument(metavar="SRC", help=_MEMORY_HELP)],
-    dst: Annotated[str, typer.Argument(metavar="DST", help=_MEMORY_HELP)],
+    src: Annotated[str, Argument("SRC", _MEMORY_HELP)],
+    dst: Annotated[str, Argument("DST", _MEMORY_HELP)],
     size: options.Size,
+    *,
     node: options.Node = None,
     routes: options.Routes = None,
     json: options.Json = None,
@@ -46,10 +46,10 @@ def plan(
     write_json(planned, json)
 
 
-def route_table(transfer: dict[str, Any]) -> Table:
+def route_table(transfer: dict[str, Any]) -> PlainTable:
     """The routes of a planned transfer."""
     figures = ("share", "bytes", "chunks", "chunk", "GB/s")
-    table = plain_table("route", *figures, right=figures)
+    table = PlainTable("route", *figures, right=figures)
     for route in transfer["routes"]:
         table.add_row(
             route["route"],
@@ -57,15 +57,14 @@ def route_table(transfer: dict[str, Any]) -> Table:
             f"{route['bytes']:,}",
             str(route["chunks"]),
             rounded_size(route["chunk_bytes"]),
-            f"{route['rate_gbps']:.1f}",
+            figure(route["rate_gbps"]),
         )
     return table
 
 
-def left_out_table(transfer: dict[str, Any]) -> Table:
+def left_out_table(transfer: dict[str, Any]) -> PlainTable:
     """The routes that the plan does without, and why."""
-    table = plain_table("left out", "why")
-    table.columns[1].no_wrap = False
+    table = PlainTable("left out", "why", wrap=("why",))
     for route in transfer["left_out"]:
         table.add_row(route["route"], escape(route["reason"]))
     return table
@@ -74,10 +73,21 @@ def left_out_table(transfer: dict[str, Any]) -> Table:
 def summary(planned: dict[str, Any]) -> list[str]:
     """Prediction, native copy and bound, a line each."""
     predicted, limit = planned["predicted_gbps"], planned["limit_gbps"]
+    facts = [f"{ratio(predicted, limit, '{:.1%}')} of the bound"]
+    native = "not allowed by the settings: without the direct route there is no native copy"
+    if planned["native_us"]:
+        faster = ratio(planned["native_us"], planned["predicted_us"])
+        facts.insert(0, f"{faster} times native")
+        native = rate_and_time(planned["native_gbps"], planned["native_us"])
+    elif planned["predicted_us"] == 0:
+        native = "takes no time"
     return [
-        f"predicted {predicted:8.1f} GB/s {planned['predicted_us']:10.1f} us, "
-        f"{ratio(planned['native_us'], planned['predicted_us'])} times native, "
-        f"{ratio(predicted, limit, '{:.1%}')} of the bound",
-        f"native    {planned['native_gbps']:8.1f} GB/s {planned['native_us']:10.1f} us",
-        f"bound     {limit:8.1f} GB/s, the maximum flow of the allowed routes",
+        f"predicted {rate_and_time(predicted, planned['predicted_us'])}, {', '.join(facts)}",
+        f"native    {native}",
+        f"bound     {figure(limit):>6} GB/s, the maximum flow of the allowed routes",
     ]
+
+
+def rate_and_time(gbps: float, us: float) -> str:
+    """In columns."""
+    return f"{figure(gbps):>6} GB/s {figure(us):>7} us"

@@ -7,50 +7,54 @@ import shlex
 import sys
 from typing import Annotated
 
-import typer
-
 from ..context import Context
 from ..errors import InvalidArgument
-from ..launch import command, environment, settings
-from ..launch.elf import read_elf
+from ..launch import command, environment
 from . import options
+from .arguments import Option
 
 
 def run(
-    program: options.Program = None,
+    program: options.Program,
+    *,
     routes: options.Routes = None,
     emulate_mesh: options.EmulateMesh = None,
     setting: options.Settings = None,
     stats: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--stats",
+            "Say how each process's copies went, at its end: on stderr, or in FILE.PID.json.",
             metavar="text|FILE.json",
-            parser=options.reader(settings.statistics_target),
-            help="Say how each process's copies went, at its end: on stderr, or in FILE.PID.json.",
+            read=environment.statistics_target,
         ),
     ] = None,
     anyway: Annotated[
-        bool,
-        typer.Option("--anyway", help="Run also a program whose copies will not be caught."),
+        bool, Option("--anyway", "Run also a program whose copies will not be caught.")
     ] = False,
     print_only: Annotated[
-        bool,
-        typer.Option("--print", help="Run nothing; print the variables to set, for job scripts."),
+        bool, Option("--print", "Run nothing; print the variables to set, for job scripts.")
     ] = False,
     node: options.Node = None,
 ) -> None:
     """Run an unmodified program so that its copies take every path.
 
     Such as `polypath run -- mpirun -n 4 ./app`. The program replaces this process: process number,
-    signals and exit code are its own. Exit codes of polypath itself: 125 when the program's copies
-    would not be caught, 126 when it cannot be executed, 127 when there is none.
+    signals and exit code are its own.
+
+    Exit codes of polypath itself: 125 when the program's copies would not be caught, 126 when it
+    cannot be executed, 127 when there is none.
     """
     if not program and not print_only:
         raise InvalidArgument("give the program to run: polypath run -- mpirun -n 4 ./app")
-    changed = child_environment(node, routes, emulate_mesh, setting or [])
+    given = options.given_settings(routes, emulate_mesh, setting)
+    changed = {
+        **environment.assignments(os.environ, node),
+        **environment.settings_environment(given),
+    }
+    check_node(node)
     if stats is not None:
-        changed[settings.STATISTICS] = stats
+        changed[environment.STATISTICS] = stats
     file = check_program(program, anyway) if program else None
     if print_only:
         for name, value in changed.items():
@@ -67,26 +71,6 @@ def run(
         ) from error
 
 
-def child_environment(
-    node: str | None,
-    routes: str | None,
-    emulate_mesh: str | None,
-    setting: list[tuple[str, str]],
-) -> dict[str, str]:
-    """The variables to set for a program under the shim, checked. Raises `InvalidArgument` and
-    `LibraryNotFound`."""
-    given = dict(setting)
-    for name, value in (("routes", routes), ("emulate_mesh", emulate_mesh)):
-        if value is not None:
-            given[name] = value
-    changed = {
-        **environment.assignments(os.environ, node),
-        **settings.settings_environment(given),
-    }
-    check_node(node)
-    return changed
-
-
 def check_node(node: str | None) -> None:
     """Raises `InvalidArgument` for a simulated node that cannot be used."""
     if node is not None:
@@ -96,7 +80,7 @@ def check_node(node: str | None) -> None:
 def check_program(program: list[str], anyway: bool) -> str:
     """The file to execute. Raises `CommandRefused`."""
     file = command.find_program(program[0])
-    shim = read_elf(environment.find_shim())
+    shim = command.read_elf(environment.find_shim())
     if shim is None:
         raise InvalidArgument(f"{environment.find_shim()} is no library")
     reason = command.why_not_caught(file, program[1:], shim)

@@ -9,35 +9,46 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
 from ..context import Context, TuneProgress
 from ..errors import InvalidArgument
-from ..sizes import format_size
+from ..sizes import figure, format_size
 from . import options
-from .output import console, plain_table, print_lines, ratio, write_json
+from .arguments import Option
+from .output import PlainTable, bars, console, print_lines, ratio, write_json
+
+NOT_KEPT = "what is found is kept in no profile: name one with --profile FILE"
 
 
 def tune(
+    *,
     exhaustive: Annotated[
-        bool,
-        typer.Option("--exhaustive", help="The whole grid, however long, not a local search."),
+        bool, Option("--exhaustive", "The whole grid, however long, not a local search.")
     ] = False,
-    budget: options.Budget = 60.0,
-    src: Annotated[str | None, typer.Option("--src", help="Tune one pair: its source.")] = None,
-    dst: Annotated[str | None, typer.Option("--dst", help="... and its destination.")] = None,
-    sizes: options.Sizes = None,
+    budget: Annotated[
+        float,
+        Option(
+            "--budget",
+            "Time for a local search in all, such as 60s or 5m.",
+            metavar="TIME",
+            read=options.seconds,
+        ),
+    ] = 60.0,
+    src: Annotated[str | None, options.text_option("--src", "Tune one pair: its source.")] = None,
+    dst: Annotated[str | None, options.text_option("--dst", "... and its destination.")] = None,
+    sizes: Annotated[
+        list[int] | None,
+        options.sizes_option("Such as 4M,16M:64M; a range doubles. Default 4M:512M."),
+    ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Also what is tuned already, but for your edits.")
+        bool, Option("--again", "Also what is tuned already, but for your edits.")
     ] = False,
-    show: Annotated[bool, typer.Option("--show", help="Only show what was tuned.")] = False,
+    show: Annotated[bool, Option("--show", "Only show what was tuned.")] = False,
     profile: Annotated[
         Path | None,
-        typer.Option("--profile", metavar="FILE", help="Profile to use instead of the node's own."),
+        Option("--profile", "Profile to use instead of the node's own.", metavar="FILE", read=Path),
     ] = None,
     node: options.Node = None,
     plot: options.Plot = None,
@@ -50,10 +61,13 @@ def tune(
     """
     if (src is None) != (dst is None):
         raise InvalidArgument("--src and --dst go together")
+    out = console(json)
     with Context(node=node, profile=None if profile is None else str(profile)) as context:
         if show:
             found = context.tuned()
         else:
+            if not context.devices()["profile"]["file"]:
+                print_lines(out, NOT_KEPT)
             with tune_progress() as progress:
                 found = context.tune(
                     None if src is None or dst is None else [(src, dst)],
@@ -63,8 +77,9 @@ def tune(
                     again,
                     progress,
                 )
-        name = context.topology()["name"]
-    out = console(json)
+        topology = context.topology()
+    name = topology["name"]
+    title = f"{name} (simulated, virtual time)" if topology["simulated"] else name
     for pair, table in tuned_tables(found["choices"]):
         print_lines(out, pair)
         out.print(table)
@@ -73,9 +88,9 @@ def tune(
     print_lines(out, *summary(found, name))
     write_json(found, json)
     if plot is not None:
-        from ..tune_plot import plot_tuned
+        from ..plots import plot_tuned
 
-        plot_tuned(found["choices"], name, plot)
+        plot_tuned(found["choices"], title, plot)
         print_lines(out, f"drawn in {plot}")
 
 
@@ -110,19 +125,18 @@ def tune_progress() -> Iterator[TuneProgress]:
 
             yield line
             return
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[left]:.0f} s left"),
         )
-        with Progress(*columns, console=errors, transient=True) as bars:
-            task = bars.add_task("tune", total=None, left=0.0)
+        with bars(errors, *columns) as update:
 
             def bar(done: int, total: int, left: float, what: str) -> bool:
-                bars.update(
-                    task, completed=done, total=total, left=left, description=f"tune: {what}"
-                )
+                update(completed=done, total=total, left=left, description=f"tune: {what}")
                 return not interrupted
 
             yield bar
@@ -130,29 +144,33 @@ def tune_progress() -> Iterator[TuneProgress]:
         signal.signal(signal.SIGINT, before)
 
 
-def tuned_tables(choices: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Table]]:
+def tuned_tables(choices: Sequence[dict[str, Any]]) -> Iterator[tuple[str, PlainTable]]:
     """Each class of pairs with its table: a row a choice, by pattern, size and executor."""
     for pair in sorted({one["pair"] for one in choices}):
         yield pair, tuned_table([one for one in choices if one["pair"] == pair])
 
 
-def tuned_table(choices: Sequence[dict[str, Any]]) -> Table:
+def tuned_table(choices: Sequence[dict[str, Any]]) -> PlainTable:
     """The choices of one class of pairs."""
-    figures = ("size", "native", "predicted", "measured", "speedup", "tried")
-    table = plain_table("pattern", "size", "executor", "routes", *figures[1:], right=figures)
-    table.columns[3].no_wrap = False
+    figures = ("native", "predicted", "measured", "speedup", "tried")
+    table = PlainTable(
+        *("pattern", "size", "executor", *figures, "routes"),
+        right=("size", *figures),
+        wrap=("routes",),
+        keys=3,
+    )
     last = ""
     for one in sorted(choices, key=lambda one: (one["pattern"], one["bytes"], one["executor"])):
         table.add_row(
             "" if one["pattern"] == last else one["pattern"],
             format_size(one["bytes"]),
             one["executor"],
-            escape(choice_text(one)) + (" [bold]edited[/bold]" if one["edited"] else ""),
-            f"{one['native_gbps']:.1f}",
-            f"{one['predicted_gbps']:.1f}",
-            f"{one['measured_gbps']:.1f}",
+            figure(one["native_gbps"]),
+            figure(one["predicted_gbps"]),
+            figure(one["measured_gbps"]),
             ratio(one["measured_gbps"], one["native_gbps"]),
             str(one["tried"]),
+            escape(choice_text(one)) + (" [bold]edited[/bold]" if one["edited"] else ""),
         )
         last = one["pattern"]
     return table
@@ -179,9 +197,5 @@ def summary(found: dict[str, Any], node: str) -> list[str]:
     if "seconds" in found:
         state = "stopped; the same command goes on from here" if found["stopped"] else "done"
         lines.append(f"{len(found['choices'])} choices, {found['seconds']:.0f} s, {state}")
-    lines.append(
-        f"profile: {found['profile']}"
-        if found["profile"]
-        else "kept in no profile: name one with --profile FILE"
-    )
+    lines.append(f"profile: {found['profile']}" if found["profile"] else "kept in no profile")
     return lines

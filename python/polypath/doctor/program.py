@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import advice, statistics
-from .finding import Finding, State
+from .checks import Finding, State
 
 
 class Outcome(NamedTuple):

@@ -4,17 +4,88 @@ go?"""
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..launch.environment import find_shim
+from ..context import Context
+from ..errors import LibraryNotFound, NoDevice
+from ..launch.environment import assignments, find_shim
 from . import advice, statistics
-from .children import Child, with_statistics
-from .finding import Finding, State
-from .routes import IMPORT, Leg, Plan
+from .checks import (
+    IMPORT,
+    Finding,
+    Leg,
+    Plan,
+    State,
+    has_peer_access,
+    machine_findings,
+    plan_of,
+    plans,
+    round_trip,
+    route_findings,
+)
+from .driver import ways_in
+
+_TIMEOUT_S = 120
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+#: Called before each step with its number from 0, the number of steps, and its name.
+Step = Callable[[int, int, str], None]
+
+
+class Examination(NamedTuple):
+    findings: list[Finding]
+    """Of the machine."""
+    reports: list[Report]
+    """Of the copies; none when there is no GPU or no shim."""
+
+
+def examine(node: str | None, step: Step) -> Examination:
+    """Checks this machine, or the simulated node of this name or file, and copies on it. Raises
+    `InvalidArgument` for settings and node files that are not usable."""
+    examination = Examination([], [])
+    try:
+        with Context(node=node) as context:
+            examination.findings.extend(machine_findings(context))
+            size, planned, back = _plans(context)
+            ways = ways_in(context.devices()["driver"]["library"])
+        examination.findings.extend(route_findings(planned))
+        environment = {**os.environ, **assignments(os.environ, node)}
+    except NoDevice as error:
+        advice = "`nvidia-smi` shows whether the driver works; --node narval is a simulated node"
+        examination.findings.append(Finding("driver", State.wrong, str(error), advice))
+        return examination
+    except LibraryNotFound as error:
+        examination.findings.append(Finding("preload", State.wrong, str(error)))
+        return examination
+    preloaded = preload_finding(environment)
+    examination.findings.append(preloaded)
+    if preloaded.state is State.wrong:
+        return examination
+    steps = len(ways) + (back is not None)
+    for done, way in enumerate(ways):
+        step(done, steps, way)
+        examination.reports.extend(copy_trial(way, size, planned, environment))
+    if back is not None:
+        step(steps - 1, steps, "memory of another process")
+        examination.reports.append(import_trial(size, back, environment))
+    return examination
+
+
+def _plans(context: Context) -> tuple[int, dict[Leg, Plan], Plan | None]:
+    """The size of the copies, their plans, and that of the copy from another process's memory,
+    where GPUs can share theirs."""
+    gpus = len(context.topology()["gpus"])
+    size, planned = plans(context, round_trip(gpus))
+    if gpus < 2 or not has_peer_access(context.devices(), 0, 1):
+        return size, planned, None
+    return size, planned, plan_of(context, IMPORT, size)
 
 
 class Report(NamedTuple):
@@ -52,10 +123,11 @@ def preload_finding(environment: Mapping[str, str]) -> Finding:
 def copy_trial(
     way: str, size: int, planned: Mapping[Leg, Plan], environment: Mapping[str, str]
 ) -> list[Report]:
-    """Runs `trial_copies` with the driver's functions found in this way; one report a copy."""
+    """Runs the copies of `trial_programs` with the driver's functions found in this way; one report
+    a copy."""
     with tempfile.TemporaryDirectory() as folder:
         done = Child(
-            ["-m", "polypath.doctor.trial_copies", way, str(size)],
+            ["-m", "polypath.doctor.trial_programs", "copies", way, str(size)],
             with_statistics(environment, folder),
         ).end()
         written = statistics.read(Path(folder))
@@ -69,9 +141,10 @@ def copy_trial(
 
 
 def import_trial(size: int, plan: Plan, environment: Mapping[str, str]) -> Report:
-    """Runs the two programs of `trial_import`: the second copies memory of the first, `IMPORT`."""
+    """Runs the two programs of `trial_programs` that share memory: the second copies memory of the
+    first, `IMPORT`."""
     arguments = [str(size), str(secrets.randbits(64))]
-    program = ["-m", "polypath.doctor.trial_import"]
+    program = ["-m", "polypath.doctor.trial_programs"]
     owner, importer = (memory.removeprefix("gpu") for memory in IMPORT)
     with tempfile.TemporaryDirectory() as folder:
         started = with_statistics(environment, folder)
@@ -141,3 +214,64 @@ def _native(what: str, process: dict[str, Any] | None) -> Finding:
         text = ", ".join(counted)
         hint = "; ".join(dict.fromkeys(advice.on_native(reason).text for reason in counted))
     return Finding(what, State.wrong, f"native: {text}", hint)
+
+
+class Ended(NamedTuple):
+    pid: int
+    code: int
+    """Exit code; minus the signal that ended it."""
+    stdout: str
+    stderr: str
+
+    def said(self) -> dict[str, Any]:
+        """The last line of its output; {"error"} when that is no JSON, and how it ended."""
+        lines = self.stdout.strip().splitlines()
+        if lines:
+            try:
+                value: dict[str, Any] = json.loads(lines[-1])
+                return value
+            except ValueError:
+                pass
+        how = f"was killed by signal {-self.code}" if self.code < 0 else f"ended with {self.code}"
+        errors = self.stderr.strip().splitlines()
+        return {"error": f"the trial program {how}" + (f": {errors[-1]}" if errors else "")}
+
+
+class Child:
+    """A running Python with these arguments."""
+
+    def __init__(self, arguments: list[str], environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, *arguments],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self) -> str:
+        """The next line of its output; empty at its end."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def end(self) -> Ended:
+        """Closes its stdin and waits for its end; one that does not end is killed."""
+        try:
+            stdout, stderr = self._process.communicate(timeout=_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            stdout, stderr = self._process.communicate()
+        return Ended(self._process.pid, self._process.returncode, stdout, stderr)
+
+
+def with_statistics(environment: Mapping[str, str], folder: str) -> dict[str, str]:
+    """For the trial programs: they find this package, write their statistics into the folder, and
+    their first copies find all routes ready."""
+    path = [str(_PACKAGE.parent), *environment.get("PYTHONPATH", "").split(os.pathsep)]
+    return {
+        **environment,
+        "POLYPATH_STATS": str(Path(folder) / statistics.PATTERN),
+        "POLYPATH_PREPARE": "wait",
+        "PYTHONPATH": os.pathsep.join(place for place in path if place),
+    }

@@ -1,19 +1,128 @@
-"""Runs of one program in alternation: the baseline, then with every path, then the baseline ..."""
+"""The programs that are measured, the environments that are compared, and runs in alternation: the
+baseline, then with every path, then the baseline ..."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._library import find_library
+from ..benchmark import describe_machine
+from ..context import Context
+from ..context import settings as settings_table
 from ..doctor import statistics
-from ..errors import PolypathError
-from ..launch.settings import STATISTICS
+from ..errors import InvalidArgument, LibraryNotFound, PolypathError
+from ..launch.environment import STATISTICS, assignments, settings_environment
 
+STOCK = "stock"
+DIRECT = "direct"
+_SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "mpi_env.sh"
 _WRONG = "bytes are wrong"  # of a line that says which
+
+
+class ProgramNotFound(LibraryNotFound):
+    """A program of the project, or an MPI to start it, is not there."""
+
+
+def find_program(name: str) -> Path:
+    """A program of bench/mpi or examples/jacobi: of the build that the library lies in, or
+    installed with it. Raises `ProgramNotFound` and `LibraryNotFound`."""
+    beside = find_library().parent
+    for folder in ("bin", "../libexec/polypath", "../../libexec/polypath"):
+        program = beside / folder / name
+        if program.is_file():
+            return program.resolve()
+    raise ProgramNotFound(f"{name} is not built: run `make mpi`")
+
+
+class Launcher(NamedTuple):
+    """Starts programs of MPI, one rank a GPU."""
+
+    prefix: tuple[str, ...]
+    """The command that starts so many ranks as the number that is put behind it."""
+    settings: dict[str, str]
+    """Variables that it needs."""
+
+    def command(self, ranks: int, program: Path, arguments: Sequence[str]) -> list[str]:
+        return [*self.prefix, "-n", str(ranks), str(program), *arguments]
+
+
+def find_launcher(mpirun: str | None) -> Launcher:
+    """This mpirun, in the environment as it is; without one, that of `make mpi`, with all that its
+    UCX needs for GPU memory, else the one of PATH. Raises `ProgramNotFound`."""
+    if mpirun is not None:
+        found = shutil.which(mpirun)
+        if found is None:
+            raise ProgramNotFound(f"--mpirun {mpirun}: there is no such program")
+        return Launcher((found,), {})
+    settings = {"POLYPATH_BUILD": str(find_library().parent)}
+    if _SCRIPT.is_file():
+        works = subprocess.run(
+            [_SCRIPT, "true"], env={**os.environ, **settings}, capture_output=True, check=False
+        )
+        if works.returncode == 0:
+            return Launcher((str(_SCRIPT), "mpirun"), settings)
+    found = shutil.which("mpirun")
+    if found is None:
+        raise ProgramNotFound("there is no mpirun: run `make mpi`, or name one with --mpirun")
+    return Launcher((found,), {})
+
+
+class Ways(NamedTuple):
+    """Environments for the same program."""
+
+    name: str
+    """Of the baseline: "stock", without the shim; or "direct", under it, but by the direct route
+    alone."""
+    baseline: dict[str, str]
+    polypath: dict[str, str]
+    node: dict[str, Any]
+    """"node" of the document of a benchmark."""
+    machine: dict[str, Any]
+    """"machine" of it."""
+    settings: dict[str, str]
+    """"settings" of it: of programs under the shim, those that are not at their default."""
+
+    @property
+    def simulated(self) -> bool:
+        """On a simulated node: bytes and routes are real, times are not."""
+        return bool(self.node["simulated"])
+
+
+def ways(node: str | None, settings: Mapping[str, str]) -> Ways:
+    """For this machine, or a simulated node. ``settings``: of programs under the shim, by name.
+    With an emulated mesh the baseline is emulated too, and so is under the shim.
+
+    Raises `InvalidArgument` for settings that are not allowed, `NoDevice`, and `LibraryNotFound`
+    where the shim was not built."""
+    before = dict(os.environ)
+    with Context(node=node, emulate_mesh="off") as context:
+        topology = context.topology()
+        machine = describe_machine(context)
+    mesh = settings.get("emulate_mesh", before.get("POLYPATH_EMULATE_MESH", "off"))
+    if mesh != "off" and topology["simulated"]:
+        raise InvalidArgument("--emulate-mesh needs GPUs: a simulated node runs no kernels")
+    shim = assignments(before, node)
+    environment = {**before, **shim, **settings_environment(settings)}
+    # A first transfer that waits for its routes is not worth a benchmark's time in every run.
+    environment.setdefault("POLYPATH_PREPARE", "wait")
+    if mesh != "off":
+        baseline = {**environment, "POLYPATH_ROUTES": DIRECT}
+    else:
+        baseline = {**before, **{name: shim[name] for name in shim if name != "LD_PRELOAD"}}
+    described = {
+        **{key: topology[key] for key in ("name", "simulated", "fingerprint")},
+        "emulated_mesh_gbps": None if mesh == "off" else float(mesh),
+    }
+    chosen = {row["name"]: row["value"] for row in settings_table() if row["origin"] != "default"}
+    name = STOCK if mesh == "off" else DIRECT
+    return Ways(name, baseline, environment, described, machine, chosen)
 
 
 class ProgramFailed(PolypathError):

@@ -1,18 +1,65 @@
-"""Checks of the machine, before any copy: driver, GPUs, peer access, profile, shared memory."""
+"""Checks without copies: driver, GPUs, peer access, profile, staging, shared memory, and the routes
+of the trials' copies by their plans."""
 
 from __future__ import annotations
 
 import ctypes
+import enum
 import os
+import re
 import stat
-from itertools import permutations
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise, permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..context import Context
-from .finding import Finding, State
+from ..sizes import parse_sizes, rounded_size
+from . import advice
 
 _LEAST_BYTES = 4 << 20  # of shared memory: nearly two processes' files at their longest
+_SIZES = parse_sizes("16M:256M")
+
+#: One transfer of `Context.plan`.
+Plan = dict[str, Any]
+
+
+class State(enum.StrEnum):
+    well = enum.auto()
+    note = enum.auto()
+    """Worth knowing; nothing that works less well than it can here."""
+    wrong = enum.auto()
+
+
+class Finding(NamedTuple):
+    what: str
+    state: State
+    text: str
+    advice: str = ""
+
+
+def all_well(findings: Iterable[Finding]) -> bool:
+    """Whether nothing is wrong."""
+    return all(finding.state is not State.wrong for finding in findings)
+
+
+def spans(names: Sequence[str]) -> str:
+    """ "gpu0..gpu3, host0": names that only a number tells apart, and whose numbers follow each
+    other, together."""
+    parts: list[list[str]] = []
+    for name in names:
+        if parts and _successor(parts[-1][-1]) == name:
+            parts[-1].append(name)
+        else:
+            parts.append([name])
+    return ", ".join(
+        f"{part[0]}..{part[-1]}" if len(part) > 2 else ", ".join(part) for part in parts
+    )
+
+
+def _successor(name: str) -> str | None:
+    found = re.fullmatch(r"(.*?)(\d+)", name)
+    return f"{found[1]}{int(found[2]) + 1}" if found else None
 
 
 def machine_findings(context: Context) -> list[Finding]:
@@ -24,6 +71,7 @@ def machine_findings(context: Context) -> list[Finding]:
         _nvml(devices),
         _peer_access(devices, len(topology["gpus"])),
         _profile(context, devices, topology),
+        *staging(devices),
         registry(next(row for row in context.settings() if row["name"] == "registry")),
     ]
 
@@ -99,6 +147,19 @@ def _profile(context: Context, devices: dict[str, Any], topology: dict[str, Any]
     return Finding("profile", State.well, text)
 
 
+def staging(devices: dict[str, Any]) -> list[Finding]:
+    """In which memories other transfers' bytes may be staged, and why not in others; the library
+    says so where it has a policy."""
+    return [
+        Finding(
+            f"staging {one['memory']}",
+            State.well if one["allowed"] else State.note,
+            f"up to {rounded_size(one['bytes'])}" if one["allowed"] else f"not: {one['reason']}",
+        )
+        for one in devices.get("staging", [])
+    ]
+
+
 def registry(setting: dict[str, Any]) -> Finding:
     """Whether processes of this user can tell each other where memory lies: by files in a folder
     that is theirs alone, by this row of the settings."""
@@ -149,3 +210,70 @@ def _folder_problem(folder: Path) -> str | None:
     if stat.S_IMODE(status.st_mode) != stat.S_IRWXU:
         return f"{folder} has not mode 0700"
     return None
+
+
+class Leg(NamedTuple):
+    """One copy, by names of memories: "host", "gpu0", "gpu1"."""
+
+    src: str
+    dst: str
+
+    def __str__(self) -> str:
+        return f"{self.src} to {self.dst}"
+
+
+#: The copy from another process's memory.
+IMPORT = Leg("gpu1", "gpu0")
+
+
+def round_trip(gpu_count: int) -> list[Leg]:
+    """The copies of `trial_copies`, in its order."""
+    names = ["host", "gpu0", *(["gpu1"] if gpu_count > 1 else []), "host"]
+    return [Leg(src, dst) for src, dst in pairwise(names)]
+
+
+def plan_of(context: Context, leg: Leg, size: int) -> Plan:
+    plan: Plan = context.plan(*leg, size)["transfers"][0]
+    return plan
+
+
+def plans(context: Context, legs: Iterable[Leg]) -> tuple[int, dict[Leg, Plan]]:
+    """The smallest size at which as many of these copies are split as at any, and the plan of each
+    for it."""
+    wanted = list(legs)
+    by_size = {size: {leg: plan_of(context, leg, size) for leg in wanted} for size in _SIZES}
+    size = max(by_size, key=lambda size: sum(not plan["native"] for plan in by_size[size].values()))
+    return size, by_size[size]
+
+
+def route_findings(planned: Mapping[Leg, Plan]) -> list[Finding]:
+    """The routes of each copy, and what to do about those that it does without."""
+    findings = []
+    for leg, plan in planned.items():
+        if plan["native"]:
+            text, state = f"one copy: {plan['reason']}", State.note
+        else:
+            taken = [f"{route['route']} {route['share']:.0%}" for route in plan["routes"]]
+            text, state = ", ".join(taken), State.well
+        findings.append(Finding(f"routes {leg}", state, text))
+        for reason in dict.fromkeys(one["reason"] for one in plan["left_out"]):
+            names = [one["route"] for one in plan["left_out"] if one["reason"] == reason]
+            hint = advice.on_plan(reason)
+            findings.append(
+                Finding(
+                    f"routes {leg}",
+                    State.wrong if hint.wrong else State.note,
+                    f"without {', '.join(names)}: {reason}",
+                    hint.text,
+                )
+            )
+    if all(plan["native"] for plan in planned.values()):
+        findings.append(
+            Finding(
+                "routes",
+                State.wrong,
+                "none of these copies is split, whatever its size",
+                "`polypath topo` shows the links, `polypath info -c` the settings",
+            )
+        )
+    return findings

@@ -1,0 +1,281 @@
+"""Plots of benchmarks and of tuned choices, as files. The suffix of the file chooses the format."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
+
+from .sizes import format_size
+
+_NATIVE = "#7f7f7f"
+_POLYPATH = "#1f6fb4"
+_LIMIT = "#c44e52"
+_COMPUTE = "#dfe3e8"
+_CLASSES = ("#1f6fb4", "#c44e52", "#55a868", "#8172b2", "#937860", "#da8bc3", "#e8a33d", "#4c9fb0")
+_PATTERNS = ("one way", "both ways", "window")
+_PHASES = {
+    "create": "#8c8c8c",
+    "construct": "#dd8452",
+    "instantiate": "#c44e52",
+    "launch": "#1f6fb4",
+    "wait": "#dfe3e8",
+    "patch": "#4f9a5b",
+    "later launch": "#8fc1e3",
+}
+_LABELS = {"wait": "wait for the bytes"}
+# Key, colour, label, line: of the first iteration, then of later ones.
+_CURVES: tuple[tuple[str, str, str, str], ...] = (
+    ("create_us", "create", "create", "-"),
+    ("construct_us", "construct", "construct", "-"),
+    ("instantiate_us", "instantiate", "instantiate", "-"),
+    ("first_launch_us", "launch", "first launch", "-"),
+    ("launch_us", "later launch", "later launch", "--"),
+    ("patch_us", "patch", "patch", "--"),
+)
+
+
+def plot_bench(documents: Sequence[dict[str, Any]], file: Path) -> None:
+    """Draws benchmark documents side by side: GB/s over the size for native, polypath and the
+    limit, and the speedup below."""
+    figure = Figure(figsize=(5.2 * len(documents), 5.6), layout="constrained")
+    axes = figure.subplots(2, len(documents), sharex="col", squeeze=False, height_ratios=(2, 1))
+    for column, document in enumerate(documents):
+        _draw_bandwidth(axes[0][column], document)
+        _draw_speedup(axes[1][column], document)
+    figure.savefig(file, dpi=150)
+
+
+def describe_transfers(document: dict[str, Any]) -> str:
+    """ "gpu0 to gpu1", or how many transfers there are at once."""
+    row = document["rows"][0]
+    if len(row.get("transfers", [])) > 2:
+        return f"{len(row['transfers'])} transfers at once"
+    between = "and" if "transfers" in row else "to"
+    return f"{row['src']} {between} {row['dst']}"
+
+
+def _draw_bandwidth(axes: Axes, document: dict[str, Any]) -> None:
+    rows = document["rows"]
+    sizes = [row["bytes"] for row in rows]
+    curves: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("limit_gbps", "limit", {"color": _LIMIT, "linestyle": "--"}),
+        ("polypath_gbps", "polypath", {"color": _POLYPATH, "marker": "o"}),
+        ("native_gbps", "native copy", {"color": _NATIVE, "marker": "s"}),
+    )
+    for key, label, style in curves:
+        axes.plot(sizes, [row[key] for row in rows], label=label, markersize=4, **style)
+    node = document["node"]
+    where = f"{node['name']} (simulated, virtual time)" if node["simulated"] else node["name"]
+    axes.set_title(f"{document['op']}, {describe_transfers(document)}\n{where}", fontsize=10)
+    axes.set_ylabel("GB/s")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right", fontsize=8)
+
+
+def _draw_speedup(axes: Axes, document: dict[str, Any]) -> None:
+    rows = document["rows"]
+    sizes = [row["bytes"] for row in rows]
+    axes.plot(sizes, [row["speedup"] for row in rows], color=_POLYPATH, marker="o", markersize=4)
+    _speedup_over_sizes(axes, "bytes a transfer")
+    axes.set_ylim(bottom=0)
+
+
+def _speedup_over_sizes(axes: Axes, label: str) -> None:
+    """The axes of every plot of speedups, and the line of the native copy."""
+    axes.axhline(1, color=_NATIVE, linewidth=1)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_size(int(size))))
+    axes.set_xlabel(label)
+    axes.set_ylabel("times native")
+    axes.grid(alpha=0.3)
+
+
+def plot_tuned(choices: Sequence[dict[str, Any]], node: str, file: Path) -> None:
+    """A column a pattern, a line a class of pairs: the speedup over the native copy by size, of the
+    faster executor."""
+    pairs = sorted({one["pair"] for one in choices})
+    figure = Figure(figsize=(11, 3.6 + 0.2 * len(pairs)), layout="constrained")
+    columns = figure.subplots(1, len(_PATTERNS), sharey=True)
+    for axes, pattern in zip(columns, _PATTERNS, strict=True):
+        for index, pair in enumerate(pairs):
+            best = _best_speedups(choices, pair, pattern)
+            axes.plot(
+                list(best),
+                list(best.values()),
+                color=_CLASSES[index % len(_CLASSES)],
+                linestyle="-" if index < len(_CLASSES) else "--",
+                marker="o",
+                markersize=4,
+                label=pair,
+            )
+        _speedup_over_sizes(axes, "bytes a transfer")
+        axes.set_title(pattern, fontsize=10)
+    columns[1].set_ylabel("")
+    columns[2].set_ylabel("")
+    handles, labels = columns[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", fontsize=8, frameon=False, ncols=2)
+    figure.suptitle(f"Tuned choices of {node}, measured", fontsize=11)
+    figure.savefig(file, dpi=150)
+
+
+def _best_speedups(choices: Sequence[dict[str, Any]], pair: str, pattern: str) -> dict[int, float]:
+    best: dict[int, float] = {}
+    for one in sorted(choices, key=lambda one: one["bytes"]):
+        if (one["pair"], one["pattern"]) == (pair, pattern) and one["native_gbps"]:
+            speedup = one["measured_gbps"] / one["native_gbps"]
+            best[one["bytes"]] = max(speedup, best.get(one["bytes"], 0.0))
+    return best
+
+
+def plot_messages(document: dict[str, Any], file: Path) -> None:
+    """A column a window: bandwidth or latency over the size with and without polypath, and the
+    speedup below."""
+    rows = document["rows"]
+    windows = sorted({row["window"] for row in rows})
+    figure = Figure(figsize=(4.6 * len(windows), 5.6), layout="constrained")
+    axes = figure.subplots(
+        2, len(windows), sharex="col", sharey="row", squeeze=False, height_ratios=(2, 1)
+    )
+    for column, window in enumerate(windows):
+        chosen = [row for row in rows if row["window"] == window]
+        _draw_figures(axes[0][column], document, chosen)
+        axes[0][column].set_title(f"window {window}", fontsize=10)
+        _draw_speedups(axes[1][column], chosen, "bytes", "bytes a message")
+    figure.suptitle(_title_of_programs(document), fontsize=11)
+    figure.savefig(file, dpi=150)
+
+
+def plot_solver(document: dict[str, Any], file: Path) -> None:
+    """Computation and communication, as parts of the baseline's iteration, by the size of the halo,
+    and the speedup below."""
+    rows = document["rows"]
+    figure = Figure(figsize=(6.4, 5.6), layout="constrained")
+    times, speedup = figure.subplots(2, 1, height_ratios=(2, 1))
+    for shift, way, colour in ((-0.2, "baseline", _NATIVE), (0.2, "polypath", _POLYPATH)):
+        places = [place + shift for place in range(len(rows))]
+        compute, communication = (
+            [row[way][part] / row["baseline"]["iteration_us"] for row in rows]
+            for part in ("compute_us", "communication_us")
+        )
+        name = document["baseline"] if way == "baseline" else way
+        label = "computation" if way == "baseline" else None
+        times.bar(places, compute, 0.38, color=_COMPUTE, label=label)
+        times.bar(
+            places, communication, 0.38, compute, color=colour, label=f"communication, {name}"
+        )
+    labels = [f"{format_size(row['elements'])}\n{format_size(row['halo_bytes'])}" for row in rows]
+    times.set_xticks(range(len(rows)), labels, fontsize=8)
+    times.set_xlabel("elements; bytes of a halo")
+    times.set_ylabel(f"of an iteration, {document['baseline']}")
+    times.set_ylim(0, 1.35)
+    times.legend(fontsize=8, loc="upper left", ncols=3)
+    _draw_speedups(speedup, rows, "halo_bytes", "bytes of a halo")
+    figure.suptitle(_title_of_programs(document), fontsize=11)
+    figure.savefig(file, dpi=150)
+
+
+def _title_of_programs(document: dict[str, Any]) -> str:
+    mesh = document["node"]["emulated_mesh_gbps"]
+    emulated = "" if mesh is None else f", emulated mesh of {mesh:g} GB/s a link"
+    return f"{document['op']}, {document['ranks']} ranks, {document['node']['name']}{emulated}"
+
+
+def _draw_figures(axes: Axes, document: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    figure, unit = ("gbps", "GB/s") if "baseline_gbps" in rows[0] else ("latency_us", "us")
+    sizes = [row["bytes"] for row in rows]
+    for way, name, colour, marker in (
+        ("polypath", "polypath", _POLYPATH, "o"),
+        ("baseline", document["baseline"], _NATIVE, "s"),
+    ):
+        values = [row[f"{way}_{figure}"] for row in rows]
+        axes.plot(sizes, values, label=name, color=colour, marker=marker, markersize=4)
+    axes.set_ylabel(unit)
+    if figure == "gbps":
+        axes.set_ylim(bottom=0)
+    else:
+        axes.set_yscale("log")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+
+
+def _draw_speedups(axes: Axes, rows: list[dict[str, Any]], key: str, label: str) -> None:
+    """The median of the speedups of the pairs of runs, and their range."""
+    sizes = [row[key] for row in rows]
+    edge: tuple[Callable[..., float], ...] = (min, max)
+    low, high = ([pick(row["speedups"]) for row in rows] for pick in edge)
+    axes.fill_between(sizes, low, high, color=_POLYPATH, alpha=0.2, linewidth=0)
+    axes.plot(sizes, [row["speedup"] for row in rows], color=_POLYPATH, marker="o", markersize=4)
+    _speedup_over_sizes(axes, label)
+    axes.set_ylabel("speedup")
+
+
+def plot_graph_phases(document: dict[str, Any], file: Path) -> None:
+    """Draws a document of `polypath bench graph-phases`. Left: the CPU time of each phase by number
+    of nodes, the median over the sizes. Right: of the largest number of nodes, each phase's part of
+    the latency of a first and of a later iteration, by message size."""
+    rows = document["rows"]
+    figure = Figure(figsize=(11, 4.8), layout="constrained")
+    axes = figure.subplot_mosaic([["times", "first"], ["times", "later"]], width_ratios=(1, 1.15))
+    _draw_times(axes["times"], rows)
+    nodes = max(row["nodes"] for row in rows)
+    largest = [row for row in rows if row["nodes"] == nodes]
+    for iteration in ("first", "later"):
+        _draw_parts(axes[iteration], largest, iteration)
+    axes["first"].set_title(f"parts of the latency, {nodes} nodes", fontsize=10)
+    axes["first"].tick_params(labelbottom=False)
+    axes["later"].set_xlabel("bytes of the message")
+    handles, labels = axes["first"].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower right", ncols=len(labels), fontsize=8)
+    figure.suptitle(_title_of_phases(document), fontsize=11)
+    figure.savefig(file, dpi=150)
+
+
+def _title_of_phases(document: dict[str, Any]) -> str:
+    row, node = document["rows"][0], document["node"]
+    where = f"{node['name']} (simulated, virtual time)" if node["simulated"] else node["name"]
+    return f"CUDA graph, {row['src']} to {row['dst']} via {row['via']}, {where}"
+
+
+def _draw_times(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
+    counts = sorted({row["nodes"] for row in rows})
+    for key, colour, label, line in _CURVES:
+        times = [
+            statistics.median(row[key] for row in rows if row["nodes"] == count) for count in counts
+        ]
+        axes.plot(counts, times, line, color=_PHASES[colour], label=label, marker="o", markersize=4)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(counts, [str(count) for count in counts])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us:g}"))
+    axes.set_xlabel("nodes of the graph")
+    axes.set_ylabel("CPU time of the phase, us")
+    axes.set_title("times of the phases", fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+
+
+def _draw_parts(axes: Axes, rows: Sequence[dict[str, Any]], iteration: str) -> None:
+    below = [0.0] * len(rows)
+    for phase in rows[0]["parts"][iteration]:
+        shares = [row["parts"][iteration][phase] for row in rows]
+        axes.bar(
+            range(len(rows)),
+            shares,
+            bottom=below,
+            color=_PHASES[phase],
+            label=_LABELS.get(phase, phase),
+            width=0.7,
+        )
+        below = [low + share for low, share in zip(below, shares, strict=True)]
+    axes.set_xticks(range(len(rows)), [format_size(row["bytes"]) for row in rows])
+    axes.set_ylim(0, 1)
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.set_ylabel(f"{iteration} iteration")

@@ -1,0 +1,73 @@
+"""Transfers and requests as callers give them, checked and as the C API takes them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from . import _api
+from .buffers import Buffer, as_buffer
+from .errors import InvalidArgument
+from .sizes import parse_size
+from .streams import stream_handle
+
+
+class Transfer(NamedTuple):
+    """One transfer of `Context.group_copy_async`; the fields are the arguments of `copy_async`."""
+
+    dst: Any
+    src: Any
+    bytes: int | None = None
+    stream: Any = None
+
+
+class Request(NamedTuple):
+    """A transfer without addresses, for plans, preparation and benchmarks."""
+
+    src: str
+    """"gpu0", "host0"; "host" is "host0"."""
+    dst: str
+    bytes: int | str
+    """Bytes, or a size such as "64M"."""
+
+
+def request_array(requests: Iterable[Request | tuple[str, str, int | str]]) -> ctypes.Array[Any]:
+    """The requests for the C API. Raises `InvalidArgument` for a size that no request can have."""
+    checked = []
+    for src, dst, size in requests:
+        count = parse_size(size) if isinstance(size, str) else size
+        if not 0 <= count < 1 << 64:
+            raise InvalidArgument(f"bytes: {count} is not allowed: 0 to 2^64 - 1")
+        checked.append(_api.Request(src.encode(), dst.encode(), count))
+    return (_api.Request * len(checked))(*checked)
+
+
+def checked_transfer(transfer: Transfer, where: str) -> _api.Transfer:
+    """The transfer's addresses, size and stream, checked as far as can be told without a driver."""
+    dst = as_buffer(transfer.dst, f"{where}dst")
+    src = as_buffer(transfer.src, f"{where}src")
+    if dst.read_only:
+        raise InvalidArgument(f"{where}dst is read-only")
+    size = _transfer_size(dst, src, transfer.bytes, where)
+    return _api.Transfer(dst.address, src.address, size, stream_handle(transfer.stream))
+
+
+def _transfer_size(dst: Buffer, src: Buffer, size: int | None, where: str) -> int:
+    if size is None:
+        if dst.bytes is None and src.bytes is None:
+            raise InvalidArgument(
+                f"{where}bytes is needed: neither dst nor src says how long it is"
+            )
+        if dst.bytes is not None and src.bytes is not None and dst.bytes != src.bytes:
+            raise InvalidArgument(
+                f"{where}dst has {dst.bytes} bytes and src {src.bytes}: give bytes"
+            )
+        size = dst.bytes if dst.bytes is not None else src.bytes
+        assert size is not None
+    if size < 0:
+        raise InvalidArgument(f"{where}bytes: {size} is not allowed: at least 0")
+    for name, buffer in (("dst", dst), ("src", src)):
+        if buffer.bytes is not None and size > buffer.bytes:
+            raise InvalidArgument(f"{where}{name} has {buffer.bytes} bytes, fewer than {size}")
+    return size
