@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import shutil
+import subprocess
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from pathlib import Path
 
 import numpy as np
+import pytest
+from polypath._library import find_library
 
 PORTABLE = 1
 
@@ -71,3 +77,27 @@ class DeviceArray:
 
     def _copy(self, dst: int, src: int) -> None:
         self._driver("cuMemcpy", c_uint64(dst), c_uint64(src), c_size_t(self._contents.nbytes))
+
+
+def machine_settings(folder: Path, node: Path) -> dict[str, str]:
+    """The environment in which this simulated node is the machine itself: its driver is found, and
+    no node is named. Profiles lie in the folder."""
+    library = folder / "libthis_machine.so"
+    if not library.exists():
+        compiler = os.environ.get("CC") or shutil.which("cc")
+        if compiler is None:
+            pytest.skip("there is no C compiler")
+        simulated = find_library().with_name("libpolypath_sim.so")
+        source = Path(__file__).with_name("this_machine.c")
+        subprocess.run(
+            [
+                *(compiler, "-shared", "-fPIC", "-o", library, source),
+                *("-Wl,--no-as-needed", simulated, f"-Wl,-rpath,{simulated.parent}"),
+            ],
+            check=True,
+        )
+    return {
+        "POLYPATH_DRIVER_LIBRARY": str(library),
+        "TEST_NODE": str(node),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }

@@ -23,6 +23,7 @@ def the_one_line(done, code):
         (["--verison"], ["there is no option --verison; did you mean --version?"]),
         (["--sizes"], ["there is no option --sizes", "`polypath --help`"]),
         (["bench", "p2p", "--size", "4M"], ["no option --size; did you mean --sizes?"]),
+        (["run", "--no-mesure", "--", "true"], ["did you mean --no-measure?"]),
         (["topo", "narval"], ["narval is one argument too many"]),
         (["topo", "--nope"], ["--nope"]),
         (["plan", "gpu0"], ["DST"]),

@@ -10,6 +10,7 @@ from typing import Annotated
 from ..context import Context
 from ..errors import InvalidArgument
 from ..launch import command, environment
+from ..launch.measure import measure_once
 from . import options
 from .arguments import Option
 
@@ -29,6 +30,10 @@ def run(
             read=environment.statistics_target,
         ),
     ] = None,
+    no_measure: Annotated[
+        bool,
+        Option("--no-measure", "Do not measure a node that was never measured (3 s, once) first."),
+    ] = False,
     anyway: Annotated[
         bool, Option("--anyway", "Run also a program whose copies will not be caught.")
     ] = False,
@@ -40,7 +45,8 @@ def run(
     """Run an unmodified program so that its copies take every path.
 
     Such as `polypath run -- mpirun -n 4 ./app`. The program replaces this process: process number,
-    signals and exit code are its own.
+    signals and exit code are its own. On a machine that was never measured, its capacities are
+    measured first, and kept as its profile.
 
     Exit codes of polypath itself: 125 when the program's copies would not be caught, 126 when it
     cannot be executed, 127 when there is none.
@@ -62,6 +68,8 @@ def run(
         return
     assert program is not None
     assert file is not None
+    if not no_measure and node is None:
+        measure_once()
     sys.stdout.flush()
     try:
         os.execve(file, program, {**os.environ, **changed})

@@ -1,0 +1,108 @@
+"""The measurement before the first program on a node: so that its plans rest on what this node
+reaches, and not on defaults."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..context import Context
+from ..errors import NoDevice
+
+#: How long others wait for the one that measures; a node of 8 GPUs takes some 4 s.
+WAIT_S = 60.0
+_POLL_S = 0.05
+
+
+def measure_once(wait_s: float = WAIT_S) -> None:
+    """Measures this machine's capacities where they were never measured, with progress on stderr,
+    and keeps them as the node's profile.
+
+    Does nothing on a simulated node, without GPUs or with one alone, and where profiles are off. Of
+    several processes that start at once, on all machines that share the folder of profiles, one
+    measures; the others wait for it, so long at most. What fails is one line on stderr: the program
+    can run without. Runs in a child process: what it opens of the driver ends with it.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            _measure(wait_s)
+        except OSError as error:
+            _say(f"{error.filename or 'a file'}: {error.strerror}")
+        except Exception as error:
+            _say(" ".join(str(error).split()) or type(error).__name__)
+        finally:  # also of Ctrl-C, which the launcher has as well
+            sys.stderr.flush()
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def _measure(wait_s: float) -> None:
+    profile = _missing_profile()
+    if profile is None:
+        return
+    profile.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(profile.parent, os.W_OK):
+        _say(f"{profile} cannot be written")
+        return
+    with _locked(profile.with_suffix(".lock"), wait_s) as is_ours:
+        if not is_ours:
+            _say(f"another process has been measuring it for {wait_s:.0f} s")
+        elif _missing_profile() is not None:
+            _measure_now()
+
+
+def _missing_profile() -> Path | None:
+    """The file of this node's profile, when there is none that can be used and it is worth one."""
+    try:
+        # Of an emulated mesh, what the node really reaches is measured. A profile that is refused
+        # is told of once, by who measures anew.
+        with Context(emulate_mesh="off", log_level="error") as context:
+            topology, file = context.topology(), context.devices()["profile"]["file"]
+    except NoDevice:
+        return None
+    is_needed = topology["capacities"] == "defaults" and len(topology["gpus"]) > 1
+    return Path(file).absolute() if is_needed and file else None
+
+
+def _measure_now() -> None:
+    title = "polypath: measuring this node, once"
+    with Context(emulate_mesh="off") as context:
+        if sys.stderr.isatty():
+            from ..cli.output import progress
+
+            with progress(title) as step:
+                context.measure(step)
+        else:
+            print(f"{title} (`--no-measure` skips it)", file=sys.stderr, flush=True)
+            context.measure()
+
+
+@contextlib.contextmanager
+def _locked(file: Path, wait_s: float) -> Iterator[bool]:
+    """Whether the lock was had in time; on file systems without locks, it always is. It ends with
+    the process, if not before; the file stays."""
+    deadline = time.monotonic() + wait_s
+    with file.open("a") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    yield False
+                    return
+                time.sleep(_POLL_S)
+                continue
+            except OSError:
+                pass
+            yield True
+            return
+
+
+def _say(why: str) -> None:
+    print(f"polypath: this node is not measured, defaults serve: {why}", file=sys.stderr)
