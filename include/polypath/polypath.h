@@ -121,9 +121,9 @@ typedef struct polypath_transfer {
 } polypath_transfer;
 
 /* Starts `count` transfers that are planned together, so that their routes share links without
- * contending. Each is ordered on its own stream, as if by polypath_copy_async; between transfers there
- * is no order. Errors as there; the message names the index of the transfer. Arguments of all are
- * checked before any is issued. */
+ * contending. Each is ordered on its own stream, as if by polypath_copy_async: several on one stream go
+ * in this order, one after another. Between streams there is no order. Errors as there; the message
+ * names the index of the transfer. Arguments of all are checked before any is issued. */
 POLYPATH_API polypath_status polypath_group_copy_async(polypath_context* context,
                                                        const polypath_transfer* transfers,
                                                        size_t count);

@@ -112,7 +112,7 @@ class Context:
         links.
 
         Each is a `Transfer` or a tuple in its order, and is ordered on its own stream as by
-        `copy_async`; between them there is no order. All arguments are checked before anything is
+        `copy_async`; between streams there is no order. All arguments are checked before anything is
         issued. Errors as in `copy_async`; the message names the index of the transfer.
         """
         checked = [
@@ -214,12 +214,11 @@ class Context:
          "routes": [{"src", "dst", "route", "transfers", "bytes"}],
          "links": [{"from", "to", "bytes", "copies"}],
          "graphs": {"launches", "hits", "patches", "patched_nodes", "builds", "evictions",
-                    "failed", "busy", "cached", "gpu_bytes"},
+                    "failed", "busy", "cached"},
          "staging": [{"memory", "bytes"}]}
 
         "graphs": ``hits`` were launched with the addresses that they held, ``patches`` got others
-        first; ``failed`` and ``busy`` transfers went by streams instead; ``gpu_bytes``: GPU memory
-        that the cached graphs hold.
+        first; ``failed`` and ``busy`` transfers went by streams instead.
         """
         return _api.call_json("polypath_counters", self._open())  # type: ignore[no-any-return]
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/log.hpp"
@@ -19,6 +20,9 @@ namespace {
 /// Forking and joining a staged route alone takes as long as the native copy of this many bytes;
 /// looking for a plan would only delay it.
 constexpr std::uint64_t kNeverSplitBelow = 256 * kKiB;
+
+/// Rings of a route with which one transfer of a sequence starts while the last one ends.
+constexpr int kWideInSequence = 2;
 
 PlanOptions plan_options(const Options& options, const RingLimits& rings) {
   PlanOptions plan;
@@ -47,8 +51,8 @@ Carrier::Carrier(const NodeSource& source, const Options& options, Devices& devi
       classifier_(source, devices, imports, never_split_below_),
       resources_(source.driver, source.node, devices, options.staging_size),
       planner_(source.node, plan_options(options, resources_.ring_limits()), options.executor),
-      streams_(source.driver, resources_.events()),
-      graphs_(source.driver, resources_.events(), streams_, options.graph_cache_size),
+      streams_(source.driver, resources_),
+      graphs_(source.driver, resources_, streams_, options.graph_cache_size),
       preparer_(*source.driver, resources_, imports) {
   planner_.use(source.tuned);
 }
@@ -167,7 +171,6 @@ void Carrier::prepare_now(const Plan& plan, const std::vector<Splittable>& group
     for (std::size_t t = 0; t < group.size(); ++t) {
       for (const RouteShare& share : plan.transfers[t].routes) {
         if (!share.route.staged()) continue;
-        const std::lock_guard lock(resources_.lock());
         if (!resources_.ready(share.route)) {
           preparer_.request(share.route, 1);
           waits = true;
@@ -185,40 +188,24 @@ void Carrier::prepare_now(const Plan& plan, const std::vector<Splittable>& group
 
 // ---- the split transfer -------------------------------------------------------------------------
 
-std::optional<std::vector<BoundTransfer>> Carrier::bind(const Plan& plan,
-                                                        const std::vector<Splittable>& group,
-                                                        Exclusions& without) {
-  const std::uint64_t run = ++runs_;
+std::vector<BoundTransfer> Carrier::bind(const Plan& plan, const std::vector<Splittable>& group) {
   std::vector<BoundTransfer> bound(group.size());
   for (std::size_t t = 0; t < group.size(); ++t) {
-    const TransferPlan& transfer = plan.transfers[t];
     bound[t].dst = group[t].transfer.dst;
     bound[t].src = group[t].transfer.src;
     bound[t].caller = group[t].caller;
     bound[t].caller_gpu = group[t].caller_gpu;
     bound[t].dst_buffer = group[t].dst_buffer;
     bound[t].src_buffer = group[t].src_buffer;
-    bound[t].leases.resize(transfer.routes.size());
-    if (transfer.native()) continue;
-    bound[t].ticket = std::make_shared<Ticket>(
-        group[t].caller, std::make_shared<PooledEvent>(resources_.events(), group[t].caller_gpu));
-    for (std::size_t r = 0; r < transfer.routes.size(); ++r) {
-      const Route& route = transfer.routes[r].route;
-      if (!route.staged()) continue;
-      auto lease = resources_.lease(route, ends_of(route, group[t]), bound[t].ticket, run);
-      if (!lease) {
-        if (const auto more = resources_.next_size(route)) preparer_.request(route, *more);
-        leave_out(route, LeftOutReason::busy, NativeReason::busy, without);
-        return std::nullopt;
-      }
-      bound[t].leases[r] = std::move(*lease);
-    }
+    bound[t].follows = group[t].transfer.follows;
+    for (const RouteShare& share : plan.transfers[t].routes)
+      bound[t].ends.push_back(share.route.staged() ? ends_of(share.route, group[t]) : RouteEnds{});
   }
   return bound;
 }
 
 bool Carrier::in_window(const PreparedPlan& prepared, const Splittable& one) {
-  const std::lock_guard lock(resources_.lock());
+  const RelaxedCapture relaxed(driver());
   for (const PreparedPlan* const plan : {&prepared, prepared.in_window.get()})
     for (const RouteShare& share : plan->plan.transfers.front().routes)
       if (share.route.staged() && resources_.used_by_another(share.route, one.caller)) return true;
@@ -232,27 +219,46 @@ bool Carrier::idle(const Splittable& one) {
 
 bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                        Exclusions& without) {
-  const auto give_up = [&] {
+  const auto give_up = [&](const std::exception& error) {
+    log_info("native copy instead: {}", error.what());
     without.reason = NativeReason::driver_error;
     without.memories = ~std::uint64_t{0};
     return false;
   };
-  const std::lock_guard lock(resources_.lock());
   const RelaxedCapture relaxed(driver());
-  std::optional<std::vector<BoundTransfer>> bound;
+  std::vector<BoundTransfer> bound;
   try {
     if (!all_ready(prepared.plan, group, without)) return false;
-    bound = bind(prepared.plan, group, without);
-  } catch (const DriverError& error) {
-    log_info("native copy instead: {}", error.what());
-    return give_up();
+    bound = bind(prepared.plan, group);
+  } catch (const std::exception& error) {
+    return give_up(error);
   }
-  if (!bound) return false;
   Executor& executor = prepared.executor == ExecutorKind::graph ? static_cast<Executor&>(graphs_)
                                                                 : static_cast<Executor&>(streams_);
-  if (executor.run(prepared.schedule, *bound) == RunOutcome::failed_before_first_copy)
-    return give_up();
-  counters_.count_split(prepared.plan, prepared.schedule);
+  const RunResult result = executor.run(prepared.schedule, bound);
+  if (result.busy != nullptr) {
+    if (const auto more = resources_.next_size(*result.busy))
+      preparer_.request(*result.busy, *more);
+    leave_out(*result.busy, LeftOutReason::busy, NativeReason::busy, without);
+    return false;
+  }
+  if (result.error != nullptr) {
+    if (result.issued) std::rethrow_exception(result.error);
+    try {
+      std::rethrow_exception(result.error);
+    } catch (const std::exception& error) {
+      return give_up(error);
+    }
+  }
+  if (result.narrow != nullptr) {
+    const auto more = resources_.next_size(*result.narrow);
+    if (more && *more <= kWideInSequence) preparer_.request(*result.narrow, *more);
+  }
+  try {
+    counters_.count_split(prepared.schedule);
+  } catch (const std::bad_alloc&) {
+    log_warn("a transfer was not counted: out of memory");
+  }
   return true;
 }
 
@@ -312,51 +318,82 @@ std::optional<NativeReason> Carrier::issue(const Transfer& transfer) {
   return split(group);
 }
 
-Carrier::Group Carrier::classify_group(std::span<const Transfer> transfers) {
-  Group group;
+std::vector<Carrier::Member> Carrier::members_of(std::span<const Transfer> transfers) {
+  std::vector<Member> members;
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     if (transfers[i].bytes == 0) continue;
     try {
       auto classified = classify(transfers[i], false);
+      Member member;
+      member.index = i;
       if (auto* const splittable = std::get_if<Splittable>(&classified)) {
-        group.split.push_back(std::move(*splittable));
-        group.split_indices.push_back(i);
+        member.splittable = std::move(*splittable);
       } else {
-        group.native.emplace_back(i, std::get<NativeReason>(classified));
+        member.reason = std::get<NativeReason>(classified);
       }
+      // Those of one stream go one after another.
+      for (const Member& earlier : members)
+        if (transfers[earlier.index].stream == transfers[i].stream)
+          member.round = earlier.round + 1;
+      members.push_back(std::move(member));
     } catch (const InvalidArgument& error) {
       throw InvalidArgument(fmt::format("transfer {}: {}", i, error.what()));
     }
   }
-  return group;
+  return members;
+}
+
+void Carrier::issue_rounds(std::span<const Transfer> transfers, std::span<int> issued,
+                           const std::function<void(std::size_t, NativeReason)>& native) {
+  std::vector<Member> members = members_of(transfers);
+  std::set<CUstream> follow;  // streams whose last transfer of the round before was split
+  std::size_t left = members.size();
+  for (int round = 0; left > 0; ++round) {
+    std::vector<Splittable> group;
+    std::vector<std::size_t> indices;
+    for (Member& member : members) {
+      if (member.round != round) continue;
+      --left;
+      if (!member.splittable) {
+        native(member.index, member.reason);
+        continue;
+      }
+      member.splittable->transfer.follows = follow.contains(transfers[member.index].stream);
+      group.push_back(std::move(*member.splittable));
+      indices.push_back(member.index);
+    }
+    follow.clear();
+    if (group.empty()) continue;
+    const auto mark = [&] {
+      for (const std::size_t index : indices) issued[index] = 1;
+    };
+    std::optional<NativeReason> reason;
+    try {
+      reason = split(group);
+    } catch (...) {
+      mark();
+      throw;
+    }
+    if (reason) {
+      for (const std::size_t index : indices) native(index, *reason);
+      continue;
+    }
+    mark();
+    for (const std::size_t index : indices) follow.insert(transfers[index].stream);
+  }
 }
 
 void Carrier::issue_group(std::span<const Transfer> transfers) {
-  const Group group = classify_group(transfers);
-  for (const auto& [index, reason] : group.native)
+  std::vector<int> issued(transfers.size());
+  issue_rounds(transfers, issued, [&](std::size_t index, NativeReason reason) {
     native_copy_in_its_context(transfers[index], reason);
-  if (group.split.empty()) return;
-  if (const auto reason = split(group.split))
-    for (const std::size_t index : group.split_indices)
-      native_copy_in_its_context(transfers[index], *reason);
+  });
 }
 
 void Carrier::try_issue_group(std::span<const Transfer> transfers, std::span<int> issued) {
-  const Group group = classify_group(transfers);
-  const auto mark = [&] {
-    for (const std::size_t index : group.split_indices) issued[index] = 1;
-  };
-  std::optional<NativeReason> reason;
-  try {
-    if (!group.split.empty()) reason = split(group.split);
-  } catch (const DriverError&) {
-    mark();
-    throw;
-  }
-  for (const auto& [index, why] : group.native) counters_.count_native(why, transfers[index].bytes);
-  if (!reason) return mark();
-  for (const std::size_t index : group.split_indices)
-    counters_.count_native(*reason, transfers[index].bytes);
+  issue_rounds(transfers, issued, [&](std::size_t index, NativeReason reason) {
+    counters_.count_native(reason, transfers[index].bytes);
+  });
 }
 
 // ---- preparation --------------------------------------------------------------------------------
@@ -411,18 +448,6 @@ void Carrier::prepare(const std::vector<Request>& requests) {
     for (const int leg : route.legs) copies = std::max(copies, channels[leg]);
     resources_.prepare(route, copies);
   }
-}
-
-// ---- counts of graphs ---------------------------------------------------------------------------
-
-GraphCache::Counts Carrier::graph_counts() {
-  const std::lock_guard lock(resources_.lock());
-  return graphs_.counts();
-}
-
-void Carrier::reset_graph_counts() {
-  const std::lock_guard lock(resources_.lock());
-  graphs_.reset_counts();
 }
 
 }  // namespace polypath

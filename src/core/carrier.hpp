@@ -6,7 +6,7 @@
 //   native_copy()   what issue() gave a reason for
 #pragma once
 
-#include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,7 +31,8 @@ class Carrier {
 
   /// Issues a transfer that is to be split; otherwise does nothing and says why not.
   std::optional<NativeReason> issue(const Transfer& transfer);
-  /// Issues all, by copies of the driver where they are not to be split.
+  /// Issues all, by copies of the driver where they are not to be split. Those of one stream go in
+  /// this order, those of different streams at once.
   void issue_group(std::span<const Transfer> transfers);
   /// Issues those that are to be split, and sets their places of `issued` to 1. A DriverError comes after
   /// the first copy of these.
@@ -49,8 +50,8 @@ class Carrier {
   [[nodiscard]] std::uint64_t never_split_below() const noexcept { return never_split_below_; }
   [[nodiscard]] Planner& planner() noexcept { return planner_; }
   [[nodiscard]] RouteResources& resources() noexcept { return resources_; }
-  [[nodiscard]] GraphCache::Counts graph_counts();
-  void reset_graph_counts();
+  [[nodiscard]] GraphCache::Counts graph_counts() const { return graphs_.counts(); }
+  void reset_graph_counts() { graphs_.reset_counts(); }
 
  private:
   /// Staging memories to plan without, as bits of the planner, and why the last of them was left
@@ -59,6 +60,20 @@ class Carrier {
     std::uint64_t memories = 0;
     NativeReason reason = NativeReason::no_gain;
   };
+
+  /// One transfer of a group.
+  struct Member {
+    std::size_t index = 0;  ///< in the group
+    int round = 0;          ///< how many of the group come before it on its stream
+    NativeReason reason = NativeReason::no_gain;
+    std::optional<Splittable> splittable;  ///< nothing: it goes natively, for that reason
+  };
+  /// Throws InvalidArgument for what cannot be copied at all.
+  std::vector<Member> members_of(std::span<const Transfer> transfers);
+  /// Issues those that are to be split, in rounds of one a stream, and sets their places of `issued` to
+  /// 1; of the others `native` is told.
+  void issue_rounds(std::span<const Transfer> transfers, std::span<int> issued,
+                    const std::function<void(std::size_t, NativeReason)>& native);
 
   /// `alone`: not one of a group. Throws InvalidArgument for what cannot be copied at all.
   std::variant<Splittable, NativeReason> classify(const Transfer& transfer, bool alone);
@@ -69,12 +84,6 @@ class Carrier {
   /// Nothing, or why all of them have to go natively.
   std::optional<NativeReason> split(const std::vector<Splittable>& group);
   /// Transfers by their numbers among those that were given.
-  struct Group {
-    std::vector<Splittable> split;
-    std::vector<std::size_t> split_indices;
-    std::vector<std::pair<std::size_t, NativeReason>> native;
-  };
-  Group classify_group(std::span<const Transfer> transfers);
   /// The plan for the group as its streams and links are now.
   std::shared_ptr<const PreparedPlan> plan_for(const std::vector<Request>& requests,
                                                const Exclusions& without,
@@ -96,9 +105,7 @@ class Carrier {
   enum class Reach : std::uint8_t { yes, not_yet, never };
   Reach reach(const Route& route, const Splittable& one);
   RouteEnds ends_of(const Route& route, const Splittable& one);
-  std::optional<std::vector<BoundTransfer>> bind(const Plan& plan,
-                                                 const std::vector<Splittable>& group,
-                                                 Exclusions& without);
+  std::vector<BoundTransfer> bind(const Plan& plan, const std::vector<Splittable>& group);
   void leave_out(const Route& route, LeftOutReason why, NativeReason native, Exclusions& without);
 
   [[nodiscard]] const CudaDriver& driver() const noexcept { return *source_.driver; }
@@ -117,7 +124,6 @@ class Carrier {
   StreamExecutor streams_;
   GraphExecutor graphs_;
   Preparer preparer_;
-  std::atomic<std::uint64_t> runs_{0};
 };
 
 }  // namespace polypath

@@ -63,8 +63,11 @@ CallerStream Classifier::caller_of(CUstream stream) const {
   } else {
     POLYPATH_CHECK(driver(), stream_get_ctx(stream, &caller.context));
   }
-  if (driver().stream_get_id != nullptr)
+  if (driver().stream_get_id != nullptr) {
     POLYPATH_CHECK(driver(), stream_get_id(stream, &caller.id));
+  } else {
+    caller.id = unnamed_stream();
+  }
   return caller;
 }
 

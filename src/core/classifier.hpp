@@ -21,6 +21,8 @@ struct Transfer {
   CUdeviceptr src = 0;
   std::uint64_t bytes = 0;
   CUstream stream = nullptr;
+  /// Nothing but event records was put on the stream since the last transfer there that was split.
+  bool follows = false;
 };
 
 /// Whether a stream stands for one of the context that is current.

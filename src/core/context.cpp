@@ -53,11 +53,6 @@ bool Context::try_copy_async(const Transfer& transfer) {
 }
 
 void Context::try_group_copy_async(std::span<const Transfer> transfers, std::span<int> issued) {
-  if (copies_.emulates()) {
-    group_copy_async(transfers);
-    std::ranges::fill(issued, 1);
-    return;
-  }
   try {
     carrier_.try_issue_group(transfers, issued);
   } catch (...) {

@@ -1,6 +1,7 @@
 #include "core/counters.hpp"
 
 #include <cstddef>
+#include <vector>
 
 namespace polypath {
 
@@ -45,27 +46,26 @@ void Counters::count_left_out(LeftOutReason reason) noexcept {
   left_out_[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
 }
 
-void Counters::count_split(const Plan& plan, const Schedule& schedule) {
+void Counters::count_split(const Schedule& schedule) {
   const std::lock_guard lock(mutex_);
-  for (const TransferPlan& transfer : plan.transfers) {
-    if (transfer.native()) continue;
+  for (const auto& transfer : schedule.transfers) {
+    if (!transfer->split()) continue;
     ++split_.split;
-    split_.bytes += transfer.request.bytes;
-    for (const RouteShare& share : transfer.routes) {
-      RouteCount& count =
-          split_.routes[{transfer.request.src, transfer.request.dst, to_string(share.route)}];
-      ++count.transfers;
-      count.bytes += share.bytes;
+    split_.bytes += transfer->request.bytes;
+    std::vector<std::uint64_t> bytes(transfer->routes.size());
+    for (const Step& step : transfer->steps) {
+      ++split_.copies;
+      if (step.leg == 0) bytes[static_cast<std::size_t>(step.route)] += step.bytes;
+      LinkCount& count = split_.links[step.link];
+      ++count.copies;
+      count.bytes += step.bytes;
     }
-  }
-  for (const Copy& copy : schedule.copies) {
-    const TransferPlan& transfer = plan.transfers[static_cast<std::size_t>(copy.transfer)];
-    if (transfer.native()) continue;
-    ++split_.copies;
-    const Route& route = transfer.routes[static_cast<std::size_t>(copy.route)].route;
-    LinkCount& count = split_.links[route.legs[static_cast<std::size_t>(copy.leg)]];
-    ++count.copies;
-    count.bytes += copy.bytes;
+    for (std::size_t r = 0; r < bytes.size(); ++r) {
+      RouteCount& count = split_.routes[{transfer->request.src, transfer->request.dst,
+                                         to_string(transfer->routes[r])}];
+      ++count.transfers;
+      count.bytes += bytes[r];
+    }
   }
 }
 

@@ -45,8 +45,8 @@ class Counters {
   void count_native(NativeReason reason, std::uint64_t bytes) noexcept;
   void count_left_out(LeftOutReason reason) noexcept;
   void count_failed() noexcept { ++failed_; }
-  /// A run of `schedule` was issued; of the plan's transfers those that are split count.
-  void count_split(const Plan& plan, const Schedule& schedule);
+  /// A run of `schedule` was issued; of its transfers those that are split count.
+  void count_split(const Schedule& schedule);
   void reset();
 
   struct RouteCount {

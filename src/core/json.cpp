@@ -46,7 +46,7 @@ json graphs_json(Context& context) {
           {"patches", counts.patches},   {"patched_nodes", counts.patched_nodes},
           {"builds", counts.builds},     {"evictions", counts.evictions},
           {"failed", counts.failed},     {"busy", counts.busy},
-          {"cached", counts.cached},     {"gpu_bytes", counts.gpu_bytes}};
+          {"cached", counts.cached}};
 }
 
 json emulated_mesh_json(const Context& context) {

@@ -10,21 +10,44 @@ namespace polypath {
 Preparer::Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports)
     : driver_(driver), resources_(resources), imports_(imports) {}
 
-Preparer::~Preparer() {
-  thread_.request_stop();
+Preparer::~Preparer() { stop(); }
+
+void Preparer::stop() noexcept {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  if (thread_.joinable()) thread_.request_stop();
   changed_.notify_all();
 }
 
 void Preparer::add(Task task) {
-  if (std::ranges::find(tasks_, task) != tasks_.end()) return;
+  if (stopped_ || std::ranges::find(tasks_, task) != tasks_.end()) return;
   tasks_.push_back(std::move(task));
   if (!thread_.joinable()) thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
   changed_.notify_all();
 }
 
+std::vector<Preparer::Failure>::iterator Preparer::failure_of(const Route& route) {
+  return std::ranges::find(failures_, route, &Failure::route);
+}
+
+void Preparer::remember(const Route& route, bool done) {
+  const auto known = failure_of(route);
+  if (done) {
+    if (known != failures_.end()) failures_.erase(known);
+  } else if (known == failures_.end()) {
+    failures_.push_back({route});
+  } else {
+    known->left = known->pause = std::min(2 * known->pause, kLongestPause);
+  }
+}
+
 void Preparer::request(const Route& route, int copies) {
   const std::lock_guard lock(mutex_);
-  if (std::ranges::find(failed_, route) == failed_.end()) add(Widen{route, copies});
+  if (const auto known = failure_of(route); known != failures_.end() && known->left > 0) {
+    --known->left;
+    return;
+  }
+  add(Widen{route, copies});
 }
 
 void Preparer::request(std::shared_ptr<ImportedMemory> memory, int gpu) {
@@ -34,12 +57,12 @@ void Preparer::request(std::shared_ptr<ImportedMemory> memory, int gpu) {
 
 bool Preparer::failed(const Route& route) {
   const std::lock_guard lock(mutex_);
-  return std::ranges::find(failed_, route) != failed_.end();
+  return failure_of(route) != failures_.end();
 }
 
 void Preparer::wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return tasks_.empty(); });
+  changed_.wait(lock, [&] { return tasks_.empty() || stopped_; });
 }
 
 bool Preparer::carry_out(const Task& task) {
@@ -54,7 +77,8 @@ bool Preparer::carry_out(const Task& task) {
     return true;
   } catch (const std::exception& error) {
     if (widen != nullptr) {
-      log_warn("route {} is not used: {}", to_string(widen->route), error.what());
+      if (told_.insert(error.what()).second)
+        log_warn("route {} is not used for now: {}", to_string(widen->route), error.what());
     } else {
       log_info("memory of another process is not reached by every GPU: {}", error.what());
     }
@@ -66,13 +90,12 @@ void Preparer::run(std::stop_token stop) {
   // Allocating here must not break a capture that another thread has under way.
   const RelaxedCapture relaxed(driver_);
   std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [&] { return !tasks_.empty(); })) {
+  while (changed_.wait(lock, stop, [&] { return !tasks_.empty(); }) && !stop.stop_requested()) {
     const Task task = tasks_.front();
     lock.unlock();
     const bool done = carry_out(task);
     lock.lock();
-    if (const auto* const widen = std::get_if<Widen>(&task); widen != nullptr && !done)
-      failed_.push_back(widen->route);
+    if (const auto* const widen = std::get_if<Widen>(&task)) remember(widen->route, done);
     tasks_.pop_front();
     changed_.notify_all();
   }

@@ -6,6 +6,8 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -16,7 +18,8 @@
 
 namespace polypath {
 
-/// Thread-safe. The thread starts with the first request and ends with the object.
+/// Thread-safe. The thread starts with the first request; with the object it ends after the task that is
+/// under way, and leaves the others.
 class Preparer {
  public:
   Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports);
@@ -25,13 +28,20 @@ class Preparer {
   Preparer& operator=(const Preparer&) = delete;
 
   /// Asks for `route` to serve `copies` transfers at once. Returns at once; a request that is already
-  /// waiting or under way, or that failed before, is not taken again.
+  /// waiting or under way is not taken again. One that failed is tried again when it was asked for
+  /// kFirstPause times more, and after each further failure twice as often.
   void request(const Route& route, int copies);
   /// Asks for `memory` to be imported for `gpu`, in the same way; ImportedMemory knows what failed.
   void request(std::shared_ptr<ImportedMemory> memory, int gpu);
-  /// Whether a request for the route failed.
+  /// Whether the last request for the route failed.
   bool failed(const Route& route);
-  /// Waits until nothing is left to do.
+
+  static constexpr int kFirstPause = 16;
+  static constexpr int kLongestPause = 4096;
+  /// Ends after the task that is under way; what is asked for later is not done. The destructor waits
+  /// for that.
+  void stop() noexcept;
+  /// Waits until nothing is left to do, or nothing will be done.
   void wait();
 
  private:
@@ -47,7 +57,17 @@ class Preparer {
   };
   using Task = std::variant<Widen, Import>;
 
-  void add(Task task);  // with mutex_ held
+  /// A route that could not be prepared.
+  struct Failure {
+    Route route;
+    int pause = kFirstPause;  ///< requests that are not taken after a failure
+    int left = kFirstPause;   ///< of them
+  };
+
+  // With mutex_ held:
+  void add(Task task);
+  std::vector<Failure>::iterator failure_of(const Route& route);
+  void remember(const Route& route, bool done);
   /// Whether it was done; what failed is logged.
   bool carry_out(const Task& task);
   void run(std::stop_token stop);
@@ -57,8 +77,10 @@ class Preparer {
   ImportedMemories& imports_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
+  bool stopped_ = false;
   std::deque<Task> tasks_;  // the first one may be under way
-  std::vector<Route> failed_;
+  std::vector<Failure> failures_;
+  std::set<std::string> told_;  // causes that were logged; of the thread
   std::jthread thread_;
 };
 

@@ -7,9 +7,9 @@
 
 namespace polypath {
 
-CopyGraph::CopyGraph(const CudaDriver& driver, const CopyDag& dag,
+CopyGraph::CopyGraph(const CudaDriver& driver, const TransferSchedule& schedule,
                      std::span<const NodePlace> places)
-    : driver_(driver), dag_(dag), places_(places.begin(), places.end()) {
+    : driver_(driver), schedule_(schedule), places_(places.begin(), places.end()) {
   try {
     build();
   } catch (...) {
@@ -26,27 +26,25 @@ void CopyGraph::destroy() noexcept {
 }
 
 CUDA_MEMCPY3D CopyGraph::parameters(std::size_t index, const NodePlace& place) const {
-  const DagCopy& copy = dag_.copies[index];
-  const Route& route = dag_.routes[static_cast<std::size_t>(copy.route)];
-  const MemoryId from = copy.leg == 0 ? dag_.request.src : route.via;
-  const MemoryId to = copy.leg == 0 && route.staged() ? route.via : dag_.request.dst;
-  return memcpy_node(to, place.dst, from, place.src, copy.bytes);
+  const Step& step = schedule_.steps[index];
+  return memcpy_node(memory_of(schedule_, step, step.to), place.dst,
+                     memory_of(schedule_, step, step.from), place.src, step.bytes);
 }
 
 void CopyGraph::build() {
   POLYPATH_CHECK(driver_, graph_create(&graph_, 0));
-  nodes_.reserve(dag_.copies.size());
-  for (std::size_t i = 0; i < dag_.copies.size(); ++i) add(i);
+  nodes_.reserve(schedule_.steps.size());
+  for (std::size_t i = 0; i < schedule_.steps.size(); ++i) add(i);
   POLYPATH_CHECK(driver_, graph_instantiate(&executable_, graph_, 0));
 }
 
 void CopyGraph::add(std::size_t index) {
-  const DagCopy& copy = dag_.copies[index];
+  const Step& step = schedule_.steps[index];
   const NodePlace& place = places_[index];
   std::array<CUgraphNode, 2> after{};
   std::size_t count = 0;
-  for (const int before : copy.after)
-    if (before != kNoCopy) after[count++] = nodes_[static_cast<std::size_t>(before)];
+  for (const int before : step.after)
+    if (before != kNoStep) after[count++] = nodes_[static_cast<std::size_t>(before)];
   CUgraphNode node = nullptr;
   const CUDA_MEMCPY3D what = parameters(index, place);
   POLYPATH_CHECK(driver_,

@@ -1,16 +1,16 @@
-// One instantiated CUDA graph of copies: a node for each copy of a DAG, made by the explicit API. It can be
-// launched over and over, and given other addresses between two launches.
+// One instantiated CUDA graph of copies: a node for each step of a transfer's schedule, made by the
+// explicit API. It can be launched over and over, and given other addresses between two launches.
 #pragma once
 
 #include <span>
 #include <vector>
 
 #include "exec/memcpy_node.hpp"
-#include "plan/copy_dag.hpp"
+#include "plan/schedule.hpp"
 
 namespace polypath {
 
-/// Where one copy of a DAG reads and writes, and the GPU and context that carry it.
+/// Where one step reads and writes, and the GPU and context that carry it.
 struct NodePlace {
   CUdeviceptr dst = 0;
   CUdeviceptr src = 0;
@@ -23,8 +23,9 @@ struct NodePlace {
 /// Not thread-safe. All but the destructor throw DriverError.
 class CopyGraph {
  public:
-  /// Builds and instantiates. `places`: one a copy. The first two must outlive it.
-  CopyGraph(const CudaDriver& driver, const CopyDag& dag, std::span<const NodePlace> places);
+  /// Builds and instantiates. `places`: one a step. The first two must outlive it.
+  CopyGraph(const CudaDriver& driver, const TransferSchedule& schedule,
+            std::span<const NodePlace> places);
   ~CopyGraph();
   CopyGraph(const CopyGraph&) = delete;
   CopyGraph& operator=(const CopyGraph&) = delete;
@@ -48,7 +49,7 @@ class CopyGraph {
   void destroy() noexcept;
 
   const CudaDriver& driver_;
-  const CopyDag& dag_;
+  const TransferSchedule& schedule_;
   std::vector<NodePlace> places_;
   std::vector<CUgraphNode> nodes_;
   CUgraph graph_ = nullptr;

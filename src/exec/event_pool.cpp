@@ -10,40 +10,56 @@ namespace polypath {
 EventPool::EventPool(std::shared_ptr<const CudaDriver> driver, Devices& devices)
     : driver_(std::move(driver)),
       devices_(devices),
-      free_(static_cast<std::size_t>(devices.count())) {}
+      events_(static_cast<std::size_t>(devices.count())) {}
 
 EventPool::~EventPool() {
-  for (const CUevent event : all_) POLYPATH_WARN(*driver_, event_destroy(event));
+  for (const Events& events : events_)
+    for (const CUevent event : events.all) POLYPATH_WARN(*driver_, event_destroy(event));
 }
 
-CUevent EventPool::create(int gpu) {
+CUevent EventPool::create(int gpu, Events& events) {
   ContextGuard guard(*driver_);
   guard.use(devices_.context(gpu));
-  all_.reserve(all_.size() + 1);
   CUevent event = nullptr;
   POLYPATH_CHECK(*driver_, event_create(&event, CU_EVENT_DISABLE_TIMING));
-  all_.push_back(event);
+  try {
+    const std::lock_guard lock(events.mutex);
+    events.all.reserve(events.all.size() + 1);
+    events.free.reserve(events.all.size() + 1);
+    events.all.push_back(event);
+  } catch (...) {
+    POLYPATH_WARN(*driver_, event_destroy(event));
+    throw;
+  }
   return event;
 }
 
 CUevent EventPool::acquire(int gpu) {
-  auto& free = free_[static_cast<std::size_t>(gpu)];
-  if (free.empty()) {
-    free.reserve(all_.size() + 1);
-    return create(gpu);
+  Events& events = events_[static_cast<std::size_t>(gpu)];
+  {
+    const std::lock_guard lock(events.mutex);
+    if (!events.free.empty()) {
+      const CUevent event = events.free.back();
+      events.free.pop_back();
+      return event;
+    }
   }
-  const CUevent event = free.back();
-  free.pop_back();
-  return event;
+  return create(gpu, events);
 }
 
-void EventPool::release(int gpu, CUevent event) {
-  free_[static_cast<std::size_t>(gpu)].push_back(event);
+void EventPool::release(int gpu, CUevent event) noexcept {
+  Events& events = events_[static_cast<std::size_t>(gpu)];
+  const std::lock_guard lock(events.mutex);
+  events.free.push_back(event);
 }
 
 void EventPool::reserve(int gpu, std::size_t count) {
-  auto& free = free_[static_cast<std::size_t>(gpu)];
-  while (free.size() < count) free.push_back(create(gpu));
+  Events& events = events_[static_cast<std::size_t>(gpu)];
+  const auto free = [&] {
+    const std::lock_guard lock(events.mutex);
+    return events.free.size();
+  };
+  while (free() < count) release(gpu, create(gpu, events));
 }
 
 }  // namespace polypath

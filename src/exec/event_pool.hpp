@@ -4,14 +4,16 @@
 // holds the record that it saw, not the event. So one event serves many chunks of one transfer.
 #pragma once
 
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "exec/devices.hpp"
 
 namespace polypath {
 
-/// Not thread-safe: its owner's lock guards it.
+/// Thread-safe; its locks, one a GPU, are not held over calls of the driver.
 class EventPool {
  public:
   EventPool(std::shared_ptr<const CudaDriver> driver, Devices& devices);
@@ -19,19 +21,23 @@ class EventPool {
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  /// An event of `gpu`'s context, that nobody else uses until it is released.
+  /// An event of `gpu`'s context, that nobody else uses until it is released. Throws DriverError.
   CUevent acquire(int gpu);
-  void release(int gpu, CUevent event);
+  void release(int gpu, CUevent event) noexcept;
   /// Creates events ahead, so that acquire() need not.
   void reserve(int gpu, std::size_t count);
 
  private:
-  CUevent create(int gpu);
+  struct Events {
+    std::mutex mutex;
+    std::vector<CUevent> free;  // has room for all
+    std::vector<CUevent> all;
+  };
+  CUevent create(int gpu, Events& events);
 
   std::shared_ptr<const CudaDriver> driver_;
   Devices& devices_;
-  std::vector<std::vector<CUevent>> free_;  // by GPU
-  std::vector<CUevent> all_;
+  std::deque<Events> events_;  // by GPU
 };
 
 /// An event that goes back to its pool with its last owner.

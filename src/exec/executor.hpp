@@ -1,45 +1,111 @@
 // An executor runs a schedule. Its life, for one run:
 //
-//   1. The core plans, leases what the routes need, and holds RouteResources::lock() throughout.
-//   2. run() issues everything and returns; it never waits for the GPU.
-//   3. On return each caller's stream waits for all of its transfer; the leases carry the tickets on.
+//   lease   what the staged routes run on, or the run is busy and nothing has happened
+//   fork    an event on each caller's stream, before anything
+//   issue   the steps
+//   end     the leases end: others may take what they held
+//   join    each caller's stream waits for all of its transfer
+//
+// What goes to a caller's own stream may wait where that stream is full, as a native copy would; nobody
+// waits for a lease meanwhile. What is issued to others' streams finds room. No lock is held over any of
+// it.
 //
 // A new executor implements run() and passes the behaviour suite (tests/behaviour).
 #pragma once
 
+#include <exception>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "exec/context_guard.hpp"
 #include "exec/route_resources.hpp"
+#include "exec/sequence.hpp"
 #include "plan/schedule.hpp"
 
 namespace polypath {
 
-/// One transfer with all that it runs on.
+/// Where the source and the destination of a transfer are for the GPUs that issue a route's first and
+/// last leg: elsewhere than for the caller when another process has the memory.
+struct RouteEnds {
+  CUdeviceptr dst = 0;
+  CUdeviceptr src = 0;
+};
+
+/// One transfer with its addresses.
 struct BoundTransfer {
   CUdeviceptr dst = 0;
   CUdeviceptr src = 0;
-  std::shared_ptr<Ticket> ticket;  ///< null when the transfer has no staged route
   CallerStream caller;
   int caller_gpu = 0;                 ///< whose primary context the caller's stream belongs to
   unsigned long long dst_buffer = 0;  ///< the driver's number of the allocation; 0: unknown
   unsigned long long src_buffer = 0;
-  std::vector<RouteLease> leases;  ///< by route; empty leases for direct routes
+  std::vector<RouteEnds> ends;  ///< by route; of direct routes unused
+  /// Nothing but event records was put on the caller's stream since the last transfer that a run
+  /// carried there (sequence.hpp).
+  bool follows = false;
 };
 
-/// How far a run came when a driver call failed.
-enum class RunOutcome : std::uint8_t { done, failed_before_first_copy };
+/// How a run ended. Unless it is done, and whatever was issued, every caller's stream waits for it.
+struct RunResult {
+  bool issued = false;            ///< a copy was issued: there is no going back to native copies
+  const Route* busy = nullptr;    ///< of the schedule: could not be leased, and nothing was issued
+  const Route* narrow = nullptr;  ///< of the schedule: a second ring would let transfers overlap
+  std::exception_ptr error = {};  ///< what failed, or null
+
+  [[nodiscard]] bool done() const noexcept { return busy == nullptr && error == nullptr; }
+};
 
 class Executor {
  public:
   virtual ~Executor() = default;
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
-  /// Issues the copies of `schedule`. A driver call that fails before the first copy was issued:
-  /// nothing happened, failed_before_first_copy. One that fails later: throws DriverError, after every
-  /// caller's stream was made to wait for all that was issued.
-  virtual RunOutcome run(const Schedule& schedule, std::vector<BoundTransfer>& transfers) = 0;
+  /// Issues the steps of `schedule`, whose transfers are `transfers`, each on a stream of its own. Throws
+  /// nothing. Any thread.
+  virtual RunResult run(const Schedule& schedule,
+                        const std::vector<BoundTransfer>& transfers) noexcept = 0;
+};
+
+/// What every run does: lease and fork. All functions but the destructor throw.
+class LeasedRun {
+ public:
+  LeasedRun(const CudaDriver& driver, RouteResources& resources, const Schedule& schedule,
+            const std::vector<BoundTransfer>& transfers);
+
+  /// Everything for every staged route, or the one that has to be left out. Without `channels` the
+  /// rings alone.
+  const Route* lease(bool channels);
+  /// One event on the stream of each transfer that is split, before anything.
+  void fork();
+
+  [[nodiscard]] bool issued() const noexcept { return issued_; }
+  [[nodiscard]] const Route* narrow() const noexcept { return narrow_; }
+
+ protected:
+  /// What one transfer's routes need, for its ticket.
+  const Route* lease_transfer(std::size_t transfer, bool channels);
+  /// The transfers follow each other where the next ones say so; all is issued.
+  void remember_sequences();
+  void end_sequences() noexcept;
+  [[nodiscard]] const TransferSchedule& schedule_of(std::size_t transfer) const {
+    return *schedule_.transfers[transfer];
+  }
+  /// Where a place of a step of the transfer is.
+  [[nodiscard]] CUdeviceptr address(std::size_t transfer, const Step& step,
+                                    const Place& place) const;
+
+  const CudaDriver& driver_;
+  RouteResources& resources_;
+  const Schedule& schedule_;
+  const std::vector<BoundTransfer>& transfers_;
+  ContextGuard guard_;
+  std::vector<std::shared_ptr<Ticket>> tickets_;  // by transfer; null where nothing is staged
+  std::vector<std::vector<RouteLease>> leases_;   // by transfer and route; empty of direct routes
+  std::vector<std::vector<RouteUse>> uses_;       // by transfer and route
+  const Route* narrow_ = nullptr;
+  bool issued_ = false;
 };
 
 }  // namespace polypath

@@ -1,10 +1,8 @@
 #include "exec/graph_cache.hpp"
 
 #include <algorithm>
-#include <set>
 
 #include "base/log.hpp"
-#include "exec/context_guard.hpp"
 
 namespace polypath {
 namespace {
@@ -22,32 +20,17 @@ bool is_final(int code) {
   return code == CUDA_ERROR_INVALID_VALUE || code == CUDA_ERROR_NOT_SUPPORTED;
 }
 
+bool same_schedule(const std::shared_ptr<const TransferSchedule>& a,
+                   const std::shared_ptr<const TransferSchedule>& b) {
+  return a == b || *a == *b;
+}
+
 bool same_shape(const CachedGraph& graph, const GraphRequest& request) {
-  return graph.gpu == request.gpu && (graph.dag == request.dag || *graph.dag == *request.dag);
+  return graph.gpu == request.gpu && same_schedule(graph.schedule, request.schedule);
 }
 
 bool same_buffers(const CachedGraph& graph, const GraphRequest& request) {
   return graph.dst_buffer == request.dst_buffer && graph.src_buffer == request.src_buffer;
-}
-
-/// Free memory of the GPUs that the graph's copies run on; 0 where the driver does not tell.
-std::uint64_t free_bytes(const CudaDriver& driver, const GraphRequest& request) {
-  std::set<CUcontext> contexts;
-  for (const NodePlace& place : request.places) contexts.insert(place.context);
-  std::uint64_t sum = 0;
-  try {
-    ContextGuard guard(driver);
-    for (const CUcontext context : contexts) {
-      guard.use(context);
-      std::size_t free = 0;
-      std::size_t total = 0;
-      if (driver.mem_get_info(&free, &total) != CUDA_SUCCESS) return 0;
-      sum += free;
-    }
-  } catch (const DriverError&) {
-    return 0;
-  }
-  return sum;
 }
 
 }  // namespace
@@ -59,6 +42,8 @@ GraphCache::GraphCache(std::shared_ptr<const CudaDriver> driver, int capacity)
 
 GraphCache::~GraphCache() = default;
 
+// ---- which graph -----------------------------------------------------------------------------------
+
 bool GraphCache::idle(CachedGraph& graph) const {
   if (graph.end == nullptr) return true;
   if (driver_->event_query(graph.end->get()) != CUDA_SUCCESS) return false;
@@ -69,29 +54,94 @@ bool GraphCache::idle(CachedGraph& graph) const {
 
 GraphCache::Found GraphCache::find(const GraphRequest& request, const Ticket& ticket) {
   Found found;
-  const auto [begin, end] = by_shape_.equal_range(request.dag->hash);
+  const auto [begin, end] = by_shape_.equal_range(request.schedule->hash);
   for (auto at = begin; at != end; ++at) {
     CachedGraph& graph = **at->second;
-    if (graph.taken || !same_shape(graph, request)) continue;
-    const bool holds = same_buffers(graph, request) && graph.graph->places() == request.places;
-    if (!holds && found.idle != nullptr) continue;
-    if (holds && graph.last != nullptr && graph.last->caller() == ticket.caller()) {
+    if (graph.taken || !same_shape(graph, request) || graph.graph->places() != request.places)
+      continue;
+    const bool is_idle = idle(graph);
+    if (!same_buffers(graph, request)) {
+      if (is_idle) found.stale = &graph;
+    } else if (is_idle || graph.last->caller() == ticket.caller()) {
       found.exact = &graph;
       return found;
-    }
-    if (idle(graph)) {
-      (holds ? found.exact : found.idle) = &graph;
-      if (holds) return found;
-    } else if (holds && graph.last->allows(ticket, *driver_)) {
+    } else if (graph.last->allows(ticket, *driver_)) {
       found.running = &graph;
     }
   }
   return found;
 }
 
+CachedGraph* GraphCache::oldest_idle(const GraphRequest& request) {
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry)
+    if (!(*entry)->taken && same_shape(**entry, request) && idle(**entry)) return entry->get();
+  return nullptr;
+}
+
+CachedGraph* GraphCache::acquire(const GraphRequest& request, const Ticket& ticket) {
+  Entries out;  // destroyed behind the lock
+  std::unique_lock lock(mutex_);
+  for (auto at = retired_.begin(); at != retired_.end();) {
+    const auto one = at++;
+    if (idle(**one)) out.splice(out.end(), retired_, one);
+  }
+  Found found = find(request, ticket);
+  if (found.exact != nullptr) {
+    ++counts_.hits;
+    return take(*found.exact);
+  }
+  const bool builds = may_build(request);
+  CachedGraph* other = found.stale;
+  if (other == nullptr && !(builds && has_room())) other = oldest_idle(request);
+  if (other != nullptr) {
+    take(*other);
+    lock.unlock();
+    if (patch(*other, request)) return other;
+    lock.lock();
+  }
+  if (!builds) {
+    if (pause_ > 0) --pause_;
+    ++counts_.failed;
+  } else if (!has_room() && (capacity_ == 0 || !evict_one(out))) {
+    ++counts_.busy;
+  } else {
+    for (;;) {
+      CachedGraph& graph = *add(request);
+      lock.unlock();
+      out.clear();
+      int failure = 0;
+      if (build(graph, request, failure)) return &graph;
+      lock.lock();
+      entries_.erase(forget(graph));
+      if (failure == CUDA_ERROR_OUT_OF_MEMORY && evict_one(out)) {
+        limit_ = entries_.size() + 1;
+        builds_since_shrunk_ = 0;
+        continue;
+      }
+      remember_failure(request, failure);
+      break;
+    }
+  }
+  // The lock was open meanwhile.
+  found = find(request, ticket);
+  CachedGraph* const last = found.exact != nullptr ? found.exact : found.running;
+  if (last == nullptr) return nullptr;
+  ++counts_.hits;
+  return take(*last);
+}
+
+CachedGraph* GraphCache::take(CachedGraph& graph) {
+  graph.taken = true;
+  const auto [begin, end] = by_shape_.equal_range(graph.schedule->hash);
+  for (auto at = begin; at != end; ++at)
+    if (at->second->get() == &graph) entries_.splice(entries_.begin(), entries_, at->second);
+  return &graph;
+}
+
 bool GraphCache::patch(CachedGraph& graph, const GraphRequest& request) {
+  std::size_t patched = 0;
   try {
-    counts_.patched_nodes += graph.graph->patch(request.places, !same_buffers(graph, request));
+    patched = graph.graph->patch(request.places, !same_buffers(graph, request));
   } catch (const DriverError& error) {
     log_info("a graph could not be given other addresses: {}", error.what());
     give_up(graph);
@@ -99,93 +149,82 @@ bool GraphCache::patch(CachedGraph& graph, const GraphRequest& request) {
   }
   graph.dst_buffer = request.dst_buffer;
   graph.src_buffer = request.src_buffer;
+  const std::lock_guard lock(mutex_);
+  counts_.patched_nodes += patched;
   ++counts_.patches;
   return true;
 }
 
-CachedGraph* GraphCache::acquire(const GraphRequest& request, const Ticket& ticket) {
-  sweep_retired();
-  const Found found = find(request, ticket);
-  if (found.exact != nullptr) {
-    ++counts_.hits;
-    return take(*found.exact);
-  }
-  if (found.idle != nullptr && patch(*found.idle, request)) return take(*found.idle);
-  if (CachedGraph* const built = build(request)) return take(*built);
-  if (found.running == nullptr) return nullptr;
-  ++counts_.hits;
-  return take(*found.running);
+// ---- another graph ---------------------------------------------------------------------------------
+
+bool GraphCache::may_build(const GraphRequest& request) const {
+  return pause_ == 0 && std::ranges::none_of(refused_, [&](const auto& schedule) {
+           return same_schedule(schedule, request.schedule);
+         });
 }
 
-CachedGraph* GraphCache::take(CachedGraph& graph) {
+bool GraphCache::has_room() const {
+  return capacity_ == 0 ? retired_.size() < kMostRetired : entries_.size() < limit_;
+}
+
+CachedGraph* GraphCache::add(const GraphRequest& request) {
+  Entries made;
+  CachedGraph& graph = *made.emplace_back(std::make_unique<CachedGraph>());
+  graph.schedule = request.schedule;
+  graph.gpu = request.gpu;
+  graph.dst_buffer = request.dst_buffer;
+  graph.src_buffer = request.src_buffer;
   graph.taken = true;
-  const auto [begin, end] = by_shape_.equal_range(graph.dag->hash);
-  for (auto at = begin; at != end; ++at)
-    if (at->second->get() == &graph) entries_.splice(entries_.begin(), entries_, at->second);
+  by_shape_.emplace(request.schedule->hash, made.begin());
+  entries_.splice(entries_.begin(), made);
   return &graph;
 }
 
-CachedGraph* GraphCache::build(const GraphRequest& request) {
-  if (pause_ > 0) {
-    --pause_;
-    ++counts_.failed;
-    return nullptr;
+bool GraphCache::build(CachedGraph& graph, const GraphRequest& request, int& failure) {
+  try {
+    graph.graph.emplace(*driver_, *graph.schedule, request.places);
+  } catch (const DriverError& error) {
+    log_info("no graph could be built: {}", error.what());
+    failure = error.code();
+    return false;
+  } catch (...) {
+    give_up(graph);
+    throw;
   }
-  const auto refused = [&](const auto& dag) { return dag == request.dag || *dag == *request.dag; };
-  if (std::ranges::any_of(refused_, refused)) {
-    ++counts_.failed;
-    return nullptr;
-  }
-  const bool room =
-      capacity_ == 0 ? retired_.size() < kMostRetired : entries_.size() < limit_ || evict_one();
-  if (!room) {
-    ++counts_.busy;
-    return nullptr;
-  }
-  for (;;) {
-    try {
-      Entries made;
-      made.push_back(make(request));
-      entries_.splice(entries_.begin(), made);
-      by_shape_.emplace(request.dag->hash, entries_.begin());
-      ++counts_.builds;
-      if (limit_ < capacity_ && ++builds_since_shrunk_ >= kBuildsUntilGrowth) limit_ = capacity_;
-      return entries_.front().get();
-    } catch (const DriverError& error) {
-      if (error.code() == CUDA_ERROR_OUT_OF_MEMORY && evict_one()) {
-        limit_ = entries_.size() + 1;
-        builds_since_shrunk_ = 0;
-        continue;
-      }
-      log_info("streams instead of a graph: {}", error.what());
-      ++counts_.failed;
-      if (error.code() == CUDA_ERROR_OUT_OF_MEMORY) {
-        pause_ = kPauseAfterOutOfMemory;
-      } else if (!is_final(error.code())) {
-        pause_ = kPauseAfterFailure;
-      } else if (refused_.size() < kMostRefused) {
-        refused_.push_back(request.dag);
-      }
-      return nullptr;
-    }
+  const std::lock_guard lock(mutex_);
+  ++counts_.builds;
+  if (limit_ < capacity_ && ++builds_since_shrunk_ >= kBuildsUntilGrowth) limit_ = capacity_;
+  return true;
+}
+
+void GraphCache::remember_failure(const GraphRequest& request, int code) {
+  ++counts_.failed;
+  if (code == CUDA_ERROR_OUT_OF_MEMORY) {
+    pause_ = kPauseAfterOutOfMemory;
+  } else if (!is_final(code)) {
+    pause_ = kPauseAfterFailure;
+  } else if (refused_.size() < kMostRefused) {
+    refused_.push_back(request.schedule);
   }
 }
 
-std::unique_ptr<CachedGraph> GraphCache::make(const GraphRequest& request) {
-  auto made = std::make_unique<CachedGraph>();
-  made->dag = request.dag;
-  made->gpu = request.gpu;
-  made->dst_buffer = request.dst_buffer;
-  made->src_buffer = request.src_buffer;
-  const std::uint64_t before = free_bytes(*driver_, request);
-  made->graph.emplace(*driver_, *made->dag, request.places);
-  const std::uint64_t after = free_bytes(*driver_, request);
-  made->gpu_bytes = before > after ? before - after : 0;
-  return made;
+bool GraphCache::evict_one(Entries& out) {
+  for (auto entry = entries_.end(); entry != entries_.begin();) {
+    CachedGraph& graph = **--entry;
+    if (graph.taken || !idle(graph)) continue;
+    const auto place = forget(graph);
+    out.splice(out.end(), entries_, place);
+    ++counts_.evictions;
+    return true;
+  }
+  return false;
 }
+
+// ---- what came of it -------------------------------------------------------------------------------
 
 void GraphCache::launched(CachedGraph& graph, std::shared_ptr<Ticket> ticket,
                           std::shared_ptr<PooledEvent> end) {
+  const std::lock_guard lock(mutex_);
   ++counts_.launches;
   graph.taken = false;
   graph.last = std::move(ticket);
@@ -195,38 +234,26 @@ void GraphCache::launched(CachedGraph& graph, std::shared_ptr<Ticket> ticket,
 }
 
 void GraphCache::release(CachedGraph& graph) {
+  Entries out;
+  const std::lock_guard lock(mutex_);
   graph.taken = false;
-  if (capacity_ == 0) entries_.erase(forget(graph));
+  if (capacity_ == 0) out.splice(out.end(), entries_, forget(graph));
 }
 
 void GraphCache::give_up(CachedGraph& graph) {
-  const auto entry = forget(graph);
-  if (idle(graph)) {
-    entries_.erase(entry);
-  } else {
-    retired_.splice(retired_.begin(), entries_, entry);
-  }
+  Entries out;
+  const std::lock_guard lock(mutex_);
+  Entries& to = idle(graph) ? out : retired_;
+  to.splice(to.begin(), entries_, forget(graph));
 }
 
-void GraphCache::lose(CachedGraph& graph) { lost_.splice(lost_.begin(), entries_, forget(graph)); }
-
-bool GraphCache::evict_one() {
-  for (auto entry = entries_.end(); entry != entries_.begin();) {
-    CachedGraph& graph = **--entry;
-    if (graph.taken || !idle(graph)) continue;
-    entries_.erase(forget(graph));
-    ++counts_.evictions;
-    return true;
-  }
-  return false;
-}
-
-void GraphCache::sweep_retired() {
-  std::erase_if(retired_, [&](const auto& graph) { return idle(*graph); });
+void GraphCache::lose(CachedGraph& graph) {
+  const std::lock_guard lock(mutex_);
+  lost_.splice(lost_.begin(), entries_, forget(graph));
 }
 
 GraphCache::Entries::iterator GraphCache::forget(const CachedGraph& graph) {
-  auto at = by_shape_.equal_range(graph.dag->hash).first;
+  auto at = by_shape_.equal_range(graph.schedule->hash).first;
   while (at->second->get() != &graph) ++at;
   const auto entry = at->second;
   by_shape_.erase(at);
@@ -234,13 +261,15 @@ GraphCache::Entries::iterator GraphCache::forget(const CachedGraph& graph) {
 }
 
 GraphCache::Counts GraphCache::counts() const {
+  const std::lock_guard lock(mutex_);
   Counts counts = counts_;
   counts.cached = entries_.size();
-  for (const Entries* entries : {&entries_, &retired_, &lost_})
-    for (const auto& graph : *entries) counts.gpu_bytes += graph->gpu_bytes;
   return counts;
 }
 
-void GraphCache::reset_counts() { counts_ = {}; }
+void GraphCache::reset_counts() {
+  const std::lock_guard lock(mutex_);
+  counts_ = {};
+}
 
 }  // namespace polypath

@@ -1,8 +1,9 @@
-// Instantiated graphs, kept by shape: the DAG of copies and the GPU that launches. The life of one:
+// Instantiated graphs, kept by shape: the schedule of a transfer and the GPU that launches. The life of
+// one:
 //
-//   built       a shape that has no free graph: built, instantiated
+//   built       a shape that has no free graph for these addresses, while there is room
 //   hit         launched again with the addresses that it holds
-//   patched     given other addresses, launched
+//   patched     given other addresses, launched: where there is no room for another
 //   evicted     the one that was used longest ago leaves for another
 //
 // A graph in flight is neither patched nor destroyed. It is launched again only where that adds no wait
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -24,9 +26,9 @@ namespace polypath {
 
 /// What one launch needs.
 struct GraphRequest {
-  std::shared_ptr<const CopyDag> dag;
+  std::shared_ptr<const TransferSchedule> schedule;
   int gpu = 0;                    ///< of the caller's stream
-  std::vector<NodePlace> places;  ///< a copy each
+  std::vector<NodePlace> places;  ///< a step each
   /// Of the buffers, from the driver: memory that was freed and allocated again at the same address has
   /// another one. 0: unknown.
   unsigned long long dst_buffer = 0;
@@ -34,17 +36,18 @@ struct GraphRequest {
 };
 
 struct CachedGraph {
-  std::shared_ptr<const CopyDag> dag;
+  std::shared_ptr<const TransferSchedule> schedule;
   int gpu = 0;
   unsigned long long dst_buffer = 0;
   unsigned long long src_buffer = 0;
-  std::optional<CopyGraph> graph;
+  std::optional<CopyGraph> graph;    ///< nothing while it is being built
   std::shared_ptr<Ticket> last;      ///< of its last launch; null: none, or it has completed
   std::shared_ptr<PooledEvent> end;  ///< recorded behind its last launch
-  std::uint64_t gpu_bytes = 0;       ///< free GPU memory that its instantiation took
   bool taken = false;                ///< acquired, not launched yet
 };
 
+/// Thread-safe. Its lock is for bookkeeping: graphs are built, patched, launched and destroyed without
+/// it, by whoever has taken them.
 class GraphCache {
  public:
   struct Counts {
@@ -54,14 +57,12 @@ class GraphCache {
     std::uint64_t patched_nodes = 0;
     std::uint64_t builds = 0;
     std::uint64_t evictions = 0;
-    std::uint64_t failed = 0;     ///< could not be built: the transfer went by streams
-    std::uint64_t busy = 0;       ///< every graph was in flight: likewise
-    std::uint64_t cached = 0;     ///< graphs now
-    std::uint64_t gpu_bytes = 0;  ///< that they hold
+    std::uint64_t failed = 0;  ///< could not be built: the transfer went by streams
+    std::uint64_t busy = 0;    ///< every graph was in flight: likewise
+    std::uint64_t cached = 0;  ///< graphs now
   };
 
-  /// Keeps at most `capacity` graphs; 0: a graph is destroyed when its launch has completed. All
-  /// members are called under one lock, that of the events.
+  /// Keeps at most `capacity` graphs; 0: a graph is destroyed when its launch has completed.
   GraphCache(std::shared_ptr<const CudaDriver> driver, int capacity);
   ~GraphCache();
   GraphCache(const GraphCache&) = delete;
@@ -86,25 +87,35 @@ class GraphCache {
 
  private:
   using Entries = std::list<std::unique_ptr<CachedGraph>>;
+  // With mutex_ held:
+  [[nodiscard]] bool idle(CachedGraph& graph) const;
   struct Found {
     CachedGraph* exact = nullptr;    ///< holds the addresses, and may be launched without a wait
-    CachedGraph* idle = nullptr;     ///< holds others
+    CachedGraph* stale = nullptr;    ///< holds the addresses of what is there no more, and is idle
     CachedGraph* running = nullptr;  ///< holds the addresses, and has started
   };
-
-  [[nodiscard]] bool idle(CachedGraph& graph) const;
   Found find(const GraphRequest& request, const Ticket& ticket);
-  bool patch(CachedGraph& graph, const GraphRequest& request);
-  CachedGraph* build(const GraphRequest& request);
-  std::unique_ptr<CachedGraph> make(const GraphRequest& request);
-  bool evict_one();
-  void sweep_retired();
+  /// Of the shape, with other addresses: the one used longest ago.
+  CachedGraph* oldest_idle(const GraphRequest& request);
+  CachedGraph* take(CachedGraph& graph);
+  [[nodiscard]] bool may_build(const GraphRequest& request) const;
+  [[nodiscard]] bool has_room() const;
+  /// Takes one out that is idle, for the caller to destroy without the lock.
+  bool evict_one(Entries& out);
+  /// A place for a graph of the request, taken.
+  CachedGraph* add(const GraphRequest& request);
+  void remember_failure(const GraphRequest& request, int code);
   /// Takes it out of the lookup, and gives its place in entries_.
   Entries::iterator forget(const CachedGraph& graph);
-  CachedGraph* take(CachedGraph& graph);
+
+  // Without it, on graphs that the caller has taken:
+  bool patch(CachedGraph& graph, const GraphRequest& request);
+  /// On false `failure` is the driver's code.
+  bool build(CachedGraph& graph, const GraphRequest& request, int& failure);
 
   std::shared_ptr<const CudaDriver> driver_;
   std::size_t capacity_;
+  mutable std::mutex mutex_;
   std::size_t limit_;  ///< capacity_, or less since memory ran out
   int pause_ = 0;      ///< graphs that are not built, after one could not be
   int builds_since_shrunk_ = 0;
@@ -112,7 +123,7 @@ class GraphCache {
   Entries retired_;  ///< in flight, to be destroyed
   Entries lost_;
   std::unordered_multimap<std::uint64_t, Entries::iterator> by_shape_;
-  std::vector<std::shared_ptr<const CopyDag>> refused_;  ///< the driver does not take these
+  std::vector<std::shared_ptr<const TransferSchedule>> refused_;  ///< by the driver, for ever
   Counts counts_;
 };
 

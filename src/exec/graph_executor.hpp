@@ -9,19 +9,19 @@ namespace polypath {
 
 class GraphExecutor final : public Executor {
  public:
-  /// `streams` serves where there is no graph; it must outlive this.
-  GraphExecutor(std::shared_ptr<const CudaDriver> driver, EventPool& events,
+  /// `streams` serves where there is no graph; it and `resources` must outlive this.
+  GraphExecutor(std::shared_ptr<const CudaDriver> driver, RouteResources& resources,
                 StreamExecutor& streams, int cache_size)
       : driver_(driver),
-        events_(events),
+        resources_(resources),
         streams_(streams),
         supported_(has_memcpy_graphs(*driver)),
         cache_(std::move(driver), cache_size) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "graph"; }
-  RunOutcome run(const Schedule& schedule, std::vector<BoundTransfer>& transfers) override;
+  RunResult run(const Schedule& schedule,
+                const std::vector<BoundTransfer>& transfers) noexcept override;
 
-  // With the lock of the events held:
   [[nodiscard]] GraphCache::Counts counts() const { return cache_.counts(); }
   void reset_counts() { cache_.reset_counts(); }
   [[nodiscard]] bool supported() const noexcept { return supported_; }
@@ -30,11 +30,10 @@ class GraphExecutor final : public Executor {
   class Run;
 
   std::shared_ptr<const CudaDriver> driver_;
-  EventPool& events_;
+  RouteResources& resources_;
   StreamExecutor& streams_;
   bool supported_;
   GraphCache cache_;
-  GraphRequest request_;  ///< kept, so that a launch allocates little
 };
 
 }  // namespace polypath

@@ -7,13 +7,19 @@
 #include "base/units.hpp"
 #include "driver/check.hpp"
 #include "exec/context_guard.hpp"
-#include "exec/numa_binding.hpp"
 
 namespace polypath {
 namespace {
 
 constexpr std::size_t kMostChannels = 4;  ///< a link
 constexpr std::size_t kEventsAhead = 32;  ///< a GPU, so that a transfer creates none
+
+/// A stream takes 1021 operations (4 x H200, driver 580); the next call waits until it moves. What is
+/// queued on a channel stays below, so that no call for it ever waits.
+constexpr int kMostOperations = 896;
+constexpr int kMostOperationsAlone = 960;
+/// Nor may a stream that is held back be full of forks and joins long before it is full of copies.
+constexpr std::size_t kMostRuns = 64;
 
 /// Small staging memories have small rings; large ones more rings, not larger ones.
 RingLimits limits_for(std::uint64_t staging_bytes) {
@@ -37,23 +43,8 @@ RouteResources::RouteResources(std::shared_ptr<const CudaDriver> driver, const N
       events_(driver_, devices) {}
 
 RouteResources::~RouteResources() {
-  try {
-    ContextGuard guard(*driver_);
-    for (auto& [link, channels] : channels_)
-      for (auto& channel : channels) POLYPATH_WARN(*driver_, stream_destroy(channel->stream));
-    for (auto& [memory, rings] : rings_of_) {
-      for (auto& ring : rings) {
-        guard.use(ring->context);
-        if (memory.is_gpu()) {
-          POLYPATH_WARN(*driver_, mem_free(ring->memory));
-        } else {
-          POLYPATH_WARN(*driver_, mem_free_host(reinterpret_cast<void*>(ring->memory)));
-        }
-      }
-    }
-  } catch (const Error& error) {
-    log_warn("staging memory was not freed: {}", error.what());
-  }
+  for (auto& [link, channels] : channels_)
+    for (auto& channel : channels) POLYPATH_WARN(*driver_, stream_destroy(channel->stream));
 }
 
 int RouteResources::issuer(int link) const {
@@ -74,21 +65,27 @@ void RouteResources::add_channel(int link) {
 }
 
 void RouteResources::add_ring(MemoryId via, int gpu) {
-  auto ring = std::make_unique<Ring>();
-  ring->bytes = via.is_gpu() ? rings_.gpu : rings_.host;
-  ring->context = devices_.context(via.is_gpu() ? via.index : gpu);
-  ContextGuard guard(*driver_);
-  guard.use(ring->context);
-  if (via.is_gpu()) {
-    POLYPATH_CHECK(*driver_, mem_alloc(&ring->memory, ring->bytes));
-  } else {
-    const NumaBinding near(node_.hosts[static_cast<std::size_t>(via.index)].numa);
-    void* memory = nullptr;
-    POLYPATH_CHECK(*driver_, mem_host_alloc(&memory, ring->bytes, CU_MEMHOSTALLOC_PORTABLE));
-    ring->memory = reinterpret_cast<CUdeviceptr>(memory);
-  }
+  const int holder = via.is_gpu() ? via.index : gpu;
+  auto memory =
+      std::make_unique<StagingMemory>(driver_, node_, via, via.is_gpu() ? rings_.gpu : rings_.host,
+                                      holder, devices_.context(holder));
+  // Only prepare() changes the set, and its calls take turns.
+  for (const int other : reached_by_[via]) memory->let_reach(other);
+  auto ring = std::make_unique<Ring>(std::move(memory));
   const std::lock_guard lock(mutex_);
   rings_of_[via].push_back(std::move(ring));
+}
+
+void RouteResources::let_reach(MemoryId via, int gpu) {
+  std::vector<StagingMemory*> known;
+  {
+    const std::lock_guard lock(mutex_);
+    if (reached_by_[via].contains(gpu)) return;
+    for (const auto& ring : rings_of_[via]) known.push_back(ring->memory.get());
+  }
+  for (StagingMemory* const memory : known) memory->let_reach(gpu);
+  const std::lock_guard lock(mutex_);
+  reached_by_[via].insert(gpu);
 }
 
 void RouteResources::prepare(const Route& route, int copies) {
@@ -99,17 +96,13 @@ void RouteResources::prepare(const Route& route, int copies) {
     const Link& link = node_.links[static_cast<std::size_t>(leg)];
     if (link.from.is_gpu() && link.to.is_gpu())
       devices_.enable_peer_access(link.from.index, link.to.index);
-    {
-      const int gpu = issuer(leg);
-      devices_.context(gpu);
-      const std::lock_guard lock(mutex_);
-      events_.reserve(gpu, kEventsAhead);
-    }
+    events_.reserve(issuer(leg), kEventsAhead);
     const auto channels = [&] {
       const std::lock_guard lock(mutex_);
       return channels_[leg].size();
     };
     while (channels() < std::min(wanted, kMostChannels)) add_channel(leg);
+    let_reach(route.via, issuer(leg));
   }
   const auto rings = [&] {
     const std::lock_guard lock(mutex_);
@@ -119,31 +112,35 @@ void RouteResources::prepare(const Route& route, int copies) {
   while (rings() < std::min(wanted, most)) add_ring(route.via, issuer(route.legs.front()));
 }
 
-bool RouteResources::ready(const Route& route) const {
+bool RouteResources::ready(const Route& route) {
   if (!route.staged()) return true;
+  const std::lock_guard lock(mutex_);
   const auto rings = rings_of_.find(route.via);
   if (rings == rings_of_.end() || rings->second.empty()) return false;
+  const std::set<int>& reached_by = reached_by_[route.via];
   return std::ranges::all_of(route.legs, [&](int leg) {
     const auto channels = channels_.find(leg);
-    return channels != channels_.end() && !channels->second.empty();
+    return channels != channels_.end() && !channels->second.empty() &&
+           reached_by.contains(issuer(leg));
   });
 }
 
-bool RouteResources::used_by_another(const Route& route, const CallerStream& caller) const {
+bool RouteResources::used_by_another(const Route& route, const CallerStream& caller) {
+  const std::lock_guard lock(mutex_);
   const auto rings = rings_of_.find(route.via);
   return rings != rings_of_.end() && std::ranges::any_of(rings->second, [&](const auto& ring) {
-           return ring->tail != nullptr && ring->tail->caller() != caller &&
-                  ring->last_read != nullptr &&
-                  driver_->event_query(ring->last_read->get()) == CUDA_ERROR_NOT_READY;
+           ring->queue.prune(*driver_);
+           return !ring->queue.empty() && ring->queue.ticket().caller() != caller;
          });
 }
 
-std::optional<int> RouteResources::next_size(const Route& route) const {
+std::optional<int> RouteResources::next_size(const Route& route) {
   // A prepare() for n copies widens whatever has fewer than n, as far as its limit goes.
   std::size_t least = kMostChannels;
   const auto consider = [&](std::size_t have, std::size_t limit) {
     if (have < limit) least = std::min(least, have);
   };
+  const std::lock_guard lock(mutex_);
   const auto rings = rings_of_.find(route.via);
   consider(rings == rings_of_.end() ? 0 : rings->second.size(),
            static_cast<std::size_t>(rings_.most_in(route.via)));
@@ -155,38 +152,78 @@ std::optional<int> RouteResources::next_size(const Route& route) const {
   return static_cast<int>(least) + 1;
 }
 
-Channel* RouteResources::find_channel(int link, const Ticket& ticket, std::uint64_t run) {
-  for (auto& channel : channels_[link]) {
-    if (channel->broken) continue;
-    // Another transfer of this group, on a stream of its own, has not started either.
-    if (channel->run == run && channel->leased_to != ticket.caller()) continue;
-    if (channel->tail == nullptr || channel->tail->allows(ticket, *driver_)) return channel.get();
-  }
-  return nullptr;
+std::uint64_t RouteResources::staging_bytes(MemoryId memory) {
+  const std::lock_guard lock(mutex_);
+  const auto rings = rings_of_.find(memory);
+  if (rings == rings_of_.end()) return 0;
+  return rings->second.size() * (memory.is_gpu() ? rings_.gpu : rings_.host);
 }
 
-Ring* RouteResources::find_ring(MemoryId via, const Ticket& ticket, std::uint64_t run) {
+// ---- leases ----------------------------------------------------------------------------------------
+
+void RunQueue::add(std::shared_ptr<Ticket> ticket, std::shared_ptr<PooledEvent> end,
+                   int operations) {
+  runs_.push_back({std::move(ticket), std::move(end), operations});
+  operations_ += operations;
+}
+
+void RunQueue::prune(const CudaDriver& driver) {
+  while (!runs_.empty() && driver.event_query(runs_.front().end->get()) == CUDA_SUCCESS) {
+    operations_ -= runs_.front().operations;
+    runs_.pop_front();
+  }
+}
+
+Channel* RouteResources::find_channel(int link, Ticket& ticket, int operations) {
+  const auto fits = [&](const Channel& channel) {
+    if (!channel.queue.empty())
+      return channel.queue.operations() + operations <= kMostOperations &&
+             channel.queue.size() < kMostRuns;
+    // What starts at once makes room for itself.
+    return operations <= kMostOperationsAlone ||
+           driver_->stream_query(ticket.caller().stream) == CUDA_SUCCESS;
+  };
+  Channel* free = nullptr;
+  for (const auto& candidate : channels_[link]) {
+    Channel& channel = *candidate;
+    if (channel.broken || channel.lent) continue;
+    channel.queue.prune(*driver_);
+    if (!channel.queue.empty() && channel.queue.ticket().caller() == ticket.caller()) {
+      // A stream that is held back fills one channel, and leaves the others to others.
+      if (fits(channel)) return &channel;
+      if (!channel.queue.oldest().started(*driver_)) return nullptr;
+      continue;
+    }
+    if (free != nullptr || !fits(channel)) continue;
+    if (channel.queue.empty() || channel.queue.ticket().started(*driver_)) free = &channel;
+  }
+  return free;
+}
+
+Ring* RouteResources::find_ring(MemoryId via, Ticket& ticket) {
   // Best the ring of the stream's last transfer, which comes before this one anyway, so that a graph
-  // finds the addresses that it holds; then one that nobody uses; then one to wait for.
+  // finds the addresses that it holds; then one that nobody uses; then one to wait for. Within a
+  // sequence the last transfer may still use its ring, so that one comes last.
   Ring* best = nullptr;
-  int best_rank = 3;
+  int best_rank = 4;
   for (const auto& candidate : rings_of_[via]) {
     Ring& ring = *candidate;
-    if (ring.broken || ring.run == run) continue;
-    int rank = 2;
-    if (ring.tail == nullptr) {
-      rank = 1;
-    } else if (ring.tail->caller() == ticket.caller()) {
+    if (ring.broken || ring.lent) continue;
+    ring.queue.prune(*driver_);
+    if (ring.queue.size() >= kMostRuns) continue;
+    const bool own = ring.turn != 0 && ring.lent_to == ticket.caller();
+    int rank = 3;
+    if (own && (ring.queue.empty() || !ticket.in_sequence())) {
       rank = 0;
-    } else if (!ring.tail->allows(ticket, *driver_)) {
-      continue;
-    } else if (ring.last_read == nullptr ||
-               driver_->event_query(ring.last_read->get()) == CUDA_SUCCESS) {
-      ring.last_read = nullptr;
+    } else if (ring.queue.empty()) {
       rank = 1;
+    } else if (own) {
+      rank = 2;
+    } else if (!ring.queue.ticket().allows(ticket, *driver_)) {
+      continue;
     }
     // Of those that are busy, the one that was taken longest ago.
-    if (rank < best_rank || (rank == 2 && best_rank == 2 && ring.run < best->run)) {
+    if (rank < best_rank || (rank >= 2 && best_rank == rank && ring.turn < best->turn)) {
       best = &ring;
       best_rank = rank;
     }
@@ -195,32 +232,78 @@ Ring* RouteResources::find_ring(MemoryId via, const Ticket& ticket, std::uint64_
   return best;
 }
 
-std::optional<RouteLease> RouteResources::lease(const Route& route, const RouteEnds& ends,
-                                                const std::shared_ptr<Ticket>& ticket,
-                                                std::uint64_t run) {
+void RouteResources::lend(Lendable& what, const Ticket& ticket) {
+  what.lent = true;
+  what.turn = ++turns_;
+  what.lent_to = ticket.caller();
+}
+
+std::optional<RouteLease> RouteResources::lease(
+    const Route& route, const std::shared_ptr<Ticket>& ticket,
+    const std::optional<std::array<int, 2>>& operations) {
   RouteLease lease;
-  lease.first = find_channel(route.legs[0], *ticket, run);
-  lease.second = find_channel(route.legs[1], *ticket, run);
-  if (lease.first == nullptr || lease.second == nullptr) return std::nullopt;
-  lease.ring = find_ring(route.via, *ticket, run);
-  if (lease.ring == nullptr) return std::nullopt;
-  lease.ends = ends;
-  // A later transfer of the same stream is forked behind the end of the one before.
-  if (lease.ring->tail != nullptr && lease.ring->tail->caller() != ticket->caller())
-    lease.ring_free = lease.ring->last_read;
-  lease.ring->run = run;
-  for (Channel* channel : {lease.first, lease.second}) {
-    channel->run = run;
-    channel->leased_to = ticket->caller();
+  const std::lock_guard lock(mutex_);
+  if (operations) {
+    for (std::size_t leg = 0; leg < 2; ++leg) {
+      lease.channels_[leg] = find_channel(route.legs[leg], *ticket, (*operations)[leg]);
+      if (lease.channels_[leg] == nullptr) return std::nullopt;
+    }
+    lease.operations_ = *operations;
   }
+  for (std::size_t leg = 0; leg < 2; ++leg) {
+    const auto channels = channels_.find(route.legs[leg]);
+    if (channels == channels_.end() || channels->second.empty()) return std::nullopt;
+    lease.any_[leg] = channels->second.front().get();
+  }
+  lease.ring_ = find_ring(route.via, *ticket);
+  if (lease.ring_ == nullptr) return std::nullopt;
+  if (const RunQueue& queue = lease.ring_->queue; !queue.empty()) {
+    if (!ticket->follows(queue.ticket())) lease.ring_free_ = queue.end();
+  }
+  lease.ticket_ = ticket;
+  for (std::size_t leg = 0; leg < 2; ++leg)
+    if (lease.channels_[leg] != nullptr) lend(*lease.channels_[leg], *ticket);
+  lend(*lease.ring_, *ticket);
+  lease.owner_ = this;
   return lease;
 }
 
-std::uint64_t RouteResources::staging_bytes(MemoryId memory) {
-  const std::lock_guard lock(mutex_);
-  const auto rings = rings_of_.find(memory);
-  if (rings == rings_of_.end()) return 0;
-  return rings->second.size() * (memory.is_gpu() ? rings_.gpu : rings_.host);
+void RouteLease::swap(RouteLease& other) noexcept {
+  std::swap(owner_, other.owner_);
+  std::swap(ticket_, other.ticket_);
+  std::swap(channels_, other.channels_);
+  std::swap(any_, other.any_);
+  std::swap(operations_, other.operations_);
+  std::swap(ring_, other.ring_);
+  std::swap(ring_free_, other.ring_free_);
+  std::swap(begun_, other.begun_);
+}
+
+void RouteLease::finish(std::shared_ptr<PooledEvent> end) {
+  const std::lock_guard lock(owner_->mutex_);
+  for (std::size_t leg = 0; leg < 2; ++leg)
+    if (channels_[leg] != nullptr) channels_[leg]->queue.add(ticket_, end, operations_[leg]);
+  ring_->queue.add(ticket_, std::move(end), 1);
+  begun_ = false;
+  give_back();
+}
+
+void RouteLease::give_back() noexcept {
+  const auto one = [&](Lendable& what) {
+    what.lent = false;
+    if (begun_) what.broken = true;
+  };
+  for (Channel* const channel : channels_)
+    if (channel != nullptr) one(*channel);
+  one(*ring_);
+  owner_ = nullptr;
+}
+
+RouteLease::~RouteLease() {
+  if (owner_ == nullptr) return;
+  if (begun_) log_warn("streams and staging memory were given up after a failed transfer");
+  const std::lock_guard lock(owner_->mutex_);
+  give_back();
 }
 
 }  // namespace polypath

@@ -1,60 +1,133 @@
-// What staged routes run on: channels (streams of directed links) and rings (staging memory). Created on
-// demand by prepare(), which may be slow; lent to transfers by lease(), which never waits and never
-// lets a transfer queue behind one that has not started (DESIGN: decision 5).
+// What staged routes run on: channels (streams of directed links) and rings (staging memory). Created
+// on demand by prepare(), which may be slow; lent to one transfer at a time by lease(), which never waits
+// and never lets a transfer queue behind one that has not started (DESIGN: decision 5).
 //
-//   prepare()  contexts, peer access, streams, staging memory      any thread, slow
-//   lease()    channels and ring for one route of one transfer      under lock(), fast
-//   (run)      the executor issues copies on them                   under lock()
+//   prepare()  contexts, peer access, streams, staging memory       any thread, slow
+//   lease()    channels and ring for one route of one transfer      any thread, fast
+//   (run)      the executor issues on them; no lock is held, nobody waits for a lease
+//   finish()   or the lease's end: lent to others again
+//
+// The one lock is for bookkeeping: the only driver calls made under it ask, and never wait.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
+#include "exec/sequence.hpp"
+#include "exec/staging_memory.hpp"
 #include "exec/ticket.hpp"
 #include "plan/cost_model.hpp"
 
 namespace polypath {
 
+/// The runs that a channel or a ring holds and that have not completed, oldest first.
+class RunQueue {
+ public:
+  void add(std::shared_ptr<Ticket> ticket, std::shared_ptr<PooledEvent> end, int operations);
+  /// Forgets the oldest as far as they have completed.
+  void prune(const CudaDriver& driver);
+
+  [[nodiscard]] bool empty() const noexcept { return runs_.empty(); }
+  [[nodiscard]] std::size_t size() const noexcept { return runs_.size(); }
+  /// What they put on a stream.
+  [[nodiscard]] int operations() const noexcept { return operations_; }
+  // When there are any, the ticket of the oldest, ...
+  [[nodiscard]] Ticket& oldest() const { return *runs_.front().ticket; }
+  // ... and of the run that queued last:
+  [[nodiscard]] Ticket& ticket() const { return *runs_.back().ticket; }
+  [[nodiscard]] const std::shared_ptr<PooledEvent>& end() const { return runs_.back().end; }
+
+ private:
+  struct Run {
+    std::shared_ptr<Ticket> ticket;
+    std::shared_ptr<PooledEvent> end;  // recorded behind its last operation
+    int operations = 0;
+  };
+  std::deque<Run> runs_;
+  int operations_ = 0;
+};
+
+/// What is lent to one transfer at a time.
+struct Lendable {
+  RunQueue queue;
+  bool lent = false;
+  std::uint64_t turn = 0;  ///< larger: lent later; 0: never
+  CallerStream lent_to;    ///< for which stream it was lent last
+  bool broken = false;     ///< left in an unknown state by a failed call: not used again
+};
+
 /// One stream of a directed link, in the context that issues the link's copies.
-struct Channel {
+struct Channel : Lendable {
   CUstream stream = nullptr;
   int gpu = 0;  ///< whose context issues
   CUcontext context = nullptr;
-  std::shared_ptr<Ticket> tail;  ///< the transfer that queued last
-  std::uint64_t run = 0;         ///< the run that leased it last, ...
-  CallerStream leased_to;        ///< ... and for which stream: its ticket is not the tail yet
-  bool broken = false;           ///< left in an unknown state by a failed call: not used again
 };
 
 /// Staging memory for one route of one transfer at a time.
-struct Ring {
-  CUdeviceptr memory = 0;
-  std::uint64_t bytes = 0;
-  CUcontext context = nullptr;  ///< that it was allocated in
-  std::shared_ptr<Ticket> tail;
-  std::shared_ptr<PooledEvent> last_read;  ///< recorded behind the last reader of its slots
-  std::uint64_t run = 0;                   ///< the run that leased it last
-  bool broken = false;
+struct Ring : Lendable {
+  explicit Ring(std::unique_ptr<StagingMemory> own) : memory(std::move(own)) {}
+  std::unique_ptr<StagingMemory> memory;
 };
 
-/// Where the source and the destination of a transfer are for the GPUs that issue a route's first and
-/// last leg: elsewhere than for the caller when another process has the memory.
-struct RouteEnds {
-  CUdeviceptr dst = 0;
-  CUdeviceptr src = 0;
-};
+class RouteResources;
 
-struct RouteLease {
-  Channel* first = nullptr;   ///< of leg 0
-  Channel* second = nullptr;  ///< of leg 1
-  Ring* ring = nullptr;
-  RouteEnds ends;
-  /// What the first leg must wait for before it writes to the ring, or null.
-  std::shared_ptr<PooledEvent> ring_free;
+/// What one route of one transfer was lent. It ends itself: what is neither finished nor untouched is
+/// broken.
+class RouteLease {
+ public:
+  /// Nothing: of a direct route.
+  RouteLease() = default;
+  RouteLease(RouteLease&& other) noexcept { swap(other); }
+  RouteLease& operator=(RouteLease&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~RouteLease();
+
+  /// Whether anything is lent, still.
+  explicit operator bool() const noexcept { return owner_ != nullptr; }
+  /// Of leg 0 or 1; null when no channels were asked for.
+  [[nodiscard]] const Channel* channel(int leg) const noexcept {
+    return channels_[static_cast<std::size_t>(leg)];
+  }
+  [[nodiscard]] const Ring& ring() const noexcept { return *ring_; }
+  /// Who issues leg 0 or 1.
+  [[nodiscard]] int gpu(int leg) const noexcept { return any_[static_cast<std::size_t>(leg)]->gpu; }
+  [[nodiscard]] CUcontext context(int leg) const noexcept {
+    return any_[static_cast<std::size_t>(leg)]->context;
+  }
+  /// What must have completed before the ring is written, or null.
+  [[nodiscard]] const std::shared_ptr<PooledEvent>& ring_free() const noexcept {
+    return ring_free_;
+  }
+
+  /// From here on work of the run may be on the channels, or use the ring.
+  void begin() noexcept { begun_ = true; }
+  [[nodiscard]] bool begun() const noexcept { return begun_; }
+  /// All was issued, and `end` was recorded behind it: later transfers may queue behind this one.
+  void finish(std::shared_ptr<PooledEvent> end);
+
+ private:
+  friend class RouteResources;
+  void swap(RouteLease& other) noexcept;
+  void give_back() noexcept;  // with the owner's lock held
+
+  RouteResources* owner_ = nullptr;
+  std::shared_ptr<Ticket> ticket_;
+  std::array<Channel*, 2> channels_{};   // by leg
+  std::array<const Channel*, 2> any_{};  // of the same links, lent or not
+  std::array<int, 2> operations_{};
+  Ring* ring_ = nullptr;
+  std::shared_ptr<PooledEvent> ring_free_;
+  bool begun_ = false;
 };
 
 class RouteResources {
@@ -76,38 +149,46 @@ class RouteResources {
   /// DriverError. Concurrent calls take turns.
   void prepare(const Route& route, int copies);
 
-  /// Guards leases, events and the issue of copies.
-  [[nodiscard]] std::mutex& lock() noexcept { return mutex_; }
-
-  // With lock() held:
-  [[nodiscard]] bool ready(const Route& route) const;
-  /// Lends what `route` needs, or nothing. `run` tells the leases of one run apart.
-  std::optional<RouteLease> lease(const Route& route, const RouteEnds& ends,
-                                  const std::shared_ptr<Ticket>& ticket, std::uint64_t run);
+  [[nodiscard]] bool ready(const Route& route);
+  /// Lends what `route` needs, or nothing: everything is lent, or holds what has not started, or is
+  /// full. `operations`: that the run will put on each leg's stream; none: it
+  /// needs no channels.
+  std::optional<RouteLease> lease(const Route& route, const std::shared_ptr<Ticket>& ticket,
+                                  const std::optional<std::array<int, 2>>& operations);
   /// Whether the rings that `route` could take hold work of another stream's transfer.
-  [[nodiscard]] bool used_by_another(const Route& route, const CallerStream& caller) const;
+  [[nodiscard]] bool used_by_another(const Route& route, const CallerStream& caller);
   /// The `copies` to ask prepare() for when a route is busy; nothing when it is as wide as it may be.
-  [[nodiscard]] std::optional<int> next_size(const Route& route) const;
+  [[nodiscard]] std::optional<int> next_size(const Route& route);
   EventPool& events() noexcept { return events_; }
+  Sequences& sequences() noexcept { return sequences_; }
 
-  /// Bytes of staging memory allocated in `memory`. Takes lock().
+  /// Bytes of staging memory allocated in `memory`.
   std::uint64_t staging_bytes(MemoryId memory);
 
  private:
+  friend class RouteLease;
+
   void add_channel(int link);
   void add_ring(MemoryId via, int gpu);
-  Channel* find_channel(int link, const Ticket& ticket, std::uint64_t run);
-  Ring* find_ring(MemoryId via, const Ticket& ticket, std::uint64_t run);
+  /// Lets the GPU reach all rings of the memory.
+  void let_reach(MemoryId via, int gpu);
+  // With mutex_ held:
+  Channel* find_channel(int link, Ticket& ticket, int operations);
+  Ring* find_ring(MemoryId via, Ticket& ticket);
+  void lend(Lendable& what, const Ticket& ticket);
 
   std::shared_ptr<const CudaDriver> driver_;
   const Node& node_;
   Devices& devices_;
   RingLimits rings_;
   std::mutex preparing_;
-  std::mutex mutex_;
   EventPool events_;
+  Sequences sequences_;
+  std::mutex mutex_;
+  std::uint64_t turns_ = 0;
   std::map<int, std::vector<std::unique_ptr<Channel>>> channels_;    // by link
   std::map<MemoryId, std::vector<std::unique_ptr<Ring>>> rings_of_;  // by staging memory
+  std::map<MemoryId, std::set<int>> reached_by_;                     // GPUs that reach these rings
 };
 
 }  // namespace polypath

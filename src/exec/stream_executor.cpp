@@ -3,195 +3,186 @@
 #include <cstddef>
 
 #include "base/log.hpp"
-#include "driver/check.hpp"
-#include "exec/context_guard.hpp"
 
 namespace polypath {
 
 /// One run, from fork to join.
-class StreamExecutor::Run {
+class StreamExecutor::Run : public LeasedRun {
  public:
-  Run(const CudaDriver& driver, EventPool& events, const Schedule& schedule,
-      std::vector<BoundTransfer>& transfers)
-      : driver_(driver),
-        events_(events),
-        schedule_(schedule),
-        transfers_(transfers),
-        guard_(driver),
-        chunk_events_(schedule.copies.size(), nullptr) {}
+  Run(const CudaDriver& driver, RouteResources& resources, const Schedule& schedule,
+      const std::vector<BoundTransfer>& transfers)
+      : LeasedRun(driver, resources, schedule, transfers),
+        step_events_(transfers.size()),
+        ends_(transfers.size()) {
+    for (std::size_t t = 0; t < transfers.size(); ++t)
+      step_events_[t].resize(schedule_of(t).steps.size());
+  }
 
   ~Run() {
-    for (std::size_t i = 0; i < chunk_events_.size(); ++i)
-      if (chunk_events_[i] != nullptr) release_event(static_cast<int>(i));
+    for (std::size_t t = 0; t < transfers_.size(); ++t)
+      for (std::size_t i = 0; i < step_events_[t].size(); ++i) release_event(t, i);
   }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  [[nodiscard]] bool copied() const noexcept { return copied_; }
-
-  /// One event on each caller's stream, before anything.
-  void fork() {
-    for (BoundTransfer& transfer : transfers_) {
-      if (transfer.ticket == nullptr) continue;
-      guard_.use(transfer.caller.context);
-      POLYPATH_CHECK(driver_, event_record(transfer.ticket->fork(), transfer.caller.stream));
+  /// The direct copies, which the schedule lists first, do not wait until the staged routes are set up.
+  void issue_all() {
+    bool is_open = false;
+    for (const auto [transfer, step] : schedule_.order) {
+      const auto t = static_cast<std::size_t>(transfer);
+      const auto s = static_cast<std::size_t>(step);
+      if (!is_open && lease_of(t, s)) {
+        open_routes();
+        is_open = true;
+      }
+      issue(t, s);
     }
   }
 
-  /// The direct copies, which the schedule lists first, do not wait until the staged routes are set up.
-  void copy_all() {
-    const int count = static_cast<int>(schedule_.copies.size());
-    int next = 0;
-    while (next < count && lease_of(next).ring == nullptr) issue(next++);
-    open_routes();
-    while (next < count) issue(next++);
+  /// Records the end of every staged route, and gives back what it was lent.
+  void end_leases() {
+    for (std::size_t t = 0; t < leases_.size(); ++t)
+      for (RouteLease& lease : leases_[t])
+        if (lease) end(t, lease);
+  }
+
+  /// Each caller's stream waits for the ends of its staged routes.
+  void join() {
+    for (std::size_t t = 0; t < transfers_.size(); ++t) {
+      for (const auto& end : ends_[t]) {
+        guard_.use(transfers_[t].caller.context);
+        POLYPATH_CHECK(driver_, stream_wait_event(transfers_[t].caller.stream, end->get(), 0));
+      }
+      if (tickets_[t] != nullptr) tickets_[t]->joined();
+    }
+  }
+
+  void remember() noexcept {
+    try {
+      remember_sequences();
+    } catch (const std::bad_alloc&) {
+      end_sequences();
+    }
+  }
+
+  /// The callers' streams wait for whatever was issued. What has no known end breaks with its lease.
+  void end_after_failure() noexcept {
+    end_sequences();
+    for (std::size_t t = 0; t < leases_.size(); ++t) {
+      for (RouteLease& lease : leases_[t]) {
+        if (!lease || !lease.begun()) continue;
+        try {
+          const Channel& first = *lease.channel(0);
+          const Channel& second = *lease.channel(1);
+          const PooledEvent first_end(resources_.events(), first.gpu);
+          guard_.use(first.context);
+          POLYPATH_CHECK(driver_, event_record(first_end.get(), first.stream));
+          guard_.use(second.context);
+          POLYPATH_CHECK(driver_, stream_wait_event(second.stream, first_end.get(), 0));
+          end(t, lease);
+        } catch (const std::exception& error) {
+          log_warn("nobody can tell when a staged route ends: {}", error.what());
+        }
+      }
+    }
+    try {
+      join();
+    } catch (const std::exception& error) {
+      log_warn("a caller's stream does not wait for a failed transfer: {}", error.what());
+    }
+  }
+
+ private:
+  [[nodiscard]] const Step& step_of(std::size_t transfer, std::size_t step) const {
+    return schedule_of(transfer).steps[step];
+  }
+  [[nodiscard]] const RouteLease& lease_of(std::size_t transfer, std::size_t step) const {
+    return leases_[transfer][static_cast<std::size_t>(step_of(transfer, step).route)];
   }
 
   /// Every staged route waits for its transfer's fork, and for its ring.
   void open_routes() {
-    for (BoundTransfer& transfer : transfers_) {
-      for (RouteLease& lease : transfer.leases) {
-        if (lease.ring == nullptr) continue;
-        guard_.use(lease.first->context);
-        POLYPATH_CHECK(driver_, stream_wait_event(lease.first->stream, transfer.ticket->fork(), 0));
-        if (lease.ring_free != nullptr)
-          POLYPATH_CHECK(driver_,
-                         stream_wait_event(lease.first->stream, lease.ring_free->get(), 0));
+    for (std::size_t t = 0; t < leases_.size(); ++t) {
+      for (RouteLease& lease : leases_[t]) {
+        if (!lease) continue;
+        const Channel& first = *lease.channel(0);
+        guard_.use(first.context);
+        lease.begin();
+        POLYPATH_CHECK(driver_, stream_wait_event(first.stream, tickets_[t]->fork(), 0));
+        if (lease.ring_free() != nullptr)
+          POLYPATH_CHECK(driver_, stream_wait_event(first.stream, lease.ring_free()->get(), 0));
       }
     }
   }
 
-  /// Each caller's stream waits for one event a staged route, after everything.
-  void join() {
-    for (BoundTransfer& transfer : transfers_) {
-      for (RouteLease& lease : transfer.leases) {
-        if (lease.ring == nullptr) continue;
-        auto end = std::make_shared<PooledEvent>(events_, lease.second->gpu);
-        guard_.use(lease.second->context);
-        POLYPATH_CHECK(driver_, event_record(end->get(), lease.second->stream));
-        guard_.use(transfer.caller.context);
-        POLYPATH_CHECK(driver_, stream_wait_event(transfer.caller.stream, end->get(), 0));
-        lease.ring->last_read = std::move(end);
+  void end(std::size_t transfer, RouteLease& lease) {
+    const Channel& last = *lease.channel(1);
+    auto end = std::make_shared<PooledEvent>(resources_.events(), last.gpu);
+    guard_.use(last.context);
+    POLYPATH_CHECK(driver_, event_record(end->get(), last.stream));
+    ends_[transfer].push_back(end);
+    lease.finish(std::move(end));
+  }
+
+  void issue(std::size_t t, std::size_t s) {
+    const Step& step = step_of(t, s);
+    const RouteLease& lease = lease_of(t, s);
+    const BoundTransfer& transfer = transfers_[t];
+    CUstream stream = transfer.caller.stream;
+    int gpu = transfer.caller_gpu;
+    if (lease) {
+      const Channel& channel = *lease.channel(step.leg);
+      stream = channel.stream;
+      gpu = channel.gpu;
+      guard_.use(channel.context);
+      // The steps before it over the same leg are on the same stream.
+      if (step.after[1] != kNoStep) {
+        const auto before = static_cast<std::size_t>(step.after[1]);
+        POLYPATH_CHECK(driver_, stream_wait_event(stream, step_events_[t][before], 0));
+        release_event(t, before);
       }
-    }
-  }
-
-  /// From here on later transfers queue behind these.
-  void leave_tickets() {
-    for (BoundTransfer& transfer : transfers_) {
-      for (RouteLease& lease : transfer.leases) {
-        if (lease.ring == nullptr) continue;
-        lease.first->tail = lease.second->tail = lease.ring->tail = transfer.ticket;
-      }
-    }
-  }
-
-  /// After a failure: the caller's stream waits for whatever was issued. What cannot even be joined is
-  /// never used again.
-  void join_after_failure() noexcept {
-    for (BoundTransfer& transfer : transfers_) {
-      for (RouteLease& lease : transfer.leases) {
-        if (lease.ring == nullptr) continue;
-        try {
-          const PooledEvent first_end(events_, lease.first->gpu);
-          auto end = std::make_shared<PooledEvent>(events_, lease.second->gpu);
-          guard_.use(lease.first->context);
-          POLYPATH_CHECK(driver_, event_record(first_end.get(), lease.first->stream));
-          guard_.use(lease.second->context);
-          POLYPATH_CHECK(driver_, stream_wait_event(lease.second->stream, first_end.get(), 0));
-          POLYPATH_CHECK(driver_, event_record(end->get(), lease.second->stream));
-          guard_.use(transfer.caller.context);
-          POLYPATH_CHECK(driver_, stream_wait_event(transfer.caller.stream, end->get(), 0));
-          lease.ring->last_read = std::move(end);
-        } catch (const std::exception& error) {
-          lease.first->broken = lease.second->broken = lease.ring->broken = true;
-          log_warn("streams were given up after a failed transfer: {}", error.what());
-        }
-      }
-    }
-    leave_tickets();
-  }
-
- private:
-  [[nodiscard]] const RouteLease& lease_of(int index) const {
-    const Copy& copy = schedule_.copies[static_cast<std::size_t>(index)];
-    return transfers_[static_cast<std::size_t>(copy.transfer)]
-        .leases[static_cast<std::size_t>(copy.route)];
-  }
-
-  void issue(int index) {
-    const Copy& copy = schedule_.copies[static_cast<std::size_t>(index)];
-    BoundTransfer& transfer = transfers_[static_cast<std::size_t>(copy.transfer)];
-    const RouteLease& lease = lease_of(index);
-    if (lease.ring == nullptr) {
-      guard_.use(transfer.caller.context);
-      copy_bytes(transfer.dst + copy.offset, transfer.src + copy.offset, copy.bytes,
-                 transfer.caller.stream);
-      return;
-    }
-
-    const Channel& channel = copy.leg == 0 ? *lease.first : *lease.second;
-    guard_.use(channel.context);
-    if (copy.after != kNoCopy) {
-      POLYPATH_CHECK(driver_,
-                     stream_wait_event(channel.stream,
-                                       chunk_events_[static_cast<std::size_t>(copy.after)], 0));
-      release_event(copy.after);
-    }
-    const RingShape& shape =
-        schedule_
-            .rings[static_cast<std::size_t>(copy.transfer)][static_cast<std::size_t>(copy.route)];
-    const CUdeviceptr slot =
-        lease.ring->memory + static_cast<std::uint64_t>(copy.slot) * shape.slot_bytes;
-    if (copy.leg == 0) {
-      copy_bytes(slot, lease.ends.src + copy.offset, copy.bytes, channel.stream);
     } else {
-      copy_bytes(lease.ends.dst + copy.offset, slot, copy.bytes, channel.stream);
+      guard_.use(transfer.caller.context);
     }
-    if (copy.awaited) {
-      CUevent& event = chunk_events_[static_cast<std::size_t>(index)];
-      event = events_.acquire(channel.gpu);
-      POLYPATH_CHECK(driver_, event_record(event, channel.stream));
+    POLYPATH_CHECK(driver_, memcpy_async(address(t, step, step.to), address(t, step, step.from),
+                                         step.bytes, stream));
+    issued_ = true;
+    if (step.awaited) {
+      CUevent& event = step_events_[t][s];
+      event = resources_.events().acquire(gpu);
+      POLYPATH_CHECK(driver_, event_record(event, stream));
     }
-  }
-
-  void copy_bytes(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, CUstream stream) {
-    POLYPATH_CHECK(driver_, memcpy_async(dst, src, bytes, stream));
-    copied_ = true;
   }
 
   /// The one wait for it was issued, so the event may be recorded anew.
-  void release_event(int index) {
-    const Copy& copy = schedule_.copies[static_cast<std::size_t>(index)];
-    const RouteLease& lease = lease_of(index);
-    CUevent& event = chunk_events_[static_cast<std::size_t>(index)];
-    events_.release(copy.leg == 0 ? lease.first->gpu : lease.second->gpu, event);
+  void release_event(std::size_t transfer, std::size_t step) noexcept {
+    CUevent& event = step_events_[transfer][step];
+    if (event == nullptr) return;
+    resources_.events().release(resources_.issuer(step_of(transfer, step).link), event);
     event = nullptr;
   }
 
-  const CudaDriver& driver_;
-  EventPool& events_;
-  const Schedule& schedule_;
-  std::vector<BoundTransfer>& transfers_;
-  ContextGuard guard_;
-  std::vector<CUevent> chunk_events_;  // by copy: recorded, not yet waited for
-  bool copied_ = false;
+  // By transfer and step: recorded, not yet waited for.
+  std::vector<std::vector<CUevent>> step_events_;
+  std::vector<std::vector<std::shared_ptr<PooledEvent>>> ends_;  // by transfer
 };
 
-RunOutcome StreamExecutor::run(const Schedule& schedule, std::vector<BoundTransfer>& transfers) {
-  Run run(*driver_, events_, schedule, transfers);
+RunResult StreamExecutor::run(const Schedule& schedule,
+                              const std::vector<BoundTransfer>& transfers) noexcept {
+  std::optional<Run> run;
   try {
-    run.fork();
-    run.copy_all();
-    run.join();
-  } catch (const std::exception& error) {
-    run.join_after_failure();
-    if (run.copied()) throw;
-    log_info("native copy instead: {}", error.what());
-    return RunOutcome::failed_before_first_copy;
+    run.emplace(*driver_, resources_, schedule, transfers);
+    if (const Route* const busy = run->lease(true)) return {.busy = busy};
+    run->fork();
+    run->issue_all();
+    run->end_leases();
+    run->join();
+    run->remember();
+    return {.issued = true, .narrow = run->narrow()};
+  } catch (...) {
+    if (run) run->end_after_failure();
+    return {.issued = run && run->issued(), .error = std::current_exception()};
   }
-  run.leave_tickets();
-  return RunOutcome::done;
 }
 
 }  // namespace polypath

@@ -7,17 +7,19 @@ namespace polypath {
 
 class StreamExecutor final : public Executor {
  public:
-  StreamExecutor(std::shared_ptr<const CudaDriver> driver, EventPool& events)
-      : driver_(std::move(driver)), events_(events) {}
+  /// `resources` must outlive it.
+  StreamExecutor(std::shared_ptr<const CudaDriver> driver, RouteResources& resources)
+      : driver_(std::move(driver)), resources_(resources) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "stream"; }
-  RunOutcome run(const Schedule& schedule, std::vector<BoundTransfer>& transfers) override;
+  RunResult run(const Schedule& schedule,
+                const std::vector<BoundTransfer>& transfers) noexcept override;
 
  private:
   class Run;
 
   std::shared_ptr<const CudaDriver> driver_;
-  EventPool& events_;
+  RouteResources& resources_;
 };
 
 }  // namespace polypath

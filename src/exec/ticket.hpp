@@ -3,8 +3,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 
+#include "driver/check.hpp"
 #include "exec/event_pool.hpp"
 
 namespace polypath {
@@ -13,24 +15,48 @@ namespace polypath {
 struct CallerStream {
   CUcontext context = nullptr;
   CUstream stream = nullptr;
-  unsigned long long id = 0;  ///< cuStreamGetId; 0 where the driver lacks it
+  unsigned long long id = 0;  ///< cuStreamGetId; where the driver lacks it unnamed_stream()
 
   friend bool operator==(const CallerStream&, const CallerStream&) = default;
 };
 
+/// An id that no other stream has: where nobody can tell streams apart, no two transfers are of the
+/// same one.
+unsigned long long unnamed_stream() noexcept;
+
+/// Thread-safe.
 class Ticket {
  public:
-  /// `fork` is the event that the caller's stream records before anything of the transfer.
+  /// `fork` is the event that the caller's stream will record before anything of the transfer.
   Ticket(CallerStream caller, std::shared_ptr<PooledEvent> fork)
-      : caller_(caller), fork_(std::move(fork)) {}
+      : caller_(caller), fork_(std::move(fork)), made_(tick()) {}
+  /// Of a later transfer in the sequence that `first` begins: it has the same fork.
+  explicit Ticket(const Ticket& first)
+      : caller_(first.caller_), fork_(first.fork_), made_(first.made_), in_sequence_(true) {
+    recorded_ = first.recorded_.load();
+    started_ = first.started_.load();
+  }
+  Ticket& operator=(const Ticket&) = delete;
 
   [[nodiscard]] CUevent fork() const noexcept { return fork_->get(); }
   [[nodiscard]] const CallerStream& caller() const noexcept { return caller_; }
 
-  /// Whether all that the caller's stream held before the transfer has completed, so that the transfer
-  /// waits for nothing but itself.
+  /// Whether it shares the fork of an earlier one.
+  [[nodiscard]] bool in_sequence() const noexcept { return in_sequence_; }
+
+  /// Records the fork, in the caller's context. May wait where the caller's own stream is full.
+  void record(const CudaDriver& driver) {
+    POLYPATH_CHECK(driver, event_record(fork(), caller_.stream));
+    recorded_ = true;
+  }
+  /// From here on the caller's stream waits for all of the transfer.
+  void joined() noexcept { joined_ = tick(); }
+
+  /// Whether all that the caller's stream held before the transfer has completed, so that the
+  /// transfer waits for nothing but itself.
   bool started(const CudaDriver& driver) {
-    if (!started_ && driver.event_query(fork()) == CUDA_SUCCESS) started_ = true;
+    // An event that was never recorded counts as completed.
+    if (!started_ && recorded_ && driver.event_query(fork()) == CUDA_SUCCESS) started_ = true;
     return started_;
   }
 
@@ -40,10 +66,23 @@ class Ticket {
     return caller_ == other.caller_ || started(driver);
   }
 
+  /// Whether this transfer's fork lies behind the end of `other` on one stream. Two threads that use
+  /// one stream at once give it forks and ends in any order.
+  [[nodiscard]] bool follows(const Ticket& other) const noexcept {
+    const std::uint64_t joined = other.joined_;
+    return caller_ == other.caller_ && joined != 0 && joined < made_;
+  }
+
  private:
+  static std::uint64_t tick() noexcept;
+
   CallerStream caller_;
   std::shared_ptr<PooledEvent> fork_;
-  bool started_ = false;
+  std::uint64_t made_;  // before its fork
+  bool in_sequence_ = false;
+  std::atomic<bool> recorded_{false};
+  std::atomic<bool> started_{false};
+  std::atomic<std::uint64_t> joined_{0};  // 0: not yet
 };
 
 }  // namespace polypath

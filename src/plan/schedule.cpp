@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
+#include <initializer_list>
 #include <iterator>
+#include <string_view>
 
 namespace polypath {
 namespace {
@@ -13,129 +14,183 @@ namespace {
 constexpr std::uint64_t kMostSlots = 8;
 
 /// A staged route on its way through the schedule.
-struct Lane {
+struct StagedShare {
   int transfer = 0;
   int route = 0;
   const RouteShare* share = nullptr;
-  RingShape ring = {};
+  TransferSchedule* schedule = nullptr;
+  int slots = 1;
   int next = 0;                   ///< chunk
-  int writer = kNoCopy;           ///< leg 0 of the chunk before
+  int writer = kNoStep;           ///< leg 0 of the chunk before
   std::vector<int> readers = {};  ///< chunk -> index of its leg 1
 };
 
-RingShape shape_of(const RouteShare& share, const RingLimits& limits) {
-  if (!share.route.staged()) return {};
+int slots_of(const RouteShare& share, const RingLimits& limits) {
   const std::uint64_t fit = std::max<std::uint64_t>(1, limits.of(share.route) / share.chunk_bytes);
   const auto most = share.slots == 0 ? kMostSlots : static_cast<std::uint64_t>(share.slots);
-  const auto slots = std::min({static_cast<std::uint64_t>(share.chunks), fit, most});
-  return {static_cast<int>(slots), share.chunk_bytes};
+  return static_cast<int>(std::min({static_cast<std::uint64_t>(share.chunks), fit, most}));
 }
 
-/// Leg 0 of the lane's next chunk.
-void add_writer(Lane& lane, std::vector<Copy>& copies) {
-  const RouteShare& share = *lane.share;
-  const int chunk = lane.next++;
+int add(TransferSchedule& schedule, const Step& step) {
+  schedule.steps.push_back(step);
+  return static_cast<int>(schedule.steps.size()) - 1;
+}
+
+/// Leg 0 of the next chunk.
+StepIndex add_writer(StagedShare& staged) {
+  const RouteShare& share = *staged.share;
+  const int chunk = staged.next++;
   const std::uint64_t start = static_cast<std::uint64_t>(chunk) * share.chunk_bytes;
-  Copy copy;
-  copy.transfer = lane.transfer;
-  copy.route = lane.route;
-  copy.offset = share.offset + start;
-  copy.bytes = std::min(share.chunk_bytes, share.bytes - start);
-  copy.slot = chunk % lane.ring.slots;
+  Step step;
+  step.route = staged.route;
+  step.link = share.route.legs[0];
+  step.from = {BufferKind::source, share.offset + start};
+  step.to = {BufferKind::ring,
+             static_cast<std::uint64_t>(chunk % staged.slots) * share.chunk_bytes};
+  step.bytes = std::min(share.chunk_bytes, share.bytes - start);
+  step.after[0] = staged.writer;
 
   // Chunk k writes where chunk k - slots was read; one wait frees a batch of slots, because the
   // readers complete in order.
-  const int batch = std::max(1, lane.ring.slots / 2);
-  if (chunk >= lane.ring.slots && (chunk - lane.ring.slots) % batch == 0) {
-    const int freed = chunk - lane.ring.slots + batch - 1;
-    copy.after = lane.readers[static_cast<std::size_t>(freed)];
-    copies[static_cast<std::size_t>(copy.after)].awaited = true;
+  const int batch = std::max(1, staged.slots / 2);
+  if (chunk >= staged.slots && (chunk - staged.slots) % batch == 0) {
+    const int freed = chunk - staged.slots + batch - 1;
+    step.after[1] = staged.readers[static_cast<std::size_t>(freed)];
+    staged.schedule->steps[static_cast<std::size_t>(step.after[1])].awaited = true;
   }
-  copy.awaited = true;
-  lane.writer = static_cast<int>(copies.size());
-  copies.push_back(copy);
+  step.awaited = true;
+  staged.writer = add(*staged.schedule, step);
+  return {staged.transfer, staged.writer};
 }
 
 /// Leg 1 of the chunk that add_writer() added last.
-void add_reader(Lane& lane, std::vector<Copy>& copies) {
-  Copy copy = copies[static_cast<std::size_t>(lane.writer)];
-  copy.leg = 1;
-  copy.after = lane.writer;
-  copy.awaited = false;
-  lane.readers.push_back(static_cast<int>(copies.size()));
-  copies.push_back(copy);
+StepIndex add_reader(StagedShare& staged) {
+  const Step& writer = staged.schedule->steps[static_cast<std::size_t>(staged.writer)];
+  Step step;
+  step.route = staged.route;
+  step.leg = 1;
+  step.link = staged.share->route.legs[1];
+  step.from = writer.to;
+  step.to = {BufferKind::destination, writer.from.offset};
+  step.bytes = writer.bytes;
+  step.after = {staged.readers.empty() ? kNoStep : staged.readers.back(), staged.writer};
+  staged.readers.push_back(add(*staged.schedule, step));
+  return {staged.transfer, staged.readers.back()};
 }
 
-/// The transfer's copies out of those of all, with the order of each leg written down.
-std::shared_ptr<const CopyDag> make_dag(const TransferPlan& transfer, const Schedule& schedule,
-                                        std::size_t index) {
-  auto dag = std::make_shared<CopyDag>();
-  dag->request = transfer.request;
-  for (const RouteShare& share : transfer.routes) dag->routes.push_back(share.route);
-  dag->rings = schedule.rings[index];
-  std::vector<int> place(schedule.copies.size(), kNoCopy);                           // in the DAG
-  std::vector<std::array<int, 2>> last(transfer.routes.size(), {kNoCopy, kNoCopy});  // by leg
-  for (std::size_t i = 0; i < schedule.copies.size(); ++i) {
-    const Copy& copy = schedule.copies[i];
-    if (copy.transfer != static_cast<int>(index)) continue;
-    int& before = last[static_cast<std::size_t>(copy.route)][static_cast<std::size_t>(copy.leg)];
-    const int other = copy.after == kNoCopy ? kNoCopy : place[static_cast<std::size_t>(copy.after)];
-    place[i] = static_cast<int>(dag->copies.size());
-    dag->copies.push_back(
-        {copy.route, copy.leg, copy.offset, copy.bytes, copy.slot, {before, other}});
-    before = place[i];
+/// The one copy of a direct route.
+int add_direct(TransferSchedule& schedule, int route, const RouteShare& share) {
+  Step step;
+  step.route = route;
+  if (!share.route.legs.empty()) step.link = share.route.legs[0];
+  step.from = {BufferKind::source, share.offset};
+  step.to = {BufferKind::destination, share.offset};
+  step.bytes = share.bytes;
+  return add(schedule, step);
+}
+
+std::string_view to_string(BufferKind buffer) noexcept {
+  switch (buffer) {
+    case BufferKind::source: return "source";
+    case BufferKind::destination: return "destination";
+    case BufferKind::ring: return "ring";
   }
-  set_hash(*dag);
-  return dag;
+  return "?";
 }
 
 }  // namespace
 
+bool TransferSchedule::split() const noexcept {
+  return std::ranges::any_of(routes, [](const Route& route) { return route.staged(); });
+}
+
+MemoryId memory_of(const TransferSchedule& transfer, const Step& step,
+                   const Place& place) noexcept {
+  switch (place.buffer) {
+    case BufferKind::source: return transfer.request.src;
+    case BufferKind::destination: return transfer.request.dst;
+    case BufferKind::ring: break;
+  }
+  return transfer.routes[static_cast<std::size_t>(step.route)].via;
+}
+
+void set_hash(TransferSchedule& transfer) noexcept {
+  // FNV-1a over the words.
+  std::uint64_t hash = 14695981039346656037ull;
+  const auto mix = [&](std::initializer_list<std::uint64_t> words) {
+    for (const std::uint64_t word : words) hash = (hash ^ word) * 1099511628211ull;
+  };
+  const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
+  for (const MemoryId memory : {transfer.request.src, transfer.request.dst})
+    mix({word(memory.kind), word(memory.index)});
+  mix({transfer.request.bytes});
+  for (const Route& route : transfer.routes) {
+    mix({word(route.kind), word(route.via.kind), word(route.via.index)});
+    for (const int leg : route.legs) mix({word(leg)});
+  }
+  for (const Step& step : transfer.steps) {
+    mix({word(step.kind), word(step.route), word(step.leg), word(step.link), step.bytes,
+         word(step.after[0]), word(step.after[1])});
+    for (const Place& place : {step.from, step.to}) mix({word(place.buffer), place.offset});
+  }
+  transfer.hash = hash ^ hash >> 29;
+}
+
 Schedule make_schedule(const Plan& plan, const RingLimits& limits) {
   Schedule schedule;
-  std::vector<Lane> lanes;
+  std::vector<std::shared_ptr<TransferSchedule>> made;
+  std::vector<StagedShare> staged;
   for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
-    auto& rings = schedule.rings.emplace_back();
-    const auto& routes = plan.transfers[t].routes;
-    for (std::size_t r = 0; r < routes.size(); ++r) {
-      const RouteShare& share = routes[r];
-      rings.push_back(shape_of(share, limits));
+    const TransferPlan& transfer = plan.transfers[t];
+    auto& one = *made.emplace_back(std::make_shared<TransferSchedule>());
+    one.request = transfer.request;
+    const int number = static_cast<int>(t);
+    for (std::size_t r = 0; r < transfer.routes.size(); ++r) {
+      const RouteShare& share = transfer.routes[r];
+      one.routes.push_back(share.route);
+      const int route = static_cast<int>(r);
       if (share.route.staged()) {
-        lanes.push_back({static_cast<int>(t), static_cast<int>(r), &share, rings.back()});
-        continue;
+        staged.push_back({number, route, &share, &one, slots_of(share, limits)});
+      } else {
+        schedule.order.push_back({number, add_direct(one, route, share)});
       }
-      Copy copy;
-      copy.transfer = static_cast<int>(t);
-      copy.route = static_cast<int>(r);
-      copy.offset = share.offset;
-      copy.bytes = share.bytes;
-      schedule.copies.push_back(copy);
+    }
+    if (transfer.routes.empty()) {
+      RouteShare whole;
+      whole.bytes = transfer.request.bytes;
+      one.routes.push_back(whole.route);
+      schedule.order.push_back({number, add_direct(one, 0, whole)});
     }
   }
   for (int round = 0;; ++round) {
     bool more = false;
-    for (Lane& lane : lanes) {
-      if (round >= lane.share->chunks) continue;
-      add_writer(lane, schedule.copies);
+    for (StagedShare& one : staged) {
+      if (round >= one.share->chunks) continue;
+      schedule.order.push_back(add_writer(one));
       more = true;
     }
     if (!more) break;
-    for (Lane& lane : lanes)
-      if (round < lane.share->chunks) add_reader(lane, schedule.copies);
+    for (StagedShare& one : staged)
+      if (round < one.share->chunks) schedule.order.push_back(add_reader(one));
   }
-  for (std::size_t t = 0; t < plan.transfers.size(); ++t)
-    schedule.dags.push_back(plan.transfers[t].native() ? nullptr
-                                                       : make_dag(plan.transfers[t], schedule, t));
+  for (const auto& one : made) {
+    set_hash(*one);
+    schedule.transfers.push_back(one);
+  }
   return schedule;
 }
 
 std::string to_string(const Schedule& schedule) {
   std::string text;
-  for (std::size_t i = 0; i < schedule.copies.size(); ++i) {
-    const Copy& copy = schedule.copies[i];
-    fmt::format_to(std::back_inserter(text), "{}: transfer {} route {} leg {} [{}, +{}) slot {}", i,
-                   copy.transfer, copy.route, copy.leg, copy.offset, copy.bytes, copy.slot);
-    if (copy.after != kNoCopy) fmt::format_to(std::back_inserter(text), " after {}", copy.after);
+  for (const auto [transfer, index] : schedule.order) {
+    const Step& step = schedule.transfers[static_cast<std::size_t>(transfer)]
+                           ->steps[static_cast<std::size_t>(index)];
+    fmt::format_to(std::back_inserter(text),
+                   "transfer {} step {}: route {} leg {} link {}, {} {} to {} {}, {} bytes",
+                   transfer, index, step.route, step.leg, step.link, to_string(step.from.buffer),
+                   step.from.offset, to_string(step.to.buffer), step.to.offset, step.bytes);
+    for (const int before : step.after)
+      if (before != kNoStep) fmt::format_to(std::back_inserter(text), " after {}", before);
     text += '\n';
   }
   return text;

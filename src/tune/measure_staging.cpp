@@ -41,7 +41,7 @@ class StagingProbe {
         driver_(std::shared_ptr<void>(), &lanes.driver()),
         devices_(driver_, static_cast<int>(lanes.node().gpus.size())),
         resources_(driver_, lanes.node(), devices_, 64 * kMiB),
-        executor_(driver_, resources_.events()) {
+        executor_(driver_, resources_) {
     resources_.prepare(staged, 1);
   }
 
@@ -69,20 +69,16 @@ class StagingProbe {
 
  private:
   void issue(const Schedule& schedule, CUstream stream) {
-    const std::lock_guard lock(resources_.lock());
     std::vector<BoundTransfer> transfers(1);
     BoundTransfer& transfer = transfers.front();
     transfer.dst = lanes_.buffer(MemoryId::gpu(1), 0);
     transfer.src = lanes_.buffer(MemoryId::gpu(0), 0);
     transfer.caller = {lanes_.context(0), stream, 0};
-    transfer.ticket = std::make_shared<Ticket>(
-        transfer.caller, std::make_shared<PooledEvent>(resources_.events(), 0));
-    transfer.leases.emplace_back();
+    transfer.ends.resize(2, {transfer.dst, transfer.src});
+    const RunResult result = executor_.run(schedule, transfers);
+    if (result.error != nullptr) std::rethrow_exception(result.error);
     // Nothing else runs on these resources.
-    transfer.leases.push_back(
-        resources_.lease(route_, {transfer.dst, transfer.src}, transfer.ticket, ++run_).value());
-    if (executor_.run(schedule, transfers) != RunOutcome::done)
-      throw Error("a staged route could not be measured");
+    if (!result.done()) throw Error("a staged route could not be measured");
   }
 
   Lanes& lanes_;
@@ -93,7 +89,6 @@ class StagingProbe {
   Devices devices_;
   RouteResources resources_;
   StreamExecutor executor_;
-  std::uint64_t run_ = 0;
 };
 
 }  // namespace

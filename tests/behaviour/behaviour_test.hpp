@@ -30,6 +30,12 @@ class BehaviourTest : public EngineTest, public testing::WithParamInterface<Exec
   void expect_transfer(Context& context, const Payload::Shape& shape);
 };
 
+// A suite a subject, so that each can have a process of its own.
+class ContentTest : public BehaviourTest {};
+class OrderTest : public BehaviourTest {};
+class PreparationTest : public BehaviourTest {};
+class ThreadsTest : public BehaviourTest {};
+
 /// Transfers that are planned together.
 class GroupTest : public BehaviourTest {
  protected:

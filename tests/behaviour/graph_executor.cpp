@@ -11,7 +11,10 @@ const ExecutorCase kGraph{"graph", [](const NodeSource& source, OptionArguments 
 
 constexpr auto kName = [](const auto& executor) { return executor.param.name; };
 
-INSTANTIATE_TEST_SUITE_P(Graph, BehaviourTest, testing::Values(kGraph), kName);
+INSTANTIATE_TEST_SUITE_P(Graph, ContentTest, testing::Values(kGraph), kName);
+INSTANTIATE_TEST_SUITE_P(Graph, OrderTest, testing::Values(kGraph), kName);
+INSTANTIATE_TEST_SUITE_P(Graph, PreparationTest, testing::Values(kGraph), kName);
+INSTANTIATE_TEST_SUITE_P(Graph, ThreadsTest, testing::Values(kGraph), kName);
 INSTANTIATE_TEST_SUITE_P(Graph, GroupTest, testing::Values(kGraph), kName);
 INSTANTIATE_TEST_SUITE_P(Graph, HeldStreamTest, testing::Values(kGraph), kName);
 

@@ -11,7 +11,10 @@ const ExecutorCase kStream{"stream", [](const NodeSource& source, OptionArgument
 
 constexpr auto kName = [](const auto& executor) { return executor.param.name; };
 
-INSTANTIATE_TEST_SUITE_P(Stream, BehaviourTest, testing::Values(kStream), kName);
+INSTANTIATE_TEST_SUITE_P(Stream, ContentTest, testing::Values(kStream), kName);
+INSTANTIATE_TEST_SUITE_P(Stream, OrderTest, testing::Values(kStream), kName);
+INSTANTIATE_TEST_SUITE_P(Stream, PreparationTest, testing::Values(kStream), kName);
+INSTANTIATE_TEST_SUITE_P(Stream, ThreadsTest, testing::Values(kStream), kName);
 INSTANTIATE_TEST_SUITE_P(Stream, GroupTest, testing::Values(kStream), kName);
 INSTANTIATE_TEST_SUITE_P(Stream, HeldStreamTest, testing::Values(kStream), kName);
 

@@ -41,7 +41,7 @@ void BehaviourTest::expect_transfer(Context& context, const Payload::Shape& shap
 
 namespace {
 
-TEST_P(BehaviourTest, RunsTheNamedExecutor) {
+TEST_P(ContentTest, RunsTheNamedExecutor) {
   const auto context = make_context();
   const MemoryId src = MemoryId::gpu(0);
   const MemoryId dst = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
@@ -52,7 +52,7 @@ TEST_P(BehaviourTest, RunsTheNamedExecutor) {
   EXPECT_EQ(context->graph_counts().launches, GetParam().name == "graph" ? 1u : 0u);
 }
 
-TEST_P(BehaviourTest, EverySizeArrives) {
+TEST_P(ContentTest, EverySizeArrives) {
   const auto context = make_context();
   const MemoryId src = MemoryId::gpu(0);
   const MemoryId dst = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
@@ -63,7 +63,7 @@ TEST_P(BehaviourTest, EverySizeArrives) {
     expect_transfer(*context, {src, dst, bytes});
 }
 
-TEST_P(BehaviourTest, EveryOffsetArrives) {
+TEST_P(ContentTest, EveryOffsetArrives) {
   const auto context = make_context();
   const MemoryId src = MemoryId::gpu(0);
   const MemoryId dst = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
@@ -74,7 +74,7 @@ TEST_P(BehaviourTest, EveryOffsetArrives) {
                     {src, dst, split + i, kOffsets[i], kOffsets[kOffsets.size() - 1 - i]});
 }
 
-TEST_P(BehaviourTest, EveryPairOfEndPointsArrives) {
+TEST_P(ContentTest, EveryPairOfEndPointsArrives) {
   const auto context = make_context();
   for (const MemoryId src : memories())
     for (const MemoryId dst : memories()) {
@@ -84,7 +84,7 @@ TEST_P(BehaviourTest, EveryPairOfEndPointsArrives) {
     }
 }
 
-TEST_P(BehaviourTest, RandomSizesAndOffsetsArrive) {
+TEST_P(ContentTest, RandomSizesAndOffsetsArrive) {
   const auto context = make_context();
   const auto all = memories();
   for (int i = 0; i < 24; ++i)
@@ -92,7 +92,7 @@ TEST_P(BehaviourTest, RandomSizesAndOffsetsArrive) {
                                1 + random_() % (24 * kMiB), random_() % 70000, random_() % 70000});
 }
 
-TEST_P(BehaviourTest, EveryChoiceOfChunksArrives) {
+TEST_P(ContentTest, EveryChoiceOfChunksArrives) {
   const MemoryId src = MemoryId::gpu(0);
   const MemoryId dst = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   for (const OptionArguments& choice :
@@ -106,7 +106,7 @@ TEST_P(BehaviourTest, EveryChoiceOfChunksArrives) {
   }
 }
 
-TEST_P(BehaviourTest, EachKindOfRouteArrivesAlone) {
+TEST_P(ContentTest, EachKindOfRouteArrivesAlone) {
   for (const char* kind : {"direct", "gpu", "host"}) {
     SCOPED_TRACE(kind);
     const auto context = make_context({{"routes", kind}});
@@ -121,7 +121,7 @@ TEST_P(BehaviourTest, EachKindOfRouteArrivesAlone) {
   }
 }
 
-TEST_P(BehaviourTest, StagingMemoryStaysWithinItsLimit) {
+TEST_P(ContentTest, StagingMemoryStaysWithinItsLimit) {
   for (const char* limit : {"4M", "64M"}) {
     const auto context = make_context({{"staging_size", limit}});
     for (const std::uint64_t bytes : {16 * kMiB, 128 * kMiB}) {

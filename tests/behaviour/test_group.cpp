@@ -80,7 +80,67 @@ TEST_P(GroupTest, OneStreamMayCarryTheWholeGroup) {
   context_->group_copy_async(transfers);
   synchronize(stream.get());
   for (const Payload& one : group) EXPECT_TRUE(one.arrived());
-  EXPECT_TRUE(traffic.went_as(context_->plan(requests)));
+  // One after another, so each is planned alone.
+  Plan plan;
+  for (const Request& request : requests)
+    plan.transfers.push_back(context_->plan({request}).transfers.front());
+  EXPECT_TRUE(traffic.went_as(plan));
+}
+
+TEST_P(GroupTest, TransfersOfOneStreamGoInTheirOrder) {
+  const MemoryId near = MemoryId::gpu(0);
+  const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
+  const MemoryId last = gpus() > 2 ? MemoryId::gpu(2) : near;
+  const std::uint64_t bytes = 24 * kMiB + 3;
+  context_->prepare({{near, far, bytes}, {near, far, bytes}});
+  if (last != near) context_->prepare({{far, last, bytes}});
+  TestBuffer one(driver(), node(), near, bytes);
+  TestBuffer other(driver(), node(), near, bytes);
+  TestBuffer middle(driver(), node(), far, bytes);
+  TestBuffer end(driver(), node(), last, bytes);
+  const Stream stream = stream_on(0);
+  for (int round = 0; round < 3; ++round) {
+    one.fill(random_());
+    const std::uint64_t seed = random_();
+    other.fill(seed);
+    middle.poison();
+    end.poison();
+    // Twice to one place, in shares of different sizes, and from there on.
+    const std::vector<Transfer> transfers{
+        {middle.address(), one.address(), bytes - kMiB, stream.get()},
+        {middle.address(), other.address(), bytes, stream.get()},
+        {end.address(), middle.address(), bytes, stream.get()},
+        {one.address(), end.address(), std::uint64_t{last == near ? 100u : 0u}, stream.get()},
+        {middle.address(), one.address(), bytes / 2, stream.get()}};
+    context_->group_copy_async(transfers);
+    ASSERT_TRUE(completes(stream.get()));
+    EXPECT_EQ(end.first_difference(seed), std::nullopt);
+  }
+}
+
+TEST_P(GroupTest, AWindowOnOneStreamArrives) {
+  const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
+  constexpr int kWindow = 40;
+  const std::uint64_t bytes = least_split(*context_, MemoryId::gpu(0), far).value_or(kMiB) + 7;
+  context_->prepare(std::vector<Request>(2, {MemoryId::gpu(0), far, bytes}));
+  const Stream stream = stream_on(0);
+  for (const std::size_t buffers : {1u, 3u, 16u}) {
+    SCOPED_TRACE(std::to_string(buffers) + " pairs of buffers");
+    std::deque<Payload> payloads;
+    for (std::size_t i = 0; i < buffers; ++i) add(payloads, {MemoryId::gpu(0), far, bytes});
+    std::vector<Transfer> transfers;
+    for (std::size_t i = 0; i < kWindow; ++i)
+      transfers.push_back(payloads[i % buffers].transfer(stream.get()));
+    const Traffic traffic(*context_);
+    context_->group_copy_async(transfers);
+    ASSERT_TRUE(completes(stream.get()));
+    for (const Payload& one : payloads) EXPECT_TRUE(one.arrived());
+    EXPECT_EQ(traffic.bytes(), kWindow * bytes);
+    if (!context_->plan({payloads[0].request()}).native()) {
+      EXPECT_GE(traffic.split(), kWindow / 4u);
+      EXPECT_EQ(traffic.failed(), 0u);
+    }
+  }
 }
 
 TEST_P(GroupTest, WhatCannotBeSplitGoesNativelyBesideTheRest) {

@@ -1,6 +1,7 @@
 // A stream that the test holds back, with transfers queued on it: transfers on other streams complete all
 // the same, as they would natively (DESIGN: decision 5).
 #include <deque>
+#include <thread>
 
 #include "behaviour_test.hpp"
 #include "support/gate.hpp"
@@ -91,6 +92,46 @@ TEST_P(HeldStreamTest, ManyHeldStreamsHoldNobodyElse) {
   }
   // With nobody waiting the routes serve again, as planned.
   expect_transfer(*context_, last.shape());
+}
+
+TEST_P(HeldStreamTest, HundredsOfHeldTransfersHoldNobodyElse) {
+  // As many as a stream takes natively, or nearly: the next would wait for the gate.
+  constexpr int kQueued = 500;
+  std::deque<Payload> held;
+  std::vector<Stream> behind;
+  for (int i = 0; i < 3; ++i) {
+    add(held, to_far());
+    behind.push_back(stream_on(0));
+  }
+  std::deque<Payload> free;
+  for (int i = 0; i < kMany; ++i) add(free, to_far());
+  const Stream stream = stream_on(0);
+  context_->prepare(std::vector<Request>(kMany, held.front().request()));
+  Gate gate(driver(), context_of(0));
+  const Traffic traffic(*context_);
+  for (std::size_t i = 0; i < behind.size(); ++i) {
+    gate.hold(behind[i].get(), context_of(0));
+    for (int k = 0; k < kQueued; ++k) copy(*context_, held[i].transfer(behind[i].get()));
+  }
+  std::thread other([&] {
+    const CurrentContext current(driver(), context_of(0));
+    for (const Payload& one : free) {
+      context_->copy_async(one.transfer(stream.get()));
+      EXPECT_TRUE(completes(stream.get()));
+      EXPECT_TRUE(one.arrived());
+    }
+  });
+  other.join();
+  for (const Payload& one : held) EXPECT_TRUE(one.untouched());
+  gate.open();
+  for (const Stream& one : behind) ASSERT_TRUE(completes(one.get()));
+  for (const Payload& one : held) EXPECT_TRUE(one.arrived());
+  EXPECT_EQ(traffic.failed(), 0u);
+  EXPECT_EQ(traffic.split() + traffic.native(), 3u * kQueued + kMany);
+  if (!context_->plan({held.front().request()}).native()) {
+    EXPECT_GT(traffic.split(), 3u) << "a held stream may queue several split transfers";
+    EXPECT_GT(traffic.left_out(LeftOutReason::busy), 0u);
+  }
 }
 
 TEST_P(HeldStreamTest, EveryOtherPairGoesOn) {

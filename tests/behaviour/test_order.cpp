@@ -7,7 +7,7 @@
 namespace polypath::test {
 namespace {
 
-TEST_P(BehaviourTest, FollowsAndPrecedesMemsetsOfItsStream) {
+TEST_P(OrderTest, FollowsAndPrecedesMemsetsOfItsStream) {
   const auto context = make_context();
   const MemoryId dst_memory = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   const std::uint64_t bytes =
@@ -34,7 +34,7 @@ TEST_P(BehaviourTest, FollowsAndPrecedesMemsetsOfItsStream) {
   EXPECT_TRUE(traffic.went_as(context->plan({{MemoryId::gpu(0), dst_memory, bytes}})));
 }
 
-TEST_P(BehaviourTest, ChainsAcrossGpusAndStreamsArrive) {
+TEST_P(OrderTest, ChainsAcrossGpusAndStreamsArrive) {
   const auto context = make_context();
   // host, all GPUs, host: each hop on another GPU's stream, ordered by events alone.
   std::vector<MemoryId> stations{MemoryId::host(0)};
@@ -82,7 +82,7 @@ TEST_P(BehaviourTest, ChainsAcrossGpusAndStreamsArrive) {
             hops.size());
 }
 
-TEST_P(BehaviourTest, LegacyDefaultStreamOrdersBlockingStreams) {
+TEST_P(OrderTest, LegacyDefaultStreamOrdersBlockingStreams) {
   const auto context = make_context();
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   const std::uint64_t bytes = least_split(*context, MemoryId::gpu(0), far).value_or(kMiB) * 2;
@@ -168,7 +168,7 @@ class RandomProgram {
   std::vector<Event> events_;
 };
 
-TEST_P(BehaviourTest, RandomProgramsOfCopiesAndMemsetsEndRight) {
+TEST_P(OrderTest, RandomProgramsOfCopiesAndMemsetsEndRight) {
   const auto context = make_context();
   constexpr std::uint64_t kBytes = 8 * kMiB + 77;
   std::vector<std::unique_ptr<TestBuffer>> buffers;

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "behaviour_test.hpp"
+#include "support/hooked_driver.hpp"
 
 namespace polypath::test {
 namespace {
@@ -52,7 +53,7 @@ std::set<int> staging_gpus(const Node& node, const TransferPlan& transfer) {
   return gpus;
 }
 
-TEST_P(BehaviourTest, RoutesThatAreNotReadyAreLeftOutUntilTheyAre) {
+TEST_P(PreparationTest, RoutesThatAreNotReadyAreLeftOutUntilTheyAre) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   const auto context = GetParam().make(spied(source()), {});
   const auto bytes = least_split(*context, MemoryId::gpu(0), far);
@@ -84,7 +85,7 @@ TEST_P(BehaviourTest, RoutesThatAreNotReadyAreLeftOutUntilTheyAre) {
   }
 }
 
-TEST_P(BehaviourTest, NothingIsPreparedThatNoRouteUses) {
+TEST_P(PreparationTest, NothingIsPreparedThatNoRouteUses) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   const auto expect_nothing = [&](Context& context, std::uint64_t bytes) {
     const Payload one = payload({MemoryId::gpu(0), far, bytes});
@@ -105,13 +106,39 @@ TEST_P(BehaviourTest, NothingIsPreparedThatNoRouteUses) {
   expect_nothing(*large_only, 32 * kMiB);
 }
 
-TEST_P(BehaviourTest, AContextReleasesWhatItMade) {
+TEST_P(PreparationTest, AContextReleasesWhatItMade) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
+  std::set<int> inactive;
+  for (int gpu = 2; gpu < gpus(); ++gpu)
+    if (!context_active(gpu)) inactive.insert(gpu);
   for (int round = 0; round < 3; ++round) {
     const auto context = make_context();
     expect_transfer(*context, {MemoryId::gpu(0), far, 32 * kMiB});
   }
-  for (int gpu = 2; gpu < gpus(); ++gpu) EXPECT_FALSE(context_active(gpu)) << "gpu" << gpu;
+  for (const int gpu : inactive) EXPECT_FALSE(context_active(gpu)) << "gpu" << gpu;
+}
+
+TEST_P(PreparationTest, StagingMemoryIsMadeByCallsThatDoNotWait) {
+  int supported = 0;
+  POLYPATH_CHECK(
+      driver(),
+      device_get_attribute(&supported,
+                           CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
+  if (supported == 0) GTEST_SKIP() << "the driver cannot map host memory";
+  std::set<std::string> called;
+  const HookedDriver hooked(driver(), [&](const std::string& name) { called.insert(name); });
+  NodeSource with_hooks = source();
+  with_hooks.driver = hooked.driver();
+  const auto context = GetParam().make(with_hooks, {});
+  for (const MemoryId dst : memories())
+    if (dst != MemoryId::gpu(0)) context->prepare({{MemoryId::gpu(0), dst, 64 * kMiB}});
+  std::uint64_t staging = 0;
+  for (const MemoryId memory : node().memories())
+    staging += context->resources().staging_bytes(memory);
+  if (staging == 0) GTEST_SKIP() << "nothing is staged on this node";
+  EXPECT_TRUE(called.contains("stream_create"));
+  for (const char* waits : {"mem_alloc", "mem_host_alloc"})
+    EXPECT_FALSE(called.contains(waits)) << waits;
 }
 
 }  // namespace

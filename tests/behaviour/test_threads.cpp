@@ -9,7 +9,7 @@ namespace {
 constexpr int kThreads = 4;
 constexpr int kRounds = 6;
 
-TEST_P(BehaviourTest, ThreadsShareAContext) {
+TEST_P(ThreadsTest, ThreadsShareAContext) {
   const auto context = make_context();
   const auto all = memories();
   for (int gpu = 0; gpu < gpus(); ++gpu) context_of(gpu);
@@ -45,7 +45,7 @@ TEST_P(BehaviourTest, ThreadsShareAContext) {
   EXPECT_EQ(traffic.failed(), 0u);
 }
 
-TEST_P(BehaviourTest, ThreadsQueueOnTheirOwnStreamsAtOnce) {
+TEST_P(ThreadsTest, ThreadsQueueOnTheirOwnStreamsAtOnce) {
   const auto context = make_context();
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   const std::uint64_t bytes = least_split(*context, MemoryId::gpu(0), far).value_or(kMiB);

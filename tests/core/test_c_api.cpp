@@ -231,7 +231,7 @@ TEST(CApi, BenchVerifiesAndCountersCount) {
               {"transfers", "split", "native", "failed", "bytes", "copies", "native_by_reason",
                "left_out_by_reason", "routes", "links", "graphs", "staging"});
   expect_keys(counters["graphs"], {"launches", "hits", "patches", "patched_nodes", "builds",
-                                   "evictions", "failed", "busy", "cached", "gpu_bytes"});
+                                   "evictions", "failed", "busy", "cached"});
   EXPECT_EQ(counters["graphs"]["launches"], 0) << "streams are the default";
   EXPECT_GT(counters["split"].get<int>(), 0);
   EXPECT_EQ(counters["bytes"].get<std::size_t>() % kRequest.bytes, 0u);

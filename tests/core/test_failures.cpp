@@ -2,10 +2,13 @@
 // copy; nothing hangs, leaks or writes late, and the next transfer on the same context is right.
 #include <gmock/gmock.h>
 
+#include <future>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "failure_test.hpp"
+#include "support/hooked_driver.hpp"
 
 namespace polypath::test {
 namespace {
@@ -115,6 +118,151 @@ TEST_F(FailureTest, CallsOfPreparingInTheBackground) {
       if (HasFailure()) return;
     }
   }
+}
+
+TEST_F(FailureTest, AnErrorIsReportedOnlyAfterTheFirstCopy) {
+  arguments_ = {{"chunks", "2"}};
+  const std::uint64_t bytes = bytes_for(MemoryId::gpu(0), far());
+  Payload one = payload({MemoryId::gpu(0), far(), bytes});
+  const Stream stream = stream_on(0);
+  if (make_context()->plan({one.request()}).native()) GTEST_SKIP() << "nothing is split";
+  int before = 0;
+  int after = 0;
+  std::uint64_t calls = 1;
+  for (std::uint64_t failing = 0; failing <= calls; ++failing) {
+    use_first_gpu();
+    auto context = make_context();
+    context->prepare({one.request()});
+    one.renew(random_());
+    faults_->clear();
+    if (failing > 0) faults_->fail_call(failing, CUDA_ERROR_UNKNOWN);
+    bool issued = true;
+    const bool failed =
+        fails_by_name([&] { issued = context->try_copy_async(one.transfer(stream.get())); });
+    if (failing == 0) calls = faults_->calls();
+    SCOPED_TRACE("call " + std::to_string(failing) + ": " + faults_->last_failed());
+    auto by_symbol = faults_->calls_by_symbol();
+    const std::uint64_t copies =
+        by_symbol["cuMemcpyAsync"] - (faults_->last_failed() == "cuMemcpyAsync" ? 1u : 0u);
+    faults_->clear();
+    use_first_gpu();
+    ASSERT_TRUE(completes(stream.get()));
+    EXPECT_EQ(copies > 0, failed || issued);
+    if (failed) {
+      ++after;
+    } else if (!issued) {
+      ++before;
+      EXPECT_TRUE(one.untouched());
+    } else {
+      EXPECT_TRUE(one.arrived());
+    }
+  }
+  EXPECT_GT(before, 3);
+  EXPECT_GT(after, 3);
+}
+
+TEST_F(FailureTest, OutOfHostMemoryIsReportedOnlyAfterTheFirstCopy) {
+  int left = 0;
+  int copies = 0;
+  const HookedDriver hooked(driver(), [&](const std::string& name) {
+    if (left > 0 && --left == 0) throw std::bad_alloc();
+    if (name == "memcpy_async") ++copies;
+  });
+  NodeSource short_of_memory = source();
+  short_of_memory.driver = hooked.driver();
+  const std::uint64_t bytes = bytes_for(MemoryId::gpu(0), far());
+  Payload one = payload({MemoryId::gpu(0), far(), bytes});
+  const Stream stream = stream_on(0);
+  int before = 0;
+  int after = 0;
+  for (int failing = 1;; ++failing) {
+    SCOPED_TRACE("call " + std::to_string(failing));
+    use_first_gpu();
+    Context context(short_of_memory, {{"chunks", "2"}});
+    if (context.plan({one.request()}).native()) GTEST_SKIP() << "nothing is split";
+    context.prepare({one.request()});
+    one.renew(random_());
+    copies = 0;
+    left = failing;
+    bool issued = false;
+    bool failed = false;
+    try {
+      issued = context.try_copy_async(one.transfer(stream.get()));
+    } catch (const std::bad_alloc&) {
+      failed = true;
+    }
+    const bool met = std::exchange(left, 0) == 0;
+    use_first_gpu();
+    ASSERT_TRUE(completes(stream.get()));
+    EXPECT_EQ(copies > 0, failed || issued);
+    if (failed) ++after;
+    if (!failed && !issued) {
+      ++before;
+      EXPECT_TRUE(one.untouched());
+    }
+    if (!met) break;
+  }
+  EXPECT_GT(before, 1);
+  EXPECT_GT(after, 3);
+}
+
+TEST_F(FailureTest, ARouteThatFoundNoMemoryIsTriedAgainWithPauses) {
+  const std::uint64_t bytes = bytes_for(MemoryId::gpu(0), far());
+  Payload one = payload({MemoryId::gpu(0), far(), bytes});
+  const Stream stream = stream_on(0);
+  const auto context = make_context();
+  const Plan plan = context->plan({one.request()});
+  if (plan.native()) GTEST_SKIP() << "nothing is split";
+  // Copies until all routes are there; how many it takes.
+  const auto copies_until_split = [&](int most) {
+    int count = 0;
+    for (bool split = false; !split && count < most; ++count) {
+      one.renew(random_());
+      const Traffic traffic(*context);
+      context->copy_async(one.transfer(stream.get()));
+      context->wait_prepared();
+      EXPECT_TRUE(completes(stream.get()));
+      EXPECT_TRUE(one.arrived());
+      split = static_cast<bool>(traffic.went_as(plan));
+    }
+    return count;
+  };
+  faults_->fail("cuStreamCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  const int waited = copies_until_split(1000);
+  EXPECT_EQ(faults_->last_failed(), "cuStreamCreate");
+  EXPECT_GE(waited, Preparer::kFirstPause / 2) << "a failure is not tried again at once";
+  EXPECT_LE(waited, 4 * Preparer::kFirstPause) << "nor given up for ever";
+}
+
+TEST_F(FailureTest, PreparingStopsAfterTheTaskUnderWay) {
+  std::promise<void> inside;
+  std::promise<void> go;
+  int created = 0;
+  const HookedDriver hooked(driver(), [&](const std::string& name) {
+    if (name != "stream_create" || ++created != 1) return;
+    inside.set_value();
+    go.get_future().wait();
+  });
+  Devices devices(hooked.driver(), gpus());
+  RouteResources resources(hooked.driver(), node(), devices, 64 * kMiB);
+  ImportedMemories imports(hooked.driver(), devices);
+  int routes = 0;
+  {
+    Preparer preparer(*hooked.driver(), resources, imports);
+    for (const MemoryId src : node().memories())
+      for (const MemoryId dst : node().memories())
+        for (const Route& route : find_routes(node(), src, dst, {}))
+          if (route.staged()) {
+            preparer.request(route, 1);
+            ++routes;
+          }
+    if (routes == 0) GTEST_SKIP() << "nothing is staged on this node";
+    inside.get_future().wait();
+    preparer.stop();
+    go.set_value();
+    preparer.wait();
+  }
+  EXPECT_LE(created, 2) << "the streams of one route, of " << routes;
 }
 
 }  // namespace

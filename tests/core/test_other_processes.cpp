@@ -147,7 +147,7 @@ TEST_F(OtherProcessesTest, APlanBesideOthersIsItsPartOfThePlanOfAll) {
           links.insert(leg);
     }
     EXPECT_EQ(bytes, kBytes);
-    for (const Copy& copy : prepared->schedule.copies) EXPECT_EQ(copy.transfer, 0);
+    EXPECT_EQ(prepared->schedule.transfers.size(), 1u);
   }
   for (const int link : links)
     EXPECT_EQ(links.count(link), 1u) << "two of the ring use link " << link;

@@ -9,21 +9,37 @@ constexpr MemoryId kSource = MemoryId::gpu(0);
 constexpr MemoryId kDestination = MemoryId::gpu(1);
 constexpr MemoryId kStaging = MemoryId::gpu(2);
 
-std::shared_ptr<const CopyDag> make_dag(const Node& node, std::uint64_t bytes) {
+std::shared_ptr<const TransferSchedule> make_schedule(const Node& node, std::uint64_t bytes) {
   const std::uint64_t half = bytes / 2;
-  auto dag = std::make_shared<CopyDag>();
-  dag->request = {kSource, kDestination, bytes};
-  dag->routes = {{RouteKind::direct, {}, {node.find_link(kSource, kDestination).value()}},
-                 {RouteKind::via_gpu,
-                  kStaging,
-                  {node.find_link(kSource, kStaging).value(),
-                   node.find_link(kStaging, kDestination).value()}}};
-  dag->rings = {{}, {1, bytes - half}};
-  dag->copies = {{0, 0, 0, half, 0, {kNoCopy, kNoCopy}},
-                 {1, 0, half, bytes - half, 0, {kNoCopy, kNoCopy}},
-                 {1, 1, half, bytes - half, 0, {kNoCopy, 1}}};
-  set_hash(*dag);
-  return dag;
+  const std::uint64_t rest = bytes - half;
+  const int direct = node.find_link(kSource, kDestination).value();
+  const int there = node.find_link(kSource, kStaging).value();
+  const int on = node.find_link(kStaging, kDestination).value();
+  auto schedule = std::make_shared<TransferSchedule>();
+  schedule->request = {kSource, kDestination, bytes};
+  schedule->routes = {{RouteKind::direct, {}, {direct}},
+                      {RouteKind::via_gpu, kStaging, {there, on}}};
+  Step step;
+  step.link = direct;
+  step.to = {BufferKind::destination, 0};
+  step.bytes = half;
+  schedule->steps.push_back(step);
+  step.route = 1;
+  step.link = there;
+  step.from = {BufferKind::source, half};
+  step.to = {BufferKind::ring, 0};
+  step.bytes = rest;
+  step.awaited = true;
+  schedule->steps.push_back(step);
+  step.leg = 1;
+  step.link = on;
+  step.from = step.to;
+  step.to = {BufferKind::destination, half};
+  step.after = {kNoStep, 1};
+  step.awaited = false;
+  schedule->steps.push_back(step);
+  set_hash(*schedule);
+  return schedule;
 }
 
 }  // namespace
@@ -67,7 +83,7 @@ GraphCacheTest::Message& GraphCacheTest::add_message(std::uint64_t bytes) {
 GraphRequest GraphCacheTest::request(const Message& message, const TestBuffer& staging) {
   const Transfer transfer = message.payload.transfer(nullptr);
   GraphRequest request;
-  request.dag = make_dag(node(), transfer.bytes);
+  request.schedule = make_schedule(node(), transfer.bytes);
   request.gpu = 0;
   const std::uint64_t half = transfer.bytes / 2;
   const CUdeviceptr slot = staging.address();
@@ -89,7 +105,7 @@ bool GraphCacheTest::launch(const GraphRequest& request, CUstream stream) {
   const std::shared_ptr<Ticket> one = ticket(stream);
   CachedGraph* const graph = cache_->acquire(request, *one);
   if (graph == nullptr) return false;
-  POLYPATH_CHECK(driver(), event_record(one->fork(), stream));
+  one->record(driver());
   auto end = std::make_shared<PooledEvent>(*events_, 0);
   graph->graph->launch(stream);
   POLYPATH_CHECK(driver(), event_record(end->get(), stream));

@@ -7,7 +7,7 @@ namespace polypath::test {
 namespace {
 
 TEST_F(GraphCacheTest, BuildsThenHitsThenPatches) {
-  make_cache(4);
+  make_cache(1);
   Message& first = add_message();
   Message& second = add_message();
   const Stream stream = stream_on(0);
@@ -27,8 +27,28 @@ TEST_F(GraphCacheTest, BuildsThenHitsThenPatches) {
   EXPECT_EQ(uses(), (GraphUses{.cached = 1}));
 }
 
+TEST_F(GraphCacheTest, OtherAddressesHaveAGraphOfTheirOwnWhileThereIsRoom) {
+  make_cache(2);
+  Message& first = add_message();
+  Message& second = add_message();
+  Message& third = add_message();
+  const Stream stream = stream_on(0);
+  for (int round = 0; round < 10; ++round) {
+    expect_launch(first, stream.get());
+    expect_launch(second, stream.get());
+  }
+  EXPECT_EQ(uses(), (GraphUses{.launches = 20, .hits = 18, .builds = 2, .cached = 2}));
+  // Without room the one that was used longest ago is given them.
+  cache_->reset_counts();
+  expect_launch(third, stream.get());
+  expect_launch(second, stream.get());
+  EXPECT_EQ(
+      uses(),
+      (GraphUses{.launches = 2, .hits = 1, .patches = 1, .patched_nodes = kNodes, .cached = 2}));
+}
+
 TEST_F(GraphCacheTest, SetsOnlyTheNodesWhoseAddressesChange) {
-  make_cache(4);
+  make_cache(1);
   Message& message = add_message();
   const TestBuffer& other_staging = add_message().staging;
   const Stream stream = stream_on(0);
@@ -234,7 +254,7 @@ TEST_F(GraphCacheTest, WithoutRoomEachGraphLivesForOneLaunch) {
 }
 
 TEST_F(GraphCacheTest, WhatCannotBePatchedIsBuiltAnew) {
-  make_cache(4);
+  make_cache(1);
   Message& message = add_message();
   const Stream stream = stream_on(0);
   expect_launch(message, stream.get());

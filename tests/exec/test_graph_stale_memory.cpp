@@ -50,8 +50,7 @@ TEST_F(GraphTransferTest, MemoryTakenAgainAtTheSameAddressIsPatchedIn) {
   const Plan plan = context_->plan(requests);
   ASSERT_FALSE(plan.native());
   context_->prepare(requests);
-  const std::uint64_t nodes =
-      make_schedule(plan, context_->resources().ring_limits()).copies.size();
+  const std::uint64_t nodes = make_schedule(plan, context_->resources().ring_limits()).order.size();
   const auto expect_copy = [&] {
     const std::uint64_t seed = random_();
     fill_pattern(pages.bytes(), seed);

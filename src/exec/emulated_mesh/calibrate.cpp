@@ -1,4 +1,5 @@
 // How many lanes give a link of an emulated mesh its rate.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>

@@ -1,0 +1,121 @@
+#include "exec/executor.hpp"
+
+#include <array>
+#include <cstddef>
+
+namespace polypath {
+namespace {
+
+/// What the fork, the wait for the ring and the end put on a leg's stream, a failed run's end included.
+constexpr int kOperationsARun = 5;
+
+/// What a route's steps put on the stream of each leg, at most: copies, waits, records.
+std::array<int, 2> operations_of(const TransferSchedule& transfer, std::size_t route) {
+  std::array<int, 2> operations{kOperationsARun, kOperationsARun};
+  for (const Step& step : transfer.steps) {
+    if (step.route != static_cast<int>(route)) continue;
+    operations[static_cast<std::size_t>(step.leg)] +=
+        1 + (step.after[1] != kNoStep ? 1 : 0) + (step.awaited ? 1 : 0);
+  }
+  return operations;
+}
+
+}  // namespace
+
+LeasedRun::LeasedRun(const CudaDriver& driver, RouteResources& resources, const Schedule& schedule,
+                     const std::vector<BoundTransfer>& transfers)
+    : driver_(driver),
+      resources_(resources),
+      schedule_(schedule),
+      transfers_(transfers),
+      guard_(driver),
+      tickets_(transfers.size()),
+      leases_(transfers.size()),
+      uses_(transfers.size()) {}
+
+const Route* LeasedRun::lease_transfer(std::size_t t, bool channels) {
+  const TransferSchedule& transfer = schedule_of(t);
+  const BoundTransfer& bound = transfers_[t];
+  leases_[t].clear();
+  leases_[t].resize(transfer.routes.size());
+  uses_[t].assign(transfer.routes.size(), {});
+  for (std::size_t r = 0; r < transfer.routes.size(); ++r) {
+    const Route& route = transfer.routes[r];
+    if (!route.staged()) continue;
+    auto lease = resources_.lease(
+        route, tickets_[t], channels ? std::optional{operations_of(transfer, r)} : std::nullopt);
+    if (!lease) return &route;
+    leases_[t][r] = std::move(*lease);
+    uses_[t][r].first = leases_[t][r].channel(0);
+    uses_[t][r].second = leases_[t][r].channel(1);
+    if (tickets_[t]->in_sequence() && leases_[t][r].ring_free() != nullptr) narrow_ = &route;
+  }
+  for (const Step& step : transfer.steps) {
+    if (step.leg != 0) continue;
+    RouteUse& use = uses_[t][static_cast<std::size_t>(step.route)];
+    // A route's steps are in the order of its share.
+    if (use.bytes == 0) {
+      use.dst = bound.dst + step.from.offset;
+      use.src = bound.src + step.from.offset;
+    }
+    use.bytes += step.bytes;
+  }
+  return nullptr;
+}
+
+const Route* LeasedRun::lease(bool channels) {
+  for (std::size_t t = 0; t < transfers_.size(); ++t) {
+    const BoundTransfer& bound = transfers_[t];
+    leases_[t].resize(schedule_of(t).routes.size());
+    if (!schedule_of(t).split()) continue;
+    if (bound.follows && channels) {
+      tickets_[t] = resources_.sequences().follow(bound.caller);
+      if (tickets_[t] != nullptr && lease_transfer(t, channels) == nullptr &&
+          resources_.sequences().allows(bound.caller, uses_[t]))
+        continue;
+      leases_[t].clear();
+      narrow_ = nullptr;
+    }
+    tickets_[t] = std::make_shared<Ticket>(
+        bound.caller, std::make_shared<PooledEvent>(resources_.events(), bound.caller_gpu));
+    if (const Route* const busy = lease_transfer(t, channels)) return busy;
+  }
+  return nullptr;
+}
+
+void LeasedRun::remember_sequences() {
+  for (std::size_t t = 0; t < transfers_.size(); ++t) {
+    if (tickets_[t] == nullptr) {
+      resources_.sequences().end(transfers_[t].caller);
+    } else {
+      resources_.sequences().add(tickets_[t], std::move(uses_[t]), tickets_[t]->in_sequence());
+    }
+  }
+}
+
+void LeasedRun::end_sequences() noexcept {
+  for (const BoundTransfer& transfer : transfers_) resources_.sequences().end(transfer.caller);
+}
+
+void LeasedRun::fork() {
+  for (const auto& ticket : tickets_) {
+    if (ticket == nullptr || ticket->in_sequence()) continue;
+    guard_.use(ticket->caller().context);
+    ticket->record(driver_);
+  }
+}
+
+CUdeviceptr LeasedRun::address(std::size_t transfer, const Step& step, const Place& place) const {
+  const auto route = static_cast<std::size_t>(step.route);
+  const BoundTransfer& bound = transfers_[transfer];
+  const bool staged = schedule_of(transfer).routes[route].staged();
+  switch (place.buffer) {
+    case BufferKind::source: return (staged ? bound.ends[route].src : bound.src) + place.offset;
+    case BufferKind::destination:
+      return (staged ? bound.ends[route].dst : bound.dst) + place.offset;
+    case BufferKind::ring: return leases_[transfer][route].ring().memory->address() + place.offset;
+  }
+  return 0;
+}
+
+}  // namespace polypath

@@ -1,0 +1,70 @@
+#include "exec/sequence.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace polypath {
+namespace {
+
+constexpr std::size_t kMostSequences = 64;
+constexpr std::size_t kMostTransfers = 64;  ///< of one sequence: so much has to be compared
+
+bool overlap(CUdeviceptr a, std::uint64_t a_bytes, CUdeviceptr b, std::uint64_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
+}
+
+/// Whether the staged route `next` must not start before `earlier` has ended.
+bool conflict(const RouteUse& next, const RouteUse& earlier) {
+  if (overlap(next.src, next.bytes, earlier.dst, earlier.bytes)) return true;
+  // The same channels keep the order of their legs.
+  if (next.first == earlier.first && next.second == earlier.second) return false;
+  return overlap(next.dst, next.bytes, earlier.dst, earlier.bytes) ||
+         overlap(next.dst, next.bytes, earlier.src, earlier.bytes);
+}
+
+}  // namespace
+
+std::list<Sequences::Sequence>::iterator Sequences::find(const CallerStream& caller) {
+  return std::ranges::find_if(sequences_,
+                              [&](const Sequence& one) { return one.first->caller() == caller; });
+}
+
+std::shared_ptr<Ticket> Sequences::follow(const CallerStream& caller) {
+  const std::lock_guard lock(mutex_);
+  const auto known = find(caller);
+  if (known == sequences_.end() || known->transfers >= kMostTransfers) return nullptr;
+  return std::make_shared<Ticket>(*known->first);
+}
+
+bool Sequences::allows(const CallerStream& caller, const std::vector<RouteUse>& uses) {
+  const std::lock_guard lock(mutex_);
+  const auto known = find(caller);
+  return known != sequences_.end() && std::ranges::none_of(uses, [&](const RouteUse& next) {
+           return next.first != nullptr &&
+                  std::ranges::any_of(known->uses, [&](const RouteUse& earlier) {
+                    return conflict(next, earlier);
+                  });
+         });
+}
+
+void Sequences::add(const std::shared_ptr<Ticket>& ticket, std::vector<RouteUse> uses,
+                    bool follows) {
+  const std::lock_guard lock(mutex_);
+  const auto known = find(ticket->caller());
+  if (follows && known != sequences_.end()) {
+    known->uses.insert(known->uses.end(), uses.begin(), uses.end());
+    ++known->transfers;
+    return;
+  }
+  if (known != sequences_.end()) sequences_.erase(known);
+  sequences_.push_front({ticket, std::move(uses), 1});
+  if (sequences_.size() > kMostSequences) sequences_.pop_back();
+}
+
+void Sequences::end(const CallerStream& caller) {
+  const std::lock_guard lock(mutex_);
+  if (const auto known = find(caller); known != sequences_.end()) sequences_.erase(known);
+}
+
+}  // namespace polypath

@@ -1,0 +1,50 @@
+// One piece of staging memory, in a GPU or in the host, that copies of several GPUs reach. It is made
+// while programs run, and by calls that do not wait for what their streams hold, where the driver has
+// such calls.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "driver/cuda_driver.hpp"
+#include "topology/node.hpp"
+
+namespace polypath {
+
+/// Not thread-safe. Frees itself; by then nothing may use it any more.
+class StagingMemory {
+ public:
+  /// `bytes` in `memory`; `context` of `gpu`: the memory's own, or for host memory one beside it.
+  /// Throws DriverError.
+  StagingMemory(std::shared_ptr<const CudaDriver> driver, const Node& node, MemoryId memory,
+                std::uint64_t bytes, int gpu, CUcontext context);
+  ~StagingMemory();
+  StagingMemory(const StagingMemory&) = delete;
+  StagingMemory& operator=(const StagingMemory&) = delete;
+
+  [[nodiscard]] CUdeviceptr address() const noexcept { return address_; }
+  /// Lets work of `gpu`'s context read and write it, beside what peer access gives. Throws DriverError.
+  void let_reach(int gpu);
+
+ private:
+  /// How it was made.
+  enum class Kind : std::uint8_t {
+    allocated,   ///< cuMemAlloc, cuMemHostAlloc: these may wait for all work of a context
+    registered,  ///< pages of the process, page-locked
+    mapped,      ///< cuMemCreate and cuMemMap: they wait for nothing
+  };
+  [[nodiscard]] Kind kind_for(MemoryId memory, int gpu) const;
+  void allocate(MemoryId memory, int domain);
+  void register_pages(int domain);
+  void map(const CUmemLocation& location);
+
+  std::shared_ptr<const CudaDriver> driver_;
+  bool is_gpu_;
+  std::uint64_t bytes_;
+  CUcontext context_;
+  Kind kind_ = Kind::allocated;
+  CUdeviceptr address_ = 0;
+  CUmemGenericAllocationHandle handle_ = 0;  // of what is mapped
+};
+
+}  // namespace polypath

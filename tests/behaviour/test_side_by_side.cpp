@@ -1,0 +1,193 @@
+// Two threads issue side by side: whatever call of the driver one of them is in, it holds nothing that
+// the other waits for (DESIGN: decision 5).
+#include <condition_variable>
+#include <future>
+#include <thread>
+
+#include "behaviour_test.hpp"
+#include "support/gate.hpp"
+#include "support/hooked_driver.hpp"
+
+namespace polypath::test {
+namespace {
+
+/// Stops one thread in its nth call of the driver, until it is let go.
+class StopSign {
+ public:
+  /// For the calling thread.
+  void stop_me_at(int call) {
+    const std::lock_guard lock(mutex_);
+    thread_ = std::this_thread::get_id();
+    left_ = call;
+    stopped_ = false;
+    ended_ = false;
+    go_ = false;
+  }
+  void pass(const std::string& name) {
+    std::unique_lock lock(mutex_);
+    if (std::this_thread::get_id() != thread_ || --left_ != 0) return;
+    name_ = name;
+    stopped_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return go_; });
+  }
+  /// The thread made fewer calls than that.
+  void ended() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  /// Whether the thread stops; false when it ended.
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stopped_ || ended_; });
+    return stopped_;
+  }
+  void go() {
+    const std::lock_guard lock(mutex_);
+    go_ = true;
+    changed_.notify_all();
+  }
+  [[nodiscard]] std::string name() {
+    const std::lock_guard lock(mutex_);
+    return name_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::thread::id thread_;
+  std::string name_;
+  int left_ = 0;
+  bool stopped_ = false;
+  bool ended_ = false;
+  bool go_ = false;
+};
+
+TEST_P(ThreadsTest, ThreadsIssueWhateverCallAnotherOneIsIn) {
+  StopSign sign;
+  const HookedDriver hooked(driver(), [&](const std::string& name) { sign.pass(name); });
+  NodeSource with_hooks = source();
+  with_hooks.driver = hooked.driver();
+  // Two graphs: the third shape evicts. Few chunks make few calls.
+  const auto context = GetParam().make(with_hooks, {{"chunks", "2"}, {"graph_cache_size", "2"}});
+  const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
+  const auto least = least_split(*context, MemoryId::gpu(0), far);
+  if (!least) GTEST_SKIP() << "nothing is split on this node";
+  std::deque<Payload> stopped;
+  for (std::uint64_t i = 0; i < 3; ++i) add(stopped, {MemoryId::gpu(0), far, *least + 4096 * i});
+  Payload free = payload({MemoryId::gpu(0), far, *least});
+  Payload back = payload({far, MemoryId::gpu(0), *least});
+  context->prepare(std::vector<Request>(4, free.request()));
+  context->prepare(std::vector<Request>(4, back.request()));
+  const Stream one = stream_on(0);
+  const Stream other = stream_on(0);
+  const Stream third = stream_on(far.is_gpu() ? far.index : 0);
+  std::set<std::string> met;
+
+  bool stops = true;
+  const int stride = *least <= 4 * kMiB ? 1 : 7;
+  for (int call = 1; stops; call += stride) {
+    for (Payload& payload : stopped) payload.renew(random_());
+    free.renew(random_());
+    back.renew(random_());
+    const Traffic traffic(*context);
+    // Builds, evicts or patches with each transfer.
+    std::thread first([&] {
+      const CurrentContext current(driver(), context_of(0));
+      sign.stop_me_at(call);
+      for (const Payload& payload : stopped) context->copy_async(payload.transfer(one.get()));
+      sign.ended();
+    });
+    stops = sign.wait();
+    std::future<void> second = std::async(std::launch::async, [&] {
+      const CurrentContext current(driver(), context_of(0));
+      context->copy_async(free.transfer(other.get()));
+      context->copy_async(back.transfer(third.get()));
+    });
+    const bool passed = second.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
+    EXPECT_TRUE(passed) << "waits for the thread that is in call " << call << ", " << sign.name();
+    if (stops) met.insert(sign.name());
+    sign.go();
+    second.get();
+    first.join();
+    for (const CUstream stream : {one.get(), other.get(), third.get()})
+      ASSERT_TRUE(completes(stream));
+    for (const Payload& payload : stopped) EXPECT_TRUE(payload.arrived());
+    EXPECT_TRUE(free.arrived());
+    EXPECT_TRUE(back.arrived());
+    EXPECT_EQ(traffic.failed(), 0u);
+    EXPECT_EQ(traffic.split() + traffic.native(), 5u);
+    EXPECT_GT(traffic.split(), 1u) << "both threads' transfers were split";
+    if (HasFailure()) return;
+  }
+  if (stride > 1) return;
+  for (const char* call : {"event_record", "ctx_set_current"}) EXPECT_TRUE(met.contains(call));
+  EXPECT_TRUE(met.contains(GetParam().name == "graph" ? "graph_launch" : "memcpy_async"));
+}
+
+/// A driver that does not tell streams apart.
+NodeSource without_ids(const NodeSource& source) {
+  auto table = std::make_shared<CudaDriver>(*source.driver);
+  table->stream_get_id = nullptr;
+  NodeSource copy = source;
+  copy.driver = std::move(table);
+  return copy;
+}
+
+TEST_P(HeldStreamTest, ThreadsWithoutStreamIdsHoldNobodyElse) {
+  const auto context = GetParam().make(without_ids(source()), {});
+  const Payload held = payload(to_far());
+  const Payload free = payload(to_far());
+  context->prepare(std::vector<Request>(2, held.request()));
+  Gate gate(driver(), context_of(0));
+  const Traffic traffic(*context);
+  gate.hold(CU_STREAM_PER_THREAD, context_of(0));
+  copy(*context, held.transfer(CU_STREAM_PER_THREAD));
+  // The same handle, another stream.
+  std::thread other([&] {
+    const CurrentContext current(driver(), context_of(0));
+    context->copy_async(free.transfer(CU_STREAM_PER_THREAD));
+    EXPECT_TRUE(completes(CU_STREAM_PER_THREAD));
+    EXPECT_TRUE(free.arrived());
+  });
+  other.join();
+  EXPECT_TRUE(held.untouched());
+  gate.open();
+  ASSERT_TRUE(completes(CU_STREAM_PER_THREAD));
+  EXPECT_TRUE(held.arrived());
+  EXPECT_EQ(traffic.failed(), 0u);
+  EXPECT_EQ(traffic.split() + traffic.native(), 2u);
+}
+
+TEST_P(ThreadsTest, ThreadsWithoutStreamIdsKeepTheirBytes) {
+  const auto context = GetParam().make(without_ids(source()), {});
+  const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
+  const std::uint64_t bytes = least_split(*context, MemoryId::gpu(0), far).value_or(kMiB);
+  context->prepare({{MemoryId::gpu(0), far, bytes}});
+  context_of(0);
+  constexpr int kThreads = 3;
+  constexpr int kTransfers = 12;
+  std::vector<std::deque<Payload>> payloads(kThreads);
+  for (auto& own : payloads)
+    for (int i = 0; i < kTransfers; ++i) add(own, {MemoryId::gpu(0), far, bytes});
+  const Traffic traffic(*context);
+  std::vector<std::thread> threads;
+  for (const auto& own : payloads)
+    threads.emplace_back([&] {
+      const CurrentContext current(driver(), context_of(0));
+      for (const Payload& one : own) context->copy_async(one.transfer(CU_STREAM_PER_THREAD));
+      EXPECT_TRUE(completes(CU_STREAM_PER_THREAD));
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& own : payloads)
+    for (const Payload& one : own) EXPECT_TRUE(one.arrived());
+  EXPECT_EQ(traffic.bytes(), 1u * kThreads * kTransfers * bytes);
+  EXPECT_EQ(traffic.failed(), 0u);
+  if (!context->plan({{MemoryId::gpu(0), far, bytes}}).native()) {
+    EXPECT_GT(traffic.split(), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace polypath::test
