@@ -1,5 +1,5 @@
-// The sections of the program, each in the file of its name. They throw DriverError, or Error when a
-// byte is wrong; what the node cannot show they report as skipped.
+// The sections of the program, each in the file of its name. They throw DriverError, or Error when
+// a byte is wrong; what the node cannot show they report as skipped.
 #pragma once
 
 #include "report.hpp"
@@ -11,7 +11,8 @@ namespace polypath::facts {
 void call_costs(Workbench& bench, Report& report);
 /// What cuPointerGetAttributes says of each kind of memory.
 void pointer_facts(Workbench& bench, Report& report);
-/// Whether the default streams of two GPUs wait for each other where one copies to the other's memory (1: yes).
+/// Whether the default streams of two GPUs wait for each other where one copies to the other's
+/// memory (1: yes).
 void default_streams(Workbench& bench, Report& report);
 /// Time between two copies queued on one stream, by their size.
 void copy_gaps(Workbench& bench, Report& report);

@@ -1,8 +1,9 @@
-// What two processes on one GPU do to each other: one computes on GPU 0, the other carries legs through it, by
-// copy engines or by the lane kernel of the emulated mesh.
+// What two processes on one GPU do to each other: one computes on GPU 0, the other carries legs
+// through it, by copy engines or by the lane kernel of the emulated mesh.
 //
-// The other process is this program, started anew with kShareGpu (in sections.hpp). It reads the number of a way
-// from its standard input, a line each, and answers on its standard output with a line: GB/s.
+// The other process is this program, started anew with kShareGpu (in sections.hpp). It reads the
+// number of a way from its standard input, a line each, and answers on its standard output with a
+// line: GB/s.
 #include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -48,7 +49,8 @@ constexpr double kMostBusyUs = 5e6;    ///< beside one way
 constexpr std::array kWays = {"copies GPU 0 to GPU 1", "copies host to GPU 0 to GPU 1",
                               "lane kernels GPU 0 to GPU 1"};
 
-// ---- the process that carries legs -----------------------------------------------------------------
+// ---- the process that carries legs
+// -----------------------------------------------------------------
 
 class Legs {
  public:
@@ -127,7 +129,8 @@ class Legs {
   std::vector<Event> written_, read_;
 };
 
-/// The other process, as the one that computes sees it. Killed, if it has not ended, with this object.
+/// The other process, as the one that computes sees it. Killed, if it has not ended, with this
+/// object.
 class Other {
  public:
   Other() {
@@ -201,7 +204,8 @@ class Other {
   int from_ = -1;
 };
 
-// ---- the process that computes ---------------------------------------------------------------------
+// ---- the process that computes
+// ---------------------------------------------------------------------
 
 /// Kernels on GPU 0, back to back, each on all of its multiprocessors.
 class Busy {
@@ -223,7 +227,8 @@ class Busy {
     return static_cast<unsigned int>(kTrial * us / time_us(kTrial, 5));
   }
 
-  /// The mean time of a kernel, until `ended`, but for kMostBusyUs at most. Runs one batch at least.
+  /// The mean time of a kernel, until `ended`, but for kMostBusyUs at most. Runs one batch at
+  /// least.
   template <typename Ended>
   double run_us(unsigned int rounds, double kernel_us, Ended ended) {
     const int batch = std::max(1, static_cast<int>(20'000 / kernel_us));

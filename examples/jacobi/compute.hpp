@@ -17,8 +17,8 @@ class Compute {
   [[nodiscard]] virtual const char* name() const noexcept = 0;
   /// Initial values for the block and its halo, of a grid with so many rows.
   virtual void begin(Field& field, std::uint64_t rows) = 0;
-  /// The rows of `field.next()` from those and the halo of `field.now()`. Returns the largest change of an
-  /// element.
+  /// The rows of `field.next()` from those and the halo of `field.now()`. Returns the largest
+  /// change of an element.
   virtual float step(Field& field) = 0;
   /// The sum of the digests of the block's elements, modulo 2^64.
   virtual std::uint64_t digest(Field& field) = 0;

@@ -9,8 +9,8 @@
 
 namespace jacobi {
 
-/// The whole grid. Its rows are a ring: the last one's neighbour is the first. The first and the last
-/// column never change.
+/// The whole grid. Its rows are a ring: the last one's neighbour is the first. The first and the
+/// last column never change.
 struct Shape {
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;

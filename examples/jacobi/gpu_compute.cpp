@@ -72,7 +72,8 @@ class GpuCompute final : public Compute {
     cuda_.check(cuda_.module_get_function(&function, module, name), "cuModuleGetFunction");
   }
 
-  /// Initial values for `count` rows here, from row `here` on; the first is row `in_grid` of the grid.
+  /// Initial values for `count` rows here, from row `here` on; the first is row `in_grid` of the
+  /// grid.
   void rows_from(Field& field, std::uint64_t here, std::uint64_t in_grid, std::uint64_t count) {
     void* values = field.now().data() + field.bytes(here);
     std::uint64_t columns = field.columns();

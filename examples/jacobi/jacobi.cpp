@@ -1,5 +1,6 @@
-// The Jacobi iteration on a two-dimensional grid of floats, one rank a GPU. An ordinary MPI program: the
-// halos are exchanged by MPI_Sendrecv on GPU memory. With --threads its ranks are threads, and MPI is not used.
+// The Jacobi iteration on a two-dimensional grid of floats, one rank a GPU. An ordinary MPI
+// program: the halos are exchanged by MPI_Sendrecv on GPU memory. With --threads its ranks are
+// threads, and MPI is not used.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -105,7 +106,8 @@ void print(const Ranks& ranks, const Options& options, const Compute& compute,
              solution.communication_us);
 }
 
-/// {"program", "mpi", "ranks", "memory", "compute", "rows", "columns", "halo_bytes", "iterations", "warmup",
+/// {"program", "mpi", "ranks", "memory", "compute", "rows", "columns", "halo_bytes", "iterations",
+/// "warmup",
 ///  "iteration_us", "compute_us", "communication_us", "residuals", "digest"}
 void write(const Ranks& ranks, const Options& options, const Compute& compute,
            const Solution& solution) {

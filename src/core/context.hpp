@@ -70,6 +70,9 @@ class Context {
   void reset_counters();
 
  private:
+  /// Whether native copies are this driver's too: the caller's own would not go over an emulated
+  /// link.
+  [[nodiscard]] bool copies_natively() const noexcept { return source_.emulated_mesh_gbps > 0; }
   /// Throws InvalidArgument for memories that are not on the node.
   void check(const std::vector<Request>& requests) const;
   void save();

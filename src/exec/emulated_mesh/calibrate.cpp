@@ -96,8 +96,8 @@ void EmulatedLinks::calibrate() {
     const auto allowed = [](long lanes) {
       return static_cast<int>(std::clamp(lanes, 1L, long{kMostLanes}));
     };
-    // The guess by the rate of one lane, then its neighbour on the side of what is wanted, as long as
-    // that is nearer.
+    // The guess by the rate of one lane, then its neighbour on the side of what is wanted, as long
+    // as that is nearer.
     int lanes = allowed(std::lround(link.gbps / timer.gbps(1)));
     for (;;) {
       const int next = allowed(timer.gbps(lanes) < link.gbps ? lanes + 1 : lanes - 1);

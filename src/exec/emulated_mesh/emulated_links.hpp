@@ -1,5 +1,5 @@
-// What carries copies over the links of an emulated mesh: a kernel (kernels/copy_lane.cu) with as many
-// thread blocks as give a link its rate, one copy after another on each of the link's lanes.
+// What carries copies over the links of an emulated mesh: a kernel (kernels/copy_lane.cu) with as
+// many thread blocks as give a link its rate, one copy after another on each of the link's lanes.
 //
 //   constructor  contexts, peer access, the kernel, the lanes' words     slow
 //   calibrate    how many lanes each link has                            before the first copy
@@ -26,8 +26,8 @@ struct EmulatedLink {
   double reached_gbps = 0;  ///< what that many lanes were measured to carry; 0 before
 };
 
-/// One copy over an emulated link, as a kernel launch: a plain value that a stream runs, or that a node
-/// of a CUDA graph carries.
+/// One copy over an emulated link, as a kernel launch: a plain value that a stream runs, or that a
+/// node of a CUDA graph carries.
 struct LaneCopy {
   CUfunction function = nullptr;  ///< belongs to the primary context of the GPU that copies
   unsigned int blocks = 0;        ///< lanes of the link
@@ -36,15 +36,16 @@ struct LaneCopy {
   std::uint64_t bytes = 0;
   CUdeviceptr queues = 0;  ///< `blocks` LaneQueues
 
-  /// What kernelParams points to: this value's members, so it is valid while that neither ends nor moves.
-  /// The driver reads them within the call that gets them.
+  /// What kernelParams points to: this value's members, so it is valid while that neither ends nor
+  /// moves. The driver reads them within the call that gets them.
   using Arguments = std::array<void*, 4>;
   Arguments arguments() noexcept { return {&dst, &src, &bytes, &queues}; }
 
   /// Issues it on `stream`, a stream of the function's context, which must be current.
   CUresult launch(const CudaDriver& driver, CUstream stream);
   /// For a kernel node; `storage` must live as long as this value until the call has returned. An
-  /// instantiated node may get other addresses, sizes and links, but no function of another context.
+  /// instantiated node may get other addresses, sizes and links, but no function of another
+  /// context.
   CUDA_KERNEL_NODE_PARAMS node_params(Arguments& storage) noexcept;
 };
 
@@ -52,9 +53,9 @@ class EmulatedLinks {
  public:
   static constexpr int kMostLanes = 64;  ///< a link
 
-  /// For the NVLinks between GPUs of `node`, as mesh_node.hpp made it. Makes the primary contexts of
-  /// their GPUs, and holds them. Throws NotSupported when this library was built without kernels or the
-  /// driver cannot load any, DriverError.
+  /// For the NVLinks between GPUs of `node`, as mesh_node.hpp made it. Makes the primary contexts
+  /// of their GPUs, and holds them. Throws NotSupported when this library was built without kernels
+  /// or the driver cannot load any, DriverError.
   EmulatedLinks(std::shared_ptr<const CudaDriver> driver, const Node& node);
   ~EmulatedLinks();
   EmulatedLinks(const EmulatedLinks&) = delete;
@@ -63,17 +64,18 @@ class EmulatedLinks {
   [[nodiscard]] const std::vector<EmulatedLink>& links() const noexcept { return links_; }
   /// Gives link `index` that many lanes, which reach `gbps`. Not while other threads copy.
   void set_lanes(std::size_t index, int lanes, double gbps);
-  /// Measures, over each link alone, copies of 64 MiB with some numbers of lanes, and sets the number
-  /// whose rate is nearest to what the link is to carry. A warning says when that is more than 10 % off:
-  /// one lane is the step between rates. Tens of milliseconds a link; the node must be idle. Takes
-  /// 128 MiB of a GPU meanwhile. Throws DriverError.
+  /// Measures, over each link alone, copies of 64 MiB with some numbers of lanes, and sets the
+  /// number whose rate is nearest to what the link is to carry. A warning says when that is more
+  /// than 10 % off: one lane is the step between rates. Tens of milliseconds a link; the node must
+  /// be idle. Takes 128 MiB of a GPU meanwhile. Throws DriverError.
   void calibrate();
 
   /// The GPU, one with an emulated link, whose primary context this is; otherwise -1.
   [[nodiscard]] int gpu_of(CUcontext context) const noexcept;
-  /// The copy of a range in the memory of GPU `from` to that of `to`, by a stream of `gpu`: the source
-  /// pushes, the destination pulls, another GPU does both. Nothing where no link between them is emulated
-  /// or `gpu` does not reach both. Both ranges must be memory that its primary context reaches.
+  /// The copy of a range in the memory of GPU `from` to that of `to`, by a stream of `gpu`: the
+  /// source pushes, the destination pulls, another GPU does both. Nothing where no link between
+  /// them is emulated or `gpu` does not reach both. Both ranges must be memory that its primary
+  /// context reaches.
   [[nodiscard]] std::optional<LaneCopy> lane_copy(CUdeviceptr dst, CUdeviceptr src,
                                                   std::uint64_t bytes, int from, int to,
                                                   int gpu) const;

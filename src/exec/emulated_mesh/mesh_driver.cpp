@@ -84,7 +84,8 @@ class Mesh {
 
 std::atomic<Mesh*> current{nullptr};
 
-// ---- the entries -----------------------------------------------------------------------------------
+// ---- the entries
+// -----------------------------------------------------------------------------------
 
 Mesh& mesh() { return *current.load(std::memory_order_acquire); }
 
@@ -144,7 +145,8 @@ void memory_imported(CUdeviceptr start, std::size_t bytes, int gpu, CUcontext co
   mesh().imported(start, {bytes, gpu, context, range_at(mesh().wrapped(), start).buffer});
 }
 
-// ---- the mesh --------------------------------------------------------------------------------------
+// ---- the mesh
+// --------------------------------------------------------------------------------------
 
 std::vector<double> rates(const Node& node) {
   std::vector<double> gbps;

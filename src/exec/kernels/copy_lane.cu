@@ -1,11 +1,11 @@
-// Copies a range over an emulated link: block b of the grid carries the b-th part of it over lane b, and a
-// lane carries one block at a time, whichever kernel the block belongs to. So the copies over one link
-// share it as they start, and one that has not started holds nobody: a block draws its ticket only when
-// it runs, and once it runs it waits for nothing but blocks that run already.
+// Copies a range over an emulated link: block b of the grid carries the b-th part of it over lane
+// b, and a lane carries one block at a time, whichever kernel the block belongs to. So the copies
+// over one link share it as they start, and one that has not started holds nobody: a block draws
+// its ticket only when it runs, and once it runs it waits for nothing but blocks that run already.
 //
-// Runs on either GPU of the link (or on a third that reaches both): the lanes' words and both ranges are
-// reached by peer access. Everything that another GPU may see or change is read past the first-level
-// cache, which is not coherent with it.
+// Runs on either GPU of the link (or on a third that reaches both): the lanes' words and both
+// ranges are reached by peer access. Everything that another GPU may see or change is read past the
+// first-level cache, which is not coherent with it.
 #include "exec/kernels/copy_lane.h"
 
 namespace polypath {
@@ -33,7 +33,8 @@ __device__ void leave(LaneQueue* lane, unsigned int ticket) {
   if (threadIdx.x == 0) *static_cast<volatile unsigned int*>(&lane->serving) = ticket + 1;
 }
 
-/// Copies `count` words with all threads of the block. Both addresses are multiples of the word's size.
+/// Copies `count` words with all threads of the block. Both addresses are multiples of the word's
+/// size.
 template <typename Word>
 __device__ void copy_words(unsigned char* to, const unsigned char* from, unsigned long long count) {
   Word* const dst = reinterpret_cast<Word*>(to);
@@ -80,7 +81,8 @@ __device__ void copy_part(unsigned char* dst, const unsigned char* src, unsigned
 
 }  // namespace
 
-/// `lanes`: one for each block of the grid. The ranges do not overlap. kLaneThreads threads a block.
+/// `lanes`: one for each block of the grid. The ranges do not overlap. kLaneThreads threads a
+/// block.
 extern "C" __global__ void __launch_bounds__(kLaneThreads, 1)
     polypath_copy_lane(unsigned char* dst, const unsigned char* src, unsigned long long bytes,
                        LaneQueue* lanes) {

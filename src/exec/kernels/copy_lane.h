@@ -1,10 +1,12 @@
-// What the lane kernel and its launcher agree on. Read by the CUDA compiler too: plain declarations only.
+// What the lane kernel and its launcher agree on. Read by the CUDA compiler too: plain declarations
+// only.
 #pragma once
 
 namespace polypath {
 
-/// One lane of a directed link: the queue of the thread blocks that want to copy over it. A ticket lock, in
-/// device memory of the link's source GPU, all zero at first; each on a cache line of its own.
+/// One lane of a directed link: the queue of the thread blocks that want to copy over it. A ticket
+/// lock, in device memory of the link's source GPU, all zero at first; each on a cache line of its
+/// own.
 struct alignas(128) LaneQueue {
   unsigned int next;     ///< the ticket that the next block draws
   unsigned int serving;  ///< the ticket whose block copies now

@@ -1,5 +1,5 @@
-// The compiled kernels, as data: a fat binary each, with machine code for several GPUs and PTX for newer
-// ones. cmake/Kernels.cmake makes them where there is a CUDA compiler.
+// The compiled kernels, as data: a fat binary each, with machine code for several GPUs and PTX for
+// newer ones. cmake/Kernels.cmake makes them where there is a CUDA compiler.
 #pragma once
 
 #include <span>

@@ -1,5 +1,6 @@
-// A driver that runs the lane kernel, over one that runs no kernels: each launch and each kernel node is
-// carried by the copy that the kernel would make. Strict about contexts, as the real one is.
+// A driver that runs the lane kernel, over one that runs no kernels: each launch and each kernel
+// node is carried by the copy that the kernel would make. Strict about contexts, as the real one
+// is.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// The fixture of tests of the emulated mesh: two GPUs that an NVLink joins. Skips where there are none, and
-// in a build without kernels.
+// The fixture of tests of the emulated mesh: two GPUs that an NVLink joins. Skips where there are
+// none, and in a build without kernels.
 #pragma once
 
 #include "base/units.hpp"

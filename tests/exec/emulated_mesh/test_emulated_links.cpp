@@ -1,5 +1,5 @@
-// The lane kernel: every byte at every alignment, one copy after another on each lane, and nobody waits for a
-// copy that has not started.
+// The lane kernel: every byte at every alignment, one copy after another on each lane, and nobody
+// waits for a copy that has not started.
 #include <array>
 #include <deque>
 
@@ -56,7 +56,8 @@ class SmallCopies {
 
 class LaneKernelTest : public MeshTest {
  protected:
-  /// Microseconds of copies that are issued at once, each on a stream of its own; the second run counts.
+  /// Microseconds of copies that are issued at once, each on a stream of its own; the second run
+  /// counts.
   double time_us(const std::vector<std::pair<const Payload*, Place>>& copies) {
     std::vector<Stream> owned;
     std::vector<CUstream> streams;

@@ -1,5 +1,5 @@
-// Contexts with an emulated mesh: links reach what was asked, every transfer goes as planned, the native copy
-// is as slow as its link.
+// Contexts with an emulated mesh: links reach what was asked, every transfer goes as planned, the
+// native copy is as slow as its link.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

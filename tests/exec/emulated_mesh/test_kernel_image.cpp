@@ -1,5 +1,5 @@
-// What the library was built with: a fat binary with code for the GPUs that it is meant for, or nothing; and
-// what it says where the kernel cannot be had.
+// What the library was built with: a fat binary with code for the GPUs that it is meant for, or
+// nothing; and what it says where the kernel cannot be had.
 #include <gmock/gmock.h>
 
 #include <cstdint>
@@ -27,8 +27,8 @@ Number number_at(std::span<const unsigned char> bytes, std::size_t offset) {
   return number;
 }
 
-/// As `cuobjdump` lists them. Header: magic, version, its size, the size of all entries; an entry: kind,
-/// version, the size of its header and of its contents, ..., the GPU.
+/// As `cuobjdump` lists them. Header: magic, version, its size, the size of all entries; an entry:
+/// kind, version, the size of its header and of its contents, ..., the GPU.
 std::vector<Entry> entries_of(std::span<const unsigned char> image) {
   std::vector<Entry> entries;
   std::size_t at = number_at<std::uint16_t>(image, 6);

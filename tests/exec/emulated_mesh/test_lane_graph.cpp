@@ -1,5 +1,5 @@
-// A copy over an emulated link as a node of a CUDA graph: it takes turns with copies of streams, and can be
-// given other addresses.
+// A copy over an emulated link as a node of a CUDA graph: it takes turns with copies of streams,
+// and can be given other addresses.
 #include "mesh_test.hpp"
 #include "support/driver_extras.hpp"
 

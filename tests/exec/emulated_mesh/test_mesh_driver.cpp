@@ -1,9 +1,10 @@
-// The driver of an emulated mesh: which copies go over its links, and that whole transfers do so, whatever
-// carries them. On a simulated node, with a twin of the lane kernel.
+// The driver of an emulated mesh: which copies go over its links, and that whole transfers do so,
+// whatever carries them. On a simulated node, with a twin of the lane kernel.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "core/json.hpp"
@@ -269,6 +270,24 @@ TEST_F(MeshDriverTest, NativeCopiesOfAProgramGoOverTheLinksToo) {
   synchronize(stream.get());
   EXPECT_TRUE(one.arrived());
   EXPECT_EQ(only_launch().bytes, 4 * kKiB);
+}
+
+TEST_F(MeshDriverTest, NativeCopiesOfAGroupGoOverTheLinksToo) {
+  make_context();
+  const Payload small = payload({MemoryId::gpu(0), MemoryId::gpu(1), 4 * kKiB});
+  const Payload other = payload({MemoryId::gpu(1), MemoryId::gpu(2), 4 * kKiB});
+  const Stream first = stream_on(0);
+  const Stream second = stream_on(1);
+  const std::array group{small.transfer(first.get()), other.transfer(second.get())};
+  std::array issued{0, 0};
+  context_->try_group_copy_async(group, issued);
+  synchronize(first.get());
+  synchronize(second.get());
+  EXPECT_THAT(issued, testing::ElementsAre(1, 1));
+  EXPECT_TRUE(small.arrived());
+  EXPECT_TRUE(other.arrived());
+  EXPECT_EQ(twin_->calls().launches.size(), 2u);
+  EXPECT_EQ(twin_->calls().copies, 0);
 }
 
 TEST_F(MeshDriverTest, TheEngineTellsWhatTheProgramImports) {
