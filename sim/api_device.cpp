@@ -30,6 +30,15 @@ bool is_coherent_with_cpu(const polypath::Node& node, int device) {
   });
 }
 
+int compute_mode(const Mode& mode) {
+  switch (mode.compute) {
+    case Mode::Compute::standard: return CU_COMPUTEMODE_DEFAULT;
+    case Mode::Compute::exclusive_process: return CU_COMPUTEMODE_EXCLUSIVE_PROCESS;
+    case Mode::Compute::prohibited: return CU_COMPUTEMODE_PROHIBITED;
+  }
+  throw Failure{CUDA_ERROR_UNKNOWN};
+}
+
 int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) {
   const polypath::Gpu& gpu = gpu_of(driver, device);
   const DeviceTraits& traits = device_traits(gpu.name);
@@ -48,6 +57,7 @@ int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) 
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
       return driver.node.hosts[static_cast<std::size_t>(gpu.numa)].numa;
     case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return 3;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: return compute_mode(driver.mode);
     case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
     case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
       return is_coherent_with_cpu(driver.node, device) ? 1 : 0;
@@ -63,7 +73,6 @@ int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) 
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED: return 1;
     case CU_DEVICE_ATTRIBUTE_INTEGRATED:
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:

@@ -20,6 +20,7 @@ constexpr ErrorText kErrors[] = {
     POLYPATH_ERROR(CUDA_ERROR_INVALID_VALUE, "invalid argument"),
     POLYPATH_ERROR(CUDA_ERROR_OUT_OF_MEMORY, "out of memory"),
     POLYPATH_ERROR(CUDA_ERROR_NOT_INITIALIZED, "initialization error"),
+    POLYPATH_ERROR(CUDA_ERROR_DEVICE_UNAVAILABLE, "device is busy or unavailable"),
     POLYPATH_ERROR(CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected"),
     POLYPATH_ERROR(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"),
     POLYPATH_ERROR(CUDA_ERROR_INVALID_CONTEXT, "invalid device context"),

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "absent_functions.hpp"
 #include "call.hpp"
 
 using namespace polypath::sim;
@@ -16,6 +17,7 @@ namespace {
 
 struct Entry {
   std::string_view name;
+  std::string_view symbol;
   void* function;
   int version;
   bool is_per_thread;
@@ -28,7 +30,7 @@ struct Entry {
 
 const Entry kEntries[] = {
 #define POLYPATH_PROC(name, suffix, version, thread) \
-  {#name, std::bit_cast<void*>(&name##suffix), version, sizeof(#thread) > 1},
+  {#name, #name #suffix, std::bit_cast<void*>(&name##suffix), version, sizeof(#thread) > 1},
 #include "proc_addresses.def"
 };
 
@@ -43,7 +45,9 @@ struct Answer {
 };
 
 Answer find(std::string_view name, int version, bool wants_per_thread) {
-  const auto is_named = [name](const Entry& entry) { return entry.name == name; };
+  const auto is_named = [name](const Entry& entry) {
+    return entry.name == name && !is_absent(entry.symbol);
+  };
   if (std::ranges::none_of(kEntries, is_named))
     return {nullptr, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND};
   // No version of the legacy form stands in for a per-thread one that is newer than the wanted version.

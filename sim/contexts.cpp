@@ -1,8 +1,43 @@
 #include "contexts.hpp"
 
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+
+#include "base/units.hpp"
 #include "driver.hpp"
 
 namespace polypath::sim {
+namespace {
+
+// What a context takes of its GPU's memory. Order of magnitude, not measured.
+constexpr std::uint64_t kContextBytes = 300 * kMiB;
+
+/// Until the last copy of the result is gone, or the process ends, no other process gets the GPU. An
+/// abstract socket leaves nothing behind. Failure DEVICE_UNAVAILABLE when another one has it.
+std::shared_ptr<void> claim_gpu(const std::string& machine, const std::string& node, int device) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name =
+      fmt::format("polypath-sim-{}-{}-{}-gpu{}", ::getuid(), machine, node, device);
+  require(name.size() < sizeof address.sun_path, CUDA_ERROR_DEVICE_UNAVAILABLE);
+  name.copy(address.sun_path + 1, name.size());
+  const int file = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  require(file >= 0, CUDA_ERROR_OUT_OF_MEMORY);
+  const std::shared_ptr<int> claim(new int(file), [](const int* held) {
+    ::close(*held);
+    delete held;
+  });
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  require(::bind(file, reinterpret_cast<const sockaddr*>(&address), size) == 0,
+          CUDA_ERROR_DEVICE_UNAVAILABLE);
+  return claim;
+}
+
+}  // namespace
 
 std::vector<CUcontext>& context_stack() noexcept {
   thread_local std::vector<CUcontext> stack;
@@ -33,6 +68,13 @@ Context& Driver::context_or_current(CUcontext context) {
 
 CUcontext Driver::create_context(int device, unsigned flags, bool is_primary) {
   auto context = std::make_unique<Context>();
+  require(mode.compute != Mode::Compute::prohibited, CUDA_ERROR_DEVICE_UNAVAILABLE);
+  if (mode.compute == Mode::Compute::exclusive_process) {
+    std::weak_ptr<void>& mine = claims[static_cast<std::size_t>(device)];
+    context->claim = mine.lock();
+    if (!context->claim) mine = context->claim = claim_gpu(mode.machine, node.name, device);
+  }
+  context->room = memory.take(device, kContextBytes);
   context->device = device;
   context->id = ++last_context_id_;
   context->flags = flags;

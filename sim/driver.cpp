@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -27,9 +28,9 @@ void abandon() {
   abandoned = instance.exchange(nullptr);
 }
 
-std::vector<std::uint64_t> gpu_bytes(const Node& node) {
+std::vector<std::uint64_t> free_bytes(const Node& node, const Mode& mode) {
   std::vector<std::uint64_t> bytes;
-  for (const Gpu& gpu : node.gpus) bytes.push_back(gpu.memory_bytes);
+  for (const Gpu& gpu : node.gpus) bytes.push_back(std::min(gpu.memory_bytes, mode.free_bytes));
   return bytes;
 }
 
@@ -67,8 +68,9 @@ void Driver::forbid_children() {
 Driver::Driver(Node simulated, const Mode& wanted)
     : node(std::move(simulated)),
       mode(wanted),
-      memory(gpu_bytes(node), mode.is_functional, mode.reuses_addresses),
+      memory(free_bytes(node, mode), mode.is_functional, mode.reuses_addresses),
       primaries(node.gpus.size()),
+      claims(node.gpus.size()),
       routing_(node),
       devices_(make_devices()) {
   counters.links.resize(node.links.size());

@@ -117,6 +117,7 @@ class Driver {
   Context& current_context();
   /// The current one for null.
   Context& context_or_current(CUcontext context);
+  /// Failure DEVICE_UNAVAILABLE when the compute mode forbids it, OUT_OF_MEMORY when the GPU is full.
   CUcontext create_context(int device, unsigned flags, bool is_primary);
   /// Waits for the context's work, then releases all that belongs to it.
   void destroy_context(CUcontext handle);
@@ -130,7 +131,9 @@ class Driver {
     CUcontext handle = nullptr;  ///< null: none now; it may have been retained, and reset since
     int retained = 0;
   };
-  std::vector<Primary> primaries;           ///< by device
+  std::vector<Primary> primaries;  ///< by device
+  std::vector<std::weak_ptr<void>>
+      claims;  ///< by device: this process's, in exclusive_process mode
   std::vector<CUmemoryPool> default_pools;  ///< by device
   std::vector<CUmemoryPool> current_pools;  ///< by device: where cuMemAllocAsync takes from
 

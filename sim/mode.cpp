@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 
 namespace polypath::sim {
 namespace {
@@ -45,6 +46,24 @@ Mode read_mode() {
   mode.seed = number<std::uint64_t>("POLYPATH_SIM_SEED", mode.seed, "0 to 2^64 - 1");
   mode.patience = std::chrono::seconds(
       number<std::uint32_t>("POLYPATH_SIM_PATIENCE", 120, "0 to 2^32 - 1 seconds"));
+  const std::string_view compute = variable("POLYPATH_SIM_COMPUTE_MODE");
+  if (compute == "exclusive_process")
+    mode.compute = Mode::Compute::exclusive_process;
+  else if (compute == "prohibited")
+    mode.compute = Mode::Compute::prohibited;
+  else if (compute != "default" && !compute.empty())
+    throw Error(fmt::format(
+        "POLYPATH_SIM_COMPUTE_MODE is \"{}\"; it can be default, exclusive_process or prohibited",
+        compute));
+  mode.machine = variable("POLYPATH_SIM_MACHINE");
+  if (const std::string_view memory = variable("POLYPATH_SIM_MEMORY"); !memory.empty()) {
+    try {
+      mode.free_bytes = parse_bytes(memory);
+    } catch (const Error&) {
+      throw Error(
+          fmt::format("POLYPATH_SIM_MEMORY is \"{}\"; it can be a size, 8G for example", memory));
+    }
+  }
   return mode;
 }
 

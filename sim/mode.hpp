@@ -3,10 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 namespace polypath::sim {
 
 struct Mode {
+  enum class Compute { standard, exclusive_process, prohibited };
+
   /// POLYPATH_SIM_MODE: `virtual` (time, in one process; the default) or `functional` (worker threads in
   /// real time, memory that other processes can open).
   bool is_functional = false;
@@ -18,6 +21,14 @@ struct Mode {
   /// POLYPATH_SIM_PATIENCE, seconds: a call that has been blocked so long on a full stream ends the
   /// process.
   std::chrono::seconds patience{120};
+  /// POLYPATH_SIM_COMPUTE_MODE, of all GPUs: `default`, `exclusive_process` (one process at a time has
+  /// contexts on a GPU) or `prohibited` (none has).
+  Compute compute = Compute::standard;
+  /// POLYPATH_SIM_MACHINE: processes that name the same machine, of one user, exclude each other.
+  std::string machine;
+  /// POLYPATH_SIM_MEMORY, bytes: what is free of each GPU's memory at first; the rest counts as taken by
+  /// other programs.
+  std::uint64_t free_bytes = UINT64_MAX;
 };
 
 /// Throws polypath::Error, which names the variable, for a value that is none.

@@ -249,3 +249,27 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
     throw NvmlFailure{NVML_ERROR_NOT_SUPPORTED};
   });
 }
+
+nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t* mode) {
+  return nvml_call([=] {
+    decode(device);
+    nvmlComputeMode_t& result = nvml_out(mode);
+    switch (Driver::get().mode.compute) {
+      case Mode::Compute::standard: result = NVML_COMPUTEMODE_DEFAULT; break;
+      case Mode::Compute::exclusive_process: result = NVML_COMPUTEMODE_EXCLUSIVE_PROCESS; break;
+      case Mode::Compute::prohibited: result = NVML_COMPUTEMODE_PROHIBITED; break;
+    }
+  });
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* info) {
+  return nvml_call([=] {
+    const int index = decode(device);
+    nvmlMemory_t& result = nvml_out(info);
+    Driver& driver = Driver::get();
+    const std::lock_guard lock(driver.mutex);
+    result.total = gpu_of(device).memory_bytes;
+    result.free = driver.memory.free_bytes(index);
+    result.used = result.total - result.free;
+  });
+}

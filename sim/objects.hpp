@@ -52,7 +52,9 @@ struct Context {
   std::uint64_t id = 0;  ///< never given out twice
   unsigned flags = 0;
   bool is_primary = false;
-  std::set<CUcontext> peers;  ///< contexts whose device memory work of this one may reach
+  std::shared_ptr<void> room;   ///< what it takes of its GPU's memory
+  std::shared_ptr<void> claim;  ///< to the GPU, where one process excludes the others
+  std::set<CUcontext> peers;    ///< contexts whose device memory work of this one may reach
   Stream legacy;
   std::map<std::thread::id, std::unique_ptr<Stream>> per_thread;
   std::set<CUstream> streams;

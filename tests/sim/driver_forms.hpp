@@ -27,4 +27,10 @@ CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* s
 CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
                                     size_t count, CUmemcpyAttributes* attributes, size_t* firsts,
                                     size_t attribute_count, CUstream stream);
+
+// CUDA 13.2
+CUresult CUDAAPI cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                             CUmemcpyAttributes* attributes, CUstream stream);
+CUresult CUDAAPI cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                                  CUmemcpyAttributes* attributes, CUstream stream);
 }

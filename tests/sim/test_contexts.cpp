@@ -183,7 +183,7 @@ TEST_F(Contexts, DevicesAnswerForTheNode) {
   EXPECT_STREQ("NVIDIA A100-SXM4-40GB", text);
   std::size_t bytes = 0;
   EXPECT_CUDA(CUDA_SUCCESS, cuDeviceTotalMem(&bytes, 2));
-  EXPECT_EQ(kGiB, bytes);
+  EXPECT_EQ(4 * kGiB, bytes);
   int value = -1;
   EXPECT_CUDA(CUDA_SUCCESS,
               cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 2));

@@ -107,6 +107,28 @@ TEST_F(CopyBatch, WrongAttributesRefuseAll) {
   }
 }
 
+TEST_F(CopyBatch, OneCopyMayHaveAttributes) {
+  EXPECT_CUDA(CUDA_SUCCESS,
+              cuMemcpyWithAttributesAsync(dsts[0], srcs[0], sizes[0], &attributes[0], stream));
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+  attributes[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+  EXPECT_CUDA(CUDA_SUCCESS,
+              cuMemcpyWithAttributesAsync(dsts[1], srcs[1], sizes[1], &attributes[1], nullptr));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(nullptr));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyWithAttributesAsync_ptsz(dsts[2], srcs[2], sizes[2],
+                                                             &attributes[0], nullptr));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(CU_STREAM_PER_THREAD));
+  expect_arrived();
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+              cuMemcpyWithAttributesAsync(dsts[0], srcs[0], sizes[0], nullptr, stream));
+  EXPECT_EQ(kCount, polypath_sim_copies());
+  void* function = nullptr;
+  EXPECT_CUDA(CUDA_SUCCESS,
+              cuGetProcAddress("cuMemcpyWithAttributesAsync", &function, 13020, 0, nullptr));
+  EXPECT_EQ(std::bit_cast<void*>(&cuMemcpyWithAttributesAsync), function);
+}
+
 TEST_F(CopyBatch, TheLegacyStreamTakesNone) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, issue(nullptr));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, issue(CU_STREAM_LEGACY));
