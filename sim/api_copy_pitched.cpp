@@ -84,9 +84,6 @@ CUresult copy(const CUDA_MEMCPY3D_PEER* given, CUstream stream, bool is_synchron
   });
 }
 
-/// What stream 0 means to the forms of the per-thread default stream.
-CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
-
 }  // namespace
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* wanted) { return copy(wanted, CU_STREAM_LEGACY, true); }

@@ -1,10 +1,76 @@
-// Graphs that a program puts together: their life, and nodes that copy.
 #include <algorithm>
+#include <bit>
 
 #include "call.hpp"
-#include "graph_copy.hpp"
+#include "driver.hpp"
+#include "failure.hpp"
+
+namespace polypath::sim {
+namespace {
+
+struct Side {
+  CUmemorytype type;
+  const void* host;
+  CUdeviceptr device;
+};
+
+std::uintptr_t address_of(const Side& side) {
+  switch (side.type) {
+    case CU_MEMORYTYPE_HOST: return std::bit_cast<std::uintptr_t>(side.host);
+    case CU_MEMORYTYPE_DEVICE:
+    case CU_MEMORYTYPE_UNIFIED: return side.device;
+    case CU_MEMORYTYPE_ARRAY: fail_not_supported("a copy node with an array");
+  }
+  throw Failure{CUDA_ERROR_INVALID_VALUE};
+}
+
+/// Managed memory may be named as either.
+bool fits(CUmemorytype type, const Allocation& allocation) {
+  if (type == CU_MEMORYTYPE_UNIFIED || allocation.kind == Allocation::Kind::managed) return true;
+  return allocation.is_on_device() == (type == CU_MEMORYTYPE_DEVICE);
+}
+
+void require_one_dimension(const CUDA_MEMCPY3D& given) {
+  require(given.WidthInBytes > 0 && given.Height > 0 && given.Depth > 0, CUDA_ERROR_INVALID_VALUE);
+  require(given.reserved0 == nullptr && given.reserved1 == nullptr, CUDA_ERROR_INVALID_VALUE);
+  for (const std::size_t pitch : {given.srcPitch, given.dstPitch})
+    require(pitch == 0 || pitch >= given.WidthInBytes, CUDA_ERROR_INVALID_VALUE);
+  if (given.Height != 1 || given.Depth != 1)
+    fail_not_supported("a copy node of more than one dimension");
+  for (const std::size_t offset : {given.srcXInBytes, given.srcY, given.srcZ, given.srcLOD,
+                                   given.dstXInBytes, given.dstY, given.dstZ, given.dstLOD})
+    if (offset != 0) fail_not_supported("a copy node with an offset");
+}
+
+/// The copy of these parameters, with its memory looked up.
+///
+/// Failure INVALID_CONTEXT when `context` is no live one; INVALID_VALUE when nothing is to be copied,
+/// an address is out of bounds or freed, or memory is not of the type that the parameters name.
+/// Failure NOT_SUPPORTED for arrays, more than one dimension, offsets, and pageable memory.
+GraphCopy read_graph_copy(const Driver& driver, const CUDA_MEMCPY3D* parameters,
+                          CUcontext context) {
+  const Context& runs_in = driver.contexts.get(context, CUDA_ERROR_INVALID_CONTEXT);
+  require(parameters != nullptr, CUDA_ERROR_INVALID_VALUE);
+  const CUDA_MEMCPY3D& given = *parameters;
+  require_one_dimension(given);
+  const auto find = [&](const Side& side) {
+    const Operand operand = find_operand(driver.memory, address_of(side), given.WidthInBytes,
+                                         driver.host_near(runs_in));
+    if (!operand.allocation) fail_not_supported("pageable memory in a graph");
+    require(fits(side.type, *operand.allocation), CUDA_ERROR_INVALID_VALUE);
+    return operand;
+  };
+  const Operand dst = find({given.dstMemoryType, given.dstHost, given.dstDevice});
+  const Operand src = find({given.srcMemoryType, given.srcHost, given.srcDevice});
+  return {dst.address, src.address, given.WidthInBytes, context, dst.placement(), src.placement()};
+}
+
+}  // namespace
+}  // namespace polypath::sim
 
 using namespace polypath::sim;
+
+// Graphs that a program puts together: their life, and nodes that copy.
 
 namespace {
 
@@ -62,5 +128,52 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
     }
     for (std::size_t i = 0; i < room; ++i) nodes[i] = i < all.size() ? all[i].handle : nullptr;
     room = std::min(room, all.size());
+  });
+}
+
+// Instantiated graphs: launches, and new parameters for their nodes.
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
+  return call([&](Driver& driver) {
+    driver.current_context();
+    // Taken for a call that allocates.
+    driver.require_capture_allows();
+    CUgraphExec& result = out(exec);
+    if (flags != 0) fail_not_supported("cuGraphInstantiateWithFlags with flags");
+    result = driver.instantiate(graph);
+    const auto nodes = static_cast<double>(driver.graph_execs.get(result).nodes.size());
+    const polypath::Costs& costs = driver.node.costs;
+    driver.spend(costs.graph_instantiate_us + nodes * costs.graph_instantiate_node_us);
+  });
+}
+
+// A launch under way goes on to its end.
+CUresult cuGraphExecDestroy(CUgraphExec handle) {
+  return call([&](Driver& driver) {
+    driver.note_if_in_flight(driver.graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE));
+    driver.graph_execs.remove(handle);
+  });
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+  return call([&](Driver& driver) { driver.launch(exec, stream); });
+}
+
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode node,
+                                        const CUDA_MEMCPY3D* parameters, CUcontext context) {
+  return call([&](Driver& driver) {
+    GraphExec& exec = driver.graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
+    const GraphNodeId& id = driver.graph_nodes.get(node, CUDA_ERROR_INVALID_VALUE);
+    const auto index = static_cast<std::size_t>(id.index);
+    // A node that was added after the instantiation is no part of it.
+    require(id.graph == exec.graph && index < exec.nodes.size(), CUDA_ERROR_INVALID_VALUE);
+    const GraphCopy wanted = read_graph_copy(driver, parameters, context);
+    GraphCopy& copy = exec.nodes[index].copy;
+    require(wanted.context == copy.context && wanted.dst_placement == copy.dst_placement &&
+                wanted.src_placement == copy.src_placement,
+            CUDA_ERROR_INVALID_VALUE);
+    driver.note_if_in_flight(exec);
+    copy = wanted;
+    driver.spend(driver.node.costs.graph_set_node_us);
   });
 }

@@ -1,10 +1,51 @@
 // Allocation of device, managed and host memory; registration; memory information.
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
 #include <bit>
+#include <optional>
 
 #include "call.hpp"
-#include "host_placement.hpp"
+#include "topology/node.hpp"
+
+namespace polypath::sim {
+namespace {
+
+constexpr unsigned long kMostDomains = 1024;  // as many as the kernel's mask may have
+
+/// The operating system's number of the one domain that the thread's policy names.
+std::optional<int> policy_domain() {
+  int mode = MPOL_DEFAULT;
+  std::array<unsigned long, kMostDomains / 64> mask{};
+  if (::syscall(SYS_get_mempolicy, &mode, mask.data(), kMostDomains, nullptr, 0) != 0)
+    return std::nullopt;
+  if (mode != MPOL_PREFERRED && mode != MPOL_BIND) return std::nullopt;
+  std::optional<int> domain;
+  for (std::size_t i = 0; i < mask.size(); ++i) {
+    if (mask[i] == 0) continue;
+    if (domain || !std::has_single_bit(mask[i])) return std::nullopt;
+    domain = static_cast<int>(i) * 64 + std::countr_zero(mask[i]);
+  }
+  return domain;
+}
+
+/// In which NUMA domain new host memory lies: the one that the calling thread's memory policy prefers or is
+/// bound to, when it names exactly one and the node has it; otherwise that of the current context's GPU, where
+/// a program that is bound to its GPU's processor would find it.
+MemoryId place_host_memory(const Node& node, int device) {
+  if (const std::optional<int> domain = policy_domain())
+    for (std::size_t i = 0; i < node.hosts.size(); ++i)
+      if (node.hosts[i].numa == *domain) return MemoryId::host(static_cast<int>(i));
+  return MemoryId::host(node.gpus[static_cast<std::size_t>(device)].numa);
+}
+
+}  // namespace
+}  // namespace polypath::sim
 
 using namespace polypath::sim;
+
 using polypath::MemoryId;
 
 namespace {

@@ -1,6 +1,6 @@
 // Virtual memory management: reservations of addresses, physical memory of GPUs and NUMA domains, mappings
 // of it and who may use them. It cannot be shared with other processes, and says so.
-#include "virtual_memory.hpp"
+#include "shadow.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,34 +13,6 @@
 #include "call.hpp"
 
 using namespace polypath::sim;
-
-namespace polypath::sim {
-
-HostShadow::HostShadow(std::size_t bytes)
-    : Shadow(bytes), file_(::memfd_create("polypath-sim-host", MFD_CLOEXEC)) {
-  if (file_ < 0) throw std::bad_alloc();
-  void* base = MAP_FAILED;
-  if (::ftruncate(file_, static_cast<off_t>(bytes)) == 0)
-    base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, 0);
-  if (base == MAP_FAILED) {
-    ::close(file_);
-    throw std::bad_alloc();
-  }
-  base_ = static_cast<std::byte*>(base);
-}
-
-HostShadow::~HostShadow() {
-  ::munmap(base_, size());
-  ::close(file_);
-}
-
-void HostShadow::show(std::uintptr_t address, int access) const {
-  if (::mmap(std::bit_cast<void*>(address), size(), access, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
-             file_, 0) == MAP_FAILED)
-    throw std::bad_alloc();
-}
-
-}  // namespace polypath::sim
 
 namespace {
 

@@ -47,4 +47,9 @@ T& out(T* result) {
   return *result;
 }
 
+/// What stream 0 means to the forms of the per-thread default stream.
+inline CUstream per_thread(CUstream stream) {
+  return stream == nullptr ? CU_STREAM_PER_THREAD : stream;
+}
+
 }  // namespace polypath::sim

@@ -5,7 +5,7 @@
 
 #include "driver.hpp"
 #include "failure.hpp"
-#include "operand.hpp"
+#include "memory.hpp"
 
 namespace polypath::sim {
 namespace {

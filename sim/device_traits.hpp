@@ -1,6 +1,10 @@
 // What a program may ask of a GPU and a node file does not say, by the GPU's name.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -17,9 +21,23 @@ struct DeviceTraits {
 };
 
 /// The traits of the model that the name contains; those of an H200 when none is known.
-const DeviceTraits& device_traits(std::string_view gpu_name) noexcept;
+inline const DeviceTraits& device_traits(std::string_view gpu_name) noexcept {
+  // From the data sheets of the models.
+  static constexpr std::array kTraits{
+      DeviceTraits{"H200", 9, 0, 132, 4},  DeviceTraits{"H100", 9, 0, 132, 4},
+      DeviceTraits{"GH200", 9, 0, 132, 4}, DeviceTraits{"A100", 8, 0, 108, 3},
+      DeviceTraits{"V100", 7, 0, 80, 2},
+  };
+  const auto known = std::ranges::find_if(kTraits, [gpu_name](const DeviceTraits& traits) {
+    return gpu_name.find(traits.model) != gpu_name.npos;
+  });
+  return known == kTraits.end() ? kTraits.front() : *known;
+}
 
 /// The GPU's bus id, "0000:10:00.0": the node file's, or one made up of its index.
-std::string pci_bus_id(const Node& node, int device);
+inline std::string pci_bus_id(const Node& node, int device) {
+  const std::string& known = node.gpus[static_cast<std::size_t>(device)].pci;
+  return known.empty() ? fmt::format("0000:{:02x}:00.0", (device + 1) * 8) : known;
+}
 
 }  // namespace polypath::sim

@@ -1,6 +1,6 @@
 // The state of the simulated driver: one a process, made by cuInit, guarded by one lock. The C
 // functions reach it by call() (call.hpp). What belongs together stands in one file each: contexts.cpp,
-// streams.cpp, copies.cpp, graphs.cpp, graph_launch.cpp.
+// streams.cpp, copies.cpp, graphs.cpp.
 #pragma once
 
 #include <array>
@@ -11,7 +11,6 @@
 
 #include "cuda_api.hpp"
 #include "devices.hpp"
-#include "driver_mutex.hpp"
 #include "memory.hpp"
 #include "mode.hpp"
 #include "objects.hpp"
@@ -67,6 +66,10 @@ struct PreparedCopy {
   bool has_host_side = false;
   bool is_waited_for = false;  ///< by synchronous calls, although no side is host memory
 };
+
+/// The calling thread's stack of contexts; its back is the current one. Handles only: a context may be
+/// destroyed while it is on one.
+std::vector<CUcontext>& context_stack() noexcept;
 
 class Driver {
  public:

@@ -60,4 +60,110 @@ void Driver::note_if_in_flight(const GraphExec& exec) {
   if (exec.is_in_flight()) ++counters.graphs_disturbed;
 }
 
+// A launch: what it makes of a graph's nodes in the order of the stream.
+//
+// A node runs behind its first dependency as copies on one stream do, when that is of the same device
+// and nothing runs behind it in this way yet; the end of every other dependency reaches it as an event
+// does. The launch itself is the one dependency of nodes that have none, and ends behind the first node on
+// the stream's device that nobody depends on.
+namespace {
+
+/// The operations of one launch, in the order of issue: its begin is the first, node i the one at i + 1.
+class Steps {
+ public:
+  void add(OperationPtr operation, int device) {
+    steps_.push_back({std::move(operation), device, false});
+  }
+
+  /// Makes an operation on `device` run after these steps.
+  void order(Operation& operation, int device, const std::vector<std::size_t>& after) {
+    for (const std::size_t index : after) {
+      Step& before = steps_[index];
+      if (index == after.front() && before.device == device && !before.is_followed) {
+        before.is_followed = true;
+        operation.previous = before.operation;
+      } else {
+        operation.after.push_back(before.operation);
+      }
+    }
+  }
+
+  [[nodiscard]] int device(std::size_t index) const { return steps_[index].device; }
+
+ private:
+  struct Step {
+    OperationPtr operation;
+    int device;
+    bool is_followed;  // by an operation that runs behind it as on one stream
+  };
+  std::vector<Step> steps_;
+};
+
+constexpr std::size_t kBegin = 0;
+
+std::size_t step_of(int node) { return static_cast<std::size_t>(node) + 1; }
+
+std::vector<std::size_t> predecessors(const GraphExec::Node& node) {
+  std::vector<std::size_t> found;
+  for (const int before : node.after) found.push_back(step_of(before));
+  if (found.empty()) found.push_back(kBegin);
+  return found;
+}
+
+/// The steps that no other follows, the first on `device` before all others.
+std::vector<std::size_t> last_steps(const GraphExec& exec, const Steps& steps, int device) {
+  std::vector<bool> is_last(exec.nodes.size() + 1, true);
+  for (const GraphExec::Node& node : exec.nodes)
+    for (const std::size_t before : predecessors(node)) is_last[before] = false;
+  std::vector<std::size_t> found;
+  for (std::size_t index = 0; index < is_last.size(); ++index)
+    if (is_last[index]) found.push_back(index);
+  const auto first = std::find_if(found.begin(), found.end(),
+                                  [&](std::size_t index) { return steps.device(index) == device; });
+  if (first != found.end()) std::rotate(found.begin(), first, first + 1);
+  return found;
+}
+
+}  // namespace
+
+void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
+  current_context();
+  wait_for_room(stream_handle);
+  GraphExec& exec = graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
+  Stream& on = stream(stream_handle);
+  if (on.capture.is_active()) fail_not_supported("cuGraphLaunch into a stream in capture");
+  std::vector<PreparedCopy> copies;
+  try {
+    for (const GraphExec::Node& each : exec.nodes) {
+      require_placed(each.copy);
+      copies.push_back(prepare_copy(contexts.get(each.copy.context),
+                                    {{each.copy.dst}, {each.copy.src}, each.copy.bytes}));
+    }
+  } catch (const Failure&) {
+    ++counters.stale_graph_launches;
+    throw;
+  }
+
+  Operation begin;
+  // A stream keeps its own order; launches on different streams do not overlap either.
+  if (exec.last && exec.last_stream != on.id) begin.after.push_back(exec.last);
+  Steps steps;
+  steps.add(enqueue(on, std::move(begin)), on.device);
+  spend(node.costs.graph_launch_us);
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    Context& context = contexts.get(exec.nodes[i].copy.context);
+    steps.order(copies[i].operation, context.device, predecessors(exec.nodes[i]));
+    count(copies[i]);
+    // As a copy on a stream, a node may run from the begin of its own issue.
+    const OperationPtr issued = devices_->issue(std::move(copies[i].operation));
+    spend(node.costs.graph_launch_node_us);
+    steps.add(issued, context.device);
+    if (context.handle != on.context) context.add_orphan(issued);
+  }
+  Operation end;
+  steps.order(end, on.device, last_steps(exec, steps, on.device));
+  exec.last = on.tail = devices_->issue(std::move(end));
+  exec.last_stream = on.id;
+}
+
 }  // namespace polypath::sim

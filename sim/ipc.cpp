@@ -1,11 +1,14 @@
-#include "ipc.hpp"
-
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
+#include <random>
 
+#include "call.hpp"
 #include "failure.hpp"
+#include "ipc.hpp"
+#include "shadow.hpp"
 
 namespace polypath::sim {
 namespace {
@@ -59,4 +62,108 @@ std::string file_name(const SharedMemory& memory) {
                      memory.device, memory.buffer_id, memory.bytes);
 }
 
+const Process& this_process() {
+  static const Process self = [] {
+    std::random_device random;
+    return Process{::getpid(), std::uint64_t{random()} << 32 | random()};
+  }();
+  return self;
+}
+
 }  // namespace polypath::sim
+
+using namespace polypath::sim;
+
+// Device memory of other processes (functional mode only).
+//
+// As with the real driver: the process that made a handle cannot open it; memory is imported once for
+// each context, and belongs to that context, wherever it lies.
+
+namespace {
+
+void require_functional(const Driver& driver, const char* what) {
+  if (!driver.mode.is_functional) fail_not_supported(what);
+}
+
+/// The import of this memory by the context; null when there is none.
+AllocationPtr find_import(const Driver& driver, const SharedMemory& wanted, CUcontext context) {
+  return driver.memory.find_if([&](const Allocation& allocation) {
+    return allocation.import && allocation.context == context &&
+           allocation.import->process_id == wanted.process.id &&
+           allocation.import->buffer_id == wanted.buffer_id;
+  });
+}
+
+}  // namespace
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
+  return call([&](Driver& driver) {
+    require_functional(driver, "cuIpcGetMemHandle but with POLYPATH_SIM_MODE=functional");
+    driver.current_context();
+    CUipcMemHandle& result = out(handle);
+    const AllocationPtr allocation = driver.memory.find(address);
+    // Neither pool memory nor what was imported can be passed on.
+    require(allocation && allocation->kind == Allocation::Kind::device, CUDA_ERROR_INVALID_VALUE);
+    const auto& shadow = static_cast<const SharedShadow&>(*allocation->shadow);
+    result = encode({this_process(), shadow.file(), allocation->device, allocation->buffer_id,
+                     allocation->bytes});
+  });
+}
+
+// A second import by the same context gives the same address; each has to be closed.
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsigned int flags) {
+  return call([&](Driver& driver) {
+    require_functional(driver, "cuIpcOpenMemHandle but with POLYPATH_SIM_MODE=functional");
+    const Context& context = driver.current_context();
+    driver.require_capture_allows();
+    CUdeviceptr& result = out(address);
+    require(flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUDA_ERROR_INVALID_VALUE);
+    const SharedMemory shared = decode(handle);
+    require(shared.process.id != this_process().id, CUDA_ERROR_INVALID_CONTEXT);
+    const auto gpus = static_cast<int>(driver.node.gpus.size());
+    require(shared.device >= 0 && shared.device < gpus, CUDA_ERROR_INVALID_HANDLE);
+    auto shadow =
+        SharedShadow::open(shared.process.pid, shared.file, shared.bytes, file_name(shared));
+    require(shadow != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    require(shared.device == context.device || driver.has_peer_link(context.device, shared.device),
+            CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    if (const AllocationPtr known = find_import(driver, shared, context.handle)) {
+      ++known->import->opened;
+      result = known->base;
+      return;
+    }
+    Allocation wanted;
+    wanted.kind = Allocation::Kind::imported;
+    wanted.bytes = shared.bytes;
+    wanted.device = context.device;  // not the one that holds it
+    wanted.location = polypath::MemoryId::gpu(shared.device);
+    wanted.context = context.handle;
+    wanted.import = std::make_shared<Import>(Import{shared.process.id, shared.buffer_id, 1});
+    wanted.shadow = std::move(shadow);
+    result = driver.memory.add(std::move(wanted))->base;
+  });
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned int flags) {
+  return cuIpcOpenMemHandle_v2(address, handle, flags);
+}
+
+// Waits for the work of its context and for whatever else uses it, as cuMemFree does.
+CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+  return call([&](Driver& driver) {
+    require_functional(driver, "cuIpcCloseMemHandle but with POLYPATH_SIM_MODE=functional");
+    driver.current_context();
+    AllocationPtr allocation =
+        driver.memory.find_base(address, {Allocation::Kind::imported}, CUDA_ERROR_INVALID_VALUE);
+    driver.require_capture_allows();
+    if (--allocation->import->opened == 0) driver.free_memory(std::move(allocation));
+  });
+}
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle*, CUevent) {
+  return call([](Driver&) { fail_not_supported("cuIpcGetEventHandle"); });
+}
+
+CUresult cuIpcOpenEventHandle(CUevent*, CUipcEventHandle) {
+  return call([](Driver&) { fail_not_supported("cuIpcOpenEventHandle"); });
+}

@@ -2,13 +2,24 @@
 // Nothing is left behind when a process dies: the file goes with its last user.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 
 #include "cuda_api.hpp"
-#include "process.hpp"
 
 namespace polypath::sim {
+
+// What other processes know this one by.
+
+struct Process {
+  pid_t pid = 0;
+  std::uint64_t id = 0;  ///< random: tells it from a later process with the same number
+};
+
+/// This one; the same at every call.
+const Process& this_process();
 
 struct SharedMemory {
   Process process;

@@ -1,13 +1,15 @@
-#include "memory.hpp"
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
+#include <new>
 #include <utility>
 
+#include "base/units.hpp"
 #include "failure.hpp"
 #include "ipc.hpp"
-#include "private_shadow.hpp"
-#include "shared_shadow.hpp"
+#include "memory.hpp"
+#include "shadow.hpp"
 
 namespace polypath::sim {
 namespace {
@@ -102,6 +104,131 @@ std::shared_ptr<Shadow> Memory::make_shadow(int device, std::size_t bytes,
   if (!is_shared_) return std::make_shared<PrivateShadow>(bytes);
   const SharedMemory shared{this_process(), -1, device, buffer_id, bytes};
   return std::make_shared<SharedShadow>(bytes, file_name(shared));
+}
+
+}  // namespace polypath::sim
+
+namespace polypath::sim {
+namespace {
+
+constexpr std::size_t kPage = 4 * kKiB;
+constexpr std::size_t kAlignment = 2 * kMiB;  // of what is large, as the real driver aligns it
+constexpr std::size_t kRegion = 64 * kGiB;
+
+std::size_t round_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+/// With a page that belongs to nobody.
+std::size_t room_for(std::size_t bytes) { return round_up(bytes, kPage) + kPage; }
+
+void* map(void* wanted, std::size_t bytes, int access, int flags) {
+  void* const address =
+      ::mmap(wanted, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+  if (address == MAP_FAILED) throw std::bad_alloc();
+  return address;
+}
+
+}  // namespace
+
+std::uintptr_t AddressSpace::reserve(std::size_t bytes, std::size_t wanted) {
+  const std::size_t alignment = std::max(wanted, bytes >= kAlignment ? kAlignment : kPage);
+  const std::size_t room = room_for(bytes);
+  if (const auto free = given_back_.find(room);
+      wanted == 0 && free != given_back_.end() && !free->second.empty()) {
+    const std::uintptr_t address = free->second.back();
+    free->second.pop_back();
+    return address;
+  }
+  std::uintptr_t begin = round_up(next_, alignment);
+  if (regions_.empty() || begin + room > regions_.back().end) {
+    const std::size_t size = std::max(kRegion, room + alignment);
+    const auto region = std::bit_cast<std::uintptr_t>(map(nullptr, size, PROT_NONE, 0));
+    regions_.push_back({region, region + size});
+    begin = round_up(region, alignment);
+  }
+  next_ = begin + room;
+  return begin;
+}
+
+void AddressSpace::give_back(std::uintptr_t address, std::size_t bytes) {
+  if (reuses_) given_back_[room_for(bytes)].push_back(address);
+}
+
+void AddressSpace::open(std::uintptr_t address, std::size_t bytes) {
+  map(std::bit_cast<void*>(address), round_up(bytes, kPage), PROT_READ | PROT_WRITE, MAP_FIXED);
+}
+
+void AddressSpace::close(std::uintptr_t address, std::size_t bytes) {
+  map(std::bit_cast<void*>(address), round_up(bytes, kPage), PROT_NONE, MAP_FIXED);
+}
+
+bool AddressSpace::contains(std::uintptr_t address) const noexcept {
+  return std::any_of(regions_.begin(), regions_.end(), [address](const Region& region) {
+    return region.begin <= address && address < region.end;
+  });
+}
+
+const Allocation* Operand::at(std::size_t offset) const {
+  const std::uintptr_t wanted = address + offset;
+  if (!allocation || wanted - allocation->base < allocation->bytes) return allocation.get();
+  for (const AllocationPtr& each : further)
+    if (wanted - each->base < each->bytes) return each.get();
+  throw Failure{CUDA_ERROR_UNKNOWN};  // past the range that was looked up
+}
+
+std::size_t Operand::run(std::size_t offset) const {
+  const Allocation* const holder = at(offset);
+  return holder == nullptr ? SIZE_MAX : holder->base + holder->bytes - (address + offset);
+}
+
+MemoryId Operand::location_at(std::size_t offset) const {
+  const Allocation* const holder = at(offset);
+  return holder == nullptr ? location : holder->location;
+}
+
+const std::byte* Operand::read(std::size_t offset, std::size_t bytes) const {
+  const Allocation* const holder = at(offset);
+  return holder == nullptr ? std::bit_cast<const std::byte*>(address + offset)
+                           : holder->read(address + offset, bytes);
+}
+
+std::byte* Operand::overwrite(std::size_t offset, std::size_t bytes) const {
+  const Allocation* const holder = at(offset);
+  return holder == nullptr ? std::bit_cast<std::byte*>(address + offset)
+                           : holder->overwrite(address + offset, bytes);
+}
+
+Placement Operand::placement() const {
+  if (!allocation) return {};
+  const bool is_registered = allocation->kind == Allocation::Kind::registered;
+  return {is_registered ? Allocation::Kind::pinned : allocation->kind, allocation->device,
+          allocation->context};
+}
+
+Operand find_operand(const Memory& memory, std::uintptr_t address, std::size_t bytes,
+                     MemoryId pageable_location) {
+  require(address != 0, CUDA_ERROR_INVALID_VALUE);
+  const AllocationPtr allocation = memory.find_overlap(address, bytes);
+  if (!allocation) {
+    require(!memory.owns(address), CUDA_ERROR_INVALID_VALUE);
+    return {address, nullptr, pageable_location, {}};
+  }
+  require(address >= allocation->base, CUDA_ERROR_INVALID_VALUE);
+  Operand operand{address, allocation, allocation->location, {}};
+  const std::uintptr_t end = address + bytes;
+  require(end > address, CUDA_ERROR_INVALID_VALUE);
+  std::uintptr_t covered = allocation->base + allocation->bytes;
+  while (covered < end) {
+    AllocationPtr next = memory.find(covered);
+    require(next && next->kind == Allocation::Kind::mapping &&
+                allocation->kind == Allocation::Kind::mapping &&
+                next->range_base == allocation->range_base,
+            CUDA_ERROR_INVALID_VALUE);
+    covered = next->base + next->bytes;
+    operand.further.push_back(std::move(next));
+  }
+  return operand;
 }
 
 }  // namespace polypath::sim

@@ -1,6 +1,10 @@
 // All memory that the simulated driver knows: what was allocated, by whom, where it lies.
 #pragma once
 
+#include <optional>
+
+#include <cstddef>
+
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -8,12 +12,45 @@
 #include <memory>
 #include <vector>
 
-#include "address_space.hpp"
 #include "cuda_api.hpp"
 #include "shadow.hpp"
 #include "topology/node.hpp"
 
 namespace polypath::sim {
+
+// Addresses that the simulated driver gives out. None is given out twice unless that is wanted, so that a
+// freed address is recognised for as long as the process lives.
+
+class AddressSpace {
+ public:
+  /// `reuses`: what is given back is given out again, the latest first, as drivers do.
+  explicit AddressSpace(bool reuses) noexcept : reuses_(reuses) {}
+
+  /// Reserves `bytes` without access, apart from every other range by at least one page.
+  /// Throws std::bad_alloc when the system gives no more.
+  /// `alignment`: at least this one, a power of two; 0: as the size asks for.
+  std::uintptr_t reserve(std::size_t bytes, std::size_t alignment = 0);
+  /// Nothing uses the range from `address` on, reserved for `bytes`, any more.
+  void give_back(std::uintptr_t address, std::size_t bytes);
+
+  /// Makes a reserved range readable and writable for the program.
+  static void open(std::uintptr_t address, std::size_t bytes);
+  /// Takes all access, and the memory behind it, away again.
+  static void close(std::uintptr_t address, std::size_t bytes);
+
+  /// True for every address that may ever be, or has been, given out.
+  [[nodiscard]] bool contains(std::uintptr_t address) const noexcept;
+
+ private:
+  struct Region {
+    std::uintptr_t begin;
+    std::uintptr_t end;
+  };
+  std::vector<Region> regions_;
+  std::uintptr_t next_ = 0;  // in the last region
+  const bool reuses_;
+  std::map<std::size_t, std::vector<std::uintptr_t>> given_back_;  // by room
+};
 
 /// Memory of another process, opened by a handle (cuIpcOpenMemHandle).
 struct Import {
@@ -132,5 +169,39 @@ class Memory {
   std::uint64_t next_buffer_id_ = 1;
   const bool is_shared_;
 };
+
+// One side of a copy or fill: what memory is behind an address.
+
+/// How the devices see the memory of an operand. A graph that was instantiated stays with it.
+struct Placement {
+  std::optional<Allocation::Kind> kind;  ///< none: pageable; registered memory counts as pinned
+  int device = 0;                        ///< of the context that it was allocated in
+  CUcontext context = nullptr;
+
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+
+struct Operand {
+  std::uintptr_t address = 0;
+  AllocationPtr allocation;  ///< null: pageable host memory
+  MemoryId location;
+  std::vector<AllocationPtr> further;  ///< mappings behind `allocation` that the range runs on into
+
+  /// The bytes from `offset` on that lie together; no limit for pageable memory.
+  [[nodiscard]] std::size_t run(std::size_t offset) const;
+  /// Whose these bytes are; null: pageable.
+  [[nodiscard]] const Allocation* at(std::size_t offset) const;
+  [[nodiscard]] MemoryId location_at(std::size_t offset) const;
+  /// Bytes that lie together.
+  [[nodiscard]] const std::byte* read(std::size_t offset, std::size_t bytes) const;
+  [[nodiscard]] std::byte* overwrite(std::size_t offset, std::size_t bytes) const;
+  [[nodiscard]] Placement placement() const;
+};
+
+/// The memory at [address, address + bytes). What the driver does not know is pageable memory, which
+/// lies at `pageable_location`. Failure INVALID_VALUE for a range that was freed or runs over the bounds
+/// of an allocation, but from one mapping into the next of the same reservation.
+Operand find_operand(const Memory& memory, std::uintptr_t address, std::size_t bytes,
+                     MemoryId pageable_location);
 
 }  // namespace polypath::sim

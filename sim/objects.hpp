@@ -1,6 +1,11 @@
 // What stands behind the opaque handles: contexts, streams, events, pools; graphs are in graph.hpp.
 #pragma once
 
+#include <optional>
+
+#include <atomic>
+#include <utility>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -8,13 +13,110 @@
 #include <thread>
 #include <vector>
 
-#include "capture.hpp"
 #include "cuda_api.hpp"
 #include "handle_table.hpp"
 #include "memory.hpp"
 #include "operation.hpp"
 
 namespace polypath::sim {
+
+// CUDA graphs: nodes with their dependencies, as they were put together, and as they were instantiated.
+
+/// The copy that a node makes. Its memory is looked up by address at each launch, and has to be placed
+/// as it was when the node was added.
+struct GraphCopy {
+  std::uintptr_t dst = 0;
+  std::uintptr_t src = 0;
+  std::size_t bytes = 0;
+  CUcontext context = nullptr;  ///< that it runs in
+  Placement dst_placement;
+  Placement src_placement;
+};
+
+struct GraphNode {
+  CUgraphNode handle = nullptr;
+  std::vector<int> after;         ///< indices of the nodes that it depends on, in the order given
+  std::optional<GraphCopy> copy;  ///< none: captured, which cannot be instantiated
+};
+
+struct Graph {
+  std::vector<GraphNode> nodes;
+};
+
+/// What a node's handle stands for.
+struct GraphNodeId {
+  CUgraph graph = nullptr;
+  int index = 0;
+};
+
+/// An instantiated graph: a copy of the graph as it was then.
+struct GraphExec {
+  struct Node {
+    std::vector<int> after;
+    GraphCopy copy;
+  };
+  CUgraph graph = nullptr;  ///< that it was made from; it may be gone
+  std::vector<Node> nodes;
+  OperationPtr last;              ///< end of its most recent launch; null: never launched
+  std::uint64_t last_stream = 0;  ///< id of the stream of that launch
+
+  [[nodiscard]] bool is_in_flight() const noexcept { return last && !last->done; }
+};
+
+// Stream capture: what streams in capture record instead of running. The result is a graph of nodes
+// with their dependencies.
+
+/// One capture, from cuStreamBeginCapture to cuStreamEndCapture.
+struct Capture {
+  Graph graph;
+  std::uint64_t origin = 0;  ///< id of the stream that began it
+  std::thread::id thread;    ///< that began it
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  bool is_valid = true;  ///< false once a call was made that a capture forbids
+  bool ended = false;
+};
+
+/// The captures under way. Whether there are any may be asked without the driver's lock.
+class Captures {
+ public:
+  void add(std::shared_ptr<Capture> capture) {
+    all_.push_back(std::move(capture));
+    count_.store(all_.size(), std::memory_order_release);
+  }
+  /// Does nothing when it is none of them.
+  void remove(const std::shared_ptr<Capture>& capture) {
+    std::erase(all_, capture);
+    count_.store(all_.size(), std::memory_order_release);
+  }
+  [[nodiscard]] bool any() const noexcept { return count_.load(std::memory_order_acquire) > 0; }
+  [[nodiscard]] auto begin() const noexcept { return all_.begin(); }
+  [[nodiscard]] auto end() const noexcept { return all_.end(); }
+
+ private:
+  std::vector<std::shared_ptr<Capture>> all_;
+  std::atomic<std::size_t> count_{0};
+};
+
+/// The place of a stream or an event in a capture.
+struct CaptureMember {
+  std::shared_ptr<Capture> capture;  ///< null, or ended: not in capture
+  std::set<int> last;                ///< the nodes that the next one depends on
+
+  [[nodiscard]] bool is_active() const noexcept { return capture && !capture->ended; }
+  /// Adds a node that depends on `last`, and becomes it.
+  void add_node();
+  /// Makes what follows depend on the other's nodes as well, joining its capture.
+  /// Failure STREAM_CAPTURE_MERGE when both are in different captures.
+  void join(const CaptureMember& other);
+  /// True when every node of the capture comes before `last`, or is in it.
+  [[nodiscard]] bool covers_all() const;
+};
+
+/// How far captures restrict the calling thread (cuThreadExchangeStreamCaptureMode).
+CUstreamCaptureMode& thread_capture_mode() noexcept;
+
+/// True when the capture forbids calls to the calling thread that might disturb it.
+bool forbids_unsafe_calls(const Capture& capture) noexcept;
 
 /// Operations that a stream takes behind the one it is at; measured with copies on an H200.
 inline constexpr int kStreamDepth = 1021;

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "devices.hpp"
-#include "driver_mutex.hpp"
 
 namespace polypath::sim {
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "devices.hpp"
-#include "driver_mutex.hpp"
 #include "timeline.hpp"
 
 namespace polypath::sim {
