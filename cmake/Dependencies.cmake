@@ -15,10 +15,11 @@ if(fmt_VERSION VERSION_GREATER_EQUAL 9 AND fmt_VERSION VERSION_LESS 11.1)
 else()
   # Other versions want other code compiled: slower, and as good.
   add_library(polypath_fmt INTERFACE)
-  target_link_libraries(polypath_fmt INTERFACE fmt::fmt-header-only)
+  target_link_libraries(polypath_settings INTERFACE fmt::fmt-header-only)
 endif()
 
 add_library(polypath_toml STATIC cmake/third_party/toml.cpp)
 target_link_libraries(polypath_toml PRIVATE polypath_settings)
 target_include_directories(polypath_toml SYSTEM PUBLIC ${TOMLPLUSPLUS_INCLUDE_DIR})
-target_compile_definitions(polypath_toml PUBLIC TOML_HEADER_ONLY=0)
+# Of every target, so that all share precompiled headers.
+target_compile_definitions(polypath_settings INTERFACE TOML_HEADER_ONLY=0)
