@@ -1,28 +1,32 @@
 # Thin names for the scripts; each can be run by hand as well.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mpi test lint format tidy bench docs wheel clean
+.PHONY: help demo setup mpi test lint format tidy bench docs wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: ## the main job on this machine's GPUs, or on a simulated node; needs no more than that takes
+	@scripts/setup.sh run
+	@scripts/build.sh release package_contents
+	@.venv/bin/polypath demo
 
 setup: ## everything that is needed, into .venv and build/release
 	@scripts/setup.sh
 	@scripts/build.sh release
 
-demo: setup ## the main job on this machine's GPUs, or on a simulated node
-	@.venv/bin/polypath demo
-
 mpi: ## Open MPI and UCX into .venv, and what runs on them (tests and benchmarks)
-	@scripts/mpi.sh
+	@scripts/setup.sh mpi
 	@scripts/build.sh release
 
 test: ## all tests: lint, C++, sanitizers, Python
 	@scripts/test.sh
 
-lint: setup ## the dependency rule, public headers, format
+lint: ## the dependency rule, public headers, format
+	@scripts/setup.sh
 	@scripts/lint.sh
 
-format: setup ## formats all sources in place
+format: ## formats all sources in place
+	@scripts/setup.sh
 	@scripts/format.sh
 
 tidy: setup ## clang-tidy over the sources, where it is installed

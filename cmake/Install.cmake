@@ -35,8 +35,8 @@ if(TARGET polypath_preload)
   install(TARGETS polypath_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
-# What `polypath run` and `polypath doctor` need is in the wheel as well.
-add_custom_target(wheel_contents
+# What the Python package runs: all that `make demo` builds, and the wheel holds.
+add_custom_target(package_contents
   DEPENDS polypath polypath_sim simulated_driver polypath_references ${POLYPATH_SHIM})
 # A wheel has no symbolic links: each library once, under its plain name.
 foreach(library polypath polypath_sim ${POLYPATH_SHIM})
