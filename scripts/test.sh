@@ -1,34 +1,64 @@
 #!/usr/bin/env bash
 # All tests: lint; the C++ tests, plain and under sanitizers; the Python tests. A failing part does
-# not stop the others, but fails the whole.
+# not stop the others, but fails the whole. At the end: how long each part took, with the last line of
+# what ran it. The Python tests use one core, and run while the sanitizers' builds are made.
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
 
-failed=()
+scripts/setup.sh mpi || exit 1
+logs=build/test-logs
+mkdir -p "$logs"
+
+names=() failed=()
+# part NAME COMMAND...: runs it, with its output to the terminal and to a log.
 part() {
-  local name=$1
+  local name=$1 start=$SECONDS
   shift
   say "$name"
-  "$@" || failed+=("$name")
+  "$@" 2>&1 | tee "$logs/$name.log" || failed+=("$name")
+  echo $((SECONDS - start)) >"$logs/$name.seconds"
+  names+=("$name")
 }
 
-cpp_tests() { scripts/build.sh "$1" && ctest --preset "$1"; }
+# aside NAME COMMAND...: the same beside the parts that follow; aside_ends waits, and shows its output.
+aside() {
+  local start=$SECONDS
+  aside_name=$1
+  shift
+  {
+    "$@" >"$logs/$aside_name.log" 2>&1
+    status=$?
+    echo $((SECONDS - start)) >"$logs/$aside_name.seconds"
+    exit $status
+  } &
+}
+aside_ends() {
+  wait "$!" || failed+=("$aside_name")
+  say "$aside_name (beside the parts above)"
+  cat "$logs/$aside_name.log"
+  names+=("$aside_name")
+}
 
 # The thread sanitizer needs its shadow memory where address randomisation may put something else.
-thread_tests() {
-  local fixed=()
-  setarch -R true 2>/dev/null && fixed=(setarch -R)
-  scripts/build.sh tsan thread_tests && "${fixed[@]}" ctest --preset tsan
-}
+fixed=()
+setarch -R true 2>/dev/null && fixed=(setarch -R)
 
-scripts/mpi.sh || exit 1
 part "lint" scripts/lint.sh
-part "tests under address and undefined-behaviour sanitizers" cpp_tests asan
-part "tests of threads under the thread sanitizer" thread_tests
-part "C++ tests" cpp_tests release
-part "Python tests" python -m pytest tests/python
+part "build" scripts/build.sh release
+aside "Python tests" python -m pytest tests/python
+part "build for address and undefined-behaviour sanitizers" scripts/build.sh asan
+part "build for the thread sanitizer" scripts/build.sh tsan thread_tests
+aside_ends
 part "MPI tests" python -m pytest tests/mpi
+part "tests of threads under the thread sanitizer" "${fixed[@]}" ctest --preset tsan
+part "C++ tests under address and undefined-behaviour sanitizers" ctest --preset asan
+part "C++ tests" ctest --preset release
 
+summary_of() { grep -E 'tests passed|tests failed|(passed|failed|error).* in [0-9.]+' "$1" | tail -n 1; }
+for name in "${names[@]}"; do
+  say "$name: $(<"$logs/$name.seconds") s"
+  summary_of "$logs/$name.log"
+done
 if ((${#failed[@]})); then
   printf 'failed: %s\n' "${failed[@]}" >&2
   exit 1
