@@ -40,7 +40,7 @@ def run(
         env={**os.environ, **launcher.settings, "POLYPATH_NODE": "narval", **settings},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 
@@ -52,7 +52,7 @@ def run_alone(name: str, *arguments: str, **settings: str) -> subprocess.Complet
         env={**os.environ, **launcher.settings, "POLYPATH_NODE": "narval", **settings},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 

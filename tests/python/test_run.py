@@ -126,7 +126,7 @@ def test_process_and_signals_are_the_programs(tmp_path):
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
             assert running.stdout.readline().strip() == str(running.pid)
             running.send_signal(number)
-            assert running.wait(timeout=60) == code
+            assert running.wait(timeout=600) == code
 
 
 def test_print_is_for_the_shell(polypath, seen):

@@ -37,7 +37,7 @@ void Gate::hold(CUstream stream, CUcontext context) {
 
 void Gate::watch(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  ended_.wait_for(lock, stop, std::chrono::minutes(1), [] { return false; });
+  ended_.wait_for(lock, stop, std::chrono::minutes(5), [] { return false; });
   if (stop.stop_requested()) return;
   gave_up_ = true;
   open();
