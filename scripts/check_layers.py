@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Checks the dependency rule of ARCHITECTURE.md on the #include lines of src/, sim/ and include/.
 
-    core, tune, collectives > exec > plan > topology > driver > base
+    lab > core; collectives, messaging > comm > core
+    core > tune > exec > plan > topology > driver > base
     core > registry > base
 
 A folder may include itself and what is to the right of it. Some parts may include less:
 RULES below lists, for each part of the tree, the parts that it may include.
+
+Checks also that no source of src/, sim/, include/ and python/ is longer than 500 lines or wider
+than 100 columns; lists of symbols (*.def) are tables, and may be wider.
 """
 
 import re
@@ -18,6 +22,9 @@ NODE = {
     "toml_table",
 }
 
+ENGINE = {"exec", "plan", "topology", "node", "driver", "base"}
+CORE = {"core", "tune", "registry", "api"} | ENGINE
+
 RULES = {
     "base": {"base", "api"},  # the version is the header's
     "driver": {"driver", "base"},
@@ -25,13 +32,13 @@ RULES = {
     "node": {"node", "base"},
     "topology": {"topology", "node", "driver", "base"},
     "plan": {"plan", "topology", "node", "base"},  # pure: no driver
-    "exec": {"exec", "plan", "topology", "node", "driver", "base"},
-    "tune": {"tune", "exec", "plan", "topology", "node", "driver", "base", "api"},
-    "collectives": {"collectives", "exec", "plan", "topology", "node", "driver", "base", "api"},
-    "core": {
-        *("core", "tune", "collectives", "exec", "plan", "topology", "node", "driver", "base"),
-        *("registry", "api"),
-    },
+    "exec": ENGINE,
+    "tune": {"tune", "api"} | ENGINE,
+    "core": CORE,
+    "lab": {"lab"} | CORE,
+    "comm": {"comm"} | CORE,
+    "collectives": {"collectives", "comm"} | CORE,
+    "messaging": {"messaging", "comm"} | CORE,
     "preload": {"preload", "api"},
     "sim": {"sim", "node", "base"},
     "api": {"api"},  # include/polypath
@@ -40,6 +47,8 @@ PURE = {"base", "registry", "node", "plan", "api"}  # these see no CUDA header e
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 SOURCES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh", ".def"}
+MOST_LINES = 500
+MOST_COLUMNS = 100
 
 
 def part_of(path: PurePosixPath) -> str:
@@ -89,10 +98,27 @@ def violations(root: Path) -> list[str]:
     return found
 
 
+def too_large(root: Path) -> list[str]:
+    """One line, "FILE:LINE: what is too large", for each file and line that is."""
+    found = []
+    for top in ("src", "sim", "include", "python"):
+        for file in sorted((root / top).rglob("*")):
+            if file.suffix not in SOURCES | {".py"}:
+                continue
+            path = file.relative_to(root)
+            lines = file.read_text(encoding="utf-8").splitlines()
+            if len(lines) > MOST_LINES:
+                found.append(f"{path}:{len(lines)}: more than {MOST_LINES} lines")
+            for number, line in enumerate(lines, 1):
+                if len(line) > MOST_COLUMNS and file.suffix != ".def":
+                    found.append(f"{path}:{number}: {len(line)} columns, more than {MOST_COLUMNS}")
+    return found
+
+
 def main() -> int:
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
-    found = violations(root)
-    print("\n".join(found) or "dependency rule: kept")
+    found = violations(root) + too_large(root)
+    print("\n".join(found) or "dependency rule, lengths of files and lines: kept")
     return 1 if found else 0
 
 
