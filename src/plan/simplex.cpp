@@ -1,5 +1,6 @@
 #include "plan/simplex.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <numeric>

@@ -1,5 +1,7 @@
 // Copies that are left to the caller when they are not split, and the sizes below which none is.
 #include "core/report.hpp"
+
+#include <algorithm>
 #include "support/simulated_test.hpp"
 
 namespace polypath::test {

@@ -2,6 +2,8 @@
 // profile that cannot be used.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "tuning_test.hpp"
 
 namespace polypath::test {

@@ -1,4 +1,5 @@
 // Batches of copies: all of them or none, and which one was wrong.
+#include <algorithm>
 #include <array>
 #include <functional>
 

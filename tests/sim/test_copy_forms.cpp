@@ -1,4 +1,5 @@
 // Every form of a copy: the bytes it moves, the stream it is on, and whether it is waited for.
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <thread>

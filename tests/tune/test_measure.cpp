@@ -1,5 +1,6 @@
 #include "tune/measure_links.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "base/error.hpp"
