@@ -144,3 +144,16 @@ def test_library_that_is_none(polypath, tmp_path):
     file.write_text("not a library")
     done = polypath("topo", "--node", "narval", POLYPATH_LIBRARY=str(file))
     assert "cannot be loaded" in the_one_line(done, 2)
+
+
+def test_a_call_that_fails_is_told_in_words(polypath, tmp_path):
+    node = (Path(__file__).parent / "two_gpus.toml").read_text()
+    (tmp_path / "small.toml").write_text(node.replace("memory_gib = 4", "memory_gib = 0.0625"))
+    done = polypath("bench", "p2p", "--node", "small.toml", "--sizes", "128M")
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(
+        "polypath: cuMemAlloc_v2 failed: out of memory, CUDA_ERROR_OUT_OF_MEMORY"
+    )
+    assert "&" not in line
+    assert "->" not in line
