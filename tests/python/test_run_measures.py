@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from polypath.launch.environment import find_shim
 from simulated import machine_settings
 
 HERE = Path(__file__).parent
@@ -63,6 +64,8 @@ def test_it_measures_what_the_node_file_says(machine):
 def test_nothing_is_measured_when_it_is_not_wanted(machine):
     assert said(machine("--no-measure")[0]) == ("defaults\n", "")
     assert said(machine(POLYPATH_PROFILE="off")[0]) == ("defaults\n", "")
+    # As in what another `polypath run` started.
+    assert said(machine(LD_PRELOAD=str(find_shim()))[0]) == ("defaults\n", "")
     done, profiles = machine("--print")
     assert "LD_PRELOAD" in said(done)[0]
     assert (done.stderr, profiles) == ("", [])

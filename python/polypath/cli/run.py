@@ -68,7 +68,7 @@ def run(
         return
     assert program is not None
     assert file is not None
-    if not no_measure and node is None:
+    if not no_measure and node is None and not environment.is_preloaded(os.environ):
         measure_once()
     sys.stdout.flush()
     try:

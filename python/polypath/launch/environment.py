@@ -57,6 +57,13 @@ def assignments(base: Mapping[str, str], node: str | None = None) -> dict[str, s
     return changed
 
 
+def is_preloaded(environment: Mapping[str, str]) -> bool:
+    """Whether programs in this environment are under the shim already, as what another `polypath
+    run` started."""
+    preloaded = environment.get("LD_PRELOAD", "").replace(":", " ").split()
+    return any(Path(entry).name == SHIM for entry in preloaded)
+
+
 def with_shim(preloaded: str, shim: Path) -> str:
     """The value of LD_PRELOAD with the shim first, once, and what else was there behind it."""
     others = [
