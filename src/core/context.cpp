@@ -40,8 +40,7 @@ void Context::copy_async(const Transfer& transfer) {
 
 bool Context::try_copy_async(const Transfer& transfer) {
   if (transfer.bytes == 0) return false;
-  // The caller's native copy would not go over an emulated link.
-  if (source_.emulated_mesh_gbps > 0) return copy_async(transfer), true;
+  if (copies_natively()) return copy_async(transfer), true;
   try {
     const auto reason = carrier_.issue(transfer);
     if (reason) counters_.count_native(*reason, transfer.bytes);
@@ -53,6 +52,11 @@ bool Context::try_copy_async(const Transfer& transfer) {
 }
 
 void Context::try_group_copy_async(std::span<const Transfer> transfers, std::span<int> issued) {
+  if (copies_natively()) {
+    group_copy_async(transfers);
+    std::ranges::fill(issued, 1);
+    return;
+  }
   try {
     carrier_.try_issue_group(transfers, issued);
   } catch (...) {
@@ -129,8 +133,7 @@ Thresholds Context::smallest_split() {
   Thresholds least = polypath::smallest_split(planner(), node());
   for (std::uint64_t* const kind : {&least.gpu_to_gpu, &least.host_to_gpu, &least.gpu_to_host})
     *kind = std::max(*kind, carrier_.never_split_below());
-  // As in try_copy_async.
-  if (source_.emulated_mesh_gbps > 0) least.gpu_to_gpu = 0;
+  if (copies_natively()) least.gpu_to_gpu = 0;
   return least;
 }
 
