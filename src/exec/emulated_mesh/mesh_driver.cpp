@@ -18,6 +18,7 @@ namespace {
 /// What the driver says of an address.
 struct Range {
   bool plain = false;  ///< memory of one GPU, from cuMemAlloc
+  int gpu = -1;        ///< of any device memory, but what another process has
   CUcontext context = nullptr;
   CUdeviceptr start = 0;
   std::size_t bytes = 0;
@@ -29,27 +30,32 @@ Range range_at(const CudaDriver& driver, CUdeviceptr address) {
   unsigned int type = 0;
   CUmemoryPool pool = nullptr;
   unsigned int ipc_capable = 0;
+  int ordinal = -1;
   std::array attributes{
       CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_CONTEXT,
       CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
       CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-      CU_POINTER_ATTRIBUTE_BUFFER_ID};
-  std::array<void*, attributes.size()> values{&type, &range.context, &range.start, &range.bytes,
-                                              &pool, &ipc_capable,   &range.buffer};
+      CU_POINTER_ATTRIBUTE_BUFFER_ID,        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  std::array<void*, attributes.size()> values{&type, &range.context, &range.start,  &range.bytes,
+                                              &pool, &ipc_capable,   &range.buffer, &ordinal};
   if (driver.pointer_get_attributes(static_cast<unsigned int>(attributes.size()), attributes.data(),
                                     values.data(), address) != CUDA_SUCCESS)
     return {};
+  if (type == CU_MEMORYTYPE_DEVICE) range.gpu = ordinal;
   range.plain = type == CU_MEMORYTYPE_DEVICE && ipc_capable != 0 && pool == nullptr;
   return range;
 }
 
-/// Memory of another process, as the engine told it.
-struct Import {
+/// Memory of which the driver does not say which GPUs' kernels reach it: what another process has, and
+/// what was mapped through this table, as the engine's staging memory is.
+struct Known {
   std::uint64_t bytes = 0;
-  int gpu = -1;  ///< that has it; -1: unknown
-  CUcontext context = nullptr;
+  int gpu = -1;  ///< that has it; -1: unknown, or the host
   unsigned long long buffer = 0;
+  std::uint64_t reached_by = 0;  ///< GPUs, a bit an index
 };
+
+std::uint64_t bit(int gpu) noexcept { return gpu < 0 ? 0 : std::uint64_t{1} << gpu; }
 
 /// The table with all that its entries use.
 class Mesh {
@@ -67,19 +73,23 @@ class Mesh {
   /// The copy by a stream or node of `context`; nothing where the wrapped driver carries it.
   std::optional<LaneCopy> lane_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes,
                                     CUcontext context) const;
-  void imported(CUdeviceptr start, const Import& memory);
+  void imported(CUdeviceptr start, std::uint64_t bytes, int gpu, CUcontext context);
+  /// Kernels of `gpu` may reach a mapped range from now on.
+  void allowed(CUdeviceptr start, std::uint64_t bytes, int gpu);
+  void unmapped(CUdeviceptr start, std::uint64_t bytes);
 
  private:
   /// The GPU that has all of a range, if kernels of `context` may reach it; otherwise -1.
   [[nodiscard]] int gpu_with(CUdeviceptr address, std::uint64_t bytes, CUcontext context) const;
+  /// What begins in the range; with mutex_ held.
+  void forget(CUdeviceptr start, std::uint64_t bytes);
 
   std::shared_ptr<const CudaDriver> wrapped_;
   std::vector<double> gbps_;  // by link of the node; 0: not emulated
   EmulatedLinks links_;
   CudaDriver table_;
-  std::atomic<bool> any_imports_{false};
-  mutable std::shared_mutex imports_mutex_;
-  std::map<CUdeviceptr, Import> imports_;  // by start
+  mutable std::shared_mutex mutex_;
+  std::map<CUdeviceptr, Known> known_;  // by start
 };
 
 std::atomic<Mesh*> current{nullptr};
@@ -142,7 +152,22 @@ void memory_imported(CUdeviceptr start, std::size_t bytes, int gpu, CUcontext co
         "this emulated mesh carries another process's data: kernels of several processes take "
         "turns on a GPU, so programs of several processes that compute are slower here than on a "
         "mesh (docs/emulated-mesh.md)");
-  mesh().imported(start, {bytes, gpu, context, range_at(mesh().wrapped(), start).buffer});
+  mesh().imported(start, bytes, gpu, context);
+}
+
+CUresult mem_set_access(CUdeviceptr start, std::size_t bytes, const CUmemAccessDesc* access,
+                        std::size_t count) {
+  const CUresult result = mesh().wrapped().mem_set_access(start, bytes, access, count);
+  for (std::size_t i = 0; result == CUDA_SUCCESS && i < count; ++i)
+    if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+        access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+      mesh().allowed(start, bytes, access[i].location.id);
+  return result;
+}
+
+CUresult mem_unmap(CUdeviceptr start, std::size_t bytes) {
+  mesh().unmapped(start, bytes);
+  return mesh().wrapped().mem_unmap(start, bytes);
 }
 
 // ---- the mesh
@@ -159,6 +184,8 @@ Mesh::Mesh(std::shared_ptr<const CudaDriver> driver, const Node& node)
   links_.calibrate();
   table_.memcpy_async = &memcpy_async;
   table_.memory_imported = &memory_imported;
+  if (wrapped_->mem_set_access != nullptr) table_.mem_set_access = &mem_set_access;
+  if (wrapped_->mem_unmap != nullptr) table_.mem_unmap = &mem_unmap;
   // Without kernel nodes there are no graphs.
   const bool kernel_nodes = wrapped_->graph_add_kernel_node != nullptr &&
                             wrapped_->graph_exec_kernel_node_set_params != nullptr;
@@ -189,27 +216,49 @@ std::optional<LaneCopy> Mesh::lane_copy(CUdeviceptr dst, CUdeviceptr src, std::u
 
 int Mesh::gpu_with(CUdeviceptr address, std::uint64_t bytes, CUcontext context) const {
   const Range range = range_at(*wrapped_, address);
-  if (any_imports_.load(std::memory_order_acquire)) {
-    const std::shared_lock lock(imports_mutex_);
-    const auto after = imports_.upper_bound(address);
-    if (after != imports_.begin()) {
+  {
+    const std::shared_lock lock(mutex_);
+    const auto after = known_.upper_bound(address);
+    if (after != known_.begin()) {
       const auto& [start, memory] = *std::prev(after);
       // Another number: it was closed, and something else has its addresses.
-      if (address - start < memory.bytes && range.buffer == memory.buffer)
-        return bytes <= memory.bytes - (address - start) && memory.context == context ? memory.gpu
-                                                                                      : -1;
+      if (address - start < memory.bytes && range.buffer == memory.buffer) {
+        const bool reached = (memory.reached_by & bit(links_.gpu_of(context))) != 0;
+        return reached && bytes <= memory.bytes - (address - start) ? memory.gpu : -1;
+      }
     }
   }
   const bool whole = range.plain && bytes <= range.bytes - (address - range.start);
   return whole ? links_.gpu_of(range.context) : -1;
 }
 
-void Mesh::imported(CUdeviceptr start, const Import& memory) {
-  const std::lock_guard lock(imports_mutex_);
-  // What was open there before is gone.
-  imports_.erase(imports_.lower_bound(start), imports_.lower_bound(start + memory.bytes));
-  imports_[start] = memory;
-  any_imports_.store(true, std::memory_order_release);
+void Mesh::imported(CUdeviceptr start, std::uint64_t bytes, int gpu, CUcontext context) {
+  const unsigned long long buffer = range_at(*wrapped_, start).buffer;
+  const std::lock_guard lock(mutex_);
+  forget(start, bytes);  // what was open there before is gone
+  known_[start] = {bytes, gpu, buffer, bit(links_.gpu_of(context))};
+}
+
+void Mesh::allowed(CUdeviceptr start, std::uint64_t bytes, int gpu) {
+  const Range range = range_at(*wrapped_, start);
+  const std::lock_guard lock(mutex_);
+  const auto before = known_.find(start);
+  if (before != known_.end() && before->second.bytes == bytes &&
+      before->second.buffer == range.buffer) {
+    before->second.reached_by |= bit(gpu);
+    return;
+  }
+  forget(start, bytes);
+  known_[start] = {bytes, range.gpu, range.buffer, bit(gpu)};
+}
+
+void Mesh::unmapped(CUdeviceptr start, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  forget(start, bytes);
+}
+
+void Mesh::forget(CUdeviceptr start, std::uint64_t bytes) {
+  known_.erase(known_.lower_bound(start), known_.lower_bound(start + bytes));
 }
 
 }  // namespace

@@ -11,8 +11,9 @@ namespace polypath {
 
 /// Replaced: cuMemcpyAsync, and memcpy nodes of graphs. A copy goes over an emulated link when it
 /// is issued in a GPU's primary context, and both ranges lie on different GPUs whose link is
-/// emulated, each within one allocation, from cuMemAlloc of its GPU's primary context or opened
-/// from another process by the context that copies. The wrapped driver carries every other copy.
+/// emulated, each within one allocation: from cuMemAlloc of its GPU's primary context, opened from
+/// another process by the context that copies, or mapped through this table, as the engine's
+/// staging memory is, for the GPU that copies. The wrapped driver carries every other copy.
 ///
 /// Entry points are plain C functions, so what they use is one state of the process: one mesh at a
 /// time. It lives as long as somebody holds the table. Whoever asks for the same again gets it too.

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "exec/emulated_mesh/mesh_node.hpp"
+#include "exec/staging_memory.hpp"
 #include "mesh_test.hpp"
 #include "tune/group_timer.hpp"
 
@@ -56,6 +57,29 @@ TEST_F(EmulatedTransfersTest, TheNativeCopyIsAsSlowAsItsLink) {
   EXPECT_LT(native_gbps(*context, one, to_.index), 1.15 * asked_);
   EXPECT_EQ(traffic.native(), 4u);
   EXPECT_TRUE(one.arrived());
+}
+
+TEST_F(EmulatedTransfersTest, StagingMemoryIsAsSlowAsItsLink) {
+  const auto context = make_context(1);
+  const auto& mesh = context->source().driver;
+  StagingMemory staging(mesh, context->node(), to_, kLarge, to_.index, context_of(to_.index));
+  staging.let_reach(from_.index);
+  const Payload there = payload({from_, to_, kLarge});
+  const Stream stream = stream_on(from_.index);
+  const std::array streams{stream.get()};
+  GroupTimer timer(driver(), streams);
+  const Transfer transfer = there.transfer(stream.get());
+  const auto issue = [&] {
+    POLYPATH_CHECK(*mesh, memcpy_async(staging.address(), transfer.src, kLarge, stream.get()));
+  };
+  timer.run(issue);
+  EXPECT_NEAR(rate_gbps(kLarge, timer.run(issue)) / asked_, 1, 0.15);
+  // By the destination's GPU, within it.
+  const Stream within = stream_on(to_.index);
+  ASSERT_EQ(mesh->memcpy_async(transfer.dst, staging.address(), kLarge, within.get()),
+            CUDA_SUCCESS);
+  synchronize(within.get());
+  EXPECT_TRUE(there.arrived());
 }
 
 TEST_F(EmulatedTransfersTest, MoreRoutesAreFasterThanTheNativeCopy) {
