@@ -20,7 +20,8 @@
 namespace polypath {
 namespace {
 
-/// Not stdin, stdout or stderr, in a program that closed its own: what it prints would land in the file.
+/// Not stdin, stdout or stderr, in a program that closed its own: what it prints would land in the
+/// file.
 int above_standard_streams(int number) noexcept {
   if (number < 0 || number > STDERR_FILENO) return number;
   const int moved = fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -55,8 +56,8 @@ std::uint64_t random_id() {
   return id;
 }
 
-/// The header and all flights as an empty file has them: what a busy process writes most often then has its
-/// memory already. Places of records take memory when they are used.
+/// The header and all flights as an empty file has them: what a busy process writes most often then
+/// has its memory already. Places of records take memory when they are used.
 std::array<std::byte, kMemoryOffset> empty_head(std::uint64_t id) noexcept {
   std::array<std::byte, kMemoryOffset> head{};
   const StoredHeader header = stored_header(id);
@@ -64,7 +65,8 @@ std::array<std::byte, kMemoryOffset> empty_head(std::uint64_t id) noexcept {
   return head;
 }
 
-/// Makes the empty file a complete one. The name of the call that failed, with errno; null: none did.
+/// Makes the empty file a complete one. The name of the call that failed, with errno; null: none
+/// did.
 const char* lock_and_fill(int descriptor, std::uint64_t id) noexcept {
   // Past this limit the kernel answers with a signal.
   struct rlimit limit = {};

@@ -18,16 +18,16 @@
 
 namespace polypath {
 
-// A file descriptor in somebody else's program. Programs close descriptors that are not theirs ("close all
-// from 3 on", before they become daemons), and the number then soon means another file: so what is written
-// or closed here is first asked whether it is still the file that was opened.
+// A file descriptor in somebody else's program. Programs close descriptors that are not theirs
+// ("close all from 3 on", before they become daemons), and the number then soon means another file:
+// so what is written or closed here is first asked whether it is still the file that was opened.
 
 /// Owns one open file. Not thread-safe.
 class Descriptor {
  public:
   Descriptor() = default;
-  /// open(), with O_CLOEXEC, and never one of the numbers of stdin, stdout and stderr. On failure it is
-  /// empty and errno says why.
+  /// open(), with O_CLOEXEC, and never one of the numbers of stdin, stdout and stderr. On failure
+  /// it is empty and errno says why.
   static Descriptor open(int folder, const char* path, int flags, unsigned mode = 0);
   ~Descriptor() { close(); }
   Descriptor(Descriptor&& other) noexcept;
@@ -61,11 +61,13 @@ std::string to_string(const RegistryFileName& name);
 /// Nothing for what is not the name of a registry file.
 std::optional<RegistryFileName> parse_file_name(std::string_view text) noexcept;
 
-// How a process shows that it lives: it holds a POSIX lock on the first byte of its file. The kernel drops
-// the lock when the process ends, however it ends, and a forked child does not inherit it.
+// How a process shows that it lives: it holds a POSIX lock on the first byte of its file. The
+// kernel drops the lock when the process ends, however it ends, and a forked child does not inherit
+// it.
 //
-// The kernel also drops it when the process closes *any* descriptor of the file. So no process may open its
-// own file a second time; names of files begin with their owner's process id to tell (file_name.hpp).
+// The kernel also drops it when the process closes *any* descriptor of the file. So no process may
+// open its own file a second time; names of files begin with their owner's process id to tell
+// (file_name.hpp).
 
 inline struct flock first_byte(short type) noexcept {
   struct flock lock = {};
@@ -75,7 +77,8 @@ inline struct flock first_byte(short type) noexcept {
   return lock;
 }
 
-/// Takes the lock for this process's life. `descriptor` is open for writing. False: another process has it.
+/// Takes the lock for this process's life. `descriptor` is open for writing. False: another process
+/// has it.
 inline bool lock_for_life(int descriptor) noexcept {
   struct flock lock = first_byte(F_WRLCK);
   return fcntl(descriptor, F_SETLK, &lock) == 0;
@@ -95,16 +98,16 @@ std::string default_registry_folder();
 /// Not thread-safe; const members are.
 class RegistryFolder {
  public:
-  /// Makes the folder (mode 0700) when it is missing. Throws Error when it cannot be made, or is not to be
-  /// trusted: no real folder, another user's, or open to the group or to others.
+  /// Makes the folder (mode 0700) when it is missing. Throws Error when it cannot be made, or is
+  /// not to be trusted: no real folder, another user's, or open to the group or to others.
   explicit RegistryFolder(std::string path);
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
   /// For openat() and unlinkat(); empty when the path does not lead to this folder any more.
   [[nodiscard]] Descriptor open() const;
-  /// When a file in it was last made, renamed or removed; nothing when the path does not lead to this
-  /// folder any more. One system call.
+  /// When a file in it was last made, renamed or removed; nothing when the path does not lead to
+  /// this folder any more. One system call.
   [[nodiscard]] std::optional<timespec> changed() const noexcept;
   /// Removes it if nothing is in it.
   void remove_if_empty() const noexcept;
@@ -117,17 +120,18 @@ class RegistryFolder {
   ino_t inode_ = 0;
 };
 
-/// Names of all that is in the folder, "." and ".." included, in no order; empty when it cannot be read.
+/// Names of all that is in the folder, "." and ".." included, in no order; empty when it cannot be
+/// read.
 std::vector<std::string> names_in(const Descriptor& folder);
 
-// The registry file of this process: made, locked and named in that order, so that nobody ever sees it
-// unfinished, or takes it for one of a dead process.
+// The registry file of this process: made, locked and named in that order, so that nobody ever sees
+// it unfinished, or takes it for one of a dead process.
 
 /// Not thread-safe. Only the process that made it may use or destroy it.
 class OwnFile {
  public:
-  /// A file with a header, no flight and no record. Null when the folder or the unfinished file was removed
-  /// meanwhile: try again. Throws Error when there is no room, or the file cannot be made.
+  /// A file with a header, no flight and no record. Null when the folder or the unfinished file was
+  /// removed meanwhile: try again. Throws Error when there is no room, or the file cannot be made.
   static std::unique_ptr<OwnFile> create(const RegistryFolder& folder);
   /// Removes the file; with it goes the lock.
   ~OwnFile();
@@ -135,8 +139,8 @@ class OwnFile {
   OwnFile& operator=(const OwnFile&) = delete;
 
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
-  /// Whether somebody removed the file or cut it short, or closed its descriptor and with it the lock: others
-  /// do not see this process any more, or not whole. One system call.
+  /// Whether somebody removed the file or cut it short, or closed its descriptor and with it the
+  /// lock: others do not see this process any more, or not whole. One system call.
   [[nodiscard]] bool lost() const noexcept;
   /// False when there is no room. Not to be called on a lost file.
   bool write(std::size_t offset, const void* data, std::size_t bytes) noexcept;

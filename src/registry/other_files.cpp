@@ -38,8 +38,9 @@ std::int64_t nanoseconds(const timespec& time) noexcept {
   return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-/// Whether a file made from now on would give the folder another time than `changed`. The clock of files
-/// stands still for milliseconds; one that was set back by more than a second is not waited for.
+/// Whether a file made from now on would give the folder another time than `changed`. The clock of
+/// files stands still for milliseconds; one that was set back by more than a second is not waited
+/// for.
 bool is_past(const timespec& changed) noexcept {
   timespec now = {};
   clock_gettime(CLOCK_REALTIME_COARSE, &now);
@@ -153,7 +154,8 @@ bool OtherFiles::refresh(const RegistryFolder& folder) {
   changed_ = *changed;
   const Descriptor opened = folder.open();
   const auto names = opened ? names_in(opened) : std::vector<std::string>();
-  // Empty: this process has too many files open. What is known stays, and the next call tries again.
+  // Empty: this process has too many files open. What is known stays, and the next call tries
+  // again.
   settled_ = settled_ && !names.empty();
   if (!names.empty()) read_files(opened, names);
   return true;

@@ -27,8 +27,8 @@ class SaidOnce {
 
 // The registry file of another process, as this one reads it.
 
-/// Not thread-safe. Whatever the file holds or becomes, reading it does no harm: what is damaged is as if it
-/// were not there, and said once.
+/// Not thread-safe. Whatever the file holds or becomes, reading it does no harm: what is damaged is
+/// as if it were not there, and said once.
 class OtherFile {
  public:
   /// `name` in `folder`. `said` outlives the object.
@@ -46,13 +46,15 @@ class OtherFile {
 
   /// The record with this handle. Does not ask whether the owner lives.
   [[nodiscard]] std::optional<MemoryRecord> find(const IpcHandle& handle);
-  /// Appends the flights that count after `now_ns`. Does not ask whether the owner lives. One system call.
+  /// Appends the flights that count after `now_ns`. Does not ask whether the owner lives. One
+  /// system call.
   void append_flights(std::uint64_t now_ns, std::vector<Flight>& out);
 
  private:
   /// Why it cannot be read; null: it can.
   [[nodiscard]] const char* objection() const noexcept;
-  /// Calls `look` until it says that all it read was whole. Once that was in vain, it looks but once.
+  /// Calls `look` until it says that all it read was whole. Once that was in vain, it looks but
+  /// once.
   template <typename Look>
   void look_until_whole(Look look);
 
@@ -72,14 +74,14 @@ class OtherFiles {
   /// `said` outlives the object.
   explicit OtherFiles(SaidOnce& said) : said_(said) {}
 
-  /// Learns of processes that came or went: reads the folder if it has changed since (else this is one system
-  /// call), and removes the files of dead processes. False: the folder is gone.
+  /// Learns of processes that came or went: reads the folder if it has changed since (else this is
+  /// one system call), and removes the files of dead processes. False: the folder is gone.
   bool refresh(const RegistryFolder& folder);
 
   /// The record with this handle, of a process that lives.
   [[nodiscard]] std::optional<MemoryRecord> find(const IpcHandle& handle);
-  /// Appends the flights of all processes that live which count after `now_ns`. One system call a process,
-  /// and one more for each that has flights.
+  /// Appends the flights of all processes that live which count after `now_ns`. One system call a
+  /// process, and one more for each that has flights.
   void append_flights(std::uint64_t now_ns, std::vector<Flight>& out);
   /// Whether no other process is known.
   [[nodiscard]] bool empty() const noexcept { return files_.empty(); }

@@ -1,5 +1,5 @@
-// What processes of one user tell each other on one machine: plain values.: plain values, and the bytes of a
-// registry file that they are stored in.
+// What processes of one user tell each other on one machine: plain values.: plain values, and the
+// bytes of a registry file that they are stored in.
 #pragma once
 
 #include <array>
@@ -12,7 +12,8 @@ namespace polypath {
 /// A CUipcMemHandle. Opaque: equal bytes mean the same allocation.
 using IpcHandle = std::array<std::byte, 64>;
 
-/// As cuDeviceGetUuid_v2 gives it. It means the same GPU in every process, whatever CUDA_VISIBLE_DEVICES is.
+/// As cuDeviceGetUuid_v2 gives it. It means the same GPU in every process, whatever
+/// CUDA_VISIBLE_DEVICES is.
 using GpuUuid = std::array<std::byte, 16>;
 
 /// Where the memory behind an exported handle lies.
@@ -50,14 +51,14 @@ struct Flight {
 
 // The bytes of a registry file: a header, the flights, the memory records.
 //
-// Everything is read and written by pread() and pwrite(), never mapped: a file that somebody cuts short
-// then gives short reads instead of SIGBUS. A reader may see one half of a write that is under way; each
-// stored value therefore ends with a checksum over all of itself, seeded with the file's id, by which
-// half-written, damaged and foreign bytes are told from whole ones.
+// Everything is read and written by pread() and pwrite(), never mapped: a file that somebody cuts
+// short then gives short reads instead of SIGBUS. A reader may see one half of a write that is
+// under way; each stored value therefore ends with a checksum over all of itself, seeded with the
+// file's id, by which half-written, damaged and foreign bytes are told from whole ones.
 //
-// Whoever changes a stored struct, an offset or the placing of records raises kLayoutVersion. The names of
-// files and the locked byte (process_lock.hpp) stay as they are, so that every version can tell living files
-// from dead ones.
+// Whoever changes a stored struct, an offset or the placing of records raises kLayoutVersion. The
+// names of files and the locked byte (process_lock.hpp) stay as they are, so that every version can
+// tell living files from dead ones.
 
 inline constexpr std::uint64_t kRegistryMagic = 0x68746170796c6f70;  ///< "polypath"
 inline constexpr std::uint32_t kLayoutVersion = 1;
@@ -97,7 +98,8 @@ static_assert(sizeof(StoredMemory) == 128);
 
 inline constexpr std::size_t kFlights = 64;  ///< of one process at once
 
-// A record lies in one of the places of its bucket, which its handle alone decides: a search reads one bucket.
+// A record lies in one of the places of its bucket, which its handle alone decides: a search reads
+// one bucket.
 inline constexpr std::uint32_t kBucketPlaces = 16;
 inline constexpr std::uint32_t kBuckets = 1024;
 inline constexpr std::uint32_t kPlaces = kBuckets * kBucketPlaces;

@@ -36,8 +36,8 @@ std::uint64_t monotonic_ns() noexcept {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// One process's part: its own file, and what it reads of the others'. It belongs to the process that made it.
-/// Nothing is opened before it is needed.
+/// One process's part: its own file, and what it reads of the others'. It belongs to the process
+/// that made it. Nothing is opened before it is needed.
 struct Registry::Session {
   enum class State { unopened, open, unusable, closed };
 
@@ -70,8 +70,8 @@ struct Registry::Session {
     return state == State::open;
   }
 
-  /// Opens the registry, or opens it again after somebody removed the folder or this process's file, or closed
-  /// its descriptor: what was published is told again.
+  /// Opens the registry, or opens it again after somebody removed the folder or this process's
+  /// file, or closed its descriptor: what was published is told again.
   void open() {
     try {
       open_files();
@@ -146,13 +146,14 @@ Registry::Registry(std::string folder, RegistryTimes times)
 
 Registry::~Registry() {
   close();
-  // A session of the process that forked this one is never destroyed here: its file is not ours to remove.
+  // A session of the process that forked this one is never destroyed here: its file is not ours to
+  // remove.
   Session* const session = session_.load();
   if (session->of_generation == current_generation()) delete session;
 }
 
-/// That of the process which forked this one is left as it is: a thread that is not there any more may hold its
-/// lock.
+/// That of the process which forked this one is left as it is: a thread that is not there any more
+/// may hold its lock.
 Registry::Session& Registry::session() {
   Session* current = session_.load(std::memory_order_acquire);
   if (current->of_generation == current_generation()) return *current;
@@ -225,12 +226,12 @@ void Registry::close() noexcept {
   own.why_unusable = "it is closed";
 }
 
-// ---- of the process --------------------------------------------------------------------------------
+// ---- of the process ----------------------------------------------------------------------------
 
 namespace {
 
-/// A list without a lock, which a child could inherit locked. Entries stay: they may be asked for until the very
-/// end of the process.
+/// A list without a lock, which a child could inherit locked. Entries stay: they may be asked for
+/// until the very end of the process.
 struct Shared {
   std::string folder;
   std::shared_ptr<Registry> registry;

@@ -1,12 +1,13 @@
-// What the processes of one user on one machine tell each other: where exported GPU memory lies, and what
-// each has in flight. For people: docs/registry.md.
+// What the processes of one user on one machine tell each other: where exported GPU memory lies,
+// and what each has in flight. For people: docs/registry.md.
 //
-// A process has one file in the folder, which only it writes and all others read. No process can damage
-// another's file, and there is no lock that a dead process could hold. Nothing here is needed for a transfer to
-// be right: whoever learns nothing plans as if it were alone, and copies natively what it cannot place.
+// A process has one file in the folder, which only it writes and all others read. No process can
+// damage another's file, and there is no lock that a dead process could hold. Nothing here is
+// needed for a transfer to be right: whoever learns nothing plans as if it were alone, and copies
+// natively what it cannot place.
 //
-// Where nobody else is, a transfer asks the kernel nothing: others are looked for now and then only, and flights are
-// told when somebody could learn of them.
+// Where nobody else is, a transfer asks the kernel nothing: others are looked for now and then
+// only, and flights are told when somebody could learn of them.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,8 @@
 
 namespace polypath {
 
-/// CLOCK_MONOTONIC, nanoseconds: the clock by which flights end, the same one in all processes of a machine.
+/// CLOCK_MONOTONIC, nanoseconds: the clock by which flights end, the same one in all processes of a
+/// machine.
 std::uint64_t monotonic_ns() noexcept;
 
 struct RegistryTimes {
@@ -32,11 +34,12 @@ struct RegistryTimes {
   std::uint64_t long_flight_ns = 100'000'000;
 };
 
-/// Thread-safe. No function throws but std::bad_alloc. The registry is opened by the first call of any of them;
-/// when it cannot be, or not any more, that is logged once, and they behave as if there were no other process.
+/// Thread-safe. No function throws but std::bad_alloc. The registry is opened by the first call of
+/// any of them; when it cannot be, or not any more, that is logged once, and they behave as if
+/// there were no other process.
 ///
-/// In a forked child it is another one: empty, with a file of the child's own from its first call on; tokens and
-/// records of the parent mean nothing to it. What the parent told stays told.
+/// In a forked child it is another one: empty, with a file of the child's own from its first call
+/// on; tokens and records of the parent mean nothing to it. What the parent told stays told.
 class Registry {
  public:
   /// `folder`: an absolute path; processes meet if theirs are the same. Empty: switched off.
@@ -52,25 +55,25 @@ class Registry {
   /// Why this process shares nothing with others, one line; empty: it does.
   std::string why_unusable();
 
-  /// Tells others where the memory of `record.handle` lies. The record replaces the one with this handle, and
-  /// the one with this base address: its memory was freed. A process has room for 16384 records, 16 in each of
-  /// the 1024 groups that handles fall into; where a group is full its oldest record leaves. False: nobody
-  /// learns of it.
+  /// Tells others where the memory of `record.handle` lies. The record replaces the one with this
+  /// handle, and the one with this base address: its memory was freed. A process has room for 16384
+  /// records, 16 in each of the 1024 groups that handles fall into; where a group is full its
+  /// oldest record leaves. False: nobody learns of it.
   bool publish(const MemoryRecord& record);
-  /// Where the memory of `handle` lies: the record of another process that lives, also of one that came just
-  /// now. One system call a process, and one more for the owner.
+  /// Where the memory of `handle` lies: the record of another process that lives, also of one that
+  /// came just now. One system call a process, and one more for the owner.
   std::optional<MemoryRecord> find(const IpcHandle& handle);
 
-  /// Tells others that these bytes are under way, until end() or `flight.until_ns`, whichever is first. A token
-  /// of none when 64 are under way already, or nobody could ever learn of it.
+  /// Tells others that these bytes are under way, until end() or `flight.until_ns`, whichever is
+  /// first. A token of none when 64 are under way already, or nobody could ever learn of it.
   FlightToken start(const Flight& flight);
   /// The flight is over. A token of none, or of a flight that is over, is let pass.
   void end(FlightToken token);
   /// Sets `out` to the flights of all other processes that live, without those that are over.
   void others(std::vector<Flight>& out);
 
-  /// Removes this process's file, and the folder if no other file is in it. From then on it is unusable. In a
-  /// forked child that has not used it, nothing happens.
+  /// Removes this process's file, and the folder if no other file is in it. From then on it is
+  /// unusable. In a forked child that has not used it, nothing happens.
   void close() noexcept;
 
  private:
@@ -82,11 +85,11 @@ class Registry {
   std::atomic<Session*> session_;
 };
 
-/// The process's registry for the setting `registry`: "auto" (default_registry_folder()), "off", or a folder. The
-/// same one for the same folder. Never null; thread-safe.
+/// The process's registry for the setting `registry`: "auto" (default_registry_folder()), "off", or
+/// a folder. The same one for the same folder. Never null; thread-safe.
 ///
-/// It is closed when the process exits or the library is unloaded, whoever still holds it then: contexts that
-/// are never destroyed leave no file behind.
+/// It is closed when the process exits or the library is unloaded, whoever still holds it then:
+/// contexts that are never destroyed leave no file behind.
 std::shared_ptr<Registry> process_registry(const std::string& setting);
 
 }  // namespace polypath

@@ -25,10 +25,11 @@ class FlightTable {
     bool told = false;        ///< written to the file
   };
 
-  /// The lowest place that is free, or whose flight does not count any more; none when every one counts.
-  /// A flight that is over by `now_ns` has no place either.
+  /// The lowest place that is free, or whose flight does not count any more; none when every one
+  /// counts. A flight that is over by `now_ns` has no place either.
   FlightToken start(const Flight& flight, std::uint64_t now_ns, bool told);
-  /// What was in the place that is free now; nothing when the flight had lost it, or `token` is of none.
+  /// What was in the place that is free now; nothing when the flight had lost it, or `token` is of
+  /// none.
   std::optional<Entry> end(FlightToken token);
 
   [[nodiscard]] static std::size_t place_of(FlightToken token) noexcept {
@@ -55,9 +56,9 @@ class MemoryTable {
     std::uint32_t written = 0;  ///< this one the record
   };
 
-  /// Takes `record` in, in place of the one with its handle and of the one with its base address: memory that
-  /// was freed and allocated again has another handle, and the old one means nothing. When its bucket is full,
-  /// the bucket's oldest record leaves.
+  /// Takes `record` in, in place of the one with its handle and of the one with its base address:
+  /// memory that was freed and allocated again has another handle, and the old one means nothing.
+  /// When its bucket is full, the bucket's oldest record leaves.
   Change publish(const MemoryRecord& record);
   /// The place that the record of this base address had.
   std::optional<std::uint32_t> withdraw(std::uint64_t base);

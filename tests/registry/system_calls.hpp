@@ -1,5 +1,5 @@
-// What the registry asks of the kernel, counted; and answers that the kernel seldom gives. The program is
-// linked with --wrap for these functions (CMakeLists.txt).
+// What the registry asks of the kernel, counted; and answers that the kernel seldom gives. The
+// program is linked with --wrap for these functions (CMakeLists.txt).
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,8 @@ struct SystemCalls {
 SystemCalls& system_calls();
 /// pwrite() answers that there is no room while this is set.
 std::atomic<bool>& no_room();
-/// So many more calls of openat() may succeed; then the process has too many files open. Negative: all may.
+/// So many more calls of openat() may succeed; then the process has too many files open. Negative:
+/// all may.
 std::atomic<int>& openings_left();
 /// Called before this process asks for a lock.
 std::function<void()>& before_lock();

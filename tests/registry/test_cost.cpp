@@ -1,4 +1,5 @@
-// What a call costs: how often it asks the kernel, and that the folder is read when it has changed only.
+// What a call costs: how often it asks the kernel, and that the folder is read when it has changed
+// only.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,7 +35,8 @@ class Cost : public RegistryTest {
     settle();
   }
 
-  /// Looks until the folder's last change lies in the past: its clock stands still for milliseconds.
+  /// Looks until the folder's last change lies in the past: its clock stands still for
+  /// milliseconds.
   void settle() {
     do {
       usleep(1000);

@@ -1,5 +1,5 @@
-// Files of other processes that are not as they should be: whatever was done to them, nothing crashes, nothing
-// false is believed, and one line says why.
+// Files of other processes that are not as they should be: whatever was done to them, nothing
+// crashes, nothing false is believed, and one line says why.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

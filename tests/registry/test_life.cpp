@@ -159,7 +159,8 @@ TEST_F(Life, ARecordSurvivesTheRemovalOfFileAndFolder) {
   EXPECT_TRUE(seen_by_another()) << "a publication sees that the file is gone";
 }
 
-/// Closes all descriptors but the standard ones and that of `steps`, as programs do that become daemons.
+/// Closes all descriptors but the standard ones and that of `steps`, as programs do that become
+/// daemons.
 void close_all_but(const Steps& steps) {
   for (int number = 3; number < 1024; ++number)
     if (number != steps.socket()) close(number);

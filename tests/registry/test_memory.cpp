@@ -96,7 +96,8 @@ TEST_F(MemoryOfOthers, OfMoreRecordsThanFitTheNewestAreFound) {
     EXPECT_TRUE(registry.find(handle_of(number))) << number;
 }
 
-/// Several threads and processes publish the same handles over and over; whatever is found is of one piece.
+/// Several threads and processes publish the same handles over and over; whatever is found is of
+/// one piece.
 TEST_F(MemoryOfOthers, IsNeverHalfOld) {
   constexpr std::uint64_t kHandles = 4;
   const auto publish = [&](std::uint64_t begin) {
