@@ -180,6 +180,8 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   });
 }
 
+CUresult cuDevicePrimaryCtxReset(CUdevice device) { return cuDevicePrimaryCtxReset_v2(device); }
+
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
   return call([&](Driver& driver) {
     const CUcontext context = primary(driver, device).handle;

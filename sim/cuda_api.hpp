@@ -8,6 +8,7 @@
 #include <nvml.h>
 
 #undef cuCtxCreate
+#undef cuDevicePrimaryCtxReset
 #undef cuEventElapsedTime
 #undef cuGetProcAddress
 #undef cuIpcOpenMemHandle
@@ -17,6 +18,8 @@ extern "C" {
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device);
 CUresult CUDAAPI cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinity, int count,
                                 unsigned int flags, CUdevice device);
+CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device);
+using PFN_cuDevicePrimaryCtxReset_v7000 = decltype(&cuDevicePrimaryCtxReset);
 CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end);
 CUresult CUDAAPI cuGetProcAddress(const char* symbol, void** function, int version,
                                   cuuint64_t flags);
