@@ -1,4 +1,4 @@
-// Copies on a stream.
+// Copies of one dimension: on a stream, and those that the calling thread waits for.
 #include <type_traits>
 
 #include "preload/hand_over.hpp"
@@ -18,6 +18,21 @@ CUresult copy_peer_async(Symbol symbol, CUdeviceptr dst, CUcontext dst_context, 
   const PeerContexts contexts{dst_context, src_context};
   return carry({symbol, Direction::gpu_to_gpu, dst, src, bytes, stream, &contexts}, [=] {
     return call_driver(symbol, dst, dst_context, src, src_context, bytes, stream);
+  });
+}
+
+template <typename Destination, typename Source>
+CUresult copy_and_wait(Symbol symbol, Direction direction, Destination dst, Source src,
+                       std::size_t bytes) noexcept {
+  return carry_and_wait({symbol, direction, address_of(dst), address_of(src), bytes, nullptr},
+                        [=] { return call_driver(symbol, dst, src, bytes); });
+}
+
+CUresult copy_peer(Symbol symbol, CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
+                   CUcontext src_context, std::size_t bytes) noexcept {
+  const PeerContexts contexts{dst_context, src_context};
+  return carry_and_wait({symbol, Direction::gpu_to_gpu, dst, src, bytes, nullptr, &contexts}, [=] {
+    return call_driver(symbol, dst, dst_context, src, src_context, bytes);
   });
 }
 
@@ -81,4 +96,46 @@ POLYPATH_REPLACEMENT(cuMemcpyPeerAsync_ptsz)
  CUstream stream) {
   return copy_peer_async(Symbol::cuMemcpyPeerAsync_ptsz, dst, dst_context, src, src_context, bytes,
                          stream);
+}
+
+POLYPATH_REPLACEMENT(cuMemcpy)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+  return copy_and_wait(Symbol::cuMemcpy, Direction::any, dst, src, bytes);
+}
+
+POLYPATH_REPLACEMENT(cuMemcpy_ptds)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+  return copy_and_wait(Symbol::cuMemcpy_ptds, Direction::any, dst, src, bytes);
+}
+
+POLYPATH_REPLACEMENT(cuMemcpyHtoD_v2)(CUdeviceptr dst, const void* src, size_t bytes) {
+  return copy_and_wait(Symbol::cuMemcpyHtoD_v2, Direction::host_to_gpu, dst, src, bytes);
+}
+
+POLYPATH_REPLACEMENT(cuMemcpyHtoD_v2_ptds)(CUdeviceptr dst, const void* src, size_t bytes) {
+  return copy_and_wait(Symbol::cuMemcpyHtoD_v2_ptds, Direction::host_to_gpu, dst, src, bytes);
+}
+
+POLYPATH_REPLACEMENT(cuMemcpyDtoH_v2)(void* dst, CUdeviceptr src, size_t bytes) {
+  return copy_and_wait(Symbol::cuMemcpyDtoH_v2, Direction::gpu_to_host, dst, src, bytes);
+}
+
+POLYPATH_REPLACEMENT(cuMemcpyDtoH_v2_ptds)(void* dst, CUdeviceptr src, size_t bytes) {
+  return copy_and_wait(Symbol::cuMemcpyDtoH_v2_ptds, Direction::gpu_to_host, dst, src, bytes);
+}
+
+POLYPATH_REPLACEMENT(cuMemcpyDtoD_v2)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+  return copy_and_wait(Symbol::cuMemcpyDtoD_v2, Direction::gpu_to_gpu, dst, src, bytes);
+}
+
+POLYPATH_REPLACEMENT(cuMemcpyDtoD_v2_ptds)(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+  return copy_and_wait(Symbol::cuMemcpyDtoD_v2_ptds, Direction::gpu_to_gpu, dst, src, bytes);
+}
+
+POLYPATH_REPLACEMENT(cuMemcpyPeer)
+(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes) {
+  return copy_peer(Symbol::cuMemcpyPeer, dst, dst_context, src, src_context, bytes);
+}
+
+POLYPATH_REPLACEMENT(cuMemcpyPeer_ptds)
+(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes) {
+  return copy_peer(Symbol::cuMemcpyPeer_ptds, dst, dst_context, src, src_context, bytes);
 }

@@ -2,29 +2,76 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <pthread.h>
 
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <ctime>
 
-#include "preload/dlsym.hpp"
+#include "preload/driver.hpp"
 #include "preload/hand_over.hpp"
-#include "preload/log.hpp"
-#include "preload/process.hpp"
-#include "preload/relaxed_capture.hpp"
+#include "preload/shared_memory.hpp"
+#include "preload/statistics/rates.hpp"
+#include "preload/statistics/statistics.hpp"
+#include "preload/statistics/text.hpp"
 
 namespace polypath::preload {
-
-constinit thread_local int InsideEngine::depth = 0;
-
 namespace {
 
-enum class State : std::uint8_t { untried, starting, ready, absent };
+enum class State : std::uint8_t {
+  untried,
+  starting,  ///< by one thread
+  ready,
+  leaving,  ///< nobody goes in any more
+  gone,     ///< until the last reset under way is done, then untried again
+  absent,   ///< for good
+};
 
 constinit std::atomic<State> state{State::untried};
+/// Threads that are inside, or look whether they may go in.
+constinit std::atomic<int> inside{0};
+/// Of this thread; above 0 its calls are the engine's own.
+constinit thread_local int depth = 0;
 constinit Engine engine{};
 
-/// Opens libpolypath beside this library. An installed tree has it under its soname, a wheel under its plain
-/// name.
+/// Resets that are under way.
+constinit int resets = 0;
+constinit pthread_mutex_t resets_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void pause_briefly() noexcept {
+  constexpr timespec kPause{0, 50'000};
+  nanosleep(&kPause, nullptr);
+}
+
+/// What is opened later and written to at exit has to end after the report.
+void report_before_later_exits() noexcept {
+  if (are_statistics_wanted()) std::atexit(&write_report);
+}
+
+void in_child() noexcept {
+  if (state.load(std::memory_order_relaxed) != State::untried) {
+    state.store(State::absent, std::memory_order_relaxed);
+    set_thresholds(nullptr);
+  }
+  inside.store(0, std::memory_order_relaxed);
+  resets = 0;
+  resets_mutex = PTHREAD_MUTEX_INITIALIZER;
+  forget_shared_memory();
+  forget_statistics();
+  forget_rates();
+}
+
+void begin() noexcept {
+  pthread_atfork(nullptr, nullptr, &in_child);
+  read_report_setting();
+  report_before_later_exits();
+  set_thresholds_before_engine();
+}
+
+/// Opens libpolypath beside this library. An installed tree has it under its soname, a wheel under
+/// its plain name.
 void* open_library() noexcept {
   Dl_info info;
   if (dladdr(reinterpret_cast<const void*>(&open_library), &info) == 0) return nullptr;
@@ -48,8 +95,10 @@ bool find(void* library, const char* name, Function& function) noexcept {
 
 bool find_functions(void* library) noexcept {
   return find(library, "polypath_context_create", engine.context_create) &&
+         find(library, "polypath_context_destroy", engine.context_destroy) &&
          find(library, "polypath_smallest_split", engine.smallest_split) &&
          find(library, "polypath_try_copy_async", engine.try_copy_async) &&
+         find(library, "polypath_try_group_copy_async", engine.try_group_copy_async) &&
          find(library, "polypath_last_error", engine.last_error) &&
          find(library, "polypath_last_cuda_result", engine.last_cuda_result) &&
          find(library, "polypath_memory_exported", engine.memory_exported) &&
@@ -60,55 +109,154 @@ bool find_functions(void* library) noexcept {
          find(library, "polypath_free", engine.free);
 }
 
-/// No GPU is a normal answer; a setting that is not allowed is the user's mistake.
-void say_why(polypath_status status) noexcept {
-  log_line(status == POLYPATH_NO_DEVICE ? LogLevel::info : LogLevel::warn,
-           "copies stay the driver's: %s", engine.last_error());
+/// Once a process: the library stays.
+bool is_library_there() noexcept {
+  if (engine.free != nullptr) return true;
+  void* const library = open_library();
+  if (library != nullptr && find_functions(library)) {
+    report_before_later_exits();
+    return true;
+  }
+  const char* const why = dlerror();
+  log_line(LogLevel::info, "copies stay the driver's: %s", why != nullptr ? why : "no libpolypath");
+  return false;
 }
 
 bool make_engine() noexcept {
-  void* const library = open_library();
-  if (library == nullptr || !find_functions(library)) {
-    const char* const why = dlerror();
-    log_line(LogLevel::info, "copies stay the driver's: %s",
-             why != nullptr ? why : "no libpolypath");
-    return false;
-  }
-  report_before_later_exits();
+  if (!is_library_there()) return false;
   // Made in the middle of a program's call, perhaps while one of its streams is in capture.
   const RelaxedCapture relaxed;
   polypath_status status = engine.context_create(nullptr, 0, &engine.context);
   if (status == POLYPATH_SUCCESS)
     status = engine.smallest_split(engine.context, &engine.thresholds);
-  if (status != POLYPATH_SUCCESS) say_why(status);
+  // No GPU is a normal answer; a setting that is not allowed is the user's mistake.
+  if (status != POLYPATH_SUCCESS)
+    log_line(status == POLYPATH_NO_DEVICE ? LogLevel::info : LogLevel::warn,
+             "copies stay the driver's: %s", engine.last_error());
   return status == POLYPATH_SUCCESS;
+}
+
+/// The one thread that got from untried to starting. Its calls are the engine's own.
+void start() noexcept {
+  begin_process();
+  ++depth;
+  if (make_engine()) {
+    set_thresholds(&engine.thresholds);
+    tell_kept_memory(engine);
+  } else {
+    set_thresholds(nullptr);
+    state.store(State::absent);
+  }
+  --depth;
+}
+
+/// Until the GPU has nothing to do any more: routes over it then hold nobody's bytes.
+void finish_work_of(CUdevice gpu) noexcept {
+  unsigned flags = 0;
+  int is_active = 0;
+  CUcontext before = nullptr;
+  CUcontext context = nullptr;
+  if (driver::primary_ctx_get_state(gpu, &flags, &is_active) != CUDA_SUCCESS || is_active == 0 ||
+      driver::ctx_get_current(&before) != CUDA_SUCCESS ||
+      driver::primary_ctx_retain(&context, gpu) != CUDA_SUCCESS)
+    return;
+  if (driver::ctx_set_current(context) == CUDA_SUCCESS) driver::ctx_synchronize();
+  driver::ctx_set_current(before);
+  driver::primary_ctx_release(gpu);
+}
+
+/// The one thread that got from ready to leaving.
+void let_go(CUdevice gpu) noexcept {
+  while (inside.load() > 0) pause_briefly();
+  ++depth;
+  finish_work_of(gpu);
+  keep_report_of(engine);
+  engine.context_destroy(engine.context);
+  --depth;
+  keep_shared_memory();
+  set_thresholds_before_engine();
+  state.store(State::gone);
+}
+
+bool change(State from, State to) noexcept { return state.compare_exchange_strong(from, to); }
+
+}  // namespace
+
+void begin_process() noexcept {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, &begin);
+}
+
+EngineCall::EngineCall(Start start_it) noexcept {
+  if (depth > 0) return;
+  if (start_it == Start::yes && state.load() == State::untried &&
+      change(State::untried, State::starting))
+    start();
+  // In before the look: who lets the engine go looks the other way round.
+  inside.fetch_add(1);
+  if (state.load() == State::ready) {
+    engine_ = &engine;
+    ++depth;
+  } else {
+    inside.fetch_sub(1);
+  }
+}
+
+EngineCall::~EngineCall() {
+  if (engine_ == nullptr) return;
+  --depth;
+  inside.fetch_sub(1);
+}
+
+bool may_have_engine() noexcept { return depth == 0 && state.load() != State::absent; }
+
+void publish_engine() noexcept { state.store(State::ready); }
+
+WithoutEngine::WithoutEngine(CUdevice gpu) noexcept : is_inside_(depth > 0) {
+  if (is_inside_) return;
+  pthread_mutex_lock(&resets_mutex);
+  ++resets;
+  pthread_mutex_unlock(&resets_mutex);
+  for (;;) {
+    const State seen = state.load();
+    if (seen == State::gone || seen == State::absent) return;
+    if (seen == State::untried && change(State::untried, State::gone)) return;
+    if (seen == State::ready && change(State::ready, State::leaving))
+      let_go(gpu);
+    else
+      pause_briefly();
+  }
+}
+
+WithoutEngine::~WithoutEngine() {
+  if (is_inside_) return;
+  pthread_mutex_lock(&resets_mutex);
+  if (--resets == 0) change(State::gone, State::untried);
+  pthread_mutex_unlock(&resets_mutex);
+}
+
+}  // namespace polypath::preload
+
+using namespace polypath::preload;
+
+namespace {
+
+/// A reset takes the streams and the staging memory that the engine has on the GPU.
+CUresult reset(Symbol symbol, CUdevice gpu) noexcept {
+  begin_process();
+  count_call(symbol, 0);
+  const WithoutEngine without(gpu);
+  const CUresult result = call_driver(symbol, gpu);
+  if (result == CUDA_SUCCESS) forget_shared_memory_of(gpu);
+  return result;
 }
 
 }  // namespace
 
-const Engine* find_engine() noexcept {
-  return state.load(std::memory_order_acquire) == State::ready ? &engine : nullptr;
+POLYPATH_REPLACEMENT(cuDevicePrimaryCtxReset)(CUdevice gpu) {
+  return reset(Symbol::cuDevicePrimaryCtxReset, gpu);
 }
 
-const Engine* start_engine() noexcept {
-  if (InsideEngine::depth > 0) return nullptr;
-  State seen = state.load(std::memory_order_acquire);
-  if (seen == State::untried &&
-      state.compare_exchange_strong(seen, State::starting, std::memory_order_acq_rel)) {
-    const InsideEngine inside;
-    begin_process();
-    const bool is_made = make_engine();
-    set_thresholds(is_made ? &engine.thresholds : nullptr);
-    seen = is_made ? State::ready : State::absent;
-    state.store(seen, std::memory_order_release);
-  }
-  return seen == State::ready ? &engine : nullptr;
+POLYPATH_REPLACEMENT(cuDevicePrimaryCtxReset_v2)(CUdevice gpu) {
+  return reset(Symbol::cuDevicePrimaryCtxReset_v2, gpu);
 }
-
-void forget_engine() noexcept {
-  if (state.load(std::memory_order_relaxed) == State::untried) return;
-  state.store(State::absent, std::memory_order_relaxed);
-  set_thresholds(nullptr);
-}
-
-}  // namespace polypath::preload

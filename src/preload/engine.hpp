@@ -1,22 +1,29 @@
-// The engine in this process: one context of libpolypath, made when the first call is worth it, and never
-// destroyed. Any thread.
+// The engine in this process: one context of libpolypath, made when the first call is worth it, and
+// let go when a GPU is reset. And what is done once a process, when its first replaced call comes:
+// not before, because the shim is loaded into every program of a job, most of which never use CUDA.
+// Any thread.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "polypath/polypath.h"
+#include "preload/replaced.hpp"
 
 namespace polypath::preload {
+
+/// Prepares for the end of the process and for its children. Any number of times.
+void begin_process() noexcept;
 
 /// The functions of libpolypath that the shim calls: its C API, opened at run time.
 struct Engine {
   polypath_context* context;
   polypath_thresholds thresholds;
   decltype(&polypath_context_create) context_create;
+  decltype(&polypath_context_destroy) context_destroy;
   decltype(&polypath_smallest_split) smallest_split;
   decltype(&polypath_try_copy_async) try_copy_async;
+  decltype(&polypath_try_group_copy_async) try_group_copy_async;
   decltype(&polypath_last_error) last_error;
   decltype(&polypath_last_cuda_result) last_cuda_result;
   decltype(&polypath_memory_exported) memory_exported;
@@ -27,28 +34,46 @@ struct Engine {
   decltype(&polypath_free) free;
 };
 
-/// The engine, made by the first caller. Null when there is none: libpolypath or a GPU is missing, the process
-/// is a fork of one that has an engine, this thread is in a call of the engine, or another thread is just
-/// making it: that one's callers do not wait.
-const Engine* start_engine() noexcept;
-
-/// The engine if it is there already; does not make it.
-const Engine* find_engine() noexcept;
-
-/// While it lives, calls that this thread makes are the engine's own and go to the driver.
-class InsideEngine {
+/// A call of the engine, or several. While it lives the engine is not let go, and what this thread
+/// calls is the engine's own and goes to the driver.
+class EngineCall {
  public:
-  InsideEngine() noexcept { ++depth; }
-  ~InsideEngine() { --depth; }
-  InsideEngine(const InsideEngine&) = delete;
-  InsideEngine& operator=(const InsideEngine&) = delete;
+  enum class Start : bool { no, yes };
+
+  /// Without an engine when libpolypath or a GPU is missing, the process is a fork of one that has
+  /// an engine, this thread is in a call of the engine, or another thread is just making it or
+  /// letting it go: nobody waits for that. `start`: makes the engine when nobody did.
+  explicit EngineCall(Start start) noexcept;
+  ~EngineCall();
+  EngineCall(const EngineCall&) = delete;
+  EngineCall& operator=(const EngineCall&) = delete;
+
+  explicit operator bool() const noexcept { return engine_ != nullptr; }
+  const Engine* operator->() const noexcept { return engine_; }
+  const Engine& operator*() const noexcept { return *engine_; }
 
  private:
-  friend const Engine* start_engine() noexcept;
-  static thread_local int depth;
+  const Engine* engine_ = nullptr;
 };
 
-/// For a child: from now on start_engine() gives null.
-void forget_engine() noexcept;
+/// Whether an engine may come, or is there: what it is to be told later is worth keeping.
+bool may_have_engine() noexcept;
+
+/// For what the starting thread does last: the engine is there for all from now on.
+void publish_engine() noexcept;
+
+/// While it lives there is no engine, and none is made. Calls that are inside finish first. Nothing
+/// happens where this thread is inside itself: what it does is the engine's own.
+class WithoutEngine {
+ public:
+  /// `gpu` is going to be reset.
+  explicit WithoutEngine(CUdevice gpu) noexcept;
+  ~WithoutEngine();
+  WithoutEngine(const WithoutEngine&) = delete;
+  WithoutEngine& operator=(const WithoutEngine&) = delete;
+
+ private:
+  bool is_inside_;
+};
 
 }  // namespace polypath::preload

@@ -1,19 +1,20 @@
-// One copy that a program has asked the driver for: it is handed over to the engine where that may split it,
-// and is the driver's in every other case.
+// One copy that a program has asked the driver for: it is handed over to the engine where that may
+// split it, and is the driver's in every other case.
 //
-// What a copy that is never split costs on top of the driver's call is a comparison of its size, and two
-// additions where statistics are wanted.
+// What a copy that is never split costs on top of the driver's call is a comparison of its size,
+// and two additions where statistics are wanted.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 #include "polypath/polypath.h"
 #include "preload/copy.hpp"
 #include "preload/driver.hpp"
-#include "preload/process.hpp"
-#include "preload/rates.hpp"
-#include "preload/statistics.hpp"
+#include "preload/engine.hpp"
+#include "preload/statistics/rates.hpp"
+#include "preload/statistics/statistics.hpp"
 
 namespace polypath::preload {
 
@@ -32,9 +33,24 @@ inline bool takes_short_way(const Copy& copy) noexcept {
   return copy.bytes < detail::short_way[index_of(copy.direction)].load(std::memory_order_relaxed);
 }
 
-/// Offers the copy to the engine. True when that took it: `*result` is then the answer to the program. After
-/// begin_process().
+/// Offers the copy to the engine. True when that took it: `*result` is then the answer to the
+/// program. After begin_process().
 bool hand_over(const Copy& copy, CUresult* result) noexcept;
+
+/// Offers copies on one stream, not the legacy one, that have no order among each other, together.
+/// `issued` says of each whether the engine took it; false when it took none. Otherwise `*result`
+/// is the answer for those that it took.
+bool hand_over_together(const Copy* copies, std::size_t count, bool* issued,
+                        CUresult* result) noexcept;
+
+/// Waits as a copy does that the calling thread waits for: until the stream has done what it was
+/// given so far.
+CUresult wait_for(CUstream stream) noexcept;
+
+/// Whether such a copy is waited for: it has host memory on a side, or memory with
+/// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, or its context has CU_CTX_SYNC_MEMOPS. Others return before
+/// they are done (CUDA: "API synchronization behavior").
+bool is_waited_for(const Copy& copy) noexcept;
 
 /// Copies on a stream; `native()` is the driver's own call with the program's arguments.
 template <typename Native>
@@ -49,6 +65,25 @@ CUresult carry(const Copy& copy, Native&& native) noexcept {
   CUresult result = CUDA_SUCCESS;
   const bool is_issued = hand_over(copy, &result);
   if (!is_issued) result = native();
+  sample.end(result, is_issued);
+  return result;
+}
+
+/// Copies that the calling thread waits for, on the default stream of `copy.symbol`.
+template <typename Native>
+CUresult carry_and_wait(const Copy& copy, Native&& native) noexcept {
+  if (takes_short_way(copy)) [[likely]] {
+    count_call(copy.symbol, copy.bytes);
+    return native();
+  }
+  begin_process();
+  count_call(copy.symbol, copy.bytes);
+  WaitSample sample(copy);
+  CUresult result = CUDA_SUCCESS;
+  const bool is_issued = hand_over(copy, &result);
+  if (!is_issued) result = native();
+  if (result != CUDA_SUCCESS || !is_waited_for(copy)) return result;
+  if (is_issued) result = wait_for(stream_of(copy));
   sample.end(result, is_issued);
   return result;
 }

@@ -10,7 +10,8 @@ namespace {
 
 const link_map* last_at_start = nullptr;
 
-/// Runs when all objects of the process's start are mapped. Another's initialiser may have opened more.
+/// Runs when all objects of the process's start are mapped. Another's initialiser may have opened
+/// more.
 [[gnu::constructor]] void remember_start() {
   last_at_start = object_of(reinterpret_cast<const void*>(&remember_start));
   while (last_at_start != nullptr && last_at_start->l_next != nullptr)

@@ -4,7 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "preload/cuda_api.hpp"
+// Its renaming macros would hide older functions that the shim replaces too.
+#include <cuda.h>
+#undef cuDevicePrimaryCtxReset
+#undef cuGetProcAddress
+#undef cuIpcOpenMemHandle
+#undef cuMemcpyBatchAsync
 
 namespace polypath::preload {
 
@@ -36,18 +41,21 @@ const Replaced& replaced(Symbol symbol) noexcept;
 /// Null when there is none.
 const Symbol* find_exported(const char* name) noexcept;
 
-/// What cuGetProcAddress means by these arguments; null when that is no function that the shim replaces. The version
-/// -1 (the driver's newest, which may be newer than the table) means none here.
+/// What cuGetProcAddress means by these arguments; null when that is no function that the shim
+/// replaces. The version -1 (the driver's newest, which may be newer than the table) means none
+/// here.
 const Symbol* find_versioned(const char* base, int version, cuuint64_t flags) noexcept;
 
 }  // namespace polypath::preload
 
-/// Defines what stands in for the driver's function of that name: POLYPATH_REPLACEMENT(name)(arguments) {...}.
+/// Defines what stands in for the driver's function of that name:
+/// POLYPATH_REPLACEMENT(name)(arguments) {...}.
 ///
-/// It is exported under a version that is not the default one. So it is bound by programs and libraries
-/// that call the function by name (the driver has no symbol versions, and a reference without one takes the
-/// first version that there is), but dlsym() does not see it: what a program looks up without the driver
-/// being loaded is as absent as ever, and every other lookup is decided in dlsym.cpp.
+/// It is exported under a version that is not the default one. So it is bound by programs and
+/// libraries that call the function by name (the driver has no symbol versions, and a reference
+/// without one takes the first version that there is), but dlsym() does not see it: what a program
+/// looks up without the driver being loaded is as absent as ever, and every other lookup is decided
+/// in lookup.cpp.
 #define POLYPATH_REPLACEMENT(name)                                        \
   __asm__(".symver polypath_shim_" #name ", " #name "@POLYPATH_PRELOAD"); \
   extern "C" __attribute__((visibility("default"))) CUresult polypath_shim_##name

@@ -1,5 +1,5 @@
-// calls_program SMALL LARGE HOW: an ordinary CUDA program. Copies that many small (1000 bytes) and large (4 MiB)
-// pieces of pinned memory to a GPU, and ends with status 7 in the way that HOW says.
+// calls_program SMALL LARGE HOW: an ordinary CUDA program. Copies that many small (1000 bytes) and
+// large (4 MiB) pieces of pinned memory to a GPU, and ends with status 7 in the way that HOW says.
 #include <cuda.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,6 +67,10 @@ int main(int, char** arguments) {
   const Memory memory = prepare();
   copy(memory, small, kSmall);
   copy(memory, large, kLarge);
+  if (how == "reset") {
+    check(cuDevicePrimaryCtxReset(0));
+    return 7;
+  }
   if (how == "fork" && is_child()) return 7;
   if (how == "call-after-fork" && is_child()) {
     // CUDA does not work here, and says so.

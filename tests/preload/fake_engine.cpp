@@ -31,11 +31,35 @@ CUresult copy_natively(void* dst, const void* src, size_t bytes, void* stream) {
               static_cast<CUstream>(stream));
 }
 
-polypath_status keep_import(const char* what) {
+polypath_status keep_import(const char* what, const void* address) {
   engine.during_import(what);
+  CUcontext context = nullptr;
+  cuCtxGetCurrent(&context);
   const std::lock_guard lock(engine.mutex);
   engine.imports.emplace_back(what);
+  engine.imported.push_back({what, address, context});
   return engine.import_status;
+}
+
+/// What the answer to a copy is, after it was issued if that is the answer.
+polypath_status answer_to(const FakeEngine::Copy& copy, int* issued) {
+  *issued = 0;
+  switch (engine.answer) {
+    case FakeEngine::Answer::leave: return POLYPATH_SUCCESS;
+    case FakeEngine::Answer::refuse: return POLYPATH_INVALID_ARGUMENT;
+    case FakeEngine::Answer::take:
+      *issued = 1;
+      return copy_natively(copy.dst, copy.src, copy.bytes, copy.stream) == CUDA_SUCCESS
+                 ? POLYPATH_SUCCESS
+                 : POLYPATH_DRIVER_ERROR;
+    case FakeEngine::Answer::fail: *issued = 1; return POLYPATH_DRIVER_ERROR;
+  }
+  return POLYPATH_INTERNAL_ERROR;
+}
+
+void require_context(const polypath_context* context) {
+  if (context != reinterpret_cast<const polypath_context*>(&engine) || !engine.is_alive)
+    std::abort();
 }
 
 }  // namespace
@@ -55,9 +79,17 @@ polypath_status polypath_context_create(const polypath_setting*, size_t,
     ++engine.created;
   }
   engine.during_create();
-  if (engine.create_status == POLYPATH_SUCCESS)
+  if (engine.create_status == POLYPATH_SUCCESS) {
     *context = reinterpret_cast<polypath_context*>(&engine);
+    engine.is_alive = true;
+  }
   return engine.create_status;
+}
+
+void polypath_context_destroy(polypath_context* context) {
+  require_context(context);
+  engine.during_destroy();
+  engine.is_alive = false;
 }
 
 polypath_status polypath_smallest_split(polypath_context*, polypath_thresholds* thresholds) {
@@ -67,33 +99,50 @@ polypath_status polypath_smallest_split(polypath_context*, polypath_thresholds* 
 
 polypath_status polypath_try_copy_async(polypath_context* context, void* dst, const void* src,
                                         size_t bytes, void* stream, int* issued) {
-  if (context != reinterpret_cast<polypath_context*>(&engine)) std::abort();
+  require_context(context);
+  const FakeEngine::Copy copy{dst, src, bytes, stream};
   {
     const std::lock_guard lock(engine.mutex);
-    engine.copies.push_back({dst, src, bytes, stream});
+    engine.copies.push_back(copy);
   }
   engine.during_copy();
-  *issued = 0;
-  switch (engine.answer) {
-    case FakeEngine::Answer::leave: return POLYPATH_SUCCESS;
-    case FakeEngine::Answer::refuse: return POLYPATH_INVALID_ARGUMENT;
-    case FakeEngine::Answer::take:
-      *issued = 1;
-      return copy_natively(dst, src, bytes, stream) == CUDA_SUCCESS ? POLYPATH_SUCCESS
-                                                                    : POLYPATH_DRIVER_ERROR;
-    case FakeEngine::Answer::fail: *issued = 1; return POLYPATH_DRIVER_ERROR;
-  }
-  return POLYPATH_INTERNAL_ERROR;
+  return answer_to(copy, issued);
 }
 
-polypath_status polypath_memory_exported(polypath_context*, const void*, const void*) {
-  return keep_import("exported");
+polypath_status polypath_try_group_copy_async(polypath_context* context,
+                                              const polypath_transfer* transfers, size_t count,
+                                              int* issued) {
+  require_context(context);
+  polypath_status status = POLYPATH_SUCCESS;
+  {
+    const std::lock_guard lock(engine.mutex);
+    engine.groups.push_back(count);
+    for (size_t i = 0; i < count; ++i)
+      engine.copies.push_back(
+          {transfers[i].dst, transfers[i].src, transfers[i].bytes, transfers[i].stream});
+  }
+  for (size_t i = 0; i < count; ++i) {
+    engine.during_copy();
+    const polypath_status one = answer_to(
+        {transfers[i].dst, transfers[i].src, transfers[i].bytes, transfers[i].stream}, &issued[i]);
+    if (one != POLYPATH_SUCCESS) status = one;
+  }
+  return status;
 }
-polypath_status polypath_memory_imported(polypath_context*, const void*, const void*) {
-  return keep_import("imported");
+
+polypath_status polypath_memory_exported(polypath_context* context, const void*,
+                                         const void* address) {
+  require_context(context);
+  return keep_import("exported", address);
 }
-polypath_status polypath_memory_closed(polypath_context*, const void*) {
-  return keep_import("closed");
+polypath_status polypath_memory_imported(polypath_context* context, const void*,
+                                         const void* address) {
+  require_context(context);
+  return keep_import("imported", address);
+}
+polypath_status polypath_memory_closed(polypath_context* context, const void* address) {
+  require_context(context);
+  return keep_import("closed", address);
 }
 
 polypath_status polypath_counters(polypath_context*, char** json) {

@@ -1,9 +1,10 @@
-// A libpolypath.so.0 that keeps what the shim tells it and answers as a test says. It lies in a folder of its own,
-// with the shim beside it.
+// A libpolypath.so.0 that keeps what the shim tells it and answers as a test says. It lies in a
+// folder of its own, with the shim beside it.
 #pragma once
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <stdexcept>
@@ -16,12 +17,20 @@ namespace polypath::preload::test {
 
 struct FakeEngine {
   struct Copy {
-    const void* dst;
+    void* dst;
     const void* src;
     std::size_t bytes;
     void* stream;
 
     bool operator==(const Copy&) const = default;
+  };
+  /// What it was told of memory that processes share.
+  struct Import {
+    std::string what;  ///< as in `imports`
+    const void* address;
+    const void* context;  ///< that was current
+
+    bool operator==(const Import&) const = default;
   };
   enum class Answer {
     leave,   ///< to the driver
@@ -37,14 +46,18 @@ struct FakeEngine {
   polypath_status import_status = POLYPATH_SUCCESS;
   polypath_thresholds thresholds{1 << 20, 1 << 20, 1 << 20};
   std::function<void()> during_create = [] {};
-  std::function<void()> during_copy = [] {};
+  std::function<void()> during_destroy = [] {};
+  std::function<void()> during_copy = [] {};  ///< before each copy, those of groups as well
   std::function<void(const std::string& what)> during_import = [](const std::string&) {};
 
   // What it was told.
   std::mutex mutex;  ///< guards these
   int created = 0;
-  std::vector<Copy> copies;
-  std::vector<std::string> imports;  ///< "exported", "imported", "closed"
+  std::vector<Copy> copies;           ///< those of groups as well
+  std::vector<std::size_t> groups;    ///< how many copies each had
+  std::vector<std::string> imports;   ///< "exported", "imported", "closed"
+  std::vector<Import> imported;       ///< the same with where
+  std::atomic<bool> is_alive{false};  ///< made, and not destroyed
 };
 
 /// The one that the shim of this process uses.

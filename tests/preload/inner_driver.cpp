@@ -1,5 +1,5 @@
-// A driver that hands out functions which it does not export, unlike any driver seen so far. Its file is called
-// libcuda.so.1.
+// A driver that hands out functions which it does not export, unlike any driver seen so far. Its
+// file is called libcuda.so.1.
 #include <cuda.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// A library that looks names up: what is found depends on who asks, by its name and its place among the loaded
-// objects. Built under several names.
+// A library that looks names up: what is found depends on who asks, by its name and its place among
+// the loaded objects. Built under several names.
 #include <cuda.h>
 #include <dlfcn.h>
 

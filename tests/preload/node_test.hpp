@@ -1,6 +1,6 @@
-// The fixture of the tests with the real engine: on the simulated node in functional mode, or on GPUs where the real
-// driver is found first. Which way the bytes went is asked of the simulated driver; on GPUs the bytes are all that
-// is checked.
+// The fixture of the tests with the real engine: on the simulated node in functional mode, or on
+// GPUs where the real driver is found first. Which way the bytes went is asked of the simulated
+// driver; on GPUs the bytes are all that is checked.
 #pragma once
 
 #include <cuda.h>

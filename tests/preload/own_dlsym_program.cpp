@@ -1,5 +1,6 @@
-// A program that overrides dlsym for all of its process, as some profilers and memory limiters do. It passes every
-// call on to the loader's, and says what it found of the driver; status 0 if a copy by that arrives.
+// A program that overrides dlsym for all of its process, as some profilers and memory limiters do.
+// It passes every call on to the loader's, and says what it found of the driver; status 0 if a copy
+// by that arrives.
 #include <cuda.h>
 #include <dlfcn.h>
 

@@ -16,8 +16,8 @@ struct Outcome {
 
 using Environment = std::map<std::string, std::string>;
 
-/// Runs it to its end, in this process's environment with these changes. Throws std::runtime_error when it cannot
-/// be started.
+/// Runs it to its end, in this process's environment with these changes. Throws std::runtime_error
+/// when it cannot be started.
 Outcome run(const std::vector<std::string>& command, const Environment& environment);
 
 }  // namespace polypath::preload::test

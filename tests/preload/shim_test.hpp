@@ -1,6 +1,6 @@
-// The fixture of the tests with the fake engine: memory on two GPUs that reach each other and of the host, poisoned
-// or with random contents, and what has been asked of the engine and of the driver since then. The simulated
-// node is in virtual time: what is not waited for is not done.
+// The fixture of the tests with the fake engine: memory on two GPUs that reach each other and of
+// the host, poisoned or with random contents, and what has been asked of the engine and of the
+// driver since then. The simulated node is in virtual time: what is not waited for is not done.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +53,9 @@ class ShimTest : public sim::test::SimTest {
       write(memory, pattern(kLarge, static_cast<std::uint8_t>(++seed + salt)));
     EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
     engine.copies.clear();
+    engine.groups.clear();
     engine.imports.clear();
+    engine.imported.clear();
     polypath_sim_reset_counters();
   }
 

@@ -1,5 +1,5 @@
-// Batches of copies: the large ones are offered one by one, the driver is given the rest, and errors name the copies
-// that the program knows.
+// Batches of copies: the large ones are offered as one group, the driver is given the rest, and
+// errors name the copies that the program knows.
 #include <array>
 
 #include "driver_forms.hpp"
@@ -73,6 +73,7 @@ class Batches : public ShimTest {
 TEST_F(Batches, AreTakenApart) {
   EXPECT_CUDA(CUDA_SUCCESS, issue());
   EXPECT_EQ(offered({1, 3}), engine.copies);
+  EXPECT_EQ(std::vector<std::size_t>{2}, engine.groups) << "in one call";
   EXPECT_EQ(kSizes.size(), polypath_sim_copies());
   expect_arrived();
 }
@@ -133,10 +134,23 @@ TEST_F(Batches, ThatMustBeReadDuringTheCallAreTheDrivers) {
   expect_arrived();
 }
 
-TEST_F(Batches, WithAttributesForEachAreTheDrivers) {
+TEST_F(Batches, WithAttributesForSomeAreTakenApart) {
   attribute_count = 2;
   EXPECT_CUDA(CUDA_SUCCESS, issue());
-  EXPECT_TRUE(engine.copies.empty());
+  EXPECT_EQ(offered({1, 3}), engine.copies);
+  expect_arrived();
+  // The large one of these has to be read during the call.
+  fill();
+  attributes[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+  EXPECT_CUDA(CUDA_SUCCESS, issue());
+  EXPECT_EQ(offered({1}), engine.copies);
+  for (const std::size_t i : {2U, 3U, 4U}) EXPECT_EQ(expected[i], peek(dsts[i], kSizes[i])) << i;
+  expect_arrived();
+  // And now the other way round.
+  fill();
+  std::swap(attributes[0], attributes[1]);
+  EXPECT_CUDA(CUDA_SUCCESS, issue());
+  EXPECT_EQ(offered({3}), engine.copies);
   expect_arrived();
 }
 
@@ -144,8 +158,16 @@ TEST_F(Batches, WithWrongArgumentsAreAnsweredByTheDriver) {
   for (const auto& spoil : std::initializer_list<std::function<void()>>{
            [&] { attributes[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID; },
            [&] { attributes[0].flags = 0x100; }, [&] { firsts[0] = 1; },
-           [&] { attribute_count = 0; }, [&] { stream = nullptr; },
-           [&] { stream = CU_STREAM_LEGACY; }}) {
+           [&] { attribute_count = 0; },
+           [&] {
+             attribute_count = 2;
+             firsts[1] = 0;
+           },
+           [&] {
+             attribute_count = 2;
+             firsts[1] = kSizes.size();
+           },
+           [&] { stream = nullptr; }, [&] { stream = CU_STREAM_LEGACY; }}) {
     const auto before = std::tuple{attributes, firsts, attribute_count, stream};
     spoil();
     EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, issue());

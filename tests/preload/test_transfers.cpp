@@ -1,5 +1,5 @@
-// Copies of an ordinary program that really take several routes: every byte, from several threads at once, and with
-// streams that are held back.
+// Copies of an ordinary program that really take several routes: every byte, from several threads
+// at once, and with streams that are held back.
 #include <algorithm>
 #include <functional>
 #include <thread>
@@ -71,7 +71,8 @@ TEST_F(Transfers, OfEveryFormArriveOverSeveralRoutes) {
   EXPECT_CUDA(cuStreamDestroy(stream));
 }
 
-// The order of the program's stream: each copy sees what the one before it wrote, and what follows sees its bytes.
+// The order of the program's stream: each copy sees what the one before it wrote, and what follows
+// sees its bytes.
 TEST_F(Transfers, FollowEachOtherOnTheirStream) {
   const CUstream stream = create_stream(0);
   const CUdeviceptr middle = allocate(gpus - 1, kBytes);
@@ -90,8 +91,9 @@ TEST_F(Transfers, FollowEachOtherOnTheirStream) {
   EXPECT_CUDA(cuStreamDestroy(stream));
 }
 
-// A stream that is held back holds nobody else: it waits for a word that the program writes only after copies on
-// its other streams, more of them than there are streams of any link, have come through.
+// A stream that is held back holds nobody else: it waits for a word that the program writes only
+// after copies on its other streams, more of them than there are streams of any link, have come
+// through.
 TEST_F(Transfers, PassByAHeldStream) {
   constexpr int kMany = 6;
   const auto values = random_bytes(kBytes, 7);

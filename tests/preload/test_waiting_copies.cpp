@@ -1,4 +1,5 @@
-// Copies without a stream: on the default stream, and waited for where host memory is on a side.
+// Copies without a stream: on the default stream, and waited for where host memory is on a side, or
+// memory that asks for it.
 #include <functional>
 
 #include "driver_forms.hpp"
@@ -69,6 +70,40 @@ TEST_F(WaitingCopies, AreOfferedAndWaitedForAsTheDriversAre) {
       EXPECT_EQ(1U, polypath_sim_copies());
     }
   }
+}
+
+// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS on either side, whoever carries the copy.
+TEST_F(WaitingCopies, OfMemoryThatAsksForItAreWaitedFor) {
+  for (const CUdeviceptr asking : {near, far}) {
+    unsigned is_set = 1;
+    EXPECT_CUDA(CUDA_SUCCESS,
+                cuPointerSetAttribute(&is_set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, asking));
+    for (const Form& form : forms()) {
+      if (form.waits == Waits::yes) continue;
+      for (const Answer answer : {Answer::take, Answer::leave}) {
+        SCOPED_TRACE(form.name);
+        renew();
+        engine.answer = answer;
+        const auto expected = bytes_at(form.src, kLarge);
+        ASSERT_NE(expected, bytes_at(form.dst, kLarge));
+        EXPECT_CUDA(CUDA_SUCCESS, form.call());
+        EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(form.stream));
+        EXPECT_EQ(expected, bytes_at(form.dst, kLarge));
+        EXPECT_EQ(1U, polypath_sim_copies());
+      }
+    }
+    is_set = 0;
+    EXPECT_CUDA(CUDA_SUCCESS,
+                cuPointerSetAttribute(&is_set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, asking));
+  }
+}
+
+// The waits leave nothing behind.
+TEST_F(WaitingCopies, LeaveNoEvents) {
+  const auto events = polypath_sim_live_events();
+  engine.answer = Answer::take;
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyDtoH(host, near, kLarge));
+  EXPECT_EQ(events, polypath_sim_live_events());
 }
 
 TEST_F(WaitingCopies, ThatFailSayWhy) {

@@ -1,5 +1,5 @@
-// Libraries that wrap a replaced function themselves: each finds the next one, and the last of them the shim.
-// This program runs under the shim; it is linked to both wrappers and then to the driver.
+// Libraries that wrap a replaced function themselves: each finds the next one, and the last of them
+// the shim. This program runs under the shim; it is linked to both wrappers and then to the driver.
 #include <gtest/gtest.h>
 
 #include "lookup.hpp"

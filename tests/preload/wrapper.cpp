@@ -1,5 +1,5 @@
-// A library that wraps one of the driver's functions, as profilers do: it counts, and calls the next in line.
-// Built under two names.
+// A library that wraps one of the driver's functions, as profilers do: it counts, and calls the
+// next in line. Built under two names.
 #include <cuda.h>
 #include <dlfcn.h>
 

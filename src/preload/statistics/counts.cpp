@@ -1,4 +1,4 @@
-#include "preload/statistics.hpp"
+#include "preload/statistics/statistics.hpp"
 
 namespace polypath::preload {
 namespace {

@@ -1,5 +1,6 @@
-// How often each replaced function was called, and what became of the calls. Nothing is counted unless
-// statistics are wanted (report.hpp). Any thread; threads share counters without meeting.
+// How often each replaced function was called, and what became of the calls; and the report of
+// that, which is written once when the process ends (report.cpp). Nothing is counted unless
+// statistics are wanted. Any thread; threads share counters without meeting.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,8 @@ struct CallCounts {
 };
 CallCounts calls_of(Symbol symbol) noexcept;
 
-/// What the engine was told of memory that processes share; refused: what it could not keep of that.
+/// What the engine was told of memory that processes share; refused: what it could not keep of
+/// that.
 enum class ImportEvent : std::uint8_t { exported, imported, closed, refused };
 std::uint64_t count_of(ImportEvent event) noexcept;
 
@@ -66,5 +68,18 @@ inline void count_issued(Symbol symbol) noexcept {
 }
 
 void count(ImportEvent event) noexcept;
+
+/// Reads POLYPATH_STATS, and lets counting begin if it is set: "text" (to stderr) or the name of a
+/// JSON file, in which %p is the process id; without it ".<pid>" goes before the ending.
+void read_report_setting() noexcept;
+
+struct Engine;
+
+/// For an engine that is let go: the report tells of it as well. Not by two threads at once.
+void keep_report_of(const Engine& engine) noexcept;
+
+/// Writes the report unless that was done, or no replaced function was called. Calls nothing of the
+/// CUDA driver.
+void write_report() noexcept;
 
 }  // namespace polypath::preload

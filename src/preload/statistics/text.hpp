@@ -3,6 +3,7 @@
 
 #include <cstdarg>
 #include <cstddef>
+#include <cstdint>
 
 namespace polypath::preload {
 
@@ -20,10 +21,12 @@ class Text {
   /// As a JSON string, with its quotes. Bytes that are no ASCII are taken for UTF-8.
   void append_quoted(const char* text) noexcept;
 
+  /// "" as long as nothing was added. Valid until more is.
+  [[nodiscard]] const char* c_str() const noexcept { return data_ != nullptr ? data_ : ""; }
   [[nodiscard]] bool is_whole() const noexcept { return !is_cut_; }
 
-  /// All of it, however often the system takes less; false when it failed. A pipe that nobody reads is a
-  /// failure, and no signal.
+  /// All of it, however often the system takes less; false when it failed. A pipe that nobody reads
+  /// is a failure, and no signal.
   bool write_to(int file) const noexcept;
 
  private:
@@ -37,5 +40,10 @@ class Text {
 
 /// Writes the file anew, or not at all.
 bool replace_file(const char* name, const Text& text) noexcept;
+
+enum class LogLevel : std::uint8_t { debug, info, warn, error, off };
+
+/// printf's format, without a line end.
+[[gnu::format(printf, 2, 3)]] void log_line(LogLevel level, const char* format, ...) noexcept;
 
 }  // namespace polypath::preload

@@ -1,4 +1,4 @@
-#include "preload/report.hpp"
+#include "preload/statistics/statistics.hpp"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -10,10 +10,9 @@
 #include <cstring>
 
 #include "preload/engine.hpp"
-#include "preload/log.hpp"
-#include "preload/output.hpp"
-#include "preload/rates.hpp"
-#include "preload/statistics.hpp"
+#include "preload/statistics/rates.hpp"
+#include "preload/statistics/statistics.hpp"
+#include "preload/statistics/text.hpp"
 
 namespace polypath::preload {
 namespace {
@@ -75,12 +74,17 @@ void for_rates(Each&& each) {
   }
 }
 
-/// What the engine says of itself; null without an engine. To be freed by the engine.
-char* ask(const Engine* engine, decltype(Engine::counters) Engine::* what) noexcept {
+/// What engines said that were let go, oldest first.
+constinit Text gone_counters;  ///< JSON values with commas between
+constinit Text gone_reports;
+
+/// What the engine says of itself, added to `out`; false when it says nothing.
+bool append_answer(Text& out, const Engine& engine, decltype(Engine::counters) what) noexcept {
   char* text = nullptr;
-  if (engine == nullptr) return nullptr;
-  const InsideEngine inside;
-  return (engine->*what)(engine->context, &text) == POLYPATH_SUCCESS ? text : nullptr;
+  if (what(engine.context, &text) != POLYPATH_SUCCESS) return false;
+  out.append("%s", text);
+  engine.free(text);
+  return true;
 }
 
 void write_json(Text& out, const char* command) noexcept {
@@ -114,10 +118,10 @@ void write_json(Text& out, const char* command) noexcept {
         rate.gbps);
     between = ",";
   });
-  const Engine* const engine = find_engine();
-  char* const counters = ask(engine, &Engine::counters);
-  out.append("],\n \"engine\": %s}\n", counters != nullptr ? counters : "null");
-  if (counters != nullptr) engine->free(counters);
+  out.append("],\n \"engine\": ");
+  const EngineCall engine(EngineCall::Start::no);
+  if (!engine || !append_answer(out, *engine, engine->counters)) out.append("null");
+  out.append(",\n \"engines_before_resets\": [%s]}\n", gone_counters.c_str());
 }
 
 void write_lines(Text& out, const char* command) noexcept {
@@ -142,11 +146,9 @@ void write_lines(Text& out, const char* command) noexcept {
                rate.is_issued ? "over several routes" : "native copies", rate.gbps,
                number(rate.count));
   });
-  const Engine* const engine = find_engine();
-  if (char* const lines = ask(engine, &Engine::report)) {
-    out.append("%s", lines);
-    engine->free(lines);
-  }
+  out.append("%s", gone_reports.c_str());
+  const EngineCall engine(EngineCall::Start::no);
+  if (engine) append_answer(out, *engine, engine->report);
 }
 
 /// The file's name for this process; false when it is too long.
@@ -172,6 +174,13 @@ void read_report_setting() noexcept {
   if (wanted == nullptr || *wanted == '\0' || std::strlen(wanted) >= sizeof setting) return;
   std::strcpy(setting, wanted);
   want_statistics();
+}
+
+void keep_report_of(const Engine& engine) noexcept {
+  if (!are_statistics_wanted()) return;
+  if (*gone_counters.c_str() != '\0') gone_counters.append(",\n  ");
+  if (!append_answer(gone_counters, engine, engine.counters)) gone_counters.append("null");
+  append_answer(gone_reports, engine, engine.report);
 }
 
 void write_report() noexcept {

@@ -1,20 +1,22 @@
-// What dlsym() answers under the shim: to programs that look up one of the replaced functions, and would be
-// given the driver's, what stands in for it; everything else is the loader's own answer (dlsym_*.S).
+// What dlsym() and cuGetProcAddress answer under the shim: to programs that look up one of the
+// replaced functions, and would be given the driver's, what stands in for it; everything else is
+// the loader's own answer (dlsym.S), and the driver's.
 //
-// "Would be given the driver's" is found out without the caller's identity, which only a call from the caller
-// itself has. Where that cannot be certain the answer is the loader's: that program's copies stay native.
-#include "preload/dlsym.hpp"
-
+// "Would be given the driver's" is found out without the caller's identity, which only a call from
+// the caller itself has. Where that cannot be certain the answer is the loader's: that program's
+// copies stay native.
 #include <dlfcn.h>
 
 #include <cstring>
 
 #include "preload/driver.hpp"
+#include "preload/engine.hpp"
 #include "preload/loaded_objects.hpp"
+#include "preload/statistics/statistics.hpp"
 
 extern "C" {
 
-/// Where dlsym_*.S jumps to; set by polypath_shim_lookup.
+/// Where dlsym.S jumps to; set by polypath_shim_lookup.
 [[gnu::visibility("hidden")]] polypath::preload::Dlsym polypath_shim_real_dlsym = nullptr;
 
 [[gnu::visibility("hidden")]] void* polypath_shim_lookup(void* handle, const char* name,
@@ -48,8 +50,8 @@ bool is_global(const link_map* driver) noexcept {
   return found != nullptr && object_of(found) == driver;
 }
 
-/// True when RTLD_NEXT of `caller` means the driver's function. Only for objects that were loaded at the
-/// process's start: the others have an order of their own.
+/// True when RTLD_NEXT of `caller` means the driver's function. Only for objects that were loaded
+/// at the process's start: the others have an order of their own.
 bool is_drivers_next(const link_map* caller, const char* name, void* drivers) noexcept {
   const link_map* const driver = object_of(drivers);
   bool is_after = false;
@@ -91,6 +93,27 @@ Dlsym real_dlsym() noexcept {
   return known;
 }
 
+namespace {
+
+/// What the driver's answer is. A driver may also hand out functions that it does not export: those
+/// are known by name and version, as far as versions were known when this was built.
+const Symbol* identify(const char* name, int version, cuuint64_t flags, void* answer) noexcept {
+  const Symbol* const named = find_versioned(name, version, flags);
+  if (named != nullptr && driver_function(*named) == answer) return named;
+  for (const Symbol& symbol : kSymbols)
+    if (driver_function(symbol) == answer) return &symbol;
+  return version <= CUDA_VERSION ? named : nullptr;
+}
+
+void replace(const char* name, void** function, int version, cuuint64_t flags,
+             const void* caller) noexcept {
+  if (name == nullptr || function == nullptr || *function == nullptr) return;
+  const Symbol* const symbol = identify(name, version, flags, *function);
+  if (symbol == nullptr || is_polypath(object_of(caller))) return;
+  *function = replaced(*symbol).function;
+}
+
+}  // namespace
 }  // namespace polypath::preload
 
 void* polypath_shim_lookup(void* handle, const char* name, void* caller) noexcept {
@@ -98,4 +121,26 @@ void* polypath_shim_lookup(void* handle, const char* name, void* caller) noexcep
   // Nearly all names are others: not a look more at them.
   if (name == nullptr || name[0] != 'c' || name[1] != 'u') return nullptr;
   return polypath::preload::find_replacement(handle, name, caller);
+}
+
+using namespace polypath::preload;
+
+POLYPATH_REPLACEMENT(cuGetProcAddress)
+(const char* name, void** function, int version, cuuint64_t flags) {
+  begin_process();
+  count_call(Symbol::cuGetProcAddress, 0);
+  const CUresult result = call_driver(Symbol::cuGetProcAddress, name, function, version, flags);
+  if (result == CUDA_SUCCESS) replace(name, function, version, flags, __builtin_return_address(0));
+  return result;
+}
+
+POLYPATH_REPLACEMENT(cuGetProcAddress_v2)
+(const char* name, void** function, int version, cuuint64_t flags,
+ CUdriverProcAddressQueryResult* status) {
+  begin_process();
+  count_call(Symbol::cuGetProcAddress_v2, 0);
+  const CUresult result =
+      call_driver(Symbol::cuGetProcAddress_v2, name, function, version, flags, status);
+  if (result == CUDA_SUCCESS) replace(name, function, version, flags, __builtin_return_address(0));
+  return result;
 }

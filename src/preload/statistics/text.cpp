@@ -1,12 +1,14 @@
-#include "preload/output.hpp"
+#include "preload/statistics/text.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 
 namespace polypath::preload {
@@ -36,6 +38,16 @@ class NoBrokenPipe {
   sigset_t before_;
   bool was_pending_ = false;
 };
+
+constexpr const char* kNames[] = {"debug", "info", "warn", "error", "off"};
+
+/// What cannot be read is the library's to complain about.
+LogLevel wanted_level() noexcept {
+  const char* const text = std::getenv("POLYPATH_LOG_LEVEL");
+  for (std::uint8_t i = 0; text != nullptr && i < sizeof kNames / sizeof *kNames; ++i)
+    if (std::strcmp(text, kNames[i]) == 0) return static_cast<LogLevel>(i);
+  return LogLevel::warn;
+}
 
 }  // namespace
 
@@ -104,6 +116,18 @@ bool replace_file(const char* name, const Text& text) noexcept {
   const bool is_kept = close(file) == 0 && is_written && std::rename(part, name) == 0;
   if (!is_kept) unlink(part);
   return is_kept;
+}
+
+void log_line(LogLevel level, const char* format, ...) noexcept {
+  if (level < wanted_level() || level == LogLevel::off) return;
+  Text line;
+  line.append("polypath: %s: ", kNames[static_cast<std::uint8_t>(level)]);
+  va_list arguments;
+  va_start(arguments, format);
+  line.append_list(format, arguments);
+  va_end(arguments);
+  line.append("\n");
+  line.write_to(STDERR_FILENO);
 }
 
 }  // namespace polypath::preload

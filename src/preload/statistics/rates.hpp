@@ -1,4 +1,5 @@
-// GB/s of large copies, by direction, size and who issued them: medians of what was sampled. Any thread.
+// GB/s of large copies, by direction, size and who issued them: medians of what was sampled. Any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +30,9 @@ void forget_rates() noexcept;
 
 struct EventPair;
 
-/// Times one copy on its stream by two events of the stream's own context, if statistics are wanted, the copy is
-/// large, the stream is not in capture, and a pair of events is free. Pairs whose time has come are read on
-/// later calls, never waited for.
+/// Times one copy on its stream by two events of the stream's own context, if statistics are
+/// wanted, the copy is large, the stream is not in capture, and a pair of events is free. Pairs
+/// whose time has come are read on later calls, never waited for.
 class StreamSample {
  public:
   /// To be made before the copy.
