@@ -46,8 +46,8 @@ Range range_at(const CudaDriver& driver, CUdeviceptr address) {
   return range;
 }
 
-/// Memory of which the driver does not say which GPUs' kernels reach it: what another process has, and
-/// what was mapped through this table, as the engine's staging memory is.
+/// Memory of which the driver does not say which GPUs' kernels reach it: what another process has,
+/// and what was mapped through this table, as the engine's staging memory is.
 struct Known {
   std::uint64_t bytes = 0;
   int gpu = -1;  ///< that has it; -1: unknown, or the host
