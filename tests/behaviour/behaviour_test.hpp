@@ -49,7 +49,14 @@ class GroupTest : public BehaviourTest {
 /// Streams that the test holds back. Skips where the driver cannot.
 class HeldStreamTest : public BehaviourTest {
  protected:
-  void SetUp() override;
+  void SetUp() override {
+    BehaviourTest::SetUp();
+    if (IsSkipped()) return;
+    if (driver().stream_wait_value32 == nullptr) GTEST_SKIP() << "no cuStreamWaitValue32";
+    context_ = make_context();
+    far_ = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
+    bytes_ = least_split(*context_, MemoryId::gpu(0), far_).value_or(kMiB) + 5;
+  }
   [[nodiscard]] Payload::Shape to_far() const { return {MemoryId::gpu(0), far_, bytes_}; }
 
   std::unique_ptr<Context> context_;

@@ -8,15 +8,6 @@
 
 namespace polypath::test {
 
-void HeldStreamTest::SetUp() {
-  BehaviourTest::SetUp();
-  if (IsSkipped()) return;
-  if (driver().stream_wait_value32 == nullptr) GTEST_SKIP() << "no cuStreamWaitValue32";
-  context_ = make_context();
-  far_ = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
-  bytes_ = least_split(*context_, MemoryId::gpu(0), far_).value_or(kMiB) + 5;
-}
-
 namespace {
 
 /// More transfers than a route has streams and rings.
