@@ -21,7 +21,7 @@ set -uo pipefail
 }
 mkdir -p "$1"
 results=$(cd "$1" && pwd)
-cd "$(dirname "$0")/.."
+source "$(dirname "$0")/common.sh"
 build=$(cd "${2:-build/release}" && pwd) || exit 2
 
 unset POLYPATH_NODE
@@ -81,9 +81,27 @@ bench() {
 polypath info.devices info -d
 polypath info.settings info -c
 polypath topo.measured topo --measure --json "$results/topo.json" ${plots:+--plot "$results/topo.png"}
-# The test programs that are meant for real GPUs as well: those that ctest runs as SUBJECT.real.
-for name in $(sed -n 's/.*NAME [a-z._]*\.real COMMAND \([a-z_]*\).*/\1/p' tests/*/CMakeLists.txt); do
-  step "$name" stdbuf -oL "$build/bin/$name" --gtest_color=no --gtest_brief=1 "--gtest_output=json:$results/$name.json"
+# gtest NAME PROGRAM FILTER
+gtest() {
+  step "$1" stdbuf -oL "$build/bin/$2" --gtest_color=no --gtest_brief=1 --gtest_filter="$3" \
+    "--gtest_output=json:$results/$1.json"
+}
+for name in $(real_tests); do gtest "$name" "$name" '*'; done
+# The behaviour suite in parts of at most two minutes. What holds streams back, or looks at which contexts
+# there are, has a process a test: which streams share a hardware queue depends on those before.
+tests_of() {
+  "$build/bin/$1" --gtest_list_tests --gtest_filter="$2" |
+    awk '/^[^ ]/ { suite = $1 } /^ / { print suite $1 }'
+}
+for executor in Stream Graph; do
+  for suite in ContentTest OrderTest GroupTest; do
+    STEP_SECONDS=120 gtest "behaviour.$executor.$suite" test_behaviour "$executor/$suite.*"
+  done
+done
+for program in test_behaviour test_behaviour_threads; do
+  for name in $(tests_of $program '*HeldStreamTest*:*PreparationTest*:*ThreadsTest*'); do
+    STEP_SECONDS=120 gtest "behaviour.${name//\//.}" $program "$name"
+  done
 done
 # Messages by MPI, without the shim and under it, where the build brings Open MPI (pack_build.sh).
 if [[ -d $build/mpi-stack ]]; then

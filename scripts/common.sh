@@ -17,3 +17,9 @@ fail() {
 source_files() {
   find . \( -path ./build -o -path ./.venv \) -prune -o -regex '.*\.\([ch]\|[ch]pp\|cuh?\)' -print0
 }
+
+# The test programs that are meant for real GPUs as well: those that ctest runs as SUBJECT.real. The
+# behaviour suite's run there in parts (check_on_gpus.sh).
+real_tests() {
+  sed -n 's/.*NAME [a-z._]*\.real COMMAND \([a-z_]*\).*/\1/p' tests/*/CMakeLists.txt | sort -u
+}

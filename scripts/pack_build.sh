@@ -11,8 +11,7 @@ mkdir -p "$folder/bin"
 cp build/release/libpolypath{,_preload,_references,_sim}.so "$folder"
 # The tests name their library by its SONAME.
 ln -s libpolypath.so "$folder/$(readelf -d "$folder/libpolypath.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')"
-# Those that ctest runs as SUBJECT.real are for real GPUs.
-for name in $(sed -n 's/.*NAME [a-z._]*\.real COMMAND \([a-z_]*\).*/\1/p' tests/*/CMakeLists.txt) driver_facts; do
+for name in $(real_tests) test_behaviour test_behaviour_threads driver_facts; do
   cp "build/release/bin/$name" "$folder/bin"
 done
 if [[ -x build/release/bin/mpi_traffic ]]; then
