@@ -210,8 +210,12 @@ Ring* RouteResources::find_ring(MemoryId via, Ticket& ticket) {
     Ring& ring = *candidate;
     if (ring.broken || ring.lent) continue;
     ring.queue.prune(*driver_);
-    if (ring.queue.size() >= kMostRuns) continue;
     const bool own = ring.turn != 0 && ring.lent_to == ticket.caller();
+    if (ring.queue.size() >= kMostRuns) {
+      // As with channels: a stream that is held back fills one.
+      if (own && !ring.queue.oldest().started(*driver_)) return nullptr;
+      continue;
+    }
     int rank = 3;
     if (own && (ring.queue.empty() || !ticket.in_sequence())) {
       rank = 0;

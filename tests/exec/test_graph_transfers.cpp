@@ -51,7 +51,7 @@ TEST_F(GraphTransferTest, AWindowLargerThanTheStagingMemoryTakesTurns) {
   std::deque<Payload> payloads;
   std::vector<Stream> streams;
   for (int i = 0; i < kAtOnce; ++i) {
-    add(payloads, {MemoryId::gpu(0), MemoryId::gpu(1), 16 * kMiB + 1});
+    add(payloads, {MemoryId::gpu(0), MemoryId::gpu(1), 64 * kMiB + 1});
     streams.push_back(stream_on(0));
   }
   context_->prepare(std::vector<Request>(kAtOnce, payloads[0].request()));
@@ -183,7 +183,7 @@ TEST_F(GraphTransferTest, AFullCacheInFlightLeavesTheRestToStreams) {
   EXPECT_EQ(uses(), (GraphUses{.launches = 1, .builds = 1, .busy = 2, .cached = 1}));
 }
 
-TEST_F(GraphTransferTest, AGroupGoesAsGraphsOnlyOnDifferentStreams) {
+TEST_F(GraphTransferTest, AGroupGoesAsGraphsOnOneStreamOneAfterAnother) {
   make_context(64);
   const std::vector<Request> requests{{MemoryId::gpu(0), MemoryId::gpu(1), 16 * kMiB + 7},
                                       {MemoryId::gpu(1), MemoryId::gpu(0), 16 * kMiB + 9}};
@@ -201,12 +201,17 @@ TEST_F(GraphTransferTest, AGroupGoesAsGraphsOnlyOnDifferentStreams) {
     const std::vector<Transfer> transfers{payloads[0].transfer(stream.get()),
                                           payloads[1].transfer(second)};
     const Traffic traffic(*context_);
+    const std::uint64_t before = uses().launches;
     context_->group_copy_async(transfers);
     ASSERT_TRUE(completes(stream.get()));
     ASSERT_TRUE(completes(second));
     for (const Payload& one : payloads) EXPECT_TRUE(one.arrived());
-    EXPECT_TRUE(traffic.went_as(plan));
-    EXPECT_EQ(uses(), shared ? GraphUses{} : (GraphUses{.launches = 2, .builds = 2, .cached = 2}));
+    Plan expected = plan;
+    if (shared)
+      for (std::size_t i = 0; i < requests.size(); ++i)
+        expected.transfers[i] = context_->plan({requests[i]}).transfers.front();
+    EXPECT_TRUE(traffic.went_as(expected));
+    EXPECT_EQ(uses().launches - before, 2u);
   }
 }
 
