@@ -134,24 +134,17 @@ std::optional<Plan> make_plan(const Node& node, const Ladder& ladder,
   if (!rings_suffice(demands, options.chunks.rings)) return std::nullopt;
   const auto rates = fair_rates(node, demands);
 
-  // The reasons and the limit are those of the model's own plan.
-  Plan plan = make_plan(node, ladder, requests, options);
-  plan.predicted_us = 0;
+  Plan plan;
+  plan.limit_gbps = ladder.limit_gbps;
+  plan.native_us = native_us(node, ladder, requests, options);
   for (std::size_t t = 0; t < requests.size(); ++t) {
     std::vector<RatedRoute> rated;
     for (std::size_t r = 0; r < demands[t].routes.size(); ++r)
       rated.push_back({demands[t].routes[r], rates[t][r]});
-    TransferPlan& transfer = plan.transfers[t];
-    const auto taken = [&](const Route& route) {
-      return std::ranges::find(demands[t].routes, route) != demands[t].routes.end();
-    };
-    for (const RouteShare& share : transfer.routes)
-      if (!taken(share.route))
-        transfer.left_out.push_back({share.route, "the tuned choice is faster without it"});
-    transfer.routes.clear();
+    TransferPlan& transfer = plan.transfers.emplace_back();
+    transfer.request = requests[t];
     if (!fill(node, rated, choice, options.chunks.rings, transfer, plan.predicted_us))
       return std::nullopt;
-    std::erase_if(transfer.left_out, [&](const LeftOut& one) { return taken(one.route); });
   }
   return plan;
 }

@@ -1,6 +1,6 @@
-// A choice: which kinds of routes carry which part of a message, in how many chunks and slots, without
-// naming a memory, so that what was found best for one pair serves all pairs like it. A tuner finds
-// choices by measurement; a plan can be made from one instead of from the cost model.
+// A choice: which kinds of routes carry which part of a message, in how many chunks and slots,
+// without naming a memory, so that what was found best for one pair serves all pairs like it. A
+// tuner finds choices by measurement; a plan can be made from one instead of from the cost model.
 #pragma once
 
 #include <optional>
@@ -45,10 +45,10 @@ Choice native_choice(std::uint64_t bytes);
 /// What the plan does with its first transfer.
 Choice choice_of(const Plan& plan);
 
-/// The plan that follows `choice`: routes of each kind in the order of the ladder, the same shares for
-/// any size, chunks as large as at the choice's size. Its prediction is the cost model's. Nothing when
-/// the pair has not so many routes of a kind, the settings do not allow them, or a share or a ring is
-/// too small.
+/// The plan that follows `choice`: routes of each kind in the order of the ladder, the same shares
+/// for any size, chunks as large as at the choice's size. Its prediction is the cost model's.
+/// Nothing when the pair has not so many routes of a kind, the settings do not allow them, or a
+/// share or a ring is too small.
 std::optional<Plan> make_plan(const Node& node, const Ladder& ladder,
                               const std::vector<Request>& requests, const PlanOptions& options,
                               const Choice& choice);

@@ -1,14 +1,18 @@
-// How long a share takes on its route. The figures behind it are Costs of the node and the rate that the
-// flow gives the route.
+// How long a share takes on its route. The figures behind it are Costs of the node and the rate
+// that the flow gives the route.
 //
 // A direct route is one copy:            T(n) = start + n / rate
-// A staged route with chunks of b bytes: T(n) = fixed + n / rate + b / fill + gap * n / b
+// A staged route with chunks of b bytes: T(n) = fixed + b / fill + max(n / rate + gap * n / b,
+//                                                                round * (n / b - 1) + b / rate)
 //   n / rate      the narrower leg, busy from the first byte to the last
-//   b / fill      the other leg's one chunk that nothing overlaps: the pipeline with c chunks of equal
-//                 legs takes (c + 1) chunk times (DESIGN: decision 3; the papers' 2-D pipelining)
+//   b / fill      the other leg's one chunk that nothing overlaps: the pipeline with c chunks of
+//                 equal legs takes (c + 1) chunk times (DESIGN: decision 3; the papers' 2-D pipelining)
 //   gap * n / b   the time between two copies of a leg, once a chunk
+//   round * ...   from the issue of the first chunk to that of the last, where the CPU takes
+//                 longer than the links: it issues the chunks of all staged routes of the group in
+//                 turn, in `round` each
 //   fixed         fork, both legs' start, the hand-over between them, join
-// The best chunk is b = sqrt(n * gap * fill).
+// The best chunk is b = sqrt(n * gap * fill), but not so small that the CPU sets the pace.
 #pragma once
 
 #include <cstdint>
@@ -47,12 +51,24 @@ struct RouteCost {
   double bytes_per_us = 0;       ///< the flow's rate, less the caution for host memory
   double fill_bytes_per_us = 0;  ///< the wider leg
   double gap_us = 0;
+  double round_us = 0;  ///< between the issue of two of its chunks
   std::uint64_t max_chunk_bytes = 0;
 
   /// Best chunk for a share of `bytes`, within the limits.
   [[nodiscard]] double chunk_bytes(double bytes, const ChunkLimits& limits) const noexcept;
+  /// A time that rises linearly with the share.
+  struct Line {
+    double offset_us = 0;
+    double us_a_byte = 0;
+  };
+  /// How the time of a share rises, near `bytes`, while the chunks are held at `chunk` bytes.
+  [[nodiscard]] Line line(double bytes, double chunk) const noexcept;
   /// Time of a share of `bytes` in chunks of `chunk`.
   [[nodiscard]] double time_us(double bytes, double chunk) const noexcept;
+
+ private:
+  /// The least chunk with which a share of `bytes` waits for its links and not for the CPU.
+  [[nodiscard]] double issued_in_time(double bytes) const noexcept;
 };
 
 /// Costs::staged_fixed_us, or what stands for it.

@@ -1,6 +1,7 @@
-// The ladder of route sets for a group of transfers: the set with the maximum flow on the first rung,
-// one route fewer on each next, the direct routes alone on the last. It does not depend on the size of
-// the messages, only on their proportion, so it is computed once; a plan picks the rung for its size.
+// The ladder of route sets for a group of transfers: the set with the maximum flow on the first
+// rung, one route fewer on each next, the direct routes alone on the last. It does not depend on
+// the size of the messages, only on their proportion, so it is computed once; a plan picks the rung
+// for its size.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +33,10 @@ struct Ladder {
   bool spread = false;
 };
 
-/// The first rung has the routes that the maximum flow uses; of a transfer from or to host memory all
-/// routes, when sharing fairly they carry as much. Each further rung leaves out the route whose loss costs least flow (of equals the one listed last). The
-/// direct route of a transfer, or its only one, is never left out.
+/// The first rung has the routes that the maximum flow uses; of a transfer from or to host memory
+/// all routes, when sharing fairly they carry as much. Each further rung leaves out the route whose
+/// loss costs least flow (of equals the one listed last). The direct route of a transfer, or its
+/// only one, is never left out.
 Ladder make_ladder(const Node& node, std::vector<Demand> demands);
 
 }  // namespace polypath

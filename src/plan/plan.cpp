@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,134 +17,132 @@
 namespace polypath {
 namespace {
 
-/// A rung must promise to save this part of the native time, and this part of what a staged route costs
-/// before its first byte arrives: the model is not finer than that.
+/// A rung must promise to save this part of the native time, and this part of what a staged route
+/// costs before its first byte arrives: the model is not finer than that.
 constexpr double kLeastGain = 0.02;
-/// Where the driver itself carries the native copy through host memory, beside our staged legs, the model
-/// is coarser.
+/// Where the driver itself carries the native copy through host memory, beside our staged legs, the
+/// model is coarser.
 constexpr double kLeastGainBounced = 0.10;
 constexpr double kLeastGainOfFixed = 0.35;
-/// Two rungs this near are equal: fewer routes win (each costs CPU time and staging memory), or more where
-/// the ladder says spread.
+/// Two rungs this near are equal: fewer routes win (each costs CPU time and staging memory), or
+/// more where the ladder says spread.
 constexpr double kTie = 0.99;
 constexpr double kTieToSpread = 1.04;
 /// Staged shares are multiples of this, so that every chunk but the message's end is aligned.
 constexpr std::uint64_t kGranule = 4 * kKiB;
 /// A smaller share does not pay for its events.
 constexpr double kLeastShare = 64.0 * 1024;
-/// CPU time of a copy of a staged route, with its event and its share of the waits, in native copies:
-/// 1.9 to 2.6 us against 1.7 on 4 x H200.
+/// CPU time of a copy of a staged route, with its event and its share of the waits, in native
+/// copies: 1.9 to 2.6 us against 1.7 on 4 x H200.
 constexpr double kIssueOfStaged = 1.4;
 /// Chunk sizes settle within a few rounds: each depends on the square root of its share.
 constexpr int kRounds = 8;
 
-/// What one transfer does on one rung.
-struct Candidate {
-  double us = 0;
-  std::vector<RouteShare> shares;
+/// One route of a transfer while its share is sought.
+struct Piece {
+  RouteCost cost;
+  double share = 0;  ///< bytes
+  double chunk = 0;  ///< bytes
 };
 
-/// Shares that end at the same time. `issued_us` is the CPU time before the first staged route's first
-/// chunk is issued, and becomes that behind the last. With the chunk sizes held, each route's time is linear in its
-/// share, so the common end is one division; the chunk sizes then follow the shares.
-std::optional<Candidate> equalise(const Node& node, const std::vector<RatedRoute>& routes,
-                                  std::uint64_t message, double& issued_us,
-                                  const ChunkLimits& limits) {
-  const std::size_t count = routes.size();
-  const auto bytes = static_cast<double>(message);
-  std::vector<RouteCost> costs;
-  double total_gbps = 0;
-  for (const RatedRoute& route : routes) {
-    costs.push_back(cost_of(node, route, limits.rings));
-    total_gbps += route.gbps;
-    if (!costs.back().staged) continue;
-    costs.back().fixed_us += issued_us;
-    issued_us += kIssueOfStaged * node.costs.copy_issue_us;
-  }
-  if (total_gbps <= 0) return std::nullopt;
-
-  std::vector<double> share(count);
-  for (std::size_t r = 0; r < count; ++r) share[r] = bytes * routes[r].gbps / total_gbps;
-  std::vector<double> chunk(count, 0.0);
+/// Shares that end at the same time; false when a route would not pay. With the chunk sizes held,
+/// each route's time is linear in its share, so the common end is one division; the chunk sizes
+/// then follow the shares.
+bool equalise(std::span<Piece> pieces, double bytes, const ChunkLimits& limits) {
   for (int round = 0; round < kRounds; ++round) {
     double rate = 0;
     double late = 0;  // sum over the routes of rate * time before its first byte counts
-    std::vector<double> offset_us(count);
-    std::vector<double> slope(count);  // us a byte
-    for (std::size_t r = 0; r < count; ++r) {
-      const RouteCost& cost = costs[r];
-      chunk[r] = cost.staged ? cost.chunk_bytes(share[r], limits) : share[r];
-      offset_us[r] = cost.fixed_us + (cost.staged ? chunk[r] / cost.fill_bytes_per_us : 0.0);
-      slope[r] = 1 / cost.bytes_per_us + (cost.staged ? cost.gap_us / chunk[r] : 0.0);
-      rate += 1 / slope[r];
-      late += offset_us[r] / slope[r];
+    for (Piece& piece : pieces) {
+      piece.chunk = piece.cost.staged ? piece.cost.chunk_bytes(piece.share, limits) : piece.share;
+      const auto [offset_us, us_a_byte] = piece.cost.line(piece.share, piece.chunk);
+      rate += 1 / us_a_byte;
+      late += offset_us / us_a_byte;
     }
     const double end_us = (bytes + late) / rate;
-    for (std::size_t r = 0; r < count; ++r) {
-      share[r] = (end_us - offset_us[r]) / slope[r];
-      if (costs[r].staged && share[r] < kLeastShare) return std::nullopt;
-      if (share[r] <= 0) return std::nullopt;
+    for (Piece& piece : pieces) {
+      const auto [offset_us, us_a_byte] = piece.cost.line(piece.share, piece.chunk);
+      piece.share = (end_us - offset_us) / us_a_byte;
+      if (piece.share <= 0 || (piece.cost.staged && piece.share < kLeastShare)) return false;
     }
   }
-
-  Candidate candidate;
-  std::uint64_t offset = 0;
-  for (std::size_t r = 0; r < count; ++r) {
-    // Whole granules for all but one route: the direct one, else the last, takes the rest.
-    const bool takes_rest = r == 0;
-    if (takes_rest) continue;
-    RouteShare one;
-    one.route = routes[r].route;
-    one.gbps = routes[r].gbps;
-    one.offset = offset;
-    one.bytes = static_cast<std::uint64_t>(share[r]) / kGranule * kGranule;
-    offset += one.bytes;
-    candidate.shares.push_back(one);
-  }
-  RouteShare rest;
-  rest.route = routes[0].route;
-  rest.gbps = routes[0].gbps;
-  rest.offset = offset;
-  rest.bytes = message - offset;
-  candidate.shares.insert(candidate.shares.begin(), rest);
-
-  for (std::size_t r = 0; r < count; ++r) {
-    RouteShare& one = candidate.shares[r];
-    one.chunk_bytes = one.bytes;
-    if (costs[r].staged) {
-      const auto wanted = costs[r].chunk_bytes(static_cast<double>(one.bytes), limits);
-      const double exact = static_cast<double>(one.bytes) / wanted;
-      auto pieces = static_cast<std::uint64_t>(std::max(1.0, std::round(exact)));
-      // Rounding down must not make a chunk that is larger than a slot.
-      const std::uint64_t most = costs[r].max_chunk_bytes;
-      if ((one.bytes + pieces - 1) / pieces > most) pieces = (one.bytes + most - 1) / most;
-      const std::uint64_t even = (one.bytes + pieces - 1) / pieces;
-      one.chunk_bytes = std::min(most, (even + kGranule - 1) / kGranule * kGranule);
-      one.chunks = static_cast<int>((one.bytes + one.chunk_bytes - 1) / one.chunk_bytes);
-    }
-    candidate.us = std::max(candidate.us, costs[r].time_us(static_cast<double>(one.bytes),
-                                                           static_cast<double>(one.chunk_bytes)));
-  }
-  return candidate;
+  return true;
 }
 
-/// A whole rung with its shares; nothing when a route would not pay.
+/// Cuts the share of a staged route into chunks of whole granules.
+void cut(RouteShare& share, const RouteCost& cost, const ChunkLimits& limits) {
+  const auto wanted = cost.chunk_bytes(static_cast<double>(share.bytes), limits);
+  const double exact = static_cast<double>(share.bytes) / wanted;
+  auto pieces = static_cast<std::uint64_t>(std::max(1.0, std::round(exact)));
+  // Rounding down must not make a chunk that is larger than a slot.
+  const std::uint64_t most = cost.max_chunk_bytes;
+  if ((share.bytes + pieces - 1) / pieces > most) pieces = (share.bytes + most - 1) / most;
+  const std::uint64_t even = (share.bytes + pieces - 1) / pieces;
+  share.chunk_bytes = std::min(most, (even + kGranule - 1) / kGranule * kGranule);
+  share.chunks = static_cast<int>((share.bytes + share.chunk_bytes - 1) / share.chunk_bytes);
+}
+
+/// What the transfers of a group do on one rung.
 struct RungPlan {
-  double us = 0;
-  std::vector<Candidate> transfers;
+  double us = 0;                                ///< until the last ends
+  std::vector<std::vector<RouteShare>> shares;  ///< of each transfer
 };
 
+/// One rung with its shares; nothing when a route would not pay. The calling thread issues the
+/// copies of the whole group in turn: first the direct copies, then chunk after chunk of all staged
+/// routes.
 std::optional<RungPlan> plan_rung(const Node& node, const Rung& rung,
                                   const std::vector<Request>& requests, const ChunkLimits& limits) {
+  const double copy_us = node.costs.copy_issue_us;
+  std::size_t staged = 0;
+  for (const auto& routes : rung.transfers)
+    staged += static_cast<std::size_t>(
+        std::ranges::count_if(routes, [](const RatedRoute& one) { return one.route.staged(); }));
+  const double round_us = 2 * kIssueOfStaged * copy_us * static_cast<double>(staged);
+  // The first staged route's first chunk behind one direct copy is what staged_fixed_us holds.
+  double issued_us = static_cast<double>(requests.size() - 1) * copy_us;
+
   RungPlan plan;
-  // The staged routes' first chunks are issued in turn, behind the direct copies of all; the first one
-  // behind one direct copy is what staged_fixed_us holds.
-  double issued_us = static_cast<double>(requests.size() - 1) * node.costs.copy_issue_us;
+  std::vector<Piece> pieces;
   for (std::size_t t = 0; t < requests.size(); ++t) {
-    auto candidate = equalise(node, rung.transfers[t], requests[t].bytes, issued_us, limits);
-    if (!candidate) return std::nullopt;
-    plan.us = std::max(plan.us, candidate->us);
-    plan.transfers.push_back(std::move(*candidate));
+    const auto& routes = rung.transfers[t];
+    const auto bytes = static_cast<double>(requests[t].bytes);
+    double total_gbps = 0;
+    pieces.clear();
+    for (const RatedRoute& route : routes) {
+      Piece& piece = pieces.emplace_back(Piece{cost_of(node, route, limits.rings)});
+      total_gbps += route.gbps;
+      if (!piece.cost.staged) continue;
+      piece.cost.fixed_us += issued_us;
+      piece.cost.round_us = round_us;
+      issued_us += kIssueOfStaged * copy_us;
+    }
+    if (total_gbps <= 0) return std::nullopt;
+    for (std::size_t r = 0; r < routes.size(); ++r)
+      pieces[r].share = bytes * routes[r].gbps / total_gbps;
+    if (!equalise(pieces, bytes, limits)) return std::nullopt;
+
+    auto& shares = plan.shares.emplace_back(routes.size());
+    // Whole granules for all but the first, which takes the rest.
+    std::uint64_t offset = 0;
+    for (std::size_t r = routes.size(); r-- > 0;) {
+      RouteShare& one = shares[r];
+      one.route = routes[r].route;
+      one.gbps = routes[r].gbps;
+      one.bytes = r == 0 ? requests[t].bytes - offset
+                         : static_cast<std::uint64_t>(pieces[r].share) / kGranule * kGranule;
+      offset += one.bytes;
+    }
+    offset = 0;
+    for (std::size_t r = 1; r <= routes.size(); ++r) {
+      RouteShare& one = shares[r % routes.size()];
+      const RouteCost& cost = pieces[r % routes.size()].cost;
+      one.offset = offset;
+      offset += one.bytes;
+      one.chunk_bytes = one.bytes;
+      if (cost.staged) cut(one, cost, limits);
+      plan.us = std::max(plan.us, cost.time_us(static_cast<double>(one.bytes),
+                                               static_cast<double>(one.chunk_bytes)));
+    }
   }
   return plan;
 }
@@ -179,8 +178,20 @@ bool direct_only(const Rung& rung) {
   });
 }
 
+std::optional<RungPlan> plan_native(const Node& node, const Ladder& ladder,
+                                    const std::vector<Request>& requests,
+                                    const PlanOptions& options) {
+  if (ladder.rungs.empty() || !direct_only(ladder.rungs.back())) return std::nullopt;
+  return plan_rung(node, ladder.rungs.back(), requests, options.chunks);
+}
+
 bool uses(const std::vector<RatedRoute>& routes, const Route& route) {
   return std::ranges::any_of(routes, [&](const RatedRoute& one) { return one.route == route; });
+}
+
+bool small(const std::vector<Request>& requests, const PlanOptions& options) {
+  return std::ranges::any_of(
+      requests, [&](const Request& request) { return request.bytes < options.min_bytes; });
 }
 
 /// Every route of the node that the transfer does not take, with the reason.
@@ -205,6 +216,12 @@ std::vector<LeftOut> explain(const Node& node, const Request& request, std::size
 }
 
 }  // namespace
+
+double native_us(const Node& node, const Ladder& ladder, const std::vector<Request>& requests,
+                 const PlanOptions& options) {
+  const auto native = plan_native(node, ladder, requests, options);
+  return native ? native->us : 0;
+}
 
 std::uint64_t Plan::bytes() const noexcept {
   return std::accumulate(
@@ -231,26 +248,15 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
   plan.limit_gbps = ladder.limit_gbps;
   for (const Request& request : requests) plan.transfers.push_back({request, {}, {}});
 
-  const bool small = std::ranges::any_of(
-      requests, [&](const Request& request) { return request.bytes < options.min_bytes; });
-  std::optional<RungPlan> native;
-  if (!ladder.rungs.empty() && direct_only(ladder.rungs.back())) {
-    native = plan_rung(node, ladder.rungs.back(), requests, options.chunks);
-    if (native) plan.native_us = native->us;
-  }
-
+  const auto native = plan_native(node, ladder, requests, options);
+  if (native) plan.native_us = native->us;
   std::optional<RungPlan> best = native;
   const double worthwhile_us =
       native ? worthwhile(node, requests, native->us) : std::numeric_limits<double>::infinity();
   double least_us = worthwhile_us;
-  bool dropped_by_limit = false;
-  if (!(small && native)) {
+  if (!(small(requests, options) && native)) {
     for (auto rung = ladder.rungs.rbegin(); rung != ladder.rungs.rend(); ++rung) {
-      if (direct_only(*rung)) continue;
-      if (!within(*rung, options)) {
-        dropped_by_limit = true;
-        continue;
-      }
+      if (direct_only(*rung) || !within(*rung, options)) continue;
       auto candidate = plan_rung(node, *rung, requests, options.chunks);
       if (!candidate) continue;
       const double tie = ladder.spread ? kTieToSpread : kTie;
@@ -259,16 +265,27 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
       best = std::move(candidate);
     }
   }
-
   if (best) {
     plan.predicted_us = best->us;
     for (std::size_t t = 0; t < requests.size(); ++t)
-      plan.transfers[t].routes = std::move(best->transfers[t].shares);
+      plan.transfers[t].routes = std::move(best->shares[t]);
   }
+  return plan;
+}
 
+void explain(const Node& node, const Ladder& ladder, const PlanOptions& options, bool tuned,
+             Plan& plan) {
+  std::vector<Request> requests;
+  for (const TransferPlan& transfer : plan.transfers) requests.push_back(transfer.request);
   std::string why = "would not pay at this size";
-  if (small && native) why = "the message is below the smallest size to split";
-  if (dropped_by_limit) why += ", or takes more routes or staging memory than allowed";
+  const bool native = !ladder.rungs.empty() && direct_only(ladder.rungs.back());
+  if (native && small(requests, options)) {
+    why = "the message is below the smallest size to split";
+  } else if (std::ranges::any_of(ladder.rungs, [&](const Rung& rung) {
+               return !direct_only(rung) && !within(rung, options);
+             })) {
+    why += ", or takes more routes or staging memory than allowed";
+  }
   if (ladder.rungs.empty())
     plan.reason = "no allowed route leads there";
   else if (!plan.native())
@@ -281,9 +298,9 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
     plan.reason = "no other route adds to the direct one";
   else
     plan.reason = "other routes: " + why;
+  if (tuned) why = "the tuned choice is faster without it";
   for (std::size_t t = 0; t < requests.size(); ++t)
     plan.transfers[t].left_out = explain(node, requests[t], t, ladder, plan.transfers[t], why);
-  return plan;
 }
 
 }  // namespace polypath

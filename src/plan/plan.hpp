@@ -1,5 +1,5 @@
-// A plan: which routes carry which part of each transfer, in how many chunks. A plain value; making one
-// is a pure function of the node, the ladder of routes, the sizes and the options.
+// A plan: which routes carry which part of each transfer, in how many chunks. A plain value; making
+// one is a pure function of the node, the ladder of routes, the sizes and the options.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct LeftOut {
 struct TransferPlan {
   Request request;
   std::vector<RouteShare> routes;  ///< shares cover the message exactly once, without overlap
-  std::vector<LeftOut> left_out;
+  std::vector<LeftOut> left_out;   ///< filled by explain()
 
   /// One direct copy, that is, what the driver would do.
   [[nodiscard]] bool native() const noexcept {
@@ -56,7 +56,7 @@ struct TransferPlan {
 
 struct Plan {
   std::vector<TransferPlan> transfers;
-  std::string reason;       ///< why this rung of the ladder; for people
+  std::string reason;       ///< why this rung of the ladder, for people; filled by explain()
   double predicted_us = 0;  ///< until the last transfer ends
   double native_us = 0;     ///< the same with native copies only
   double limit_gbps = 0;    ///< maximum flow of the allowed routes, all transfers together
@@ -70,9 +70,19 @@ Ladder make_ladder(const Node& node, const std::vector<Request>& requests,
                    const RouteFilter& filter);
 
 /// Shares that equalise the finishing times on the rung that is predicted to end first. A rung that
-/// gains less over native copies than 2 %, or than a third of a staged route's fixed cost, is not taken, and of two within 1 % the one with fewer
-/// routes. `ladder` must have been made for the same end points, proportion and filter.
+/// gains less over native copies than 2 %, or than a third of a staged route's fixed cost, is not
+/// taken, and of two within 1 % the one with fewer routes. `ladder` must have been made for the
+/// same end points and filter, and for about the same proportion.
 Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request>& requests,
                const PlanOptions& options);
+
+/// How long the native copies take together; 0 where a transfer has none.
+double native_us(const Node& node, const Ladder& ladder, const std::vector<Request>& requests,
+                 const PlanOptions& options);
+
+/// Says in words why the plan, made of the other arguments, is as it is, and why it leaves out
+/// every route that it does not take: for people only. `tuned`: the plan follows a choice.
+void explain(const Node& node, const Ladder& ladder, const PlanOptions& options, bool tuned,
+             Plan& plan);
 
 }  // namespace polypath

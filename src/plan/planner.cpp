@@ -171,6 +171,7 @@ std::shared_ptr<PreparedPlan> Planner::make_beside(const Key& key) {
 std::shared_ptr<PreparedPlan> Planner::modelled(const Key& key, ExecutorKind executor) {
   auto made = std::make_shared<PreparedPlan>();
   made->plan = make_plan(node_, *ladder(key), key.requests, options_);
+  explain(node_, *ladder(key), options_, false, made->plan);
   made->schedule = make_schedule(made->plan, options_.chunks.rings);
   made->executor = executor;
   return made;
@@ -201,6 +202,7 @@ std::shared_ptr<PreparedPlan> Planner::made_of(const Key& key, const Choice& cho
   if (!plan) return nullptr;
   auto made = std::make_shared<PreparedPlan>();
   made->plan = std::move(*plan);
+  explain(node_, *ladder(key), options_, true, made->plan);
   made->schedule = make_schedule(made->plan, options_.chunks.rings);
   made->executor = executor;
   made->tuned = true;

@@ -1,0 +1,27 @@
+"""Figures of simulated nodes that must not fall: virtual time is the same everywhere."""
+
+import json
+
+import pytest
+
+
+def rows_of(polypath, *arguments):
+    done = polypath("bench", *arguments, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["rows"]
+
+
+def test_a_ring_gains_with_every_size(polypath):
+    """The calling thread issues the copies of all four in turn, and is the limit in between."""
+    rows = rows_of(polypath, "ring", "--node", "narval", "--sizes", "4M:256M")
+    figures = [row["polypath_gbps"] for row in rows]
+    assert len(figures) == 7
+    assert figures == sorted(figures), figures
+    assert all(row["speedup"] >= 1 for row in rows)
+    assert rows[-1]["speedup"] > 1.95
+
+
+@pytest.mark.parametrize(("node", "speedup"), [("narval", 3.06), ("beluga", 3.11)])
+def test_one_transfer_takes_all_routes(polypath, node, speedup):
+    (row,) = rows_of(polypath, "p2p", "--node", node, "--sizes", "512M")
+    assert row["speedup"] > speedup
