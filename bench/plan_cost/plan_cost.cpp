@@ -1,5 +1,5 @@
-// What planning costs, on this machine's CPU: the ladder of some pairs, the plan of a size from a known ladder, and its
-// schedule. Usage: plan_cost NODE_FILE...
+// What planning costs, on this machine's CPU: the ladder of some pairs, the plan of a size from a
+// known ladder, and its schedule. Usage: plan_cost NODE_FILE...
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,9 @@ double median_us(const Function& function) {
   for (int i = 0; i < kRuns; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     function();
-    samples.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+    samples.push_back(
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+            .count());
   }
   std::ranges::nth_element(samples, samples.begin() + kRuns / 2);
   return samples[kRuns / 2];
@@ -37,9 +39,13 @@ void report(const Node& node, const char* what, std::vector<Request> requests) {
   for (const std::uint64_t bytes : {4 * kMiB, 64 * kMiB, 512 * kMiB, 4 * kGiB}) {
     for (Request& request : requests) request.bytes = bytes;
     const double plan_us = median_us([&] { plan = make_plan(node, ladder, requests, options); });
-    const double schedule_us = median_us([&] { schedule = make_schedule(plan, options.chunks.rings); });
-    fmt::print("{:14} {:10} rungs {:3} ladder {:8.1f} us; {:5} MiB: plan {:7.1f} us, schedule {:7.1f} us of {} copies\n", node.name, what,
-               ladder.rungs.size(), ladder_us, bytes / kMiB, plan_us, schedule_us, schedule.copies.size());
+    const double schedule_us =
+        median_us([&] { schedule = make_schedule(plan, options.chunks.rings); });
+    fmt::print(
+        "{:14} {:10} rungs {:3} ladder {:8.1f} us; {:5} MiB: plan {:7.1f} us, schedule {:7.1f} us "
+        "of {} copies\n",
+        node.name, what, ladder.rungs.size(), ladder_us, bytes / kMiB, plan_us, schedule_us,
+        schedule.order.size());
   }
 }
 
@@ -51,7 +57,9 @@ int main(int count, char** files) {
   for (int i = 1; i < count; ++i) {
     const Node node = read_node_file(files[i]);
     const int gpus = static_cast<int>(node.gpus.size());
-    const auto pair = [](int a, int b) { return Request{MemoryId::gpu(a), MemoryId::gpu(b), kMiB}; };
+    const auto pair = [](int a, int b) {
+      return Request{MemoryId::gpu(a), MemoryId::gpu(b), kMiB};
+    };
     report(node, "gpu to gpu", {pair(0, 1)});
     report(node, "to gpu", {{MemoryId::host(0), MemoryId::gpu(0), kMiB}});
     report(node, "both ways", {pair(0, 1), pair(1, 0)});

@@ -143,9 +143,9 @@ typedef struct polypath_request {
   size_t bytes;
 } polypath_request;
 
-/* Makes ready, and waits for, all that transfers between these memories can use: contexts on staging
- * GPUs, streams, staging memory. Without it a background thread does so when the first transfer asks,
- * and transfers go without the staged routes until then. */
+/* Makes ready, and waits for, all that transfers between these memories can use, together and each alone:
+ * their plans, contexts on staging GPUs, streams, staging memory. Without it background threads do so when
+ * the first transfer asks, and transfers go without the staged routes until then. */
 POLYPATH_API polypath_status polypath_prepare(polypath_context* context,
                                               const polypath_request* requests, size_t count);
 

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "base/units.hpp"
-#include "core/compare_plans.hpp"
 #include "core/cpu_clock.hpp"
 #include "core/json.hpp"
 
@@ -68,30 +67,16 @@ json went(const Counters::Snapshot& before, const Counters::Snapshot& after, std
           {"routes", std::move(routes)}};
 }
 
-/// The plan that a benchmark names serves on idle streams as well while this lives.
-class PinnedPlan {
- public:
-  PinnedPlan(Context& context, const std::vector<Request>& requests) : context_(context) {
-    context_.planner().pin(requests);
-  }
-  ~PinnedPlan() { context_.planner().use(context_.source().tuned); }
-  PinnedPlan(const PinnedPlan&) = delete;
-  PinnedPlan& operator=(const PinnedPlan&) = delete;
-
- private:
-  Context& context_;
-};
-
 }  // namespace
 
-void Bench::verify_polypath(TransferSet& set, const Plan& plan, int window) {
+void Bench::verify_polypath(TransferSet& set, const PreparedPlan& plan, int window) {
   const Traffic before = counted(context_);
   const std::uint64_t bytes_before = context_.counters().snapshot().bytes;
-  set.verify("polypath", [&] { set.issue_polypath(); });
+  set.verify("polypath", [&] { set.issue_polypath(&plan); });
   // Of a window some transfers may find routes busy, and leave them out.
   const bool as_planned = window > 1
                               ? context_.counters().snapshot().bytes == bytes_before + set.bytes()
-                              : counted(context_) == expected(before, plan);
+                              : counted(context_) == expected(before, plan.plan);
   if (!as_planned) throw Error("the polypath copy did not go the way of the plan");
 }
 
@@ -115,7 +100,7 @@ json Bench::executors(TransferSet& set, const std::vector<Request>& requests, co
   const auto streams = planner.plan_of(requests, choice, ExecutorKind::stream);
   const auto graphs = planner.plan_of(requests, choice, ExecutorKind::graph);
   if (streams == nullptr) return nullptr;
-  const PairSamples samples = compare_plans(context_, set, requests, streams, graphs, options);
+  const PairSamples samples = set.compare(*streams, *graphs, options);
   return {{"stream_us", samples.native.median_device_us()},
           {"graph_us", samples.polypath.median_device_us()},
           {"stream_issue_us", samples.native.median_issue_us()},
@@ -124,25 +109,27 @@ json Bench::executors(TransferSet& set, const std::vector<Request>& requests, co
 
 json Bench::run(const std::vector<Request>& requests, const PairOptions& options, int window,
                 bool compare_executors) {
-  const PinnedPlan pinned(context_, requests);
   const Plan plan = context_.plan(requests);
+  // What the row names serves on idle streams as well.
+  PreparedPlan named = *context_.planner().plan(requests, 0);
+  named.on_idle_stream = nullptr;
   TransferSet set(context_, requests, window);
 
   const Traffic before = counted(context_);
   set.verify("native", [&] { set.issue_native(); });
   if (counted(context_) != before) throw Error("the native copy was split");
-  verify_polypath(set, plan, window);
+  verify_polypath(set, named, window);
   PairOptions behind_work = options;
   behind_work.ahead = set.ahead();
   behind_work.clock = cpu_clock(context_.source());
   const auto counts_before = context_.counters().snapshot();
   const std::uint64_t graphs_before = context_.graph_counts().launches;
   const PairSamples samples = measure_pairs(
-      context_.driver(), set.streams(), [&] { set.issue_native(); }, [&] { set.issue_polypath(); },
-      behind_work);
+      context_.driver(), set.streams(), [&] { set.issue_native(); },
+      [&] { set.issue_polypath(&named); }, behind_work);
   json as_counted = went(counts_before, context_.counters().snapshot(),
                          context_.graph_counts().launches - graphs_before);
-  verify_polypath(set, plan, window);
+  verify_polypath(set, named, window);
   json compared;
   if (compare_executors && !plan.native()) compared = executors(set, requests, plan, behind_work);
 
@@ -182,7 +169,7 @@ json Bench::run(const std::vector<Request>& requests, const PairOptions& options
           {"limit_from", limit_from},
           {"predicted_us", plan.predicted_us},
           {"verified", true},
-          {"executor", to_string(context_.executor_for(requests))},
+          {"executor", to_string(named.executor)},
           {"issue_us", samples.polypath.median_issue_us()},
           {"native_issue_us", samples.native.median_issue_us()},
           {"copies", copies},

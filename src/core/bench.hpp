@@ -23,7 +23,7 @@ class Bench {
                      bool compare_executors);
 
  private:
-  void verify_polypath(TransferSet& set, const Plan& plan, int window);
+  void verify_polypath(TransferSet& set, const PreparedPlan& plan, int window);
   nlohmann::json executors(TransferSet& set, const std::vector<Request>& requests, const Plan& plan,
                            const PairOptions& options);
   double all_gpus_at_once(bool to_host);

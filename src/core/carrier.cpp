@@ -24,6 +24,9 @@ constexpr std::uint64_t kNeverSplitBelow = 256 * kKiB;
 /// Rings of a route with which one transfer of a sequence starts while the last one ends.
 constexpr int kWideInSequence = 2;
 
+/// Plans that wait for being computed in the background.
+constexpr std::size_t kMostPlansWaiting = 256;
+
 PlanOptions plan_options(const Options& options, const RingLimits& rings) {
   PlanOptions plan;
   plan.filter.direct = options.direct_routes;
@@ -50,22 +53,37 @@ Carrier::Carrier(const NodeSource& source, const Options& options, Devices& devi
       counters_(counters),
       classifier_(source, devices, imports, never_split_below_),
       resources_(source.driver, source.node, devices, options.staging_size),
-      planner_(source.node, plan_options(options, resources_.ring_limits()), options.executor),
+      planner_(
+          {source.node, plan_options(options, resources_.ring_limits()), options.executor,
+           source.tuned},
+          options.prepare == PrepareMode::wait
+              ? Planner::Later{}
+              : [this](std::function<void()> task) { return planning_.add(std::move(task)); }),
       streams_(source.driver, resources_),
       graphs_(source.driver, resources_, streams_, options.graph_cache_size),
-      preparer_(*source.driver, resources_, imports) {
-  planner_.use(source.tuned);
+      preparer_(*source.driver, resources_, imports),
+      planning_(kMostPlansWaiting) {}
+
+void Carrier::wait_prepared() {
+  planning_.wait();
+  preparer_.wait();
 }
 
 // ---- what a transfer is -------------------------------------------------------------------------
 
-std::variant<Splittable, NativeReason> Carrier::classify(const Transfer& transfer, bool alone) {
+std::variant<Splittable, NativeReason> Carrier::classify(const Transfer& transfer, bool alone,
+                                                         const PreparedPlan* given) {
   try {
     const auto ends = classifier_.ends_of(transfer);
     if (const auto* const reason = std::get_if<NativeReason>(&ends)) return *reason;
     const Ends& between = std::get<Ends>(ends);
-    if (alone && planner_.plan({&between.request, 1}, 0)->plan.native())
-      return NativeReason::no_gain;
+    if (alone && given != nullptr) {
+      if (given->plan.native()) return NativeReason::no_gain;
+    } else if (alone) {
+      const auto prepared = planner_.serve({&between.request, 1}, 0);
+      if (prepared->plan.native())
+        return prepared->provisional ? NativeReason::not_ready : NativeReason::no_gain;
+    }
     return classifier_.splittable(between);
   } catch (const DriverError& error) {
     log_info("native copy instead: {}", error.what());
@@ -262,17 +280,14 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   return true;
 }
 
-std::shared_ptr<const PreparedPlan> Carrier::plan_for(const std::vector<Request>& requests,
-                                                      const Exclusions& without,
-                                                      const std::vector<Request>& beside,
-                                                      const Splittable& first) {
-  auto prepared = planner_.plan(requests, without.memories, beside);
-  if (prepared->in_window != nullptr && in_window(*prepared, first)) return prepared->in_window;
-  if (prepared->on_idle_stream != nullptr && idle(first)) return prepared->on_idle_stream;
-  return prepared;
+const PreparedPlan& Carrier::as_things_are(const PreparedPlan& plan, const Splittable& first) {
+  if (plan.in_window != nullptr && in_window(plan, first)) return *plan.in_window;
+  if (plan.on_idle_stream != nullptr && idle(first)) return *plan.on_idle_stream;
+  return plan;
 }
 
-std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group) {
+std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
+                                           const PreparedPlan* given) {
   Exclusions without;
   std::vector<Request> requests;
   for (const Splittable& one : group) {
@@ -290,32 +305,40 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group)
       return request.src == other.src && request.dst == other.dst;
     });
   });
+  // A given plan is for just these transfers, with all their routes.
+  if (given != nullptr && (given->plan.transfers.size() != group.size() || without.memories != 0))
+    given = nullptr;
   // Each round leaves out at least one staging memory more, until the plan is native.
-  for (;;) {
-    const auto prepared = plan_for(requests, without, beside, group.front());
-    if (prepared->plan.native()) {
+  for (;; given = nullptr) {
+    const auto planned =
+        given != nullptr ? nullptr : planner_.serve(requests, without.memories, beside);
+    const PreparedPlan& prepared =
+        as_things_are(given != nullptr ? *given : *planned, group.front());
+    if (prepared.plan.native()) {
+      if (prepared.provisional && without.reason == NativeReason::no_gain)
+        without.reason = NativeReason::not_ready;
       if (!beside.empty() && without.reason == NativeReason::no_gain)
         without.reason = NativeReason::links_in_use;
-      for (const Request& request : requests) others_.started(request, prepared->plan.native_us);
+      for (const Request& request : requests) others_.started(request, prepared.plan.native_us);
       return without.reason;
     }
-    if (options_.prepare == PrepareMode::wait) prepare_now(prepared->plan, group);
-    if (try_plan(*prepared, group, without)) {
+    if (options_.prepare == PrepareMode::wait) prepare_now(prepared.plan, group);
+    if (try_plan(prepared, group, without)) {
       for (std::size_t t = 0; t < group.size(); ++t)
-        if (prepared->plan.transfers[t].native())
+        if (prepared.plan.transfers[t].native())
           counters_.count_native(NativeReason::no_gain, requests[t].bytes);
-      for (const Request& request : requests) others_.started(request, prepared->plan.predicted_us);
+      for (const Request& request : requests) others_.started(request, prepared.plan.predicted_us);
       return std::nullopt;
     }
   }
 }
 
-std::optional<NativeReason> Carrier::issue(const Transfer& transfer) {
-  auto classified = classify(transfer, true);
+std::optional<NativeReason> Carrier::issue(const Transfer& transfer, const PreparedPlan* given) {
+  auto classified = classify(transfer, true, given);
   if (const auto* const reason = std::get_if<NativeReason>(&classified)) return *reason;
   std::vector<Splittable> group;
   group.push_back(std::get<Splittable>(std::move(classified)));
-  return split(group);
+  return split(group, given);
 }
 
 std::vector<Carrier::Member> Carrier::members_of(std::span<const Transfer> transfers) {
@@ -323,7 +346,7 @@ std::vector<Carrier::Member> Carrier::members_of(std::span<const Transfer> trans
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     if (transfers[i].bytes == 0) continue;
     try {
-      auto classified = classify(transfers[i], false);
+      auto classified = classify(transfers[i], false, nullptr);
       Member member;
       member.index = i;
       if (auto* const splittable = std::get_if<Splittable>(&classified)) {
@@ -344,6 +367,7 @@ std::vector<Carrier::Member> Carrier::members_of(std::span<const Transfer> trans
 }
 
 void Carrier::issue_rounds(std::span<const Transfer> transfers, std::span<int> issued,
+                           const PreparedPlan* given,
                            const std::function<void(std::size_t, NativeReason)>& native) {
   std::vector<Member> members = members_of(transfers);
   std::set<CUstream> follow;  // streams whose last transfer of the round before was split
@@ -369,7 +393,7 @@ void Carrier::issue_rounds(std::span<const Transfer> transfers, std::span<int> i
     };
     std::optional<NativeReason> reason;
     try {
-      reason = split(group);
+      reason = split(group, given);
     } catch (...) {
       mark();
       throw;
@@ -383,15 +407,15 @@ void Carrier::issue_rounds(std::span<const Transfer> transfers, std::span<int> i
   }
 }
 
-void Carrier::issue_group(std::span<const Transfer> transfers) {
+void Carrier::issue_group(std::span<const Transfer> transfers, const PreparedPlan* given) {
   std::vector<int> issued(transfers.size());
-  issue_rounds(transfers, issued, [&](std::size_t index, NativeReason reason) {
+  issue_rounds(transfers, issued, given, [&](std::size_t index, NativeReason reason) {
     native_copy_in_its_context(transfers[index], reason);
   });
 }
 
 void Carrier::try_issue_group(std::span<const Transfer> transfers, std::span<int> issued) {
-  issue_rounds(transfers, issued, [&](std::size_t index, NativeReason reason) {
+  issue_rounds(transfers, issued, nullptr, [&](std::size_t index, NativeReason reason) {
     counters_.count_native(reason, transfers[index].bytes);
   });
 }
@@ -403,14 +427,14 @@ void Carrier::prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu
   const MemoryId there = MemoryId::gpu(memory->holder());
   const auto consider = [&](MemoryId src, MemoryId dst) {
     // Contexts and staging memory are not for programs whose messages are all small.
-    const Request all{src, dst, memory->bytes()};
-    const auto prepared = planner_.plan({&all, 1}, 0);
-    for (const RouteShare& share : prepared->plan.transfers.front().routes) {
-      if (!share.route.staged()) continue;
-      preparer_.request(share.route, 1);
-      preparer_.request(memory, resources_.issuer(src == there ? share.route.legs.front()
-                                                               : share.route.legs.back()));
-    }
+    planner_.plan_later({src, dst, memory->bytes()}, [=, this](const PreparedPlan& prepared) {
+      for (const RouteShare& share : prepared.plan.transfers.front().routes) {
+        if (!share.route.staged()) continue;
+        preparer_.request(share.route, 1);
+        preparer_.request(memory, resources_.issuer(src == there ? share.route.legs.front()
+                                                                 : share.route.legs.back()));
+      }
+    });
   };
   consider(there, here);
   consider(here, there);
@@ -421,6 +445,7 @@ void Carrier::prepare(const std::vector<Request>& requests) {
   std::map<int, int> channels;
   std::vector<Route> routes;
   const auto together = planner_.widest(requests);
+  planner_.plan(requests, 0);
   for (std::size_t t = 0; t < requests.size(); ++t) {
     const auto [src, dst, bytes] = requests[t];
     for (const MemoryId end : {src, dst})
@@ -432,6 +457,7 @@ void Carrier::prepare(const std::vector<Request>& requests) {
         devices_.enable_peer_access(dst.index, src.index);
       }
     }
+    planner_.plan({&requests[t], 1}, 0);
     // Alone a transfer may take routes that the group leaves to others.
     std::vector<Route> wanted = planner_.widest({requests[t]}).front();
     for (const Route& route : together[t])

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "base/background.hpp"
 #include "base/options.hpp"
 #include "core/classifier.hpp"
 #include "core/counters.hpp"
@@ -29,13 +30,14 @@ class Carrier {
   Carrier(const NodeSource& source, const Options& options, Devices& devices,
           ImportedMemories& imports, OtherProcesses& others, Counters& counters);
 
-  /// Issues a transfer that is to be split; otherwise does nothing and says why not.
-  std::optional<NativeReason> issue(const Transfer& transfer);
+  /// Issues a transfer that is to be split; otherwise does nothing and says why not. `given`: the
+  /// plan to follow instead of the planner's, as far as its routes are ready and free.
+  std::optional<NativeReason> issue(const Transfer& transfer, const PreparedPlan* given = nullptr);
   /// Issues all, by copies of the driver where they are not to be split. Those of one stream go in
   /// this order, those of different streams at once.
-  void issue_group(std::span<const Transfer> transfers);
-  /// Issues those that are to be split, and sets their places of `issued` to 1. A DriverError comes after
-  /// the first copy of these.
+  void issue_group(std::span<const Transfer> transfers, const PreparedPlan* given = nullptr);
+  /// Issues those that are to be split, and sets their places of `issued` to 1. A DriverError comes
+  /// after the first copy of these.
   void try_issue_group(std::span<const Transfer> transfers, std::span<int> issued);
   void native_copy(const Transfer& transfer, NativeReason reason);
 
@@ -43,8 +45,8 @@ class Carrier {
   void prepare(const std::vector<Request>& requests);
   /// Has the routes to and from `gpu` prepared for memory that will probably be copied over them.
   void prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu);
-  /// Waits until the background thread has nothing left to prepare.
-  void wait_prepared() { preparer_.wait(); }
+  /// Waits until nothing is left to plan and to prepare in the background.
+  void wait_prepared();
 
   /// Transfers of fewer bytes are never split.
   [[nodiscard]] std::uint64_t never_split_below() const noexcept { return never_split_below_; }
@@ -70,25 +72,24 @@ class Carrier {
   };
   /// Throws InvalidArgument for what cannot be copied at all.
   std::vector<Member> members_of(std::span<const Transfer> transfers);
-  /// Issues those that are to be split, in rounds of one a stream, and sets their places of `issued` to
-  /// 1; of the others `native` is told.
+  /// Issues those that are to be split, in rounds of one a stream, and sets their places of
+  /// `issued` to 1; of the others `native` is told.
   void issue_rounds(std::span<const Transfer> transfers, std::span<int> issued,
+                    const PreparedPlan* given,
                     const std::function<void(std::size_t, NativeReason)>& native);
 
   /// `alone`: not one of a group. Throws InvalidArgument for what cannot be copied at all.
-  std::variant<Splittable, NativeReason> classify(const Transfer& transfer, bool alone);
+  std::variant<Splittable, NativeReason> classify(const Transfer& transfer, bool alone,
+                                                  const PreparedPlan* given);
   /// A copy on another GPU's stream is slow to start unless that GPU's context is current, and the
   /// transfers of a group have streams of several.
   void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
 
   /// Nothing, or why all of them have to go natively.
-  std::optional<NativeReason> split(const std::vector<Splittable>& group);
-  /// Transfers by their numbers among those that were given.
-  /// The plan for the group as its streams and links are now.
-  std::shared_ptr<const PreparedPlan> plan_for(const std::vector<Request>& requests,
-                                               const Exclusions& without,
-                                               const std::vector<Request>& beside,
-                                               const Splittable& first);
+  std::optional<NativeReason> split(const std::vector<Splittable>& group,
+                                    const PreparedPlan* given);
+  /// What to follow of a plan as the first transfer's stream and links are now.
+  const PreparedPlan& as_things_are(const PreparedPlan& plan, const Splittable& first);
   /// Whether a transfer over the plan's routes is under way on another stream.
   bool in_window(const PreparedPlan& prepared, const Splittable& one);
   /// Whether its stream holds no work.
@@ -124,6 +125,7 @@ class Carrier {
   StreamExecutor streams_;
   GraphExecutor graphs_;
   Preparer preparer_;
+  Background planning_;  // the last member: it is joined before what its tasks use
 };
 
 }  // namespace polypath

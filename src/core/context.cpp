@@ -28,10 +28,12 @@ Context::~Context() = default;
 
 // ---- transfers ----------------------------------------------------------------------------------
 
-void Context::copy_async(const Transfer& transfer) {
+void Context::copy_async(const Transfer& transfer) { issue(transfer, nullptr); }
+
+void Context::issue(const Transfer& transfer, const PreparedPlan* plan) {
   if (transfer.bytes == 0) return;
   try {
-    if (const auto reason = carrier_.issue(transfer)) carrier_.native_copy(transfer, *reason);
+    if (const auto reason = carrier_.issue(transfer, plan)) carrier_.native_copy(transfer, *reason);
   } catch (...) {
     counters_.count_failed();
     throw;
@@ -66,9 +68,17 @@ void Context::try_group_copy_async(std::span<const Transfer> transfers, std::spa
 }
 
 void Context::group_copy_async(std::span<const Transfer> transfers) {
-  if (transfers.size() == 1) return copy_async(transfers.front());
+  issue_group(transfers, nullptr);
+}
+
+void Context::follow(std::span<const Transfer> transfers, const PreparedPlan& plan) {
+  issue_group(transfers, &plan);
+}
+
+void Context::issue_group(std::span<const Transfer> transfers, const PreparedPlan* plan) {
+  if (transfers.size() == 1) return issue(transfers.front(), plan);
   try {
-    carrier_.issue_group(transfers);
+    carrier_.issue_group(transfers, plan);
   } catch (...) {
     counters_.count_failed();
     throw;
@@ -126,7 +136,7 @@ void Context::check(const std::vector<Request>& requests) const {
 
 Plan Context::plan(const std::vector<Request>& requests) {
   check(requests);
-  return planner().plan(requests, 0)->plan;
+  return planner().explained(requests);
 }
 
 Thresholds Context::smallest_split() {
@@ -160,7 +170,7 @@ void Context::measure(const ProgressFunction& progress) {
   source_.node.links = std::move(measured.links);
   source_.node.ports = std::move(measured.ports);
   source_.node.costs = measured.costs;
-  planner().clear();
+  planner().use(source_.node);
   if (source_.simulated) return;
   source_.capacities = Capacities::measured;
   save();

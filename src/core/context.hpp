@@ -30,6 +30,8 @@ class Context {
   bool try_copy_async(const Transfer& transfer);
   /// polypath_group_copy_async.
   void group_copy_async(std::span<const Transfer> transfers);
+  /// The same by `plan`, made for just these transfers, instead of the planner's.
+  void follow(std::span<const Transfer> transfers, const PreparedPlan& plan);
   /// polypath_try_group_copy_async; `issued` is 0 before, and has a place for each.
   void try_group_copy_async(std::span<const Transfer> transfers, std::span<int> issued);
   /// polypath_memory_exported.
@@ -51,7 +53,6 @@ class Context {
   /// polypath_measure.
   void measure(const ProgressFunction& progress);
 
-  /// For tuning: no transfer may be under way, and one thread at a time.
   [[nodiscard]] Planner& planner() noexcept { return carrier_.planner(); }
   /// Keeps these choices in the profile, and follows them from now on.
   void keep_tuned(std::vector<TunedChoice> tuned);
@@ -75,6 +76,8 @@ class Context {
   [[nodiscard]] bool copies_natively() const noexcept { return source_.emulated_mesh_gbps > 0; }
   /// Throws InvalidArgument for memories that are not on the node.
   void check(const std::vector<Request>& requests) const;
+  void issue(const Transfer& transfer, const PreparedPlan* plan);
+  void issue_group(std::span<const Transfer> transfers, const PreparedPlan* plan);
   void save();
 
   std::vector<OptionInfo> infos_;

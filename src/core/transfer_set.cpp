@@ -32,7 +32,7 @@ struct TransferSet::One {
 };
 
 TransferSet::TransferSet(Context& context, const std::vector<Request>& requests, int window)
-    : context_(context), group_(requests.size()) {
+    : context_(context), exact_(context.planner()), group_(requests.size()) {
   std::vector<Request> wanted;
   for (int i = 0; i < window; ++i) wanted.insert(wanted.end(), requests.begin(), requests.end());
   context_.prepare(wanted);
@@ -65,12 +65,24 @@ void TransferSet::issue_native() {
   }
 }
 
-void TransferSet::issue_polypath() {
+void TransferSet::issue_polypath(const PreparedPlan* plan) {
   ContextGuard guard(context_.driver());
   for (std::size_t first = 0; first < all_.size(); first += group_) {
     guard.use(all_[first].context);
-    context_.group_copy_async(std::span(transfers_).subspan(first, group_));
+    const auto group = std::span(transfers_).subspan(first, group_);
+    if (plan != nullptr)
+      context_.follow(group, *plan);
+    else
+      context_.group_copy_async(group);
   }
+}
+
+PairSamples TransferSet::compare(const PreparedPlan& first, const PreparedPlan& second,
+                                 PairOptions options) {
+  options.ahead = ahead();
+  return measure_pairs(
+      context_.driver(), streams_, [&] { issue_polypath(&first); },
+      [&] { issue_polypath(&second); }, options);
 }
 
 void TransferSet::poison() {

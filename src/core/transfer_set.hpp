@@ -10,11 +10,13 @@
 
 #include "core/context.hpp"
 #include "tune/buffers.hpp"
+#include "tune/pairs.hpp"
 #include "tune/resources.hpp"
 
 namespace polypath {
 
-/// Not thread-safe; `context` must outlive it.
+/// Not thread-safe; `context` must outlive it. As long as it lives transfers of the context follow exact
+/// plans.
 class TransferSet {
  public:
   /// `window` times the group `requests`, each transfer with random contents in buffers of its own, on a
@@ -25,9 +27,14 @@ class TransferSet {
   TransferSet(const TransferSet&) = delete;
   TransferSet& operator=(const TransferSet&) = delete;
 
-  /// Issue all transfers, and return without waiting.
+  /// Issue all transfers, and return without waiting. `plan`: of one group, to be followed; null: the
+  /// planner's.
   void issue_native();
-  void issue_polypath();
+  void issue_polypath(const PreparedPlan* plan = nullptr);
+
+  /// Runs all by `first` and by `second` in turn; the samples of `first` are in PairSamples::native.
+  /// options.ahead is set here. Throws what transfers throw.
+  PairSamples compare(const PreparedPlan& first, const PreparedPlan& second, PairOptions options);
 
   /// Of all transfers; the first belongs to the first group's first transfer.
   [[nodiscard]] std::span<const CUstream> streams() const noexcept { return streams_; }
@@ -50,6 +57,7 @@ class TransferSet {
   void wait();
 
   Context& context_;
+  Planner::Exact exact_;  // what is measured is what the plan says
   std::size_t group_;  ///< transfers a group
   std::vector<One> all_;
   std::vector<Transfer> transfers_;

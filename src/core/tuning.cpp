@@ -6,7 +6,6 @@
 #include <cstddef>
 
 #include "base/units.hpp"
-#include "core/compare_plans.hpp"
 #include "plan/pair_class.hpp"
 #include "tune/group_timer.hpp"
 #include "tune/median.hpp"
@@ -107,9 +106,8 @@ std::optional<double> Tuning::time_us(const Choice& choice, ExecutorKind executo
                                       const std::vector<Request>& group, TransferSet& set) {
   const auto prepared = context_.planner().plan_of(group, choice, executor);
   if (prepared == nullptr) return std::nullopt;
-  context_.planner().try_out(group, prepared);
   GroupTimer timer(context_.driver(), set.streams());
-  const auto issue = [&] { set.issue_polypath(); };
+  const auto issue = [&] { set.issue_polypath(prepared.get()); };
   const auto ahead = set.ahead();
   timer.run(issue, ahead);
   std::vector<double> samples;
@@ -156,14 +154,13 @@ std::optional<Choice> Tuning::tune(const Task& task, ExecutorKind executor,
   tuned.executor = executor;
   tuned.tried = found.tried;
   const auto prepared = context_.planner().plan_of(group, tuned.choice, executor);
-  context_.planner().try_out(group, prepared);
-  set.verify("polypath", [&] { set.issue_polypath(); });
+  set.verify("polypath", [&] { set.issue_polypath(prepared.get()); });
   PairOptions pairs;
   pairs.iterations = context_.source().simulated ? 1 : kFinalPairs;
   pairs.ahead = set.ahead();
   const PairSamples samples = measure_pairs(
-      context_.driver(), set.streams(), [&] { set.issue_native(); }, [&] { set.issue_polypath(); },
-      pairs);
+      context_.driver(), set.streams(), [&] { set.issue_native(); },
+      [&] { set.issue_polypath(prepared.get()); }, pairs);
   const double native_us = samples.native.median_device_us();
   const double polypath_us = samples.polypath.median_device_us();
   tuned.native_gbps = rate_gbps(set.bytes(), native_us);
@@ -189,7 +186,7 @@ Choice Tuning::confirmed(const Choice& found, ExecutorKind executor,
   PairOptions pairs;
   pairs.iterations = context_.source().simulated ? 1 : kFinalPairs;
   const PairSamples samples =
-      compare_plans(context_, set, group, modelled, planner.plan_of(group, found, executor), pairs);
+      set.compare(*modelled, *planner.plan_of(group, found, executor), pairs);
   const double least_gain = context_.source().simulated ? 0 : kLeastGain;
   const bool gains =
       samples.polypath.median_device_us() * (1 + least_gain) <= samples.native.median_device_us();
@@ -219,15 +216,9 @@ TuningResult Tuning::run() {
     const double left = request_.budget_s - seconds();
     task_ends_s_ =
         request_.exhaustive ? 1e9 : seconds() + 2 * left / static_cast<double>(total_ - done_);
-    try {
-      tune(task);
-    } catch (...) {
-      context_.planner().use(context_.source().tuned);  // forgets what was tried out
-      throw;
-    }
+    tune(task);
     ++done_;
   }
-  context_.planner().use(context_.source().tuned);
   what_ = "done";
   const bool stopped = stopped_;
   if (!stopped) report();

@@ -1,272 +1,313 @@
 #include "plan/planner.hpp"
 
 #include <algorithm>
-#include <numeric>
-#include <optional>
-#include <tuple>
-
-#include "base/units.hpp"
-#include "plan/pair_class.hpp"
+#include <utility>
 
 namespace polypath {
 namespace {
 
-/// Enough for the sizes of a program; when it is reached, everything is computed anew.
-constexpr std::size_t kMostPlans = 4096;
+/// Copies in the schedules of all kept plans, each plan counting some for itself: about 10 MB.
+constexpr std::size_t kMostCopies = 100'000;
+constexpr std::size_t kCopiesOfAPlan = 24;
+/// Routes on all rungs of the kept ladders: about 10 MB.
+constexpr std::size_t kMostRoutes = 100'000;
 
-/// By so much later than the direct copy the first staged one begins on an idle stream: one message of 16 MiB
-/// between two H200 lost 4 us where 1 us was to be gained.
-constexpr double kIdleDelayUs = 5;
+/// On ladders with so many routes in all a plan takes less than 15 us: bench/plan_cost measures it.
+constexpr std::size_t kCheapRoutes = 64;
 
-bool may_be_tuned(const PlanOptions& options) {
-  return options.filter == RouteFilter{} && options.max_routes == 0 &&
-         options.chunks.chunk_bytes == 0 && options.chunks.chunks == 0;
+std::size_t routes_of(const Ladder& ladder) {
+  std::size_t routes = 0;
+  for (const Rung& rung : ladder.rungs)
+    for (const auto& transfer : rung.transfers) routes += transfer.size();
+  return routes;
 }
 
-std::optional<ExecutorKind> only(ExecutorChoice choice) {
-  switch (choice) {
-    case ExecutorChoice::automatic: return std::nullopt;
-    case ExecutorChoice::stream: return ExecutorKind::stream;
-    case ExecutorChoice::graph: return ExecutorKind::graph;
-  }
-  return std::nullopt;
-}
-
-/// Both directions of one pair, of one size.
-bool opposite(const std::vector<Request>& requests) {
-  return requests.size() == 2 && requests[0].src == requests[1].dst &&
-         requests[0].dst == requests[1].src && requests[0].bytes == requests[1].bytes;
+std::size_t copies_of(const PreparedPlan& plan) {
+  std::size_t copies = kCopiesOfAPlan + plan.schedule.order.size();
+  for (const auto& other : {plan.in_window, plan.on_idle_stream})
+    if (other != nullptr) copies += other->schedule.order.size();
+  return copies;
 }
 
 }  // namespace
 
-Planner::Planner(const Node& node, PlanOptions options, ExecutorChoice executor)
-    : node_(node), options_(std::move(options)), executor_(executor) {}
+// ---- keys
+// ----------------------------------------------------------------------------------------
 
-std::uint64_t Planner::bit(MemoryId memory) const noexcept {
-  const std::size_t index =
-      static_cast<std::size_t>(memory.index) + (memory.is_gpu() ? 0 : node_.gpus.size());
-  return index < 64 ? std::uint64_t{1} << index : 0;
+PlanKey Planner::View::key() const {
+  return {{requests.begin(), requests.end()}, without, {beside.begin(), beside.end()}};
 }
 
-std::size_t Planner::Hash::operator()(const Key& key) const noexcept {
+std::size_t Planner::Hash::operator()(const View& key) const noexcept {
   // FNV-1a over the words of the key.
   std::uint64_t hash = 14695981039346656037ull;
   const auto mix = [&](std::uint64_t word) { hash = (hash ^ word) * 1099511628211ull; };
   mix(key.without);
-  const auto mix_all = [&](const std::vector<Request>& requests) {
+  for (const auto requests : {key.requests, key.beside}) {
     mix(requests.size());
     for (const Request& request : requests) {
-      mix(static_cast<std::uint64_t>(request.src.kind) << 32 |
-          static_cast<std::uint32_t>(request.src.index));
-      mix(static_cast<std::uint64_t>(request.dst.kind) << 32 |
-          static_cast<std::uint32_t>(request.dst.index));
+      for (const MemoryId memory : {request.src, request.dst})
+        mix(static_cast<std::uint64_t>(memory.kind) << 32 |
+            static_cast<std::uint32_t>(memory.index));
       mix(request.bytes);
     }
-  };
-  mix_all(key.requests);
-  mix_all(key.beside);
+  }
   return hash ^ hash >> 29;
 }
 
-std::shared_ptr<const Ladder> Planner::ladder(const Key& key) {
-  Key proportion = key;
-  std::uint64_t divisor = 0;
-  for (const Request& request : key.requests) divisor = std::gcd(divisor, request.bytes);
-  for (Request& request : proportion.requests)
-    if (divisor != 0) request.bytes /= divisor;
+bool Planner::Equal::operator()(const View& a, const View& b) const noexcept {
+  return a.without == b.without && std::ranges::equal(a.requests, b.requests) &&
+         std::ranges::equal(a.beside, b.beside);
+}
 
-  if (const auto known = ladders_.find(proportion); known != ladders_.end()) return known->second;
-  RouteFilter filter = options_.filter;
-  for (const MemoryId memory : node_.memories())
-    if ((key.without & bit(memory)) != 0) filter.without.push_back(memory);
-  auto made = std::make_shared<const Ladder>(make_ladder(node_, proportion.requests, filter));
-  if (ladders_.size() >= kMostPlans) ladders_.clear();
-  ladders_.emplace(std::move(proportion), made);
+// ---- inputs
+// --------------------------------------------------------------------------------------
+
+bool Planner::State::share(const Request& a, const Request& b) const {
+  const Node& node = inputs.node;
+  const std::size_t memories = node.gpus.size() + node.hosts.size();
+  const auto index = [&](MemoryId memory) {
+    return static_cast<std::size_t>(memory.index) + (memory.is_gpu() ? 0 : node.gpus.size());
+  };
+  const Links& of_a = links[index(a.src) * memories + index(a.dst)];
+  const Links& of_b = links[index(b.src) * memories + index(b.dst)];
+  for (std::size_t i = 0; i < of_a.size(); ++i)
+    if (of_a[i] && of_b[i]) return true;
+  return false;
+}
+
+Planner::StatePtr Planner::make_state(PlanInputs inputs) {
+  auto state = std::make_shared<State>();
+  const Node& node = inputs.node;
+  for (const MemoryId src : node.memories()) {
+    for (const MemoryId dst : node.memories()) {
+      Links& passed = state->links.emplace_back(node.links.size() + node.ports.size());
+      for (const Route& route : find_routes(node, src, dst, inputs.options.filter)) {
+        for (const int leg : route.legs) {
+          const auto link = static_cast<std::size_t>(leg);
+          passed[link] = true;
+          for (const int port : node.links[link].ports)
+            passed[node.links.size() + static_cast<std::size_t>(port)] = true;
+        }
+      }
+    }
+  }
+  state->inputs = std::move(inputs);
+  return state;
+}
+
+Planner::Planner(PlanInputs inputs, Later later)
+    : later_(std::move(later)),
+      state_(make_state(std::move(inputs))),
+      ladders_(kMostRoutes),
+      plans_(kMostCopies) {}
+
+Planner::StatePtr Planner::state() const {
+  const std::lock_guard lock(mutex_);
+  return state_;
+}
+
+void Planner::set_state(PlanInputs inputs, bool ladders_too) {
+  auto next = make_state(std::move(inputs));
+  const std::lock_guard lock(mutex_);
+  state_ = std::move(next);
+  plans_.clear();
+  if (ladders_too) ladders_.clear();
+}
+
+void Planner::use(const Node& node) {
+  PlanInputs inputs = state()->inputs;
+  inputs.node = node;
+  set_state(std::move(inputs), true);
+}
+
+void Planner::use(std::vector<TunedChoice> tuned) {
+  PlanInputs inputs = state()->inputs;
+  inputs.tuned = std::move(tuned);
+  set_state(std::move(inputs), false);
+}
+
+std::uint64_t Planner::bit(MemoryId memory) const {
+  return memory_bit(state()->inputs.node, memory);
+}
+
+// ---- what is known
+// -------------------------------------------------------------------------------
+
+std::shared_ptr<const PreparedPlan> Planner::known(const View& key) {
+  const std::lock_guard lock(mutex_);
+  const auto* const found = plans_.find(key);
+  return found == nullptr ? nullptr : *found;
+}
+
+std::shared_ptr<const Ladder> Planner::known_ladder(const PlanKey& ladder_key) {
+  const std::lock_guard lock(mutex_);
+  const auto* const found = ladders_.find(ladder_key);
+  return found == nullptr ? nullptr : *found;
+}
+
+std::shared_ptr<const PreparedPlan> Planner::keep(const StatePtr& state, const PlanKey& key,
+                                                  std::shared_ptr<const PreparedPlan> plan) {
+  decltype(plans_.put(key, plan, 0)) out;  // destroyed after the lock is let go
+  const std::lock_guard lock(mutex_);
+  if (state == state_) out = plans_.put(key, plan, copies_of(*plan));
+  return plan;
+}
+
+// ---- computing, without the lock
+// -----------------------------------------------------------------
+
+std::shared_ptr<const Ladder> Planner::ladder(const StatePtr& state, const PlanKey& ladder_key,
+                                              bool in_serve) {
+  if (auto found = known_ladder(ladder_key)) return found;
+  if (in_serve) ++ladders_in_serve_;
+  const auto made = PlanMaker(state->inputs, {}).make_ladder_of(ladder_key);
+  decltype(ladders_.put(ladder_key, made, 0)) out;
+  const std::lock_guard lock(mutex_);
+  if (state == state_) out = ladders_.put(ladder_key, made, 1 + routes_of(*made));
   return made;
+}
+
+PlanMaker Planner::maker(const StatePtr& state, bool in_serve) {
+  return {state->inputs, [this, state, in_serve](const PlanKey& ladder_key) {
+            return ladder(state, ladder_key, in_serve);
+          }};
+}
+
+std::vector<Request> Planner::that_count(const State& state, std::span<const Request> requests,
+                                         std::span<const Request> beside) const {
+  std::vector<Request> counted;
+  for (const Request& other : beside)
+    if (std::ranges::any_of(requests, [&](const Request& one) { return state.share(one, other); }))
+      counted.push_back(other);
+  return counted;
 }
 
 std::shared_ptr<const PreparedPlan> Planner::plan(std::span<const Request> requests,
                                                   std::uint64_t without,
                                                   std::span<const Request> beside) {
-  const std::lock_guard lock(mutex_);
-  Key& key = wanted_;
-  key.requests.assign(requests.begin(), requests.end());
-  key.without = without;
-  key.beside.assign(beside.begin(), beside.end());
-  if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
-  std::shared_ptr<const PreparedPlan> made =
-      key.beside.empty() ? make_alone(key) : make_beside(key);
-  if (plans_.size() >= kMostPlans) plans_.clear();
-  plans_.emplace(key, made);
+  const StatePtr state = this->state();
+  const auto counted = that_count(*state, requests, beside);
+  const View view{requests, without, counted};
+  if (auto found = known(view)) return found;
+  const PlanKey key = view.key();
+  return keep(state, key, maker(state, false).make(key));
+}
+
+std::shared_ptr<const PreparedPlan> Planner::serve(std::span<const Request> requests,
+                                                   std::uint64_t without,
+                                                   std::span<const Request> beside) {
+  if (!later_ || exact_ > 0) return plan(requests, without, beside);
+  if (beside.empty())
+    if (auto found = known({requests, without, beside})) return found;
+  const StatePtr state = this->state();
+  const auto counted = that_count(*state, requests, beside);
+  const View view{requests, without, counted};
+  if (auto found = known(view)) return found;
+  PlanKey key = view.key();
+  const bool whole = !maker(state, true).has_variants(key);
+  auto made = cheap(state, key);
+  if (made != nullptr && whole) return keep(state, key, std::move(made));
+  const bool has_others = !key.beside.empty();
+  const auto native = [&] { return maker(state, true).native(key); };
+  if (made == nullptr) made = has_others ? serve(requests, without) : native();
+  compute_later(std::move(key));
   return made;
 }
 
-std::shared_ptr<PreparedPlan> Planner::make_alone(const Key& key) {
-  std::shared_ptr<PreparedPlan> made;
-  const auto executor = only(executor_);
-  const bool tunable = key.without == 0 && may_be_tuned(options_);
-  if (tunable) {
-    if (key.requests.size() == 1) {
-      made = tuned_plan(key, Pattern::one_way, executor);
-    } else if (opposite(key.requests)) {
-      made = tuned_plan(key, Pattern::both_ways, executor);
-    }
-  }
-  if (made == nullptr) made = modelled(key, executor.value_or(ExecutorKind::stream));
-  if (tunable && key.requests.size() == 1) {
-    made->in_window = tuned_plan(key, Pattern::window, executor);
-    if (made->tuned && !made->plan.native())
-      made->on_idle_stream = tuned_on_idle_stream(key, made->executor);
-  }
-  return made;
+std::shared_ptr<const PreparedPlan> Planner::cheap(const StatePtr& state, const PlanKey& key) {
+  const auto ladder = known_ladder(PlanMaker::ladder_key(key));
+  if (ladder == nullptr || routes_of(*ladder) > kCheapRoutes) return nullptr;
+  ++plans_in_serve_;
+  return maker(state, true).make_main(key);
 }
 
-std::shared_ptr<PreparedPlan> Planner::tuned_on_idle_stream(const Key& key, ExecutorKind busy) {
-  // By streams, unless the settings say otherwise.
-  const ExecutorKind executor = only(executor_).value_or(ExecutorKind::stream);
-  const TunedChoice* const found = find_tuned(key, Pattern::one_way, executor);
-  if (found == nullptr) return nullptr;
-  const std::uint64_t bytes = key.requests.front().bytes;
-  const double gain_us =
-      transfer_us(bytes, found->native_gbps) - transfer_us(bytes, found->measured_gbps);
-  if (!found->edited && gain_us < kIdleDelayUs)
-    return made_of(key, native_choice(bytes), ExecutorKind::stream);
-  return executor == busy ? nullptr : made_of(key, found->choice, executor);
-}
-
-std::shared_ptr<PreparedPlan> Planner::make_beside(const Key& key) {
-  // In one order, whoever asks: ties break by it.
-  std::vector<Request> all = key.requests;
-  for (Request other : key.beside) {
-    other.bytes = key.requests.front().bytes;
-    all.push_back(other);
+void Planner::compute_later(PlanKey key) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!pending_.insert(key).second) return;
   }
-  std::ranges::stable_sort(all, [](const Request& a, const Request& b) {
-    return std::tie(a.src, a.dst) < std::tie(b.src, b.dst);
-  });
-  auto together = make_alone({all, key.without});
-  std::vector<TransferPlan> planned = std::move(together->plan.transfers);
-
-  auto made = std::make_shared<PreparedPlan>();
-  made->plan = std::move(together->plan);
-  made->plan.transfers.clear();
-  for (const Request& request : key.requests) {
-    const auto mine = std::ranges::find(planned, request, &TransferPlan::request);
-    made->plan.transfers.push_back(std::move(*mine));
-    planned.erase(mine);
-  }
-  made->schedule = make_schedule(made->plan, options_.chunks.rings);
-  made->executor = together->executor;
-  made->tuned = together->tuned;
-  // What is not worth issuing alone on an idle stream is not worth it beside others.
-  if (key.requests.size() == 1) {
-    const auto alone = make_alone({key.requests, key.without});
-    if (alone->on_idle_stream != nullptr && alone->on_idle_stream->plan.native())
-      made->on_idle_stream = alone->on_idle_stream;
-  }
-  return made;
-}
-
-std::shared_ptr<PreparedPlan> Planner::modelled(const Key& key, ExecutorKind executor) {
-  auto made = std::make_shared<PreparedPlan>();
-  made->plan = make_plan(node_, *ladder(key), key.requests, options_);
-  explain(node_, *ladder(key), options_, false, made->plan);
-  made->schedule = make_schedule(made->plan, options_.chunks.rings);
-  made->executor = executor;
-  return made;
-}
-
-const TunedChoice* Planner::find_tuned(const Key& key, Pattern pattern,
-                                       std::optional<ExecutorKind> executor) const {
-  const Request& first = key.requests.front();
-  if (tuned_.empty() || first.bytes < options_.min_bytes) return nullptr;
-  const auto find = [&](MemoryId src, MemoryId dst) {
-    return find_choice(tuned_, pattern, pair_class(node_, src, dst), first.bytes, executor);
+  const auto no_longer_pending = [this](const PlanKey& done) {
+    const std::lock_guard lock(mutex_);
+    pending_.erase(done);
   };
-  const TunedChoice* found = find(first.src, first.dst);
-  // Both ways between two memories are tuned in one order of the two.
-  if (found == nullptr && pattern == Pattern::both_ways) found = find(first.dst, first.src);
-  return found;
+  const auto task = [this, key, no_longer_pending] {
+    ++computed_later_;
+    try {
+      plan(key.requests, key.without, key.beside);
+    } catch (...) {
+      no_longer_pending(key);
+      throw;
+    }
+    no_longer_pending(key);
+  };
+  if (!later_(task)) no_longer_pending(key);
 }
 
-std::shared_ptr<PreparedPlan> Planner::tuned_plan(const Key& key, Pattern pattern,
-                                                  std::optional<ExecutorKind> executor) {
-  const TunedChoice* const found = find_tuned(key, pattern, executor);
-  return found == nullptr ? nullptr : made_of(key, found->choice, found->executor);
+void Planner::plan_later(const Request& request, std::function<void(const PreparedPlan&)> then) {
+  const auto now = [this, request, then = std::move(then)] { then(*plan({&request, 1}, 0)); };
+  const bool at_once = !later_ || exact_ > 0 || known({{&request, 1}, 0, {}}) != nullptr;
+  if (at_once || !later_(now)) now();
 }
 
-std::shared_ptr<PreparedPlan> Planner::made_of(const Key& key, const Choice& choice,
-                                               ExecutorKind executor) {
-  auto plan = make_plan(node_, *ladder(key), key.requests, options_, choice);
-  if (!plan) return nullptr;
-  auto made = std::make_shared<PreparedPlan>();
-  made->plan = std::move(*plan);
-  explain(node_, *ladder(key), options_, true, made->plan);
-  made->schedule = make_schedule(made->plan, options_.chunks.rings);
-  made->executor = executor;
-  made->tuned = true;
-  return made;
-}
+// ---- for people, and for whoever measures
+// ----------------------------------------------------------
 
-void Planner::use(std::vector<TunedChoice> tuned) {
-  const std::lock_guard lock(mutex_);
-  tuned_ = std::move(tuned);
-  plans_.clear();
+Plan Planner::explained(const std::vector<Request>& requests) {
+  const StatePtr state = this->state();
+  const auto prepared = plan(requests, 0);
+  const auto known = ladder(state, PlanMaker::ladder_key({requests, 0}), false);
+  Plan plan = prepared->plan;
+  if (requests.size() > 1) {
+    std::vector<Demand> exactly = known->candidates;
+    for (std::size_t t = 0; t < requests.size(); ++t)
+      exactly[t].bytes = std::max<std::uint64_t>(requests[t].bytes, 1);
+    plan.limit_gbps = maximum_flow(state->inputs.node, exactly).gbps;
+  }
+  explain(state->inputs.node, *known, state->inputs.options, prepared->tuned, plan);
+  return plan;
 }
 
 std::shared_ptr<const PreparedPlan> Planner::plan_of(const std::vector<Request>& requests,
                                                      const Choice& choice, ExecutorKind executor) {
-  const std::lock_guard lock(mutex_);
-  return made_of({requests, 0}, choice, executor);
+  const StatePtr state = this->state();
+  return maker(state, false).follow({requests, 0}, choice, executor);
 }
 
 std::shared_ptr<const PreparedPlan> Planner::model_plan(const std::vector<Request>& requests,
                                                         ExecutorKind executor) {
-  const std::lock_guard lock(mutex_);
-  return modelled({requests, 0}, executor);
+  const StatePtr state = this->state();
+  return maker(state, false).modelled({requests, 0}, executor);
 }
 
 std::vector<Plan> Planner::plans_of_rungs(const std::vector<Request>& requests) {
-  const std::lock_guard lock(mutex_);
-  const auto all = ladder({requests, 0});
+  const StatePtr state = this->state();
+  const auto all = ladder(state, PlanMaker::ladder_key({requests, 0}), false);
   std::vector<Plan> plans;
   for (const Rung& rung : all->rungs) {
     // A ladder of this rung and the native one alone: the model then takes it wherever it can.
     Ladder one = *all;
     one.rungs = {rung};
-    plans.push_back(make_plan(node_, one, requests, options_));
+    plans.push_back(make_plan(state->inputs.node, one, requests, state->inputs.options));
   }
   return plans;
 }
 
-void Planner::try_out(const std::vector<Request>& requests,
-                      std::shared_ptr<const PreparedPlan> plan) {
-  const std::lock_guard lock(mutex_);
-  plans_.insert_or_assign(Key{requests, 0}, std::move(plan));
-}
-
-void Planner::pin(const std::vector<Request>& requests) {
-  auto pinned = std::make_shared<PreparedPlan>(*plan(requests, 0));
-  pinned->on_idle_stream = nullptr;
-  try_out(requests, std::move(pinned));
-}
-
 std::vector<std::vector<Route>> Planner::widest(const std::vector<Request>& requests) {
-  const std::lock_guard lock(mutex_);
-  const auto ladder_of_all = ladder({requests, 0});
+  const StatePtr state = this->state();
   std::vector<std::vector<Route>> routes(requests.size());
-  if (ladder_of_all->rungs.empty()) return routes;
+  const auto known = ladder(state, PlanMaker::ladder_key({requests, 0}), false);
+  if (known->rungs.empty()) return routes;
   for (std::size_t t = 0; t < requests.size(); ++t)
-    for (const RatedRoute& rated : ladder_of_all->rungs.front().transfers[t])
+    for (const RatedRoute& rated : known->rungs.front().transfers[t])
       routes[t].push_back(rated.route);
   return routes;
 }
 
-void Planner::clear() {
+Planner::Counts Planner::counts() const {
   const std::lock_guard lock(mutex_);
-  ladders_.clear();
-  plans_.clear();
+  return {ladders_in_serve_, plans_in_serve_, computed_later_,
+          plans_.size(),     plans_.weight(), ladders_.size()};
 }
 
 }  // namespace polypath

@@ -1,59 +1,76 @@
-// Plans with memory: ladders and schedules that were computed once are kept, because a program sends the
-// same sizes over and over.
+// Plans with memory: what was computed is kept, because a program sends the same sizes over and
+// over, and whoever issues a transfer never waits for more than the plan of one size on a ladder
+// that is known.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
-#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
-#include "base/options.hpp"
-#include "plan/schedule.hpp"
-#include "plan/tuned_choice.hpp"
+#include "plan/plan_maker.hpp"
+#include "plan/recent_map.hpp"
 
 namespace polypath {
 
-/// A plan with its schedule; shared and never changed.
-struct PreparedPlan {
-  Plan plan;
-  Schedule schedule;
-  ExecutorKind executor = ExecutorKind::stream;
-  bool tuned = false;  ///< the plan follows a tuned choice
-  /// What to do instead while transfers of the pair are under way on other streams; null: the same.
-  std::shared_ptr<const PreparedPlan> in_window;
-  /// What to do instead on a stream that holds no work; null: the same. There the CPU's time to issue delays the
-  /// transfer: the first copy of a graph waits for the launch of all, that of a stream does not, and staged
-  /// routes begin so much later than the direct one that a small gain is lost.
-  std::shared_ptr<const PreparedPlan> on_idle_stream;
-};
-
-/// Thread-safe. What it returns does not depend on what it remembers.
+/// Thread-safe. What plan() returns depends on the inputs alone. So does what serve() returns, but
+/// for plans marked provisional, which serve while another thread computes. No lock is held while
+/// anything is computed.
 class Planner {
  public:
-  /// `node` must outlive it.
-  Planner(const Node& node, PlanOptions options, ExecutorChoice executor);
+  /// Has the task carried out by another thread, and returns at once; false: it will not be.
+  using Later = std::function<bool(std::function<void()>)>;
 
-  /// The plan for `requests` without the staging memories of `without`, a set of bits: GPUs first, then
-  /// host memories, by index. `beside`: transfers of other processes, as large as the first request;
-  /// they are planned together, so that the same transfers have the same shares in each process, and
-  /// then left out.
+  /// Without `later` serve() computes as plan() does. The planner must outlive the tasks.
+  Planner(PlanInputs inputs, Later later);
+
+  /// The plan for `requests` without the staging memories of `without`, a set of bits (bit()),
+  /// computed on the calling thread if it is not known. `beside`: transfers of other processes, as
+  /// large as the first request; they are planned together, so that the same transfers have the
+  /// same shares in each process, and then left out. Those that share no link and no port with a
+  /// request do not count.
   std::shared_ptr<const PreparedPlan> plan(std::span<const Request> requests, std::uint64_t without,
                                            std::span<const Request> beside = {});
+
+  /// The same plan where it is known, or cheap to make from a known ladder. Otherwise another
+  /// thread computes it, and what is returned is provisional: beside others the plan for being
+  /// alone, else the native copies.
+  std::shared_ptr<const PreparedPlan> serve(std::span<const Request> requests,
+                                            std::uint64_t without,
+                                            std::span<const Request> beside = {});
+
+  /// Has `then` called with plan(request), at once where it is known, otherwise by another thread.
+  void plan_later(const Request& request, std::function<void(const PreparedPlan&)> then);
+
+  /// As long as it lives serve() computes as plan() does: for benchmarks, which name what they run.
+  class Exact {
+   public:
+    explicit Exact(Planner& planner) : planner_(planner) { ++planner_.exact_; }
+    ~Exact() { --planner_.exact_; }
+    Exact(const Exact&) = delete;
+    Exact& operator=(const Exact&) = delete;
+
+   private:
+    Planner& planner_;
+  };
+
+  /// A copy of plan() for people: with its reasons, and the limit for exactly these sizes.
+  Plan explained(const std::vector<Request>& requests);
 
   /// The routes of each request that the maximum flow uses: what any size may need.
   std::vector<std::vector<Route>> widest(const std::vector<Request>& requests);
 
   /// The bit of a memory; 0 for memories past the 64th, which are never left out.
-  [[nodiscard]] std::uint64_t bit(MemoryId memory) const noexcept;
+  [[nodiscard]] std::uint64_t bit(MemoryId memory) const;
 
   /// Forgets everything: the node's capacities have changed.
-  void clear();
-
-  /// From now on plans follow these choices where one applies: all kinds of routes are allowed, and the
-  /// settings leave routes and chunks to the planner.
+  void use(const Node& node);
+  /// From now on plans follow these choices where one applies: all kinds of routes are allowed, and
+  /// the settings leave routes and chunks to the planner.
   void use(std::vector<TunedChoice> tuned);
 
   /// The plan that follows `choice`, or nothing where it does not fit.
@@ -64,45 +81,79 @@ class Planner {
                                                  ExecutorKind executor);
   /// The cost model's own plans of every rung, widest first, whatever was tuned.
   std::vector<Plan> plans_of_rungs(const std::vector<Request>& requests);
-  /// plan() gives this for `requests` until clear(), use() or another try_out().
-  void try_out(const std::vector<Request>& requests, std::shared_ptr<const PreparedPlan> plan);
-  /// plan() for `requests` is the same on an idle stream as behind work, until clear() or use(): a benchmark times
-  /// what it can name.
-  void pin(const std::vector<Request>& requests);
+  /// How much was computed since the beginning, by whom.
+  struct Counts {
+    std::uint64_t ladders_in_serve = 0;  ///< by callers of serve(); without Exact none
+    std::uint64_t plans_in_serve = 0;    ///< of known ladders
+    std::uint64_t later = 0;             ///< by tasks of `later`
+    std::size_t kept_plans = 0;
+    std::size_t kept_copies = 0;  ///< of the kept plans' schedules
+    std::size_t kept_ladders = 0;
+  };
+  [[nodiscard]] Counts counts() const;
 
  private:
-  struct Key {
-    std::vector<Request> requests;
+  struct View {
+    std::span<const Request> requests;
     std::uint64_t without = 0;
-    std::vector<Request> beside = {};
-    friend bool operator==(const Key&, const Key&) = default;
+    std::span<const Request> beside = {};
+    static View of(const PlanKey& key) { return {key.requests, key.without, key.beside}; }
+    [[nodiscard]] PlanKey key() const;
   };
   struct Hash {
-    std::size_t operator()(const Key& key) const noexcept;
+    using is_transparent = void;
+    std::size_t operator()(const View& key) const noexcept;
+    std::size_t operator()(const PlanKey& key) const noexcept { return (*this)(View::of(key)); }
   };
+  struct Equal {
+    using is_transparent = void;
+    bool operator()(const View& a, const View& b) const noexcept;
+    bool operator()(const PlanKey& a, const View& b) const noexcept {
+      return (*this)(View::of(a), b);
+    }
+    bool operator()(const View& a, const PlanKey& b) const noexcept {
+      return (*this)(a, View::of(b));
+    }
+    bool operator()(const PlanKey& a, const PlanKey& b) const noexcept { return a == b; }
+  };
+  template <typename Value>
+  using Memory = RecentMap<PlanKey, std::shared_ptr<const Value>, Hash, Equal>;
+  using Links = std::vector<bool>;  ///< of a pair: which links and ports some route of it passes
 
-  // All with mutex_ held.
-  std::shared_ptr<const Ladder> ladder(const Key& key);
-  std::shared_ptr<PreparedPlan> made_of(const Key& key, const Choice& choice,
-                                        ExecutorKind executor);
-  std::shared_ptr<PreparedPlan> modelled(const Key& key, ExecutorKind executor);
-  /// `executor`: nothing for whichever was measured faster, if the settings leave it open.
-  std::shared_ptr<PreparedPlan> tuned_plan(const Key& key, Pattern pattern,
-                                           std::optional<ExecutorKind> executor);
-  const TunedChoice* find_tuned(const Key& key, Pattern pattern,
-                                std::optional<ExecutorKind> executor) const;
-  std::shared_ptr<PreparedPlan> tuned_on_idle_stream(const Key& key, ExecutorKind busy);
-  std::shared_ptr<PreparedPlan> make_alone(const Key& key);
-  std::shared_ptr<PreparedPlan> make_beside(const Key& key);
+  /// Inputs with what follows from them alone; never changed.
+  struct State {
+    PlanInputs inputs;
+    std::vector<Links> links;  ///< [source * memories + destination]
+    [[nodiscard]] bool share(const Request& a, const Request& b) const;
+  };
+  using StatePtr = std::shared_ptr<const State>;
 
-  const Node& node_;
-  PlanOptions options_;
-  ExecutorChoice executor_;
-  std::mutex mutex_;
-  std::vector<TunedChoice> tuned_;
-  Key wanted_;  // kept, so that looking a plan up allocates nothing
-  std::unordered_map<Key, std::shared_ptr<const Ladder>, Hash> ladders_;  // sizes as proportions
-  std::unordered_map<Key, std::shared_ptr<const PreparedPlan>, Hash> plans_;
+  static StatePtr make_state(PlanInputs inputs);
+  [[nodiscard]] StatePtr state() const;
+  void set_state(PlanInputs inputs, bool ladders_too);
+  std::vector<Request> that_count(const State& state, std::span<const Request> requests,
+                                  std::span<const Request> beside) const;
+  std::shared_ptr<const PreparedPlan> known(const View& key);
+  std::shared_ptr<const Ladder> known_ladder(const PlanKey& ladder_key);
+  std::shared_ptr<const Ladder> ladder(const StatePtr& state, const PlanKey& ladder_key,
+                                       bool in_serve);
+  PlanMaker maker(const StatePtr& state, bool in_serve);
+  std::shared_ptr<const PreparedPlan> keep(const StatePtr& state, const PlanKey& key,
+                                           std::shared_ptr<const PreparedPlan> plan);
+  /// Null where that takes too long on a caller's thread.
+  std::shared_ptr<const PreparedPlan> cheap(const StatePtr& state, const PlanKey& key);
+  void compute_later(PlanKey key);
+
+  Later later_;
+  std::atomic<int> exact_{0};
+  std::atomic<std::uint64_t> ladders_in_serve_{0};
+  std::atomic<std::uint64_t> plans_in_serve_{0};
+  std::atomic<std::uint64_t> computed_later_{0};
+  mutable std::mutex mutex_;  // for what follows; held for a look or an insertion
+  StatePtr state_;
+  Memory<Ladder> ladders_;
+  Memory<PreparedPlan> plans_;
+  std::unordered_set<PlanKey, Hash, Equal> pending_;
 };
 
 }  // namespace polypath

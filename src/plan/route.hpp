@@ -38,9 +38,9 @@ struct RouteFilter {
   friend bool operator==(const RouteFilter&, const RouteFilter&) = default;
 };
 
-/// All routes from `src` to `dst` that `filter` allows, the direct one first, then via GPUs, then via
-/// host memories, each in the order of the index: the order in which ties are broken. Staged routes use
-/// no link of type bounce. Empty when src == dst.
+/// All routes from `src` to `dst` that `filter` allows, the direct one first, then via GPUs, then
+/// via host memories, each in the order of the index: the order in which ties are broken. Staged
+/// routes use no link of type bounce. Empty when src == dst.
 std::vector<Route> find_routes(const Node& node, MemoryId src, MemoryId dst,
                                const RouteFilter& filter);
 

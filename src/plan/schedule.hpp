@@ -1,5 +1,5 @@
-// A schedule: the steps of a plan in the order of issue, with what each must wait for. A plain value
-// that any executor can run; addresses, streams and events are the executor's.
+// A schedule: the steps of a plan in the order of issue, with what each must wait for. A plain
+// value that any executor can run; addresses, streams and events are the executor's.
 #pragma once
 
 #include <array>
@@ -41,17 +41,17 @@ struct Step {
   Place from;
   Place to;
   std::uint64_t bytes = 0;
-  /// The steps, listed before, that must have completed, or kNoStep: first the one before it over the
-  /// same leg, then one of the other leg. Leg 1 waits for its chunk's leg 0, leg 0 for the last reader
-  /// of what it writes.
+  /// The steps, listed before, that must have completed, or kNoStep: first the one before it over
+  /// the same leg, then one of the other leg. Leg 1 waits for its chunk's leg 0, leg 0 for the last
+  /// reader of what it writes.
   std::array<int, 2> after{kNoStep, kNoStep};
   bool awaited = false;  ///< some later step of the other leg names it in `after`
 
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-/// The steps of one transfer. It stands alone and holds no address: equal ones are one shape, whatever
-/// buffers they move.
+/// The steps of one transfer. It stands alone and holds no address: equal ones are one shape,
+/// whatever buffers they move.
 struct TransferSchedule {
   Request request;
   std::vector<Route> routes;
@@ -84,9 +84,9 @@ struct Schedule {
 };
 
 /// Direct copies first, one a transfer; then the chunks of all staged routes in turn, leg 0 of all
-/// before leg 1 of any, so that no route starts late. A ring has as many slots as chunks, at most what
-/// fits its memory and at most eight. Leg 0 waits once for half a ring of slots instead of once for
-/// each: a wait for another GPU's event costs the CPU as much as a copy.
+/// before leg 1 of any, so that no route starts late. A ring has as many slots as chunks, at most
+/// what fits its memory and at most eight. Leg 0 waits once for half a ring of slots instead of
+/// once for each: a wait for another GPU's event costs the CPU as much as a copy.
 Schedule make_schedule(const Plan& plan, const RingLimits& limits);
 
 /// A line a step, for people and tests.

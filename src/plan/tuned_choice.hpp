@@ -1,5 +1,5 @@
-// What a tuner found: the best choice for each pattern, pair class, size and executor, with what was
-// measured.
+// What a tuner found: the best choice for each pattern, pair class, size and executor, with what
+// was measured.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +38,10 @@ struct TunedChoice {
   bool edited = false;  ///< somebody changed it in the profile: no search replaces it
 };
 
-/// The choice for `bytes`: that of the nearest size of the same pattern and class, of those of which
-/// `bytes` is at least 0.7. Above the largest its shares and chunk sizes serve. Without a given executor
-/// that of the faster one, against the native copies that were measured with it; a graph when both are
-/// equal, since it costs the CPU less. Null: none.
+/// The choice for `bytes`: that of the nearest size of the same pattern and class, of those of
+/// which `bytes` is at least 0.7. Above the largest its shares and chunk sizes serve. Without a
+/// given executor that of the faster one, against the native copies that were measured with it; a
+/// graph when both are equal, since it costs the CPU less. Null: none.
 const TunedChoice* find_choice(std::span<const TunedChoice> choices, Pattern pattern,
                                std::string_view pair, std::uint64_t bytes,
                                std::optional<ExecutorKind> executor);
@@ -50,11 +50,12 @@ const TunedChoice* find_choice(std::span<const TunedChoice> choices, Pattern pat
 const TunedChoice* known_choice(std::span<const TunedChoice> choices, Pattern pattern,
                                 std::string_view pair, std::uint64_t bytes, ExecutorKind executor);
 
-/// Puts `found` in the place of the choice for the same pattern, class, size and executor, or at the end.
+/// Puts `found` in the place of the choice for the same pattern, class, size and executor, or at
+/// the end.
 void put_choice(std::vector<TunedChoice>& choices, TunedChoice found);
 
-/// A number of what plans follow: pattern, class, size, executor, routes, shares, chunks and slots. A
-/// profile tells by it that somebody edited a choice.
+/// A number of what plans follow: pattern, class, size, executor, routes, shares, chunks and slots.
+/// A profile tells by it that somebody edited a choice.
 std::uint32_t digest(const TunedChoice& choice) noexcept;
 
 }  // namespace polypath

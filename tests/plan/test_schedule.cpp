@@ -1,5 +1,5 @@
-// The schedule of a transfer stands alone: it holds every order that is needed, and equal plans give
-// equal schedules.
+// The schedule of a transfer stands alone: it holds every order that is needed, and equal plans
+// give equal schedules.
 #include "plan/schedule.hpp"
 
 #include <gtest/gtest.h>

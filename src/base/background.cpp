@@ -1,0 +1,46 @@
+#include "base/background.hpp"
+
+#include <exception>
+#include <utility>
+
+#include "base/log.hpp"
+
+namespace polypath {
+
+Background::~Background() {
+  thread_.request_stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Background::add(std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  if (tasks_.size() >= most_waiting_) return false;
+  tasks_.push_back(std::move(task));
+  if (!thread_.joinable())
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  changed_.notify_all();
+  return true;
+}
+
+void Background::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return tasks_.empty(); });
+}
+
+void Background::run(std::stop_token stop) {
+  std::unique_lock lock(mutex_);
+  while (changed_.wait(lock, stop, [&] { return !tasks_.empty(); }) && !stop.stop_requested()) {
+    const std::function<void()> task = tasks_.front();
+    lock.unlock();
+    try {
+      task();
+    } catch (const std::exception& error) {
+      log_warn("what was to be done meanwhile failed: {}", error.what());
+    }
+    lock.lock();
+    tasks_.pop_front();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace polypath

@@ -1,0 +1,39 @@
+// One thread that carries out tasks in turn, so that nobody else has to wait for them.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+
+namespace polypath {
+
+/// Thread-safe. The thread starts with the first task.
+class Background {
+ public:
+  explicit Background(std::size_t most_waiting) : most_waiting_(most_waiting) {}
+  /// Ends the task at hand; tasks that wait are dropped.
+  ~Background();
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+  /// Has `task` carried out behind those before it; false when so many wait that it is dropped.
+  /// What it throws is logged.
+  bool add(std::function<void()> task);
+  /// Waits until nothing is left to do.
+  void wait();
+
+ private:
+  void run(std::stop_token stop);
+
+  const std::size_t most_waiting_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<std::function<void()>> tasks_;  // the first one is under way
+  std::jthread thread_;
+};
+
+}  // namespace polypath

@@ -1,0 +1,224 @@
+#include "plan/plan_maker.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <tuple>
+#include <utility>
+
+#include "base/units.hpp"
+#include "plan/pair_class.hpp"
+
+namespace polypath {
+namespace {
+
+/// By so much later than the direct copy the first staged one begins on an idle stream: one message
+/// of 16 MiB between two H200 lost 4 us where 1 us was to be gained.
+constexpr double kIdleDelayUs = 5;
+
+/// Of the largest, of sizes that are not equal: 1024 over powers of the square root of two.
+constexpr std::array<std::uint64_t, 13> kProportions{1024, 724, 512, 362, 256, 181, 128,
+                                                     91,   64,  45,  32,  23,  16};
+
+std::uint64_t proportion(std::uint64_t bytes, std::uint64_t largest) {
+  const double part = 1024.0 * static_cast<double>(bytes) / static_cast<double>(largest);
+  for (std::size_t i = 0; i + 1 < kProportions.size(); ++i)
+    // Nearest in the logarithm.
+    if (part * part >= static_cast<double>(kProportions[i] * kProportions[i + 1]))
+      return kProportions[i];
+  return kProportions.back();
+}
+
+bool may_be_tuned(const PlanOptions& options) {
+  return options.filter == RouteFilter{} && options.max_routes == 0 &&
+         options.chunks.chunk_bytes == 0 && options.chunks.chunks == 0;
+}
+
+std::optional<ExecutorKind> only(ExecutorChoice choice) {
+  switch (choice) {
+    case ExecutorChoice::automatic: return std::nullopt;
+    case ExecutorChoice::stream: return ExecutorKind::stream;
+    case ExecutorChoice::graph: return ExecutorKind::graph;
+  }
+  return std::nullopt;
+}
+
+/// Both directions of one pair, of one size.
+bool opposite(const std::vector<Request>& requests) {
+  return requests.size() == 2 && requests[0].src == requests[1].dst &&
+         requests[0].dst == requests[1].src && requests[0].bytes == requests[1].bytes;
+}
+
+/// The transfers of `key` and those beside them, as large as the first, in one order, whoever asks:
+/// ties break by it.
+std::vector<Request> together(const PlanKey& key) {
+  std::vector<Request> all = key.requests;
+  for (Request other : key.beside) {
+    other.bytes = key.requests.front().bytes;
+    all.push_back(other);
+  }
+  std::ranges::stable_sort(all, [](const Request& a, const Request& b) {
+    return std::tie(a.src, a.dst) < std::tie(b.src, b.dst);
+  });
+  return all;
+}
+
+}  // namespace
+
+std::uint64_t memory_bit(const Node& node, MemoryId memory) noexcept {
+  const std::size_t index =
+      static_cast<std::size_t>(memory.index) + (memory.is_gpu() ? 0 : node.gpus.size());
+  return index < 64 ? std::uint64_t{1} << index : 0;
+}
+
+PlanMaker::PlanMaker(const PlanInputs& inputs, Ladders ladders)
+    : inputs_(inputs), ladders_(std::move(ladders)) {}
+
+PlanKey PlanMaker::ladder_key(const PlanKey& key) {
+  PlanKey ladder{key.beside.empty() ? key.requests : together(key), key.without};
+  std::uint64_t largest = 1;
+  for (const Request& request : ladder.requests) largest = std::max(largest, request.bytes);
+  for (Request& request : ladder.requests) request.bytes = proportion(request.bytes, largest);
+  return ladder;
+}
+
+std::shared_ptr<const Ladder> PlanMaker::make_ladder_of(const PlanKey& ladder_key) const {
+  RouteFilter filter = inputs_.options.filter;
+  for (const MemoryId memory : inputs_.node.memories())
+    if ((ladder_key.without & memory_bit(inputs_.node, memory)) != 0)
+      filter.without.push_back(memory);
+  return std::make_shared<const Ladder>(make_ladder(inputs_.node, ladder_key.requests, filter));
+}
+
+bool PlanMaker::tunable(const PlanKey& key) const {
+  return key.without == 0 && !inputs_.tuned.empty() && may_be_tuned(inputs_.options);
+}
+
+bool PlanMaker::has_variants(const PlanKey& key) const {
+  return key.requests.size() == 1 && tunable(key);
+}
+
+std::shared_ptr<PreparedPlan> PlanMaker::make(const PlanKey& key) const {
+  auto made = make_main(key);
+  if (!has_variants(key)) return made;
+  if (key.beside.empty()) {
+    made->in_window = tuned_plan(key, Pattern::window, only(inputs_.executor));
+    if (made->tuned && !made->plan.native()) made->on_idle_stream = on_idle_stream(key, *made);
+  } else if (const auto alone = make({key.requests, key.without});
+             alone->on_idle_stream != nullptr && alone->on_idle_stream->plan.native()) {
+    // What is not worth issuing alone on an idle stream is not worth it beside others.
+    made->on_idle_stream = alone->on_idle_stream;
+  }
+  return made;
+}
+
+std::shared_ptr<PreparedPlan> PlanMaker::make_main(const PlanKey& key) const {
+  return key.beside.empty() ? make_alone(key) : make_beside(key);
+}
+
+std::shared_ptr<PreparedPlan> PlanMaker::make_alone(const PlanKey& key) const {
+  const auto executor = only(inputs_.executor);
+  std::shared_ptr<PreparedPlan> made;
+  if (tunable(key)) {
+    if (key.requests.size() == 1) {
+      made = tuned_plan(key, Pattern::one_way, executor);
+    } else if (opposite(key.requests)) {
+      made = tuned_plan(key, Pattern::both_ways, executor);
+    }
+  }
+  return made != nullptr ? made : modelled(key, executor.value_or(ExecutorKind::stream));
+}
+
+std::shared_ptr<PreparedPlan> PlanMaker::on_idle_stream(const PlanKey& key,
+                                                        const PreparedPlan& busy) const {
+  // By streams, unless the settings say otherwise.
+  const ExecutorKind executor = only(inputs_.executor).value_or(ExecutorKind::stream);
+  const TunedChoice* const found = find_tuned(key, Pattern::one_way, executor);
+  if (found == nullptr) return nullptr;
+  const std::uint64_t bytes = key.requests.front().bytes;
+  const double gain_us =
+      transfer_us(bytes, found->native_gbps) - transfer_us(bytes, found->measured_gbps);
+  if (!found->edited && gain_us < kIdleDelayUs)
+    return follow(key, native_choice(bytes), ExecutorKind::stream);
+  return executor == busy.executor ? nullptr : follow(key, found->choice, executor);
+}
+
+std::shared_ptr<PreparedPlan> PlanMaker::make_beside(const PlanKey& key) const {
+  auto all = make_alone({together(key), key.without});
+  std::vector<TransferPlan> planned = std::move(all->plan.transfers);
+  Plan plan = std::move(all->plan);
+  plan.transfers.clear();
+  for (const Request& request : key.requests) {
+    const auto mine = std::ranges::find(planned, request, &TransferPlan::request);
+    plan.transfers.push_back(std::move(*mine));
+    planned.erase(mine);
+  }
+  auto made = prepared(std::move(plan), all->executor);
+  made->tuned = all->tuned;
+  return made;
+}
+
+std::shared_ptr<PreparedPlan> PlanMaker::prepared(Plan plan, ExecutorKind executor) const {
+  auto made = std::make_shared<PreparedPlan>();
+  made->plan = std::move(plan);
+  made->schedule = make_schedule(made->plan, inputs_.options.chunks.rings);
+  made->executor = executor;
+  return made;
+}
+
+std::shared_ptr<PreparedPlan> PlanMaker::modelled(const PlanKey& key, ExecutorKind executor) const {
+  return prepared(
+      make_plan(inputs_.node, *ladders_(ladder_key(key)), key.requests, inputs_.options), executor);
+}
+
+std::shared_ptr<PreparedPlan> PlanMaker::native(const PlanKey& key) const {
+  Plan plan;
+  for (const Request& request : key.requests) {
+    TransferPlan& transfer = plan.transfers.emplace_back();
+    transfer.request = request;
+    const auto link = inputs_.node.find_link(request.src, request.dst);
+    if (!link) continue;
+    transfer.routes.push_back({.route = {RouteKind::direct, {}, {*link}},
+                               .bytes = request.bytes,
+                               .chunk_bytes = request.bytes});
+    const double gbps = inputs_.node.links[static_cast<std::size_t>(*link)].gbps;
+    plan.native_us = std::max(plan.native_us,
+                              inputs_.node.costs.copy_start_us + transfer_us(request.bytes, gbps));
+  }
+  plan.predicted_us = plan.native_us;
+  auto made = prepared(std::move(plan), ExecutorKind::stream);
+  made->provisional = true;
+  return made;
+}
+
+const TunedChoice* PlanMaker::find_tuned(const PlanKey& key, Pattern pattern,
+                                         std::optional<ExecutorKind> executor) const {
+  const Request& first = key.requests.front();
+  if (inputs_.tuned.empty() || first.bytes < inputs_.options.min_bytes) return nullptr;
+  const auto find = [&](MemoryId src, MemoryId dst) {
+    return find_choice(inputs_.tuned, pattern, pair_class(inputs_.node, src, dst), first.bytes,
+                       executor);
+  };
+  const TunedChoice* found = find(first.src, first.dst);
+  // Both ways between two memories are tuned in one order of the two.
+  if (found == nullptr && pattern == Pattern::both_ways) found = find(first.dst, first.src);
+  return found;
+}
+
+std::shared_ptr<PreparedPlan> PlanMaker::tuned_plan(const PlanKey& key, Pattern pattern,
+                                                    std::optional<ExecutorKind> executor) const {
+  const TunedChoice* const found = find_tuned(key, pattern, executor);
+  return found == nullptr ? nullptr : follow(key, found->choice, found->executor);
+}
+
+std::shared_ptr<PreparedPlan> PlanMaker::follow(const PlanKey& key, const Choice& choice,
+                                                ExecutorKind executor) const {
+  auto plan =
+      make_plan(inputs_.node, *ladders_(ladder_key(key)), key.requests, inputs_.options, choice);
+  if (!plan) return nullptr;
+  auto made = prepared(std::move(*plan), executor);
+  made->tuned = true;
+  return made;
+}
+
+}  // namespace polypath

@@ -1,0 +1,100 @@
+// What a planner computes, and remembers nothing of: plans with their schedules, by a tuned choice
+// where one applies and by the cost model where none does. Pure: the same inputs and ladders give
+// the same plan.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/options.hpp"
+#include "plan/schedule.hpp"
+#include "plan/tuned_choice.hpp"
+
+namespace polypath {
+
+/// A plan with its schedule; shared and never changed.
+struct PreparedPlan {
+  Plan plan;
+  Schedule schedule;
+  ExecutorKind executor = ExecutorKind::stream;
+  bool tuned = false;  ///< the plan follows a tuned choice
+  /// It serves only until what was asked for is computed.
+  bool provisional = false;
+  /// What to do instead while transfers of the pair are under way on other streams; null: the same.
+  std::shared_ptr<const PreparedPlan> in_window;
+  /// What to do instead on a stream that holds no work; null: the same. There the CPU's time to
+  /// issue delays the transfer: the first copy of a graph waits for the launch of all, that of a
+  /// stream does not, and staged routes begin so much later than the direct one that a small gain
+  /// is lost.
+  std::shared_ptr<const PreparedPlan> on_idle_stream;
+};
+
+/// What plans are made from.
+struct PlanInputs {
+  Node node;
+  PlanOptions options;
+  ExecutorChoice executor = ExecutorChoice::automatic;
+  std::vector<TunedChoice> tuned;
+};
+
+/// What is asked for: see Planner::serve().
+struct PlanKey {
+  std::vector<Request> requests;
+  std::uint64_t without = 0;
+  std::vector<Request> beside = {};
+  friend bool operator==(const PlanKey&, const PlanKey&) = default;
+};
+
+/// The bit of a memory in PlanKey::without; 0 for memories past the 64th, which are never left out.
+std::uint64_t memory_bit(const Node& node, MemoryId memory) noexcept;
+
+class PlanMaker {
+ public:
+  /// Gives the ladder for a key that ladder_key() made.
+  using Ladders = std::function<std::shared_ptr<const Ladder>(const PlanKey&)>;
+
+  /// `inputs` must outlive it.
+  PlanMaker(const PlanInputs& inputs, Ladders ladders);
+
+  /// What the ladder of `key` depends on: all its transfers, their sizes in proportion to the
+  /// largest. Of sizes that are not equal the proportions are rounded to powers of the square root
+  /// of two, so that groups of changing sizes have few ladders.
+  [[nodiscard]] static PlanKey ladder_key(const PlanKey& key);
+  [[nodiscard]] std::shared_ptr<const Ladder> make_ladder_of(const PlanKey& ladder_key) const;
+
+  /// The plan of `key`, with those that serve in a window and on an idle stream.
+  [[nodiscard]] std::shared_ptr<PreparedPlan> make(const PlanKey& key) const;
+  /// The same without those two.
+  [[nodiscard]] std::shared_ptr<PreparedPlan> make_main(const PlanKey& key) const;
+  /// Whether make() may add those two to make_main().
+  [[nodiscard]] bool has_variants(const PlanKey& key) const;
+
+  /// The plan that follows `choice`; null where it does not fit.
+  [[nodiscard]] std::shared_ptr<PreparedPlan> follow(const PlanKey& key, const Choice& choice,
+                                                     ExecutorKind executor) const;
+  /// The cost model's own plan, whatever was tuned.
+  [[nodiscard]] std::shared_ptr<PreparedPlan> modelled(const PlanKey& key,
+                                                       ExecutorKind executor) const;
+  /// The native copies, without a ladder.
+  [[nodiscard]] std::shared_ptr<PreparedPlan> native(const PlanKey& key) const;
+
+ private:
+  [[nodiscard]] const TunedChoice* find_tuned(const PlanKey& key, Pattern pattern,
+                                              std::optional<ExecutorKind> executor) const;
+  /// `executor`: nothing for whichever was measured faster, if the settings leave it open.
+  [[nodiscard]] std::shared_ptr<PreparedPlan> tuned_plan(
+      const PlanKey& key, Pattern pattern, std::optional<ExecutorKind> executor) const;
+  [[nodiscard]] std::shared_ptr<PreparedPlan> on_idle_stream(const PlanKey& key,
+                                                             const PreparedPlan& busy) const;
+  [[nodiscard]] std::shared_ptr<PreparedPlan> make_alone(const PlanKey& key) const;
+  [[nodiscard]] std::shared_ptr<PreparedPlan> make_beside(const PlanKey& key) const;
+  [[nodiscard]] std::shared_ptr<PreparedPlan> prepared(Plan plan, ExecutorKind executor) const;
+  [[nodiscard]] bool tunable(const PlanKey& key) const;
+
+  const PlanInputs& inputs_;
+  Ladders ladders_;
+};
+
+}  // namespace polypath
