@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 set(POLYPATH_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/polypath)
 set(POLYPATH_NODES_DIR ${CMAKE_INSTALL_DATAROOTDIR}/polypath/nodes)
 
-install(TARGETS polypath EXPORT polypath LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS polypath polypath_lab EXPORT polypath LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS polypath_sim polypath_references LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET polypath_preload)
   install(TARGETS polypath_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -37,9 +37,9 @@ endif()
 
 # What the Python package runs: all that `make demo` builds, and the wheel holds.
 add_custom_target(package_contents
-  DEPENDS polypath polypath_sim simulated_driver polypath_references ${POLYPATH_SHIM})
+  DEPENDS polypath polypath_lab polypath_sim simulated_driver polypath_references ${POLYPATH_SHIM})
 # A wheel has no symbolic links: each library once, under its plain name.
-foreach(library polypath polypath_sim ${POLYPATH_SHIM})
+foreach(library polypath polypath_lab polypath_sim ${POLYPATH_SHIM})
   install(FILES $<TARGET_FILE:${library}> RENAME $<TARGET_LINKER_FILE_NAME:${library}>
     DESTINATION polypath/lib COMPONENT wheel EXCLUDE_FROM_ALL)
 endforeach()

@@ -8,9 +8,11 @@ source "$(dirname "$0")/common.sh"
 folder=${1:-build/packed}
 rm -rf "$folder"
 mkdir -p "$folder/bin"
-cp build/release/libpolypath{,_preload,_references,_sim}.so "$folder"
-# The tests name their library by its SONAME.
-ln -s libpolypath.so "$folder/$(readelf -d "$folder/libpolypath.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')"
+cp build/release/libpolypath{,_lab,_preload,_references,_sim}.so "$folder"
+# The tests name their libraries by their SONAME.
+for library in libpolypath libpolypath_lab; do
+  ln -s $library.so "$folder/$(readelf -d "$folder/$library.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')"
+done
 for name in $(real_tests) test_behaviour test_behaviour_threads driver_facts; do
   cp "build/release/bin/$name" "$folder/bin"
 done

@@ -3,7 +3,7 @@
 #include "base/units.hpp"
 #include "pointer_attributes.hpp"
 #include "sections.hpp"
-#include "tune/median.hpp"
+#include "tune/group_timer.hpp"
 
 namespace polypath::facts {
 namespace {

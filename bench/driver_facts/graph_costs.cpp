@@ -4,7 +4,7 @@
 #include "base/units.hpp"
 #include "exec/copy_graph.hpp"
 #include "sections.hpp"
-#include "tune/median.hpp"
+#include "tune/group_timer.hpp"
 
 namespace polypath::facts {
 namespace {

@@ -27,7 +27,7 @@
 #include "exec/emulated_mesh/mesh_node.hpp"
 #include "exec/kernels/images.hpp"
 #include "sections.hpp"
-#include "tune/median.hpp"
+#include "tune/group_timer.hpp"
 
 extern char** environ;
 

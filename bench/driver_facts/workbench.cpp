@@ -8,7 +8,6 @@
 #include "base/units.hpp"
 #include "driver/library.hpp"
 #include "tune/group_timer.hpp"
-#include "tune/median.hpp"
 
 namespace polypath::facts {
 namespace {
@@ -28,7 +27,7 @@ ClockFunction clock_of(const NodeSource& source) {
 // In virtual time nothing jitters, so fewer and shorter runs tell the same.
 Workbench::Workbench(NodeSource source)
     : source_(std::move(source)),
-      lanes_(*source_.driver, source_.node, kMiB),
+      measuring_(*source_.driver, source_.node, kMiB),
       bytes_(source_.simulated ? 32 * kMiB : 512 * kMiB),
       repetitions_(source_.simulated ? 1 : 5),
       clock_(clock_of(source_)) {}

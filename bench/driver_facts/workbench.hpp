@@ -6,9 +6,9 @@
 #include <span>
 
 #include "core/node_source.hpp"
+#include "lab/pairs.hpp"
 #include "tune/buffers.hpp"
-#include "tune/lanes.hpp"
-#include "tune/pairs.hpp"
+#include "tune/measuring_set.hpp"
 
 namespace polypath::facts {
 
@@ -25,8 +25,10 @@ class Workbench {
 
   [[nodiscard]] const CudaDriver& driver() const noexcept { return *source_.driver; }
   [[nodiscard]] int gpus() const noexcept { return static_cast<int>(source_.node.gpus.size()); }
-  [[nodiscard]] CUcontext context(int gpu) const { return lanes_.context(gpu); }
-  [[nodiscard]] CUstream stream(int gpu, std::size_t number) { return lanes_.stream(gpu, number); }
+  [[nodiscard]] CUcontext context(int gpu) const { return measuring_.context(gpu); }
+  [[nodiscard]] CUstream stream(int gpu, std::size_t number) {
+    return measuring_.stream(gpu, number);
+  }
   /// The host memory nearest to a GPU.
   [[nodiscard]] MemoryId host_of(int gpu) const;
   [[nodiscard]] TestBuffer buffer(MemoryId memory, std::uint64_t bytes) const;
@@ -47,7 +49,7 @@ class Workbench {
 
  private:
   NodeSource source_;
-  Lanes lanes_;
+  MeasuringSet measuring_;
   std::uint64_t bytes_;
   int repetitions_;
   ClockFunction clock_;

@@ -11,7 +11,7 @@ from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_void_p
 from typing import Any
 
 from . import _library
-from .errors import BY_STATUS, PolypathError
+from .errors import BY_STATUS, LibraryNotFound, PolypathError
 
 
 class Setting(ctypes.Structure):
@@ -80,9 +80,12 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_devices": [c_void_p, _STRING],
     "polypath_counters": [c_void_p, _STRING],
     "polypath_counters_reset": [c_void_p],
+    "polypath_tuned": [c_void_p, _STRING],
+}
+
+_OF_THE_LABORATORY: dict[str, list[Any]] = {
     "polypath_bench": [c_void_p, POINTER(BenchRequest), _STRING],
     "polypath_tune": [c_void_p, POINTER(TuneRequest), TuneProgress, c_void_p, _STRING],
-    "polypath_tuned": [c_void_p, _STRING],
     "polypath_graph_phases": [c_void_p, POINTER(GraphPhasesRequest), _STRING],
 }
 
@@ -99,7 +102,8 @@ def library() -> ctypes.CDLL:
     opened.polypath_free.restype = None
     opened.polypath_context_destroy.argtypes = [c_void_p]
     opened.polypath_context_destroy.restype = None
-    for name, arguments in _FUNCTIONS.items():
+    laboratory = _OF_THE_LABORATORY if hasattr(opened, "polypath_bench") else {}
+    for name, arguments in {**_FUNCTIONS, **laboratory}.items():
         function: Callable[..., int] = getattr(opened, name)
         function.argtypes = arguments  # type: ignore[attr-defined]
         function.restype = c_int  # type: ignore[attr-defined]
@@ -109,6 +113,8 @@ def library() -> ctypes.CDLL:
 def call(name: str, *arguments: Any) -> None:
     """Calls a function that returns a status; raises the status's exception with the message."""
     opened = library()
+    if name in _OF_THE_LABORATORY and not hasattr(opened, name):
+        raise LibraryNotFound("libpolypath_lab.so, which measures, is not beside libpolypath.so")
     status = getattr(opened, name)(*arguments)
     if status != 0:
         raise BY_STATUS.get(status, PolypathError)(opened.polypath_last_error().decode())

@@ -1,4 +1,4 @@
-"""Where libpolypath.so and the node files lie."""
+"""Where libpolypath.so, libpolypath_lab.so and the node files lie."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from .errors import LibraryNotFound
 
 _NAME = "libpolypath.so"
+_LABORATORY = "libpolypath_lab.so"  # the same, with benchmarks and the tuner
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -36,8 +37,11 @@ def find_library() -> Path:
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """Opens the library, once a process. Raises `LibraryNotFound`."""
+    """Opens the library with its laboratory, or without where there is none, once a process. Raises
+    `LibraryNotFound`."""
     path = find_library()
+    if (whole := path.with_name(_LABORATORY)).is_file():
+        path = whole
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:

@@ -1,64 +1,31 @@
-// The C boundary: handles and strings in, exceptions out as status codes, converted in one place.
-#include <algorithm>
+// The C API of the engine (polypath.h), a thin shell around the context.
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <vector>
 
 #include "base/version.hpp"
-#include "core/bench.hpp"
-#include "core/graph_phases_json.hpp"
+#include "core/c_boundary.hpp"
 #include "core/json.hpp"
 #include "core/report.hpp"
-#include "core/tuning.hpp"
-#include "polypath/polypath.h"
 
-struct polypath_context {
-  explicit polypath_context(const polypath::OptionArguments& arguments) : context(arguments) {}
-
-  polypath::Context context;
-  std::mutex bench_mutex;
-  polypath::Bench bench{context};
-};
-
+namespace polypath {
 namespace {
-
-using namespace polypath;
 
 thread_local std::string last_error;
 thread_local int last_cuda_result = 0;
 
-/// Runs `body`; turns what it throws into a status and the thread's last error.
-template <typename Body>
-polypath_status guarded(Body&& body) noexcept {
-  const auto fail = [](polypath_status status, const char* message, int result = 0) noexcept {
-    last_cuda_result = result;
-    try {
-      last_error = message;
-    } catch (...) {
-      last_error.clear();
-    }
-    return status;
-  };
+}  // namespace
+
+polypath_status failed(polypath_status status, const char* message, int cuda_result) noexcept {
+  last_cuda_result = cuda_result;
   try {
-    body();
-    return POLYPATH_SUCCESS;
-  } catch (const InvalidArgument& error) {
-    return fail(POLYPATH_INVALID_ARGUMENT, error.what());
-  } catch (const NoDevice& error) {
-    return fail(POLYPATH_NO_DEVICE, error.what());
-  } catch (const NotSupported& error) {
-    return fail(POLYPATH_NOT_SUPPORTED, error.what());
-  } catch (const DriverError& error) {
-    return fail(POLYPATH_DRIVER_ERROR, error.what(), error.code());
-  } catch (const std::exception& error) {
-    return fail(POLYPATH_INTERNAL_ERROR, error.what());
+    last_error = message;
   } catch (...) {
-    return fail(POLYPATH_INTERNAL_ERROR, "unknown error");
+    last_error.clear();
   }
+  return status;
 }
 
 void require(bool condition, const char* message) {
@@ -82,6 +49,24 @@ Context& of(polypath_context* context) {
   return context->context;
 }
 
+std::vector<Request> requests_of(const polypath_request* requests, std::size_t count) {
+  require(requests != nullptr && count > 0, "requests is null or empty");
+  std::vector<Request> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    require(requests[i].src != nullptr && requests[i].dst != nullptr,
+            "src or dst of a request is null");
+    out.push_back(
+        {parse_memory(requests[i].src), parse_memory(requests[i].dst), requests[i].bytes});
+  }
+  return out;
+}
+
+}  // namespace polypath
+
+using namespace polypath;
+
+namespace {
+
 CUdeviceptr address_of(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
 
 CUipcMemHandle handle_of(const void* bytes) {
@@ -102,18 +87,6 @@ std::vector<Transfer> group_of(const polypath_transfer* transfers, std::size_t c
     group.push_back(
         transfer_of(transfers[i].dst, transfers[i].src, transfers[i].bytes, transfers[i].stream));
   return group;
-}
-
-std::vector<Request> requests_of(const polypath_request* requests, std::size_t count) {
-  require(requests != nullptr && count > 0, "requests is null or empty");
-  std::vector<Request> out;
-  for (std::size_t i = 0; i < count; ++i) {
-    require(requests[i].src != nullptr && requests[i].dst != nullptr,
-            "src or dst of a request is null");
-    out.push_back(
-        {parse_memory(requests[i].src), parse_memory(requests[i].dst), requests[i].bytes});
-  }
-  return out;
 }
 
 OptionArguments arguments_of(const polypath_setting* settings, std::size_t count) {
@@ -270,67 +243,6 @@ polypath_status polypath_counters_reset(polypath_context* context) {
   return guarded([&] { of(context).reset_counters(); });
 }
 
-polypath_status polypath_tune(polypath_context* context, const polypath_tune_request* request,
-                              polypath_tune_progress progress, void* user, char** json) {
-  return guarded([&] {
-    require(context != nullptr, "context is null");
-    require(request != nullptr, "request is null");
-    TuningRequest wanted;
-    if (request->transfers != nullptr)
-      wanted.pairs = requests_of(request->transfers, request->count);
-    if (request->sizes != nullptr)
-      wanted.sizes.assign(request->sizes, request->sizes + request->size_count);
-    require(request->budget_s >= 0, "budget_s is negative");
-    if (request->budget_s > 0) wanted.budget_s = request->budget_s;
-    wanted.exhaustive = request->exhaustive != 0;
-    wanted.again = request->again != 0;
-    TuningProgress report;
-    if (progress != nullptr)
-      report = [=](std::size_t done, std::size_t total, double left, const std::string& what) {
-        return progress(done, total, left, what.c_str(), user) == 0;
-      };
-    const std::lock_guard lock(context->bench_mutex);
-    const TuningResult result =
-        Tuning(context->context, std::move(wanted), std::move(report)).run();
-    nlohmann::json value = tuned_json(context->context);
-    value["stopped"] = result.stopped;
-    value["seconds"] = result.seconds;
-    give(value, json);
-  });
-}
-
 polypath_status polypath_tuned(polypath_context* context, char** json) {
   return guarded([&] { give(tuned_json(of(context)), json); });
-}
-
-polypath_status polypath_bench(polypath_context* context, const polypath_bench_request* request,
-                               char** json) {
-  return guarded([&] {
-    require(context != nullptr, "context is null");
-    require(request != nullptr, "request is null");
-    require(request->warmup >= 1 && request->iterations >= 1,
-            "warmup and iterations must be at least 1");
-    require(request->window >= 0 && request->window <= 64, "window must be 1 to 64");
-    PairOptions options;
-    options.warmup = request->warmup;
-    options.iterations = request->iterations;
-    const std::lock_guard lock(context->bench_mutex);
-    give(context->bench.run(requests_of(request->transfers, request->count), options,
-                            std::max(1, request->window), request->compare_executors != 0),
-         json);
-  });
-}
-
-polypath_status polypath_graph_phases(polypath_context* context,
-                                      const polypath_graph_phases_request* request, char** json) {
-  return guarded([&] {
-    require(context != nullptr, "context is null");
-    require(request != nullptr, "request is null");
-    require(request->src != nullptr && request->dst != nullptr,
-            "src or dst of the request is null");
-    const GraphPhasesRequest wanted{parse_memory(request->src), parse_memory(request->dst),
-                                    request->bytes, request->nodes, request->iterations};
-    const std::lock_guard lock(context->bench_mutex);
-    give(graph_phases_json(context->context, wanted), json);
-  });
 }

@@ -1,4 +1,5 @@
-// Below which size no transfer of a node is split: what callers ask once, so that small copies need not ask.
+// Below which size no transfer of a node is split: what callers ask once, so that small copies need
+// not ask.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ struct Thresholds {
   std::uint64_t gpu_to_host = UINT64_MAX;
 };
 
-/// The least size, over the pairs of each kind, whose plan is not native: sought by doubling up to 1 GiB, then
-/// by halving, to 4 KiB.
+/// The least size, over the pairs of each kind, whose plan is not native: sought by doubling up to
+/// 1 GiB, then by halving, to 4 KiB.
 Thresholds smallest_split(Planner& planner, const Node& node);
 
 }  // namespace polypath

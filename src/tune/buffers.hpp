@@ -19,8 +19,8 @@ namespace polypath {
 /// different buffers are independent. Every member may throw DriverError.
 class TestBuffer {
  public:
-  /// `memory` must be of `node`, `bytes` positive. Host memory is allocated in its NUMA domain, from the
-  /// context of the nearest GPU. `driver` must outlive the buffer.
+  /// `memory` must be of `node`, `bytes` positive. Host memory is allocated in its NUMA domain,
+  /// from the context of the nearest GPU. `driver` must outlive the buffer.
   TestBuffer(const CudaDriver& driver, const Node& node, MemoryId memory, std::uint64_t bytes);
   ~TestBuffer();
   TestBuffer(const TestBuffer&) = delete;
@@ -50,8 +50,8 @@ class TestBuffer {
   std::uint64_t bytes_;
   PrimaryContext context_;
   CUdeviceptr address_ = 0;
-  /// By which device memory is filled and checked; kept, because allocating and freeing pinned memory
-  /// waits for all work of the GPU.
+  /// By which device memory is filled and checked; kept, because allocating and freeing pinned
+  /// memory waits for all work of the GPU.
   std::unique_ptr<PinnedBlock> block_;
 };
 

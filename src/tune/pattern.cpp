@@ -26,8 +26,8 @@ std::uint64_t word(std::uint64_t seed, std::uint64_t index) noexcept {
   return z ^ (z >> 31);
 }
 
-/// Calls visit(position, bytes of the pattern) for consecutive pieces of [offset, offset + size), until
-/// it returns false. `position` counts from 0.
+/// Calls visit(position, bytes of the pattern) for consecutive pieces of [offset, offset + size),
+/// until it returns false. `position` counts from 0.
 template <typename Visit>
 void for_each_piece(std::uint64_t size, std::uint64_t seed, std::uint64_t offset, Visit visit) {
   std::array<std::uint64_t, kBlockWords> words;

@@ -1,5 +1,5 @@
-// Test contents: a byte is a function of (seed, offset), so that what a buffer should hold is computed
-// again where it is checked, at memory speed, and never stored.
+// Test contents: a byte is a function of (seed, offset), so that what a buffer should hold is
+// computed again where it is checked, at memory speed, and never stored.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace polypath {
 /// Splittable Pseudorandom Number Generators", OOPSLA 2014), addressed by word.
 void fill_pattern(std::span<std::byte> memory, std::uint64_t seed, std::uint64_t offset = 0);
 
-/// Index in `memory` of the first byte that differs from byte (offset + index) of the pattern `seed`;
-/// nothing when all agree.
+/// Index in `memory` of the first byte that differs from byte (offset + index) of the pattern
+/// `seed`; nothing when all agree.
 std::optional<std::uint64_t> first_difference(std::span<const std::byte> memory, std::uint64_t seed,
                                               std::uint64_t offset = 0);
 

@@ -1,5 +1,5 @@
-// The profile of a node: what was measured on it, kept in a file between processes. The file is a node
-// file (topology/node_file.hpp), with a table more:
+// The profile of a node: what was measured on it, kept in a file between processes. The file is a
+// node file (topology/node_file.hpp), with a table more:
 //
 //   [profile]
 //   schema = 2
@@ -35,6 +35,7 @@
 
 #include "plan/tuned_choice.hpp"
 #include "topology/node.hpp"
+#include "topology/toml_table.hpp"
 
 namespace polypath {
 
@@ -50,8 +51,8 @@ struct Profile {
 /// A profile of `node` with this library's version and the time now.
 Profile make_profile(Node node, std::string fingerprint, std::string driver);
 
-/// $XDG_CACHE_HOME/polypath, or ~/.cache/polypath; empty when neither variable is set to an absolute
-/// path.
+/// $XDG_CACHE_HOME/polypath, or ~/.cache/polypath; empty when neither variable is set to an
+/// absolute path.
 std::filesystem::path profile_directory();
 
 /// The file of a fingerprint in `directory`: "<fingerprint>.toml". Throws InvalidArgument when the
@@ -59,14 +60,20 @@ std::filesystem::path profile_directory();
 std::filesystem::path profile_file(const std::filesystem::path& directory,
                                    const std::string& fingerprint);
 
-/// Reads `file`. Nothing, with an empty `*why`, when there is no such file; nothing, with a one-line
-/// reason in `*why`, when it is damaged, of another version of this library, or of another fingerprint
-/// (node or driver).
+/// Reads `file`. Nothing, with an empty `*why`, when there is no such file; nothing, with a
+/// one-line reason in `*why`, when it is damaged, of another version of this library, or of another
+/// fingerprint (node or driver).
 std::optional<Profile> load_profile(const std::filesystem::path& file,
                                     const std::string& fingerprint, std::string* why);
 
 /// Writes `file`, and the folders above it, so that a reader finds the old file or the new one and
 /// never a part. False, with a one-line reason in `*why`, when it cannot.
 bool save_profile(const std::filesystem::path& file, const Profile& profile, std::string* why);
+
+/// The [[tuned]] table, ended by a newline.
+std::string format_tuned(const TunedChoice& choice);
+
+/// Reads one. Throws InvalidArgument with file, line and the allowed values.
+TunedChoice read_tuned(TomlTable& table);
 
 }  // namespace polypath

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "polypath/polypath.h"
+#include "polypath/lab.h"
 
 namespace {
 

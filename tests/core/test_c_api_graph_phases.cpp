@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "polypath/polypath.h"
+#include "polypath/lab.h"
 
 namespace {
 

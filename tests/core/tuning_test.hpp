@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tuning.hpp"
+#include "lab/tuning.hpp"
 #include "support/simulated_test.hpp"
 #include "topology/temporary_folder.hpp"
 

@@ -5,7 +5,6 @@
 
 #include "base/error.hpp"
 #include "node_fixture.hpp"
-#include "tune/shared_ports.hpp"
 
 namespace polypath {
 namespace {

@@ -1,5 +1,5 @@
 // Timing of pairs on a driver whose events show a time that the test sets.
-#include "tune/pairs.hpp"
+#include "lab/pairs.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "tune/median.hpp"
+#include "tune/group_timer.hpp"
 
 namespace polypath {
 namespace {

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "lab/pairs.hpp"
 #include "node_fixture.hpp"
 #include "tune/buffers.hpp"
-#include "tune/pairs.hpp"
 
 namespace polypath {
 namespace {

@@ -1,5 +1,5 @@
 // The search on functions whose best choice is known: no node, no driver.
-#include "tune/search.hpp"
+#include "lab/search.hpp"
 
 #include <gtest/gtest.h>
 

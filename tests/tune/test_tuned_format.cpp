@@ -1,6 +1,6 @@
 // Tuned choices in a profile: they come back as they were, edits are recognised, and what is damaged is
 // refused whole, with a line that names the file.
-#include "tune/tuned_format.hpp"
+#include "tune/profile.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,6 @@
 
 #include "base/units.hpp"
 #include "topology/node_file.hpp"
-#include "tune/profile.hpp"
 
 namespace polypath {
 

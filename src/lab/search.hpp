@@ -1,5 +1,5 @@
-// The search for the best choice: asks for the time of one choice after another. It knows nothing of GPUs,
-// so it is tested on known functions.
+// The search for the best choice: asks for the time of one choice after another. It knows nothing
+// of GPUs, so it is tested on known functions.
 #pragma once
 
 #include <functional>
@@ -26,18 +26,18 @@ struct SearchOptions {
   StopFunction stop = [] { return false; };
 };
 
-/// Climbs from the best of `starts`: shares by kind of route, chunks and slots in turn, in ever smaller
-/// steps. Some 10 to 60 measurements.
+/// Climbs from the best of `starts`: shares by kind of route, chunks and slots in turn, in ever
+/// smaller steps. Some 10 to 60 measurements.
 SearchResult local_search(std::span<const Choice> starts, const MeasureFunction& measure,
                           const SearchOptions& options);
 
-/// Every combination of route set (`starts`), share of each kind of staged route, chunk count and slots
-/// on a grid around the starts.
+/// Every combination of route set (`starts`), share of each kind of staged route, chunk count and
+/// slots on a grid around the starts.
 SearchResult exhaustive_search(std::span<const Choice> starts, const MeasureFunction& measure,
                                const SearchOptions& options);
 
-/// `choice` with the share of each staged route of `kind` times `factor`, at the cost of the first route;
-/// nothing when that would be left with less than 1 %, or the kind is not staged.
+/// `choice` with the share of each staged route of `kind` times `factor`, at the cost of the first
+/// route; nothing when that would be left with less than 1 %, or the kind is not staged.
 std::optional<Choice> with_share(const Choice& choice, RouteKind kind, double factor);
 /// The same at the cost of all other routes, in proportion.
 std::optional<Choice> with_share_of_all(const Choice& choice, RouteKind kind, double factor);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/node_source.hpp"
 #include "driver/cuda_driver.hpp"
 
 namespace polypath {
@@ -42,17 +43,24 @@ struct PairSamples {
 /// `streams` and returns without waiting; every stream is idle, and the context
 /// of the first is current, when it is called.
 ///
-/// The time of a way is that of the whole group: a start event on the first stream, which all others
-/// wait for; the call; then the first stream waits for all others, and an end event. One fork before
-/// everything and one join after it: the streams run at once. Without `ahead` the CPU time that passes
-/// before the work starts counts; with it the time is the GPU's, as for a stream that has work, and
-/// the CPU's is in issue_us.
+/// The time of a way is that of the whole group: a start event on the first stream, which all
+/// others wait for; the call; then the first stream waits for all others, and an end event. One
+/// fork before everything and one join after it: the streams run at once. Without `ahead` the CPU
+/// time that passes before the work starts counts; with it the time is the GPU's, as for a stream
+/// that has work, and the CPU's is in issue_us.
 ///
-/// Throws what a callable throws, DriverError when a timing call fails, InvalidArgument for no stream
-/// or no iteration; the streams have been synchronised then, unless that failed as well. `driver` must
-/// be that of the streams. Streams may belong to different contexts; none may be the null stream.
+/// Throws what a callable throws, DriverError when a timing call fails, InvalidArgument for no
+/// stream or no iteration; the streams have been synchronised then, unless that failed as well.
+/// `driver` must be that of the streams. Streams may belong to different contexts; none may be the
+/// null stream.
 PairSamples measure_pairs(const CudaDriver& driver, std::span<const CUstream> streams,
                           const std::function<void()>& native,
                           const std::function<void()>& polypath, const PairOptions& options);
+
+/// Microseconds, from any origin: steady_clock_us on this machine's GPUs; on a simulated node the
+/// virtual time of its CPU, by which its calls take what the node file says (steady_clock_us where
+/// the driver library of the node does not tell it). May be called from any thread while the driver
+/// is loaded.
+ClockFunction cpu_clock(const NodeSource& source);
 
 }  // namespace polypath

@@ -1,4 +1,4 @@
-#include "tune/copy_group.hpp"
+#include "tune/measuring_set.hpp"
 
 #include <fmt/format.h>
 
@@ -9,14 +9,18 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "tune/group_timer.hpp"
-#include "tune/median.hpp"
 
 namespace polypath {
 namespace {
 
+/// A group of n copies moves as much as this many large ones, if n is more.
+constexpr std::uint64_t kLargeCopies = 4;
+/// Sizes of buffers are multiples of it.
+constexpr std::uint64_t kBufferGranule = 64 * kKiB;
+
 /// The smaller of the two sizes is this part of the larger.
 constexpr std::uint64_t kSizeRatio = 4;
-/// Sizes are multiples of it, as those of large buffers are.
+/// Sizes of copies are multiples of it, as those of large buffers are.
 constexpr std::uint64_t kGranule = 4 * kKiB;
 /// A copy of the gate: it takes longer than the CPU needs to issue one.
 constexpr std::uint64_t kGateBytes = kMiB;
@@ -27,11 +31,11 @@ std::uint64_t sum(const std::vector<std::uint64_t>& bytes) {
 
 class CopyGroup {
  public:
-  CopyGroup(Lanes& lanes, std::span<const int> links)
-      : driver_(lanes.driver()),
-        copies_(make_copies(lanes, links)),
-        gate_(make_gate(lanes, copies_.front())),
-        bytes_(lanes.copy_bytes(copies_.size())),
+  CopyGroup(MeasuringSet& set, std::span<const int> links)
+      : driver_(set.driver()),
+        copies_(make_copies(set, links)),
+        gate_(make_gate(set, copies_.front())),
+        bytes_(set.copy_bytes(copies_.size())),
         timer_(driver_, streams()) {
     for (const Copy& copy : copies_) {
       starts_.emplace_back(driver_, copy.context);
@@ -77,25 +81,25 @@ class CopyGroup {
     CUstream stream;
   };
 
-  static std::vector<Copy> make_copies(Lanes& lanes, std::span<const int> links) {
+  static std::vector<Copy> make_copies(MeasuringSet& set, std::span<const int> links) {
     std::map<MemoryId, std::size_t> buffers;
     std::map<int, std::size_t> streams;
     std::vector<Copy> copies;
     for (const int index : links) {
-      const Link& link = lanes.node().links.at(static_cast<std::size_t>(index));
+      const Link& link = set.node().links.at(static_cast<std::size_t>(index));
       const int gpu = link.from.is_gpu() ? link.from.index : link.to.index;
-      const CUdeviceptr src = lanes.buffer(link.from, buffers[link.from]++);
-      const CUdeviceptr dst = lanes.buffer(link.to, buffers[link.to]++);
+      const CUdeviceptr src = set.buffer(link.from, buffers[link.from]++);
+      const CUdeviceptr dst = set.buffer(link.to, buffers[link.to]++);
       // Stream 0 is left to the gate.
-      copies.push_back({dst, src, gpu, lanes.context(gpu), lanes.stream(gpu, ++streams[gpu])});
+      copies.push_back({dst, src, gpu, set.context(gpu), set.stream(gpu, ++streams[gpu])});
     }
     return copies;
   }
 
   /// The same copy on a stream of its own, so that no copy of the group has a head start.
-  static Copy make_gate(Lanes& lanes, const Copy& first) {
+  static Copy make_gate(MeasuringSet& set, const Copy& first) {
     Copy gate = first;
-    gate.stream = lanes.stream(first.gpu, 0);
+    gate.stream = set.stream(first.gpu, 0);
     return gate;
   }
 
@@ -126,8 +130,48 @@ class CopyGroup {
 
 }  // namespace
 
-double measure_together_gbps(Lanes& lanes, std::span<const int> links, int repetitions) {
-  CopyGroup group(lanes, links);
+MeasuringSet::MeasuringSet(const CudaDriver& driver, const Node& node, std::uint64_t bytes)
+    : driver_(driver), node_(node), bytes_(std::max(bytes, kMiB)) {
+  for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu)
+    contexts_.push_back(std::make_unique<PrimaryContext>(driver, static_cast<int>(gpu)));
+  allow_peer_access();
+}
+
+void MeasuringSet::allow_peer_access() {
+  for (const Link& link : node_.links) {
+    if (!link.from.is_gpu() || !link.to.is_gpu() || link.type == LinkType::bounce) continue;
+    const CurrentContext current(driver_, context(link.from.index));
+    const CUresult result = driver_.ctx_enable_peer_access(context(link.to.index), 0);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+      throw_driver_error(driver_, result, "ctx_enable_peer_access", __FILE__, __LINE__);
+  }
+}
+
+CUcontext MeasuringSet::context(int gpu) const {
+  return contexts_.at(static_cast<std::size_t>(gpu))->get();
+}
+
+CUstream MeasuringSet::stream(int gpu, std::size_t number) {
+  std::vector<Stream>& streams = streams_[gpu];
+  while (streams.size() <= number) streams.emplace_back(driver_, context(gpu));
+  return streams[number].get();
+}
+
+CUdeviceptr MeasuringSet::buffer(MemoryId memory, std::size_t number) {
+  auto& buffers = buffers_[memory];
+  while (buffers.size() <= number)
+    buffers.push_back(
+        std::make_unique<TestBuffer>(driver_, node_, memory, copy_bytes(buffers.size() + 1)));
+  return buffers[number]->address();
+}
+
+std::uint64_t MeasuringSet::copy_bytes(std::size_t copies) const noexcept {
+  const std::uint64_t bytes = std::min(bytes_, kLargeCopies * bytes_ / copies);
+  return std::max(kBufferGranule, bytes / kBufferGranule * kBufferGranule);
+}
+
+double measure_together_gbps(MeasuringSet& set, std::span<const int> links, int repetitions) {
+  CopyGroup group(set, links);
   const std::vector<std::uint64_t> large = group.balanced_bytes();
   std::vector<std::uint64_t> small = large;
   for (std::uint64_t& bytes : small) bytes /= kSizeRatio;

@@ -1,14 +1,14 @@
-// One row of a benchmark: transfers together, native copies and polypath in alternating pairs, every
-// byte verified.
+// One row of a benchmark: transfers together, native copies and polypath in alternating pairs,
+// every byte verified.
 #pragma once
 
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "core/transfer_set.hpp"
-#include "tune/copy_group.hpp"
-#include "tune/pairs.hpp"
+#include "lab/pairs.hpp"
+#include "lab/transfer_set.hpp"
+#include "tune/measuring_set.hpp"
 
 namespace polypath {
 
@@ -17,8 +17,8 @@ class Bench {
  public:
   explicit Bench(Context& context) : context_(context) {}
 
-  /// The row as polypath_bench() documents it. Throws Error when bytes differ, or went another way than
-  /// the plan says (in a window: were not all counted).
+  /// The row as polypath_bench() documents it. Throws Error when bytes differ, or went another way
+  /// than the plan says (in a window: were not all counted).
   nlohmann::json run(const std::vector<Request>& requests, const PairOptions& options, int window,
                      bool compare_executors);
 
@@ -29,7 +29,7 @@ class Bench {
   double all_gpus_at_once(bool to_host);
 
   Context& context_;
-  std::unique_ptr<Lanes> lanes_;
+  std::unique_ptr<MeasuringSet> measuring_;
 };
 
 }  // namespace polypath

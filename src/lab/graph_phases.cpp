@@ -1,22 +1,104 @@
-#include "tune/graph_phases.hpp"
+#include "lab/graph_phases.hpp"
 
 #include <fmt/format.h>
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
+#include "driver/check.hpp"
+#include "driver/cuda_driver.hpp"
+#include "lab/staged_transfer.hpp"
+#include "topology/node.hpp"
 #include "tune/buffers.hpp"
-#include "tune/checked_pair.hpp"
-#include "tune/median.hpp"
-#include "tune/memory_taken.hpp"
-#include "tune/staged_graph.hpp"
-#include "tune/staged_streams.hpp"
+#include "tune/group_timer.hpp"
+#include "tune/resources.hpp"
 
 namespace polypath {
 namespace {
+
+/// Two buffers of one size, the source with random contents. Transfers must have completed before
+/// the destination is poisoned or checked. Every member may throw DriverError.
+class CheckedPair {
+ public:
+  /// As TestBuffer. `driver` must outlive it.
+  CheckedPair(const CudaDriver& driver, const Node& node, MemoryId src, MemoryId dst,
+              std::uint64_t bytes);
+
+  [[nodiscard]] CUdeviceptr src() const noexcept { return src_.address(); }
+  [[nodiscard]] CUdeviceptr dst() const noexcept { return dst_.address(); }
+
+  /// Fills the destination with what the source does not hold.
+  void poison() { dst_.poison(); }
+  /// Throws Error, which names `way`, when a byte of the destination is not that of the source.
+  void verify(const char* way) const;
+
+ private:
+  TestBuffer src_;
+  TestBuffer dst_;
+  std::uint64_t seed_ = 0;
+};
+
+CheckedPair::CheckedPair(const CudaDriver& driver, const Node& node, MemoryId src, MemoryId dst,
+                         std::uint64_t bytes)
+    : src_(driver, node, src, bytes), dst_(driver, node, dst, bytes) {
+  std::random_device seeds;
+  seed_ = std::uint64_t{seeds()} << 32 | seeds();
+  src_.fill(seed_);
+}
+
+void CheckedPair::verify(const char* way) const {
+  if (const auto offset = dst_.first_difference(seed_))
+    throw Error(fmt::format("the copy by {} is wrong at byte {} of {}", way, *offset, dst_.size()));
+}
+
+/// Compares the free memory of GPUs now with that at its construction. Others who use the GPUs
+/// disturb it. Every member may throw DriverError.
+class MemoryTaken {
+ public:
+  /// `contexts`: one a GPU, each GPU once. `driver` must outlive it.
+  MemoryTaken(const CudaDriver& driver, std::vector<CUcontext> contexts);
+
+  /// Bytes, the sum over the GPUs; nothing when a GPU has more free memory than before: somebody
+  /// freed some.
+  [[nodiscard]] std::optional<std::uint64_t> bytes() const;
+
+ private:
+  [[nodiscard]] std::size_t free_on(CUcontext context) const;
+
+  const CudaDriver& driver_;
+  std::vector<CUcontext> contexts_;
+  std::vector<std::size_t> before_;
+};
+
+MemoryTaken::MemoryTaken(const CudaDriver& driver, std::vector<CUcontext> contexts)
+    : driver_(driver), contexts_(std::move(contexts)) {
+  for (const CUcontext context : contexts_) before_.push_back(free_on(context));
+}
+
+std::size_t MemoryTaken::free_on(CUcontext context) const {
+  const CurrentContext current(driver_, context);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  POLYPATH_CHECK(driver_, mem_get_info(&free, &total));
+  return free;
+}
+
+std::optional<std::uint64_t> MemoryTaken::bytes() const {
+  std::uint64_t taken = 0;
+  for (std::size_t i = 0; i < contexts_.size(); ++i) {
+    const std::size_t free = free_on(contexts_[i]);
+    if (free > before_[i]) return std::nullopt;
+    taken += before_[i] - free;
+  }
+  return taken;
+}
 
 constexpr int kMostNodes = 256;
 /// Launches of each graph between its first and its patched one.

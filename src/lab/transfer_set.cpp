@@ -1,4 +1,4 @@
-#include "core/transfer_set.hpp"
+#include "lab/transfer_set.hpp"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,8 @@
 namespace polypath {
 namespace {
 
-/// Ahead of each transfer; with the gap between them each takes the GPU over 5 us, the CPU less than 3.
+/// Ahead of each transfer; with the gap between them each takes the GPU over 5 us, the CPU less
+/// than 3.
 constexpr std::size_t kCopiesAhead = 8;
 constexpr double kAheadUs = 3;
 

@@ -1,12 +1,18 @@
-#include "tune/pairs.hpp"
+#include "lab/pairs.hpp"
 
 #include <chrono>
 
 #include "base/error.hpp"
+#include "driver/library.hpp"
 #include "tune/group_timer.hpp"
-#include "tune/median.hpp"
 
 namespace polypath {
+namespace {
+
+/// By name, as the simulated driver itself: on hardware no driver has it (sim/polypath_sim.h).
+constexpr const char* kVirtualClock = "polypath_sim_clock_us";
+
+}  // namespace
 
 double steady_clock_us() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -43,6 +49,14 @@ PairSamples measure_pairs(const CudaDriver& driver, std::span<const CUstream> st
     measure(polypath, samples.polypath);
   }
   return samples;
+}
+
+ClockFunction cpu_clock(const NodeSource& source) {
+  if (!source.simulated) return steady_clock_us;
+  void* const library = open_library(source.driver->library, nullptr);
+  if (library == nullptr) return steady_clock_us;
+  auto* const clock = find_symbol<double (*)()>(library, kVirtualClock);
+  return clock != nullptr ? ClockFunction(clock) : ClockFunction(steady_clock_us);
 }
 
 }  // namespace polypath

@@ -1,12 +1,12 @@
-#include "core/bench.hpp"
+#include "lab/bench.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <map>
 
 #include "base/units.hpp"
-#include "core/cpu_clock.hpp"
 #include "core/json.hpp"
+#include "lab/pairs.hpp"
 
 namespace polypath {
 namespace {
@@ -82,7 +82,8 @@ void Bench::verify_polypath(TransferSet& set, const PreparedPlan& plan, int wind
 
 double Bench::all_gpus_at_once(bool to_host) {
   const Node& node = context_.node();
-  if (lanes_ == nullptr) lanes_ = std::make_unique<Lanes>(context_.driver(), node, kLimitBytes);
+  if (measuring_ == nullptr)
+    measuring_ = std::make_unique<MeasuringSet>(context_.driver(), node, kLimitBytes);
   std::vector<int> links;
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
     const MemoryId device = MemoryId::gpu(static_cast<int>(gpu));
@@ -90,7 +91,7 @@ double Bench::all_gpus_at_once(bool to_host) {
     const auto link = to_host ? node.find_link(device, host) : node.find_link(host, device);
     if (link) links.push_back(*link);
   }
-  return measure_together_gbps(*lanes_, links, kLimitRepetitions);
+  return measure_together_gbps(*measuring_, links, kLimitRepetitions);
 }
 
 json Bench::executors(TransferSet& set, const std::vector<Request>& requests, const Plan& plan,

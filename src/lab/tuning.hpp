@@ -1,5 +1,5 @@
-// The tuner: searches the best choice for each pattern, pair class and size by running transfers, and
-// keeps each in the node's profile as soon as it is found.
+// The tuner: searches the best choice for each pattern, pair class and size by running transfers,
+// and keeps each in the node's profile as soon as it is found.
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/transfer_set.hpp"
-#include "tune/search.hpp"
+#include "lab/search.hpp"
+#include "lab/transfer_set.hpp"
 
 namespace polypath {
 
@@ -33,8 +33,8 @@ class Tuning {
  public:
   Tuning(Context& context, TuningRequest request, TuningProgress progress);
 
-  /// Throws InvalidArgument for a pair or size that is not allowed, and what transfers throw. What was
-  /// found before is kept.
+  /// Throws InvalidArgument for a pair or size that is not allowed, and what transfers throw. What
+  /// was found before is kept.
   TuningResult run();
 
  private:

@@ -1,5 +1,6 @@
-// What each phase of a CUDA graph costs, for one staged transfer: creation, construction, instantiation,
-// first launch, later launches, patching, destruction; beside the same copies by streams and events.
+// What each phase of a CUDA graph costs, for one staged transfer: creation, construction,
+// instantiation, first launch, later launches, patching, destruction; beside the same copies by
+// streams and events.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 
 #include "driver/cuda_driver.hpp"
 #include "exec/devices.hpp"
+#include "lab/pairs.hpp"
 #include "topology/node.hpp"
-#include "tune/pairs.hpp"
 
 namespace polypath {
 
@@ -37,21 +38,23 @@ struct GraphPhases {
   double patched_latency_us = 0;  ///< patch, launch
   double stream_issue_us = 0;
   double stream_latency_us = 0;
-  /// That the first graph of this shape took when it was instantiated and launched, on all GPUs of the
-  /// transfer; nothing when a GPU had more free memory after it, because somebody else freed some.
+  /// That the first graph of this shape took when it was instantiated and launched, on all GPUs of
+  /// the transfer; nothing when a GPU had more free memory after it, because somebody else freed
+  /// some.
   std::optional<std::uint64_t> gpu_bytes;
 };
 
-/// Runs it on buffers of its own, two of the message's size in `src` and in `dst` and one in the staging
-/// memory: that of another GPU which has peer access to both sides, or else of the host. Contents are
-/// random, destinations poisoned, and every byte is compared: before what is timed, after it, and both
-/// times after a graph was patched to the second pair of buffers.
+/// Runs it on buffers of its own, two of the message's size in `src` and in `dst` and one in the
+/// staging memory: that of another GPU which has peer access to both sides, or else of the host.
+/// Contents are random, destinations poisoned, and every byte is compared: before what is timed,
+/// after it, and both times after a graph was patched to the second pair of buffers.
 ///
-/// `clock` is that of the CPU that issues. Nothing else may use the GPUs. The calling thread's current
-/// context stays as it was. `driver` is that of `devices`, and has the GPUs of `node`.
+/// `clock` is that of the CPU that issues. Nothing else may use the GPUs. The calling thread's
+/// current context stays as it was. `driver` is that of `devices`, and has the GPUs of `node`.
 ///
-/// Throws InvalidArgument for a request that is not allowed or a pair without a staging memory, NotSupported
-/// for a driver without graphs, DriverError, and Error when bytes differ; nothing is left behind.
+/// Throws InvalidArgument for a request that is not allowed or a pair without a staging memory,
+/// NotSupported for a driver without graphs, DriverError, and Error when bytes differ; nothing is
+/// left behind.
 GraphPhases measure_graph_phases(const CudaDriver& driver, const Node& node, Devices& devices,
                                  const GraphPhasesRequest& request,
                                  const ClockFunction& clock = steady_clock_us);

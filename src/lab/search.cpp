@@ -1,4 +1,4 @@
-#include "tune/search.hpp"
+#include "lab/search.hpp"
 
 #include <algorithm>
 #include <array>
@@ -53,8 +53,8 @@ class Search {
     return better;
   }
 
-  /// First at the cost of the first route. Where that one and those of another kind end together, only a
-  /// step that takes from both can help.
+  /// First at the cost of the first route. Where that one and those of another kind end together,
+  /// only a step that takes from both can help.
   bool attempt_share(RouteKind kind, double factor) {
     const Choice from = *result_.best;
     const auto next = with_share(from, kind, factor);
@@ -64,7 +64,8 @@ class Search {
     return other && attempt(*other);
   }
 
-  /// Where all routes end together, other chunks gain nothing until the staged routes carry more as well.
+  /// Where all routes end together, other chunks gain nothing until the staged routes carry more as
+  /// well.
   bool climb_chunks(double step) {
     bool better = false;
     for (const double factor : {2.0, 0.5})

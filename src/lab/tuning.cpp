@@ -1,4 +1,4 @@
-#include "core/tuning.hpp"
+#include "lab/tuning.hpp"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,9 @@
 #include <cstddef>
 
 #include "base/units.hpp"
+#include "lab/pairs.hpp"
 #include "plan/pair_class.hpp"
 #include "tune/group_timer.hpp"
-#include "tune/median.hpp"
-#include "tune/pairs.hpp"
 
 namespace polypath {
 namespace {

@@ -1,0 +1,116 @@
+// The C API of the laboratory (lab.h), a thin shell around benchmarks, tuner and graph phases.
+#include <polypath/lab.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+
+#include "core/c_boundary.hpp"
+#include "core/json.hpp"
+#include "lab/bench.hpp"
+#include "lab/graph_phases.hpp"
+#include "lab/tuning.hpp"
+
+using namespace polypath;
+
+namespace {
+
+using nlohmann::json;
+
+/// The context's own, which keeps between rows what is slow to make. With its laboratory_mutex
+/// held.
+Bench& bench_of(polypath_context& context) {
+  using Kept = std::shared_ptr<Bench>;
+  if (!context.laboratory.has_value())
+    context.laboratory = std::make_shared<Bench>(context.context);
+  return *std::any_cast<Kept&>(context.laboratory);
+}
+
+json graph_phases_json(Context& context, const GraphPhasesRequest& request) {
+  if (context.source().emulated_mesh_gbps > 0)
+    throw InvalidArgument(
+        "the phases of a graph are those of the driver's own copies: not measured on an emulated "
+        "mesh");
+  const GraphPhases phases = measure_graph_phases(
+      context.driver(), context.node(), context.devices(), request, cpu_clock(context.source()));
+  return {{"bytes", request.bytes},
+          {"nodes", request.nodes},
+          {"via", to_string(phases.via)},
+          {"create_us", phases.create_us},
+          {"construct_us", phases.construct_us},
+          {"instantiate_us", phases.instantiate_us},
+          {"first_launch_us", phases.first_launch_us},
+          {"launch_us", phases.launch_us},
+          {"patch_us", phases.patch_us},
+          {"destroy_us", phases.destroy_us},
+          {"first_latency_us", phases.first_latency_us},
+          {"latency_us", phases.latency_us},
+          {"patched_latency_us", phases.patched_latency_us},
+          {"stream_issue_us", phases.stream_issue_us},
+          {"stream_latency_us", phases.stream_latency_us},
+          {"gpu_bytes", phases.gpu_bytes ? json(*phases.gpu_bytes) : json()},
+          {"verified", true}};
+}
+
+}  // namespace
+
+polypath_status polypath_bench(polypath_context* context, const polypath_bench_request* request,
+                               char** json) {
+  return guarded([&] {
+    require(context != nullptr, "context is null");
+    require(request != nullptr, "request is null");
+    require(request->warmup >= 1 && request->iterations >= 1,
+            "warmup and iterations must be at least 1");
+    require(request->window >= 0 && request->window <= 64, "window must be 1 to 64");
+    PairOptions options;
+    options.warmup = request->warmup;
+    options.iterations = request->iterations;
+    const std::lock_guard lock(context->laboratory_mutex);
+    give(bench_of(*context).run(requests_of(request->transfers, request->count), options,
+                                std::max(1, request->window), request->compare_executors != 0),
+         json);
+  });
+}
+
+polypath_status polypath_graph_phases(polypath_context* context,
+                                      const polypath_graph_phases_request* request, char** json) {
+  return guarded([&] {
+    require(context != nullptr, "context is null");
+    require(request != nullptr, "request is null");
+    require(request->src != nullptr && request->dst != nullptr,
+            "src or dst of the request is null");
+    const GraphPhasesRequest wanted{parse_memory(request->src), parse_memory(request->dst),
+                                    request->bytes, request->nodes, request->iterations};
+    const std::lock_guard lock(context->laboratory_mutex);
+    give(graph_phases_json(context->context, wanted), json);
+  });
+}
+
+polypath_status polypath_tune(polypath_context* context, const polypath_tune_request* request,
+                              polypath_tune_progress progress, void* user, char** json) {
+  return guarded([&] {
+    require(context != nullptr, "context is null");
+    require(request != nullptr, "request is null");
+    TuningRequest wanted;
+    if (request->transfers != nullptr)
+      wanted.pairs = requests_of(request->transfers, request->count);
+    if (request->sizes != nullptr)
+      wanted.sizes.assign(request->sizes, request->sizes + request->size_count);
+    require(request->budget_s >= 0, "budget_s is negative");
+    if (request->budget_s > 0) wanted.budget_s = request->budget_s;
+    wanted.exhaustive = request->exhaustive != 0;
+    wanted.again = request->again != 0;
+    TuningProgress report;
+    if (progress != nullptr)
+      report = [=](std::size_t done, std::size_t total, double left, const std::string& what) {
+        return progress(done, total, left, what.c_str(), user) == 0;
+      };
+    const std::lock_guard lock(context->laboratory_mutex);
+    const TuningResult result =
+        Tuning(context->context, std::move(wanted), std::move(report)).run();
+    nlohmann::json value = tuned_json(context->context);
+    value["stopped"] = result.stopped;
+    value["seconds"] = result.seconds;
+    give(value, json);
+  });
+}
