@@ -18,8 +18,8 @@
 
 namespace polypath {
 
-/// Thread-safe. The thread starts with the first request; with the object it ends after the task that is
-/// under way, and leaves the others.
+/// Thread-safe. The thread starts with the first request; with the object it ends after the task
+/// that is under way, and leaves the others.
 class Preparer {
  public:
   Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports);
@@ -27,9 +27,9 @@ class Preparer {
   Preparer(const Preparer&) = delete;
   Preparer& operator=(const Preparer&) = delete;
 
-  /// Asks for `route` to serve `copies` transfers at once. Returns at once; a request that is already
-  /// waiting or under way is not taken again. One that failed is tried again when it was asked for
-  /// kFirstPause times more, and after each further failure twice as often.
+  /// Asks for `route` to serve `copies` transfers at once. Returns at once; a request that is
+  /// already waiting or under way is not taken again. One that failed is tried again when it was
+  /// asked for kFirstPause times more, and after each further failure twice as often.
   void request(const Route& route, int copies);
   /// Asks for `memory` to be imported for `gpu`, in the same way; ImportedMemory knows what failed.
   void request(std::shared_ptr<ImportedMemory> memory, int gpu);
@@ -38,8 +38,8 @@ class Preparer {
 
   static constexpr int kFirstPause = 16;
   static constexpr int kLongestPause = 4096;
-  /// Ends after the task that is under way; what is asked for later is not done. The destructor waits
-  /// for that.
+  /// Ends after the task that is under way; what is asked for later is not done. The destructor
+  /// waits for that.
   void stop() noexcept;
   /// Waits until nothing is left to do, or nothing will be done.
   void wait();

@@ -1,7 +1,8 @@
 // Events without timing, by GPU, used over and over.
 //
-// An event may be recorded again as soon as the waits for its last record were issued: a stream's wait
-// holds the record that it saw, not the event. So one event serves many chunks of one transfer.
+// An event may be recorded again as soon as the waits for its last record were issued: a stream's
+// wait holds the record that it saw, not the event. So one event serves many chunks of one
+// transfer.
 #pragma once
 
 #include <deque>

@@ -6,7 +6,8 @@
 namespace polypath {
 namespace {
 
-/// What the fork, the wait for the ring and the end put on a leg's stream, a failed run's end included.
+/// What the fork, the wait for the ring and the end put on a leg's stream, a failed run's end
+/// included.
 constexpr int kOperationsARun = 5;
 
 /// What a route's steps put on the stream of each leg, at most: copies, waits, records.

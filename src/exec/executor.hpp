@@ -6,9 +6,9 @@
 //   end     the leases end: others may take what they held
 //   join    each caller's stream waits for all of its transfer
 //
-// What goes to a caller's own stream may wait where that stream is full, as a native copy would; nobody
-// waits for a lease meanwhile. What is issued to others' streams finds room. No lock is held over any of
-// it.
+// What goes to a caller's own stream may wait where that stream is full, as a native copy would;
+// nobody waits for a lease meanwhile. What is issued to others' streams finds room. No lock is held
+// over any of it.
 //
 // A new executor implements run() and passes the behaviour suite (tests/behaviour).
 #pragma once
@@ -26,8 +26,8 @@
 
 namespace polypath {
 
-/// Where the source and the destination of a transfer are for the GPUs that issue a route's first and
-/// last leg: elsewhere than for the caller when another process has the memory.
+/// Where the source and the destination of a transfer are for the GPUs that issue a route's first
+/// and last leg: elsewhere than for the caller when another process has the memory.
 struct RouteEnds {
   CUdeviceptr dst = 0;
   CUdeviceptr src = 0;
@@ -62,8 +62,8 @@ class Executor {
   virtual ~Executor() = default;
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
-  /// Issues the steps of `schedule`, whose transfers are `transfers`, each on a stream of its own. Throws
-  /// nothing. Any thread.
+  /// Issues the steps of `schedule`, whose transfers are `transfers`, each on a stream of its own.
+  /// Throws nothing. Any thread.
   virtual RunResult run(const Schedule& schedule,
                         const std::vector<BoundTransfer>& transfers) noexcept = 0;
 };

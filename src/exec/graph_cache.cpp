@@ -42,7 +42,7 @@ GraphCache::GraphCache(std::shared_ptr<const CudaDriver> driver, int capacity)
 
 GraphCache::~GraphCache() = default;
 
-// ---- which graph -----------------------------------------------------------------------------------
+// ---- which graph -------------------------------------------------------------------------------
 
 bool GraphCache::idle(CachedGraph& graph) const {
   if (graph.end == nullptr) return true;
@@ -155,7 +155,7 @@ bool GraphCache::patch(CachedGraph& graph, const GraphRequest& request) {
   return true;
 }
 
-// ---- another graph ---------------------------------------------------------------------------------
+// ---- another graph -----------------------------------------------------------------------------
 
 bool GraphCache::may_build(const GraphRequest& request) const {
   return pause_ == 0 && std::ranges::none_of(refused_, [&](const auto& schedule) {
@@ -220,7 +220,7 @@ bool GraphCache::evict_one(Entries& out) {
   return false;
 }
 
-// ---- what came of it -------------------------------------------------------------------------------
+// ---- what came of it ---------------------------------------------------------------------------
 
 void GraphCache::launched(CachedGraph& graph, std::shared_ptr<Ticket> ticket,
                           std::shared_ptr<PooledEvent> end) {

@@ -1,14 +1,14 @@
-// Instantiated graphs, kept by shape: the schedule of a transfer and the GPU that launches. The life of
-// one:
+// Instantiated graphs, kept by shape: the schedule of a transfer and the GPU that launches. The
+// life of one:
 //
 //   built       a shape that has no free graph for these addresses, while there is room
 //   hit         launched again with the addresses that it holds
 //   patched     given other addresses, launched: where there is no room for another
 //   evicted     the one that was used longest ago leaves for another
 //
-// A graph in flight is neither patched nor destroyed. It is launched again only where that adds no wait
-// (DESIGN: decision 5): on the stream of its last launch, whose order it follows anyway, or behind a
-// launch that has started.
+// A graph in flight is neither patched nor destroyed. It is launched again only where that adds no
+// wait (DESIGN: decision 5): on the stream of its last launch, whose order it follows anyway, or
+// behind a launch that has started.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct GraphRequest {
   std::shared_ptr<const TransferSchedule> schedule;
   int gpu = 0;                    ///< of the caller's stream
   std::vector<NodePlace> places;  ///< a step each
-  /// Of the buffers, from the driver: memory that was freed and allocated again at the same address has
-  /// another one. 0: unknown.
+  /// Of the buffers, from the driver: memory that was freed and allocated again at the same address
+  /// has another one. 0: unknown.
   unsigned long long dst_buffer = 0;
   unsigned long long src_buffer = 0;
 };
@@ -46,8 +46,8 @@ struct CachedGraph {
   bool taken = false;                ///< acquired, not launched yet
 };
 
-/// Thread-safe. Its lock is for bookkeeping: graphs are built, patched, launched and destroyed without
-/// it, by whoever has taken them.
+/// Thread-safe. Its lock is for bookkeeping: graphs are built, patched, launched and destroyed
+/// without it, by whoever has taken them.
 class GraphCache {
  public:
   struct Counts {
@@ -68,8 +68,9 @@ class GraphCache {
   GraphCache(const GraphCache&) = delete;
   GraphCache& operator=(const GraphCache&) = delete;
 
-  /// A graph that holds the request's addresses and may be launched for `ticket`, or null when there is
-  /// none to be had. It stays the cache's, and is nobody else's until one of the next four is called.
+  /// A graph that holds the request's addresses and may be launched for `ticket`, or null when
+  /// there is none to be had. It stays the cache's, and is nobody else's until one of the next four
+  /// is called.
   CachedGraph* acquire(const GraphRequest& request, const Ticket& ticket);
   /// It was launched for `ticket`; `end` was recorded behind it.
   void launched(CachedGraph& graph, std::shared_ptr<Ticket> ticket,

@@ -1,6 +1,6 @@
-// The calling thread's memory policy, set to one NUMA domain for a scope, so that pinned host memory
-// allocated meanwhile lies there. Where the kernel refuses (a container, a machine with one domain),
-// memory lies wherever the thread runs: slower at worst.
+// The calling thread's memory policy, set to one NUMA domain for a scope, so that pinned host
+// memory allocated meanwhile lies there. Where the kernel refuses (a container, a machine with one
+// domain), memory lies wherever the thread runs: slower at worst.
 #pragma once
 
 #include <linux/mempolicy.h>

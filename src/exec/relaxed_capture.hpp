@@ -1,5 +1,6 @@
-// While it lives, this thread may make calls that a stream capture elsewhere forbids by its mode, such as
-// asking an event or allocating: the engine's own streams and events are never part of a capture.
+// While it lives, this thread may make calls that a stream capture elsewhere forbids by its mode,
+// such as asking an event or allocating: the engine's own streams and events are never part of a
+// capture.
 #pragma once
 
 #include "driver/check.hpp"

@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t kMostChannels = 4;  ///< a link
 constexpr std::size_t kEventsAhead = 32;  ///< a GPU, so that a transfer creates none
 
-/// A stream takes 1021 operations (4 x H200, driver 580); the next call waits until it moves. What is
-/// queued on a channel stays below, so that no call for it ever waits.
+/// A stream takes 1021 operations (4 x H200, driver 580); the next call waits until it moves. What
+/// is queued on a channel stays below, so that no call for it ever waits.
 constexpr int kMostOperations = 896;
 constexpr int kMostOperationsAlone = 960;
 /// Nor may a stream that is held back be full of forks and joins long before it is full of copies.
@@ -159,7 +159,7 @@ std::uint64_t RouteResources::staging_bytes(MemoryId memory) {
   return rings->second.size() * (memory.is_gpu() ? rings_.gpu : rings_.host);
 }
 
-// ---- leases ----------------------------------------------------------------------------------------
+// ---- leases ------------------------------------------------------------------------------------
 
 void RunQueue::add(std::shared_ptr<Ticket> ticket, std::shared_ptr<PooledEvent> end,
                    int operations) {
@@ -201,9 +201,9 @@ Channel* RouteResources::find_channel(int link, Ticket& ticket, int operations) 
 }
 
 Ring* RouteResources::find_ring(MemoryId via, Ticket& ticket) {
-  // Best the ring of the stream's last transfer, which comes before this one anyway, so that a graph
-  // finds the addresses that it holds; then one that nobody uses; then one to wait for. Within a
-  // sequence the last transfer may still use its ring, so that one comes last.
+  // Best the ring of the stream's last transfer, which comes before this one anyway, so that a
+  // graph finds the addresses that it holds; then one that nobody uses; then one to wait for.
+  // Within a sequence the last transfer may still use its ring, so that one comes last.
   Ring* best = nullptr;
   int best_rank = 4;
   for (const auto& candidate : rings_of_[via]) {

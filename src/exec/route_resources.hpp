@@ -1,6 +1,7 @@
-// What staged routes run on: channels (streams of directed links) and rings (staging memory). Created
-// on demand by prepare(), which may be slow; lent to one transfer at a time by lease(), which never waits
-// and never lets a transfer queue behind one that has not started (DESIGN: decision 5).
+// What staged routes run on: channels (streams of directed links) and rings (staging memory).
+// Created on demand by prepare(), which may be slow; lent to one transfer at a time by lease(),
+// which never waits and never lets a transfer queue behind one that has not started (DESIGN:
+// decision 5).
 //
 //   prepare()  contexts, peer access, streams, staging memory       any thread, slow
 //   lease()    channels and ring for one route of one transfer      any thread, fast
@@ -79,8 +80,8 @@ struct Ring : Lendable {
 
 class RouteResources;
 
-/// What one route of one transfer was lent. It ends itself: what is neither finished nor untouched is
-/// broken.
+/// What one route of one transfer was lent. It ends itself: what is neither finished nor untouched
+/// is broken.
 class RouteLease {
  public:
   /// Nothing: of a direct route.
@@ -145,8 +146,8 @@ class RouteResources {
   /// What a route's slots, and a plan's routes, must fit.
   [[nodiscard]] const RingLimits& ring_limits() const noexcept { return rings_; }
 
-  /// Makes `route` usable by at least `copies` transfers at once, as far as limits allow. Slow; throws
-  /// DriverError. Concurrent calls take turns.
+  /// Makes `route` usable by at least `copies` transfers at once, as far as limits allow. Slow;
+  /// throws DriverError. Concurrent calls take turns.
   void prepare(const Route& route, int copies);
 
   [[nodiscard]] bool ready(const Route& route);
@@ -157,7 +158,8 @@ class RouteResources {
                                   const std::optional<std::array<int, 2>>& operations);
   /// Whether the rings that `route` could take hold work of another stream's transfer.
   [[nodiscard]] bool used_by_another(const Route& route, const CallerStream& caller);
-  /// The `copies` to ask prepare() for when a route is busy; nothing when it is as wide as it may be.
+  /// The `copies` to ask prepare() for when a route is busy; nothing when it is as wide as it may
+  /// be.
   [[nodiscard]] std::optional<int> next_size(const Route& route);
   EventPool& events() noexcept { return events_; }
   Sequences& sequences() noexcept { return sequences_; }

@@ -1,8 +1,8 @@
 // Sequences: transfers that follow each other on one caller's stream with nothing but event records
-// between them. The staged legs of a later one need not wait for its own fork, and so not for the joins of
-// those before it: the fork of the first of the sequence will do, where nothing that they touch is
-// touched by an earlier one. So the pipeline of a staged route does not run dry between two messages.
-// Joins and direct copies stay on the caller's stream, in its order.
+// between them. The staged legs of a later one need not wait for its own fork, and so not for the
+// joins of those before it: the fork of the first of the sequence will do, where nothing that they
+// touch is touched by an earlier one. So the pipeline of a staged route does not run dry between
+// two messages. Joins and direct copies stay on the caller's stream, in its order.
 #pragma once
 
 #include <cstdint>

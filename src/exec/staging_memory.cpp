@@ -125,21 +125,21 @@ void StagingMemory::map(const CUmemLocation& location) {
                  mem_get_allocation_granularity(&unit, &what, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   bytes_ = (bytes_ + unit - 1) / unit * unit;
   POLYPATH_CHECK(*driver_, mem_create(&handle_, bytes_, &what, 0));
-  CUresult result = driver_->mem_address_reserve(&address_, bytes_, 0, 0, 0);
-  if (result == CUDA_SUCCESS) {
-    result = driver_->mem_map(address_, bytes_, 0, handle_, 0);
-    if (result == CUDA_SUCCESS) {
-      CUmemAccessDesc own{};
-      own.location = location;
-      own.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-      result = driver_->mem_set_access(address_, bytes_, &own, 1);
-      if (result != CUDA_SUCCESS) POLYPATH_WARN(*driver_, mem_unmap(address_, bytes_));
-    }
-    if (result != CUDA_SUCCESS) POLYPATH_WARN(*driver_, mem_address_free(address_, bytes_));
+  bool is_mapped = false;
+  try {
+    POLYPATH_CHECK(*driver_, mem_address_reserve(&address_, bytes_, 0, 0, 0));
+    POLYPATH_CHECK(*driver_, mem_map(address_, bytes_, 0, handle_, 0));
+    is_mapped = true;
+    CUmemAccessDesc own{};
+    own.location = location;
+    own.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    POLYPATH_CHECK(*driver_, mem_set_access(address_, bytes_, &own, 1));
+  } catch (...) {
+    if (is_mapped) POLYPATH_WARN(*driver_, mem_unmap(address_, bytes_));
+    if (address_ != 0) POLYPATH_WARN(*driver_, mem_address_free(address_, bytes_));
+    POLYPATH_WARN(*driver_, mem_release(handle_));
+    throw;
   }
-  if (result == CUDA_SUCCESS) return;
-  POLYPATH_WARN(*driver_, mem_release(handle_));
-  throw_driver_error(*driver_, result, "mapping staging memory", __FILE__, __LINE__);
 }
 
 void StagingMemory::let_reach(int gpu) {

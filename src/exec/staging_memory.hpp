@@ -1,6 +1,6 @@
-// One piece of staging memory, in a GPU or in the host, that copies of several GPUs reach. It is made
-// while programs run, and by calls that do not wait for what their streams hold, where the driver has
-// such calls.
+// One piece of staging memory, in a GPU or in the host, that copies of several GPUs reach. It is
+// made while programs run, and by calls that do not wait for what their streams hold, where the
+// driver has such calls.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ class StagingMemory {
   StagingMemory& operator=(const StagingMemory&) = delete;
 
   [[nodiscard]] CUdeviceptr address() const noexcept { return address_; }
-  /// Lets work of `gpu`'s context read and write it, beside what peer access gives. Throws DriverError.
+  /// Lets work of `gpu`'s context read and write it, beside what peer access gives. Throws
+  /// DriverError.
   void let_reach(int gpu);
 
  private:

@@ -25,7 +25,8 @@ class StreamExecutor::Run : public LeasedRun {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  /// The direct copies, which the schedule lists first, do not wait until the staged routes are set up.
+  /// The direct copies, which the schedule lists first, do not wait until the staged routes are set
+  /// up.
   void issue_all() {
     bool is_open = false;
     for (const auto [transfer, step] : schedule_.order) {
@@ -65,7 +66,8 @@ class StreamExecutor::Run : public LeasedRun {
     }
   }
 
-  /// The callers' streams wait for whatever was issued. What has no known end breaks with its lease.
+  /// The callers' streams wait for whatever was issued. What has no known end breaks with its
+  /// lease.
   void end_after_failure() noexcept {
     end_sequences();
     for (std::size_t t = 0; t < leases_.size(); ++t) {

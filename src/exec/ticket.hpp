@@ -60,14 +60,14 @@ class Ticket {
     return started_;
   }
 
-  /// Whether work of `other` may queue behind work of this transfer: it has started, or `other` comes
-  /// after it on the same stream anyway.
+  /// Whether work of `other` may queue behind work of this transfer: it has started, or `other`
+  /// comes after it on the same stream anyway.
   bool allows(const Ticket& other, const CudaDriver& driver) {
     return caller_ == other.caller_ || started(driver);
   }
 
-  /// Whether this transfer's fork lies behind the end of `other` on one stream. Two threads that use
-  /// one stream at once give it forks and ends in any order.
+  /// Whether this transfer's fork lies behind the end of `other` on one stream. Two threads that
+  /// use one stream at once give it forks and ends in any order.
   [[nodiscard]] bool follows(const Ticket& other) const noexcept {
     const std::uint64_t joined = other.joined_;
     return caller_ == other.caller_ && joined != 0 && joined < made_;

@@ -1,5 +1,5 @@
-// The behaviour that every executor must show, written once. An executor instantiates it with the way
-// to make its contexts (stream_executor.cpp). Every test asserts the bytes and how they went.
+// The behaviour that every executor must show, written once; each suite is instantiated for each of
+// them beside its tests. Every test asserts the bytes and how they went.
 #pragma once
 
 #include <functional>
@@ -18,6 +18,15 @@ struct ExecutorCase {
   std::function<std::unique_ptr<Context>(const NodeSource&, OptionArguments)> make;
 };
 inline void PrintTo(const ExecutorCase& executor, std::ostream* out) { *out << executor.name; }
+
+/// Of the executor that the setting of this name chooses.
+inline ExecutorCase executor_case(const char* name) {
+  return {name, [name](const NodeSource& source, OptionArguments arguments) {
+            arguments.emplace_back("executor", name);
+            return std::make_unique<Context>(source, arguments);
+          }};
+}
+inline constexpr auto kCaseName = [](const auto& executor) { return executor.param.name; };
 
 class BehaviourTest : public EngineTest, public testing::WithParamInterface<ExecutorCase> {
  protected:

@@ -1,5 +1,5 @@
-// One transfer at a time: every size, offset and pair of end points arrives whole, by the routes of the
-// plan.
+// One transfer at a time: every size, offset and pair of end points arrives whole, by the routes of
+// the plan.
 #include <array>
 
 #include "behaviour_test.hpp"
@@ -134,6 +134,9 @@ TEST_P(ContentTest, StagingMemoryStaysWithinItsLimit) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Graph, ContentTest, testing::Values(executor_case("graph")), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Stream, ContentTest, testing::Values(executor_case("stream")), kCaseName);
 
 }  // namespace
 }  // namespace polypath::test

@@ -172,5 +172,8 @@ TEST_P(GroupTest, AnEmptyGroupIsDone) {
   EXPECT_EQ(traffic.split() + traffic.native() + traffic.failed(), 0u);
 }
 
+INSTANTIATE_TEST_SUITE_P(Graph, GroupTest, testing::Values(executor_case("graph")), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Stream, GroupTest, testing::Values(executor_case("stream")), kCaseName);
+
 }  // namespace
 }  // namespace polypath::test

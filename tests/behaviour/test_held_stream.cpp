@@ -1,5 +1,5 @@
-// A stream that the test holds back, with transfers queued on it: transfers on other streams complete all
-// the same, as they would natively (DESIGN: decision 5).
+// A stream that the test holds back, with transfers queued on it: transfers on other streams
+// complete all the same, as they would natively (DESIGN: decision 5).
 #include <deque>
 #include <thread>
 
@@ -242,6 +242,10 @@ TEST_P(HeldStreamTest, PreparingMeanwhileBlocksNoCaller) {
   ASSERT_TRUE(completes(behind.get()));
   EXPECT_TRUE(held.arrived());
 }
+
+INSTANTIATE_TEST_SUITE_P(Graph, HeldStreamTest, testing::Values(executor_case("graph")), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Stream, HeldStreamTest, testing::Values(executor_case("stream")),
+                         kCaseName);
 
 }  // namespace
 }  // namespace polypath::test

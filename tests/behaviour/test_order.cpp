@@ -1,5 +1,5 @@
-// A transfer is ordered on its caller's stream as a native copy is: it reads what came before, and what
-// comes after sees all of it.
+// A transfer is ordered on its caller's stream as a native copy is: it reads what came before, and
+// what comes after sees all of it.
 #include <variant>
 
 #include "behaviour_test.hpp"
@@ -75,8 +75,8 @@ TEST_P(OrderTest, ChainsAcrossGpusAndStreamsArrive) {
   EXPECT_EQ(buffers.back()->first_difference(99), std::nullopt);
   EXPECT_EQ(traffic.bytes(), bytes * hops.size());
   EXPECT_EQ(traffic.failed(), 0u);
-  // A hop may find the channels taken by the one before, which waits for its own event; planned anew
-  // without them, it may want routes that nobody prepared.
+  // A hop may find the channels taken by the one before, which waits for its own event; planned
+  // anew without them, it may want routes that nobody prepared.
   EXPECT_EQ(traffic.split() + traffic.native(NativeReason::no_gain) +
                 traffic.native(NativeReason::busy) + traffic.native(NativeReason::not_ready),
             hops.size());
@@ -108,8 +108,9 @@ TEST_P(OrderTest, LegacyDefaultStreamOrdersBlockingStreams) {
   EXPECT_TRUE(traffic.went_as(context->plan({{MemoryId::gpu(0), far, bytes}})));
 }
 
-/// A random program over a few buffers: fills, copies by polypath and native copies, on random streams,
-/// ordered by nothing but events. What each buffer must hold in the end is computed beside it.
+/// A random program over a few buffers: fills, copies by polypath and native copies, on random
+/// streams, ordered by nothing but events. What each buffer must hold in the end is computed beside
+/// it.
 class RandomProgram {
  public:
   RandomProgram(const CudaDriver& driver, const std::vector<TestBuffer*>& buffers,
@@ -124,7 +125,8 @@ class RandomProgram {
 
   using Contents = std::variant<std::uint64_t, unsigned char>;  // pattern's seed, or one value
 
-  /// `issue(stream)` reads place `from` and writes all of place `to`, whose contents then are `contents`.
+  /// `issue(stream)` reads place `from` and writes all of place `to`, whose contents then are
+  /// `contents`.
   template <typename Issue>
   void add(std::size_t stream, std::size_t from, std::size_t to, Contents contents, Issue&& issue) {
     wait_for(stream, places_[from].written);
@@ -230,6 +232,9 @@ TEST_P(OrderTest, RandomProgramsOfCopiesAndMemsetsEndRight) {
   EXPECT_EQ(traffic.split() + traffic.native(), transfers);
   EXPECT_EQ(traffic.failed(), 0u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Graph, OrderTest, testing::Values(executor_case("graph")), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Stream, OrderTest, testing::Values(executor_case("stream")), kCaseName);
 
 }  // namespace
 }  // namespace polypath::test

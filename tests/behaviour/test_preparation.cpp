@@ -1,5 +1,5 @@
-// Contexts and staging memory are made on demand, by another thread; until they are ready, transfers go
-// without them (DESIGN: decision 4).
+// Contexts and staging memory are made on demand, by another thread; until they are ready,
+// transfers go without them (DESIGN: decision 4).
 #include <mutex>
 #include <set>
 #include <thread>
@@ -140,6 +140,11 @@ TEST_P(PreparationTest, StagingMemoryIsMadeByCallsThatDoNotWait) {
   for (const char* waits : {"mem_alloc", "mem_host_alloc"})
     EXPECT_FALSE(called.contains(waits)) << waits;
 }
+
+INSTANTIATE_TEST_SUITE_P(Graph, PreparationTest, testing::Values(executor_case("graph")),
+                         kCaseName);
+INSTANTIATE_TEST_SUITE_P(Stream, PreparationTest, testing::Values(executor_case("stream")),
+                         kCaseName);
 
 }  // namespace
 }  // namespace polypath::test

@@ -51,9 +51,11 @@ TEST_F(FailureTest, EachCallOfPreparing) {
     if (failing == 0) calls = faults_->calls();
     SCOPED_TRACE("call " + std::to_string(failing) + " of " + std::to_string(calls) + ": " +
                  faults_->last_failed());
-    // Only putting the caller's context back may fail without being reported.
+    // Putting the caller's context back may fail without being reported, and so may the question for
+    // mappings: memory is allocated then.
     if (!failed) {
-      EXPECT_THAT(faults_->last_failed(), testing::AnyOf("", "cuCtxSetCurrent"));
+      EXPECT_THAT(faults_->last_failed(),
+                  testing::AnyOf("", "cuCtxSetCurrent", "cuDeviceGetAttribute"));
     }
     faults_->clear();
     use_first_gpu();

@@ -1,5 +1,5 @@
-// The fixture of tests of the cache alone: graphs of three copies, half a message from GPU 0 to GPU 1
-// directly and half by way of GPU 2, launched as the graph executor does it.
+// The fixture of tests of the cache alone: graphs of three copies, half a message from GPU 0 to GPU
+// 1 directly and half by way of GPU 2, launched as the graph executor does it.
 #pragma once
 
 #include <deque>

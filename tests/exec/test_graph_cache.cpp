@@ -1,5 +1,5 @@
-// What the cache does with instantiated graphs: which one serves a launch, which one leaves, and that a
-// graph in flight is left alone.
+// What the cache does with instantiated graphs: which one serves a launch, which one leaves, and
+// that a graph in flight is left alone.
 #include "graph_cache_test.hpp"
 #include "support/gate.hpp"
 

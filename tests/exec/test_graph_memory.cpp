@@ -1,5 +1,5 @@
-// The driver has no memory for another graph, or does not take it: graphs leave, the cache stays as small
-// as memory asks for, and there is no graph to be had for a while.
+// The driver has no memory for another graph, or does not take it: graphs leave, the cache stays as
+// small as memory asks for, and there is no graph to be had for a while.
 #include "graph_cache_test.hpp"
 #include "support/failing_instantiation.hpp"
 #include "support/gate.hpp"

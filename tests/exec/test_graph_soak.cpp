@@ -1,6 +1,6 @@
-// Many random transfers by graphs with room for four: random pairs, sizes, streams and addresses in a set
-// of buffers. Every byte of each destination is compared, everything around it is still poison, and the
-// links have carried what the counters say.
+// Many random transfers by graphs with room for four: random pairs, sizes, streams and addresses in
+// a set of buffers. Every byte of each destination is compared, everything around it is still
+// poison, and the links have carried what the counters say.
 #include <algorithm>
 #include <cstring>
 #include <map>

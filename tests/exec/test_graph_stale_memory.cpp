@@ -1,5 +1,5 @@
-// Memory that is given back and taken again at the same address between two launches: host pages that are
-// registered anew, since the simulated driver gives out no device address twice.
+// Memory that is given back and taken again at the same address between two launches: host pages
+// that are registered anew, since the simulated driver gives out no device address twice.
 #include <sys/mman.h>
 
 #include "graph_transfer_test.hpp"

@@ -1,5 +1,5 @@
-// Transfers that follow each other on one stream: which of them may start with the fork of the first, and
-// what that gains.
+// Transfers that follow each other on one stream: which of them may start with the fork of the
+// first, and what that gains.
 #include <array>
 
 #include "exec/stream_executor.hpp"
@@ -91,7 +91,8 @@ TEST_F(SequenceTest, WhatTouchesTheSameBytesNeedsAForkOfItsOwn) {
 }
 
 TEST_F(SequenceTest, StagedLegsDoNotWaitForTheTransferBefore) {
-  // Half of each message by another GPU: alone such a transfer ends a chunk later than its direct copy.
+  // Half of each message by another GPU: alone such a transfer ends a chunk later than its direct
+  // copy.
   const auto routes = find_routes(node(), MemoryId::gpu(0), far(), {});
   if (gpus() < 3 || routes.size() < 2) GTEST_SKIP() << "needs three GPUs";
   constexpr int kWindow = 16;

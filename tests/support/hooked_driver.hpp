@@ -1,5 +1,5 @@
-// A driver that asks a hook before each call that a run makes: the hook may let others go first, or throw
-// what no driver call could.
+// A driver that asks a hook before each call that a run makes: the hook may let others go first, or
+// throw what no driver call could.
 #pragma once
 
 #include <functional>
