@@ -100,6 +100,14 @@ POLYPATH_API polypath_status polypath_try_copy_async(polypath_context* context, 
                                                      const void* src, size_t bytes, void* stream,
                                                      int* issued);
 
+/* The same of a transfer that the caller knows to follow: nothing but event records was put on `stream`
+ * since the last transfer that polypath issued there. Its staged routes need not wait for that one to end,
+ * except where the two touch the same memory. The order on `stream` is what it would be without. On a
+ * default stream, and with memory that the program mapped itself, it is polypath_try_copy_async(). */
+POLYPATH_API polypath_status polypath_try_copy_following_async(polypath_context* context, void* dst,
+                                                               const void* src, size_t bytes,
+                                                               void* stream, int* issued);
+
 /* Bytes; SIZE_MAX: never. */
 typedef struct polypath_thresholds {
   size_t gpu_to_gpu;
@@ -215,6 +223,7 @@ POLYPATH_API polypath_status polypath_devices(polypath_context* context, char** 
 
 /* What has been done since the context was made:
  * {"transfers", "split", "native", "failed", "bytes", "copies",
+ *  "followed" (of the split: their staged routes did not wait for the transfer before them),
  *  "native_by_reason": {reason: count}, "left_out_by_reason": {reason: count},
  *  "routes": [{"src", "dst", "route", "transfers", "bytes"}],
  *  "links": [{"from", "to", "bytes", "copies"}],

@@ -209,7 +209,7 @@ class Context:
     def counters(self) -> dict[str, Any]:
         """What has been done since the context was made, or since `reset_counters`::
 
-        {"transfers", "split", "native", "failed", "bytes", "copies",
+        {"transfers", "split", "followed", "native", "failed", "bytes", "copies",
          "native_by_reason": {reason: count}, "left_out_by_reason": {reason: count},
          "routes": [{"src", "dst", "route", "transfers", "bytes"}],
          "links": [{"from", "to", "bytes", "copies"}],

@@ -80,6 +80,20 @@ Transfer transfer_of(void* dst, const void* src, std::size_t bytes, void* stream
   return {address_of(dst), address_of(src), bytes, static_cast<CUstream>(stream)};
 }
 
+polypath_status try_copy(polypath_context* context, const Transfer& transfer,
+                         int* issued) noexcept {
+  return guarded([&] {
+    require(issued != nullptr, "issued is null");
+    *issued = 0;
+    try {
+      *issued = of(context).try_copy_async(transfer) ? 1 : 0;
+    } catch (const DriverError&) {
+      *issued = 1;
+      throw;
+    }
+  });
+}
+
 std::vector<Transfer> group_of(const polypath_transfer* transfers, std::size_t count) {
   require(transfers != nullptr || count == 0, "transfers is null");
   std::vector<Transfer> group;
@@ -139,16 +153,16 @@ polypath_status polypath_copy_async(polypath_context* context, void* dst, const 
 
 polypath_status polypath_try_copy_async(polypath_context* context, void* dst, const void* src,
                                         size_t bytes, void* stream, int* issued) {
-  return guarded([&] {
-    require(issued != nullptr, "issued is null");
-    *issued = 0;
-    try {
-      *issued = of(context).try_copy_async(transfer_of(dst, src, bytes, stream)) ? 1 : 0;
-    } catch (const DriverError&) {
-      *issued = 1;
-      throw;
-    }
-  });
+  return try_copy(context, transfer_of(dst, src, bytes, stream), issued);
+}
+
+polypath_status polypath_try_copy_following_async(polypath_context* context, void* dst,
+                                                  const void* src, size_t bytes, void* stream,
+                                                  int* issued) {
+  Transfer transfer = transfer_of(dst, src, bytes, stream);
+  // A default stream has several handles.
+  transfer.follows = !is_special_stream(transfer.stream);
+  return try_copy(context, transfer, issued);
 }
 
 polypath_status polypath_smallest_split(polypath_context* context,

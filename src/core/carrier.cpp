@@ -108,6 +108,8 @@ void Carrier::native_copy(const Transfer& transfer, NativeReason reason) {
     if (result == CUDA_ERROR_INVALID_VALUE) throw InvalidArgument(message);
     throw DriverError(message, static_cast<int>(result));
   }
+  // The next transfer there waits for this one.
+  resources_.sequences().end(transfer.stream);
   counters_.count_native(reason, transfer.bytes);
 }
 
@@ -215,7 +217,7 @@ std::vector<BoundTransfer> Carrier::bind(const Plan& plan, const std::vector<Spl
     bound[t].caller_gpu = group[t].caller_gpu;
     bound[t].dst_buffer = group[t].dst_buffer;
     bound[t].src_buffer = group[t].src_buffer;
-    bound[t].follows = group[t].transfer.follows;
+    bound[t].follows = group[t].transfer.follows && !group[t].may_have_aliases;
     for (const RouteShare& share : plan.transfers[t].routes)
       bound[t].ends.push_back(share.route.staged() ? ends_of(share.route, group[t]) : RouteEnds{});
   }
@@ -273,7 +275,7 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
     if (more && *more <= kWideInSequence) preparer_.request(*result.narrow, *more);
   }
   try {
-    counters_.count_split(prepared.schedule);
+    counters_.count_split(prepared.schedule, result.followed);
   } catch (const std::bad_alloc&) {
     log_warn("a transfer was not counted: out of memory");
   }

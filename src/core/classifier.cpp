@@ -155,6 +155,11 @@ std::variant<Splittable, NativeReason> Classifier::splittable(const Ends& ends) 
   splittable.src_buffer = src.buffer;
   splittable.dst_import = dst.import;
   splittable.src_import = src.import;
+  // What a program maps itself it may map twice.
+  const auto may_have_aliases = [](const PointerInfo& info) {
+    return info.kind == PointerInfo::Kind::device && !info.plain && info.import == nullptr;
+  };
+  splittable.may_have_aliases = may_have_aliases(dst) || may_have_aliases(src);
   splittable.unreachable = unreachable_for(dst, transfer.dst, transfer.bytes);
   return splittable;
 }

@@ -49,6 +49,8 @@ struct Splittable {
   unsigned long long src_buffer = 0;
   std::shared_ptr<ImportedMemory> dst_import;  ///< null for memory of this process
   std::shared_ptr<ImportedMemory> src_import;
+  /// An end may be memory that has another address as well, which overlaps nothing.
+  bool may_have_aliases = false;
   std::uint64_t unreachable = 0;  ///< GPUs that may not write to the destination, a bit an index
 };
 

@@ -46,8 +46,9 @@ void Counters::count_left_out(LeftOutReason reason) noexcept {
   left_out_[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
 }
 
-void Counters::count_split(const Schedule& schedule) {
+void Counters::count_split(const Schedule& schedule, int followed) {
   const std::lock_guard lock(mutex_);
+  split_.followed += static_cast<std::uint64_t>(followed);
   for (const auto& transfer : schedule.transfers) {
     if (!transfer->split()) continue;
     ++split_.split;

@@ -46,7 +46,8 @@ class Counters {
   void count_left_out(LeftOutReason reason) noexcept;
   void count_failed() noexcept { ++failed_; }
   /// A run of `schedule` was issued; of its transfers those that are split count.
-  void count_split(const Schedule& schedule);
+  /// `followed`: so many of them did not wait for those before them (exec/sequence.hpp).
+  void count_split(const Schedule& schedule, int followed);
   void reset();
 
   struct RouteCount {
@@ -66,6 +67,7 @@ class Counters {
   /// A copy of all counts at one time.
   struct Snapshot {
     std::uint64_t split = 0;
+    std::uint64_t followed = 0;  ///< of the split
     std::uint64_t failed = 0;
     std::uint64_t bytes = 0;   ///< of all transfers
     std::uint64_t copies = 0;  ///< of split transfers

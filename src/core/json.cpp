@@ -174,6 +174,7 @@ json counters_json(Context& context) {
       staging.push_back({{"memory", to_string(memory)}, {"bytes", bytes}});
   return {{"transfers", counts.split + native},
           {"split", counts.split},
+          {"followed", counts.followed},
           {"native", native},
           {"failed", counts.failed},
           {"bytes", counts.bytes},

@@ -1,5 +1,6 @@
 #include "exec/executor.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -82,6 +83,11 @@ const Route* LeasedRun::lease(bool channels) {
     if (const Route* const busy = lease_transfer(t, channels)) return busy;
   }
   return nullptr;
+}
+
+int LeasedRun::followed() const noexcept {
+  return static_cast<int>(std::ranges::count_if(
+      tickets_, [](const auto& ticket) { return ticket != nullptr && ticket->in_sequence(); }));
 }
 
 void LeasedRun::remember_sequences() {

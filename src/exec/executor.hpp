@@ -52,6 +52,7 @@ struct RunResult {
   bool issued = false;            ///< a copy was issued: there is no going back to native copies
   const Route* busy = nullptr;    ///< of the schedule: could not be leased, and nothing was issued
   const Route* narrow = nullptr;  ///< of the schedule: a second ring would let transfers overlap
+  int followed = 0;               ///< transfers that share the fork of an earlier one
   std::exception_ptr error = {};  ///< what failed, or null
 
   [[nodiscard]] bool done() const noexcept { return busy == nullptr && error == nullptr; }
@@ -82,6 +83,8 @@ class LeasedRun {
 
   [[nodiscard]] bool issued() const noexcept { return issued_; }
   [[nodiscard]] const Route* narrow() const noexcept { return narrow_; }
+  /// Transfers that share the fork of an earlier one.
+  [[nodiscard]] int followed() const noexcept;
 
  protected:
   /// What one transfer's routes need, for its ticket.

@@ -58,6 +58,7 @@ void Sequences::add(const std::shared_ptr<Ticket>& ticket, std::vector<RouteUse>
     return;
   }
   if (known != sequences_.end()) sequences_.erase(known);
+  any_ = true;
   sequences_.push_front({ticket, std::move(uses), 1});
   if (sequences_.size() > kMostSequences) sequences_.pop_back();
 }
@@ -65,6 +66,13 @@ void Sequences::add(const std::shared_ptr<Ticket>& ticket, std::vector<RouteUse>
 void Sequences::end(const CallerStream& caller) {
   const std::lock_guard lock(mutex_);
   if (const auto known = find(caller); known != sequences_.end()) sequences_.erase(known);
+}
+
+void Sequences::end(CUstream stream) {
+  if (!any_) return;
+  const std::lock_guard lock(mutex_);
+  std::erase_if(sequences_,
+                [&](const Sequence& one) { return one.first->caller().stream == stream; });
 }
 
 }  // namespace polypath

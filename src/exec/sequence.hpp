@@ -5,6 +5,7 @@
 // two messages. Joins and direct copies stay on the caller's stream, in its order.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -39,6 +40,8 @@ class Sequences {
   void add(const std::shared_ptr<Ticket>& ticket, std::vector<RouteUse> uses, bool follows);
   /// Whatever comes next on the caller's stream needs a fork of its own.
   void end(const CallerStream& caller);
+  /// The same of all streams with that handle. Cheap where there are no sequences.
+  void end(CUstream stream);
 
  private:
   struct Sequence {
@@ -49,6 +52,7 @@ class Sequences {
   std::list<Sequence>::iterator find(const CallerStream& caller);  // with mutex_ held
 
   std::mutex mutex_;
+  std::atomic<bool> any_{false};
   std::list<Sequence> sequences_;  // used last first
 };
 

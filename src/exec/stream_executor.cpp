@@ -180,7 +180,7 @@ RunResult StreamExecutor::run(const Schedule& schedule,
     run->end_leases();
     run->join();
     run->remember();
-    return {.issued = true, .narrow = run->narrow()};
+    return {.issued = true, .narrow = run->narrow(), .followed = run->followed()};
   } catch (...) {
     if (run) run->end_after_failure();
     return {.issued = run && run->issued(), .error = std::current_exception()};

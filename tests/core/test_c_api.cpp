@@ -228,8 +228,8 @@ TEST(CApi, BenchVerifiesAndCountersCount) {
 
   const json counters = parsed(polypath_counters, handle.context);
   expect_keys(counters,
-              {"transfers", "split", "native", "failed", "bytes", "copies", "native_by_reason",
-               "left_out_by_reason", "routes", "links", "graphs", "staging"});
+              {"transfers", "split", "followed", "native", "failed", "bytes", "copies",
+               "native_by_reason", "left_out_by_reason", "routes", "links", "graphs", "staging"});
   expect_keys(counters["graphs"], {"launches", "hits", "patches", "patched_nodes", "builds",
                                    "evictions", "failed", "busy", "cached"});
   EXPECT_EQ(counters["graphs"]["launches"], 0) << "streams are the default";

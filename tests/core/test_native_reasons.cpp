@@ -192,6 +192,15 @@ TEST_F(NativeReasonTest, PoolMemoryThatAllGpusReachIsSplitAsAny) {
     synchronize(stream_->get());
     EXPECT_EQ(check.first_difference(9), std::nullopt);
     EXPECT_TRUE(traffic.went_as(context_->plan({{MemoryId::gpu(0), MemoryId::gpu(1), kBytes}})));
+
+    // It may have another address, which would tell nothing of what was just written.
+    Transfer again{pool.address(), src.address(), kBytes, stream_->get()};
+    copy(*context_, again);
+    again.follows = true;
+    copy(*context_, again);
+    synchronize(stream_->get());
+    EXPECT_EQ(traffic.split(), 3u);
+    EXPECT_EQ(traffic.followed(), 0u);
   }
   for (CUmemAccessDesc& one : all) one.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
   ASSERT_EQ(set_access(pool_of_gpu, all.data(), all.size()), CUDA_SUCCESS);

@@ -34,6 +34,44 @@ TEST_F(TryCopyTest, WhatIsSplitIsIssued) {
   EXPECT_EQ(traffic.native(), 0u);
 }
 
+TEST_F(TryCopyTest, WhatFollowsDoesNotWait) {
+  Context context(source(), {});
+  context.prepare({wide(kBytes)});
+  const Payload one = payload({MemoryId::gpu(0), far(), kBytes});
+  const Payload two = payload({MemoryId::gpu(0), far(), kBytes});
+  Transfer second = two.transfer(stream_->get());
+  second.follows = true;
+  const Traffic traffic(context);
+  EXPECT_TRUE(context.try_copy_async(one.transfer(stream_->get())));
+  EXPECT_TRUE(context.try_copy_async(second));
+  synchronize(stream_->get());
+  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(two.arrived());
+  EXPECT_EQ(traffic.split(), 2u);
+  EXPECT_EQ(traffic.followed(), 1u);
+}
+
+TEST_F(TryCopyTest, WhatFollowsACopyOfThisLibrarysWaitsForThat) {
+  Context context(source(), {});
+  context.prepare({wide(kBytes)});
+  const Payload one = payload({MemoryId::gpu(0), far(), kBytes});
+  const Payload small = payload({MemoryId::gpu(0), far(), 64 * kKiB});
+  const Payload two = payload({MemoryId::gpu(0), far(), kBytes});
+  Transfer last = two.transfer(stream_->get());
+  last.follows = true;
+  const Traffic traffic(context);
+  context.copy_async(one.transfer(stream_->get()));
+  context.copy_async(small.transfer(stream_->get()));
+  context.copy_async(last);
+  synchronize(stream_->get());
+  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(small.arrived());
+  EXPECT_TRUE(two.arrived());
+  EXPECT_EQ(traffic.split(), 2u);
+  EXPECT_EQ(traffic.native(NativeReason::small), 1u);
+  EXPECT_EQ(traffic.followed(), 0u);
+}
+
 TEST_F(TryCopyTest, WhatIsNotSplitIsLeftAlone) {
   Context context(source(), {});
   context.prepare({wide(kBytes)});

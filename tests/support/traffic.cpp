@@ -32,6 +32,9 @@ std::uint64_t sum(const Array& counts) {
 std::uint64_t Traffic::split() const {
   return context_.counters().snapshot().split - before_.split;
 }
+std::uint64_t Traffic::followed() const {
+  return context_.counters().snapshot().followed - before_.followed;
+}
 std::uint64_t Traffic::failed() const {
   return context_.counters().snapshot().failed - before_.failed;
 }

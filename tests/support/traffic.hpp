@@ -13,6 +13,7 @@ class Traffic {
   explicit Traffic(Context& context) : context_(context), before_(context.counters().snapshot()) {}
 
   [[nodiscard]] std::uint64_t split() const;
+  [[nodiscard]] std::uint64_t followed() const;
   [[nodiscard]] std::uint64_t failed() const;
   [[nodiscard]] std::uint64_t bytes() const;
   [[nodiscard]] std::uint64_t native() const;
