@@ -187,7 +187,9 @@ CUresult carry_batch(const Batch& batch) noexcept {
     return carry(copy_of(batch, 0), [&] { return call_native(batch); });
   begin_process();
   count_call(batch.symbol, bytes);
-  return is_split ? split(batch) : call_native(batch);
+  const CUresult result = is_split ? split(batch) : call_native(batch);
+  note_other(batch.stream);
+  return result;
 }
 
 CUresult carry_with_attributes(Symbol symbol, CUdeviceptr dst, CUdeviceptr src, std::size_t bytes,
@@ -199,7 +201,9 @@ CUresult carry_with_attributes(Symbol symbol, CUdeviceptr dst, CUdeviceptr src, 
     return carry(copy, native);
   begin_process();
   count_call(symbol, bytes);
-  return native();
+  const CUresult result = native();
+  note_other(stream);
+  return result;
 }
 
 }  // namespace

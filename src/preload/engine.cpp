@@ -12,6 +12,7 @@
 
 #include "preload/driver.hpp"
 #include "preload/hand_over.hpp"
+#include "preload/sequences.hpp"
 #include "preload/shared_memory.hpp"
 #include "preload/statistics/rates.hpp"
 #include "preload/statistics/statistics.hpp"
@@ -59,6 +60,7 @@ void in_child() noexcept {
   resets = 0;
   resets_mutex = PTHREAD_MUTEX_INITIALIZER;
   forget_shared_memory();
+  forget_streams_in_child();
   forget_statistics();
   forget_rates();
 }
@@ -98,6 +100,7 @@ bool find_functions(void* library) noexcept {
          find(library, "polypath_context_destroy", engine.context_destroy) &&
          find(library, "polypath_smallest_split", engine.smallest_split) &&
          find(library, "polypath_try_copy_async", engine.try_copy_async) &&
+         find(library, "polypath_try_copy_following_async", engine.try_copy_following_async) &&
          find(library, "polypath_try_group_copy_async", engine.try_group_copy_async) &&
          find(library, "polypath_last_error", engine.last_error) &&
          find(library, "polypath_last_cuda_result", engine.last_cuda_result) &&
@@ -247,7 +250,10 @@ CUresult reset(Symbol symbol, CUdevice gpu) noexcept {
   count_call(symbol, 0);
   const WithoutEngine without(gpu);
   const CUresult result = call_driver(symbol, gpu);
-  if (result == CUDA_SUCCESS) forget_shared_memory_of(gpu);
+  if (result == CUDA_SUCCESS) {
+    forget_shared_memory_of(gpu);
+    forget_streams();
+  }
   return result;
 }
 

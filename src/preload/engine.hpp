@@ -23,6 +23,7 @@ struct Engine {
   decltype(&polypath_context_destroy) context_destroy;
   decltype(&polypath_smallest_split) smallest_split;
   decltype(&polypath_try_copy_async) try_copy_async;
+  decltype(&polypath_try_copy_following_async) try_copy_following_async;
   decltype(&polypath_try_group_copy_async) try_group_copy_async;
   decltype(&polypath_last_error) last_error;
   decltype(&polypath_last_cuda_result) last_cuda_result;

@@ -179,12 +179,18 @@ bool hand_over(const Copy& copy, CUresult* result) noexcept {
   if (is_default && !order.begin(copy)) return false;
   count_handed_over(copy.symbol);
   int issued = 0;
-  const polypath_status status = engine->try_copy_async(
-      engine->context, reinterpret_cast<void*>(copy.dst), reinterpret_cast<const void*>(copy.src),
-      copy.bytes, is_default ? nullptr : stream_of(copy), &issued);
+  Turn turn(stream_of(copy));
+  const auto try_copy = turn.follows() ? engine->try_copy_following_async : engine->try_copy_async;
+  const polypath_status status = try_copy(engine->context, reinterpret_cast<void*>(copy.dst),
+                                          reinterpret_cast<const void*>(copy.src), copy.bytes,
+                                          is_default ? nullptr : stream_of(copy), &issued);
   // Whatever the engine did not like about it, the driver's own call says it in its own words.
   if (issued == 0) return false;
   count_issued(copy.symbol);
+  if (status == POLYPATH_SUCCESS)
+    turn.issued();
+  else
+    note_other(copy.stream);
   *result = status == POLYPATH_SUCCESS ? order.end() : cause_of(*engine);
   return true;
 }

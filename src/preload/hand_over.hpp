@@ -13,6 +13,7 @@
 #include "preload/copy.hpp"
 #include "preload/driver.hpp"
 #include "preload/engine.hpp"
+#include "preload/sequences.hpp"
 #include "preload/statistics/rates.hpp"
 #include "preload/statistics/statistics.hpp"
 
@@ -57,14 +58,19 @@ template <typename Native>
 CUresult carry(const Copy& copy, Native&& native) noexcept {
   if (takes_short_way(copy)) [[likely]] {
     count_call(copy.symbol, copy.bytes);
-    return native();
+    const CUresult result = native();
+    note_other(copy.stream);
+    return result;
   }
   begin_process();
   count_call(copy.symbol, copy.bytes);
   StreamSample sample(copy);
   CUresult result = CUDA_SUCCESS;
   const bool is_issued = hand_over(copy, &result);
-  if (!is_issued) result = native();
+  if (!is_issued) {
+    result = native();
+    note_other(copy.stream);
+  }
   sample.end(result, is_issued);
   return result;
 }

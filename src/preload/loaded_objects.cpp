@@ -21,15 +21,20 @@ const link_map* last_at_start = nullptr;
 /// The symbol tables of one object, by its dynamic section.
 class SymbolTables {
  public:
-  explicit SymbolTables(const link_map& object) noexcept : base_(object.l_addr) {
-    for (const ElfW(Dyn)* entry = object.l_ld; entry != nullptr && entry->d_tag != DT_NULL;
-         ++entry) {
+  SymbolTables(ElfW(Addr) base, const ElfW(Dyn) * dynamic) noexcept
+      : base_(base), dynamic_(dynamic) {
+    for (const ElfW(Dyn)* entry = dynamic; entry != nullptr && entry->d_tag != DT_NULL; ++entry) {
       switch (entry->d_tag) {
         case DT_SYMTAB: symbols_ = at<ElfW(Sym)>(*entry); break;
         case DT_STRTAB: strings_ = at<char>(*entry); break;
         case DT_GNU_HASH: gnu_hash_ = at<std::uint32_t>(*entry); break;
         case DT_HASH: hash_ = at<std::uint32_t>(*entry); break;
         case DT_VERSYM: versions_ = at<std::uint16_t>(*entry); break;
+        case DT_SONAME: soname_ = entry->d_un.d_val; break;
+        case DT_RELA: relocations_[0] = at<ElfW(Rela)>(*entry); break;
+        case DT_RELASZ: relocation_bytes_[0] = entry->d_un.d_val; break;
+        case DT_JMPREL: relocations_[1] = at<ElfW(Rela)>(*entry); break;
+        case DT_PLTRELSZ: relocation_bytes_[1] = entry->d_un.d_val; break;
         default: break;  // dozens of others
       }
     }
@@ -38,6 +43,32 @@ class SymbolTables {
   [[nodiscard]] bool define(const char* name) const noexcept {
     if (symbols_ == nullptr || strings_ == nullptr) return false;
     return gnu_hash_ != nullptr ? define_by_gnu_hash(name) : define_by_hash(name);
+  }
+
+  /// Null where it has none.
+  [[nodiscard]] const char* soname() const noexcept {
+    return soname_ != 0 && strings_ != nullptr ? strings_ + soname_ : nullptr;
+  }
+
+  [[nodiscard]] bool need(const char* name) const noexcept {
+    for (const ElfW(Dyn)* entry = dynamic_; entry != nullptr && entry->d_tag != DT_NULL; ++entry)
+      if (entry->d_tag == DT_NEEDED && std::strcmp(strings_ + entry->d_un.d_val, name) == 0)
+        return true;
+    return false;
+  }
+
+  /// A name that nothing in the object refers to is bound to nothing.
+  [[nodiscard]] bool all_references(bool (*accepts)(const char* name, void* user),
+                                    void* user) const noexcept {
+    for (std::size_t table = 0; table < 2; ++table) {
+      const std::size_t count = relocation_bytes_[table] / sizeof(ElfW(Rela));
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t index = ELF64_R_SYM(relocations_[table][i].r_info);
+        if (index == 0 || symbols_[index].st_shndx != SHN_UNDEF) continue;
+        if (!accepts(strings_ + symbols_[index].st_name, user)) return false;
+      }
+    }
+    return true;
   }
 
  private:
@@ -84,6 +115,10 @@ class SymbolTables {
   }
 
   ElfW(Addr) base_;
+  const ElfW(Dyn) * dynamic_;
+  std::size_t soname_ = 0;
+  const ElfW(Rela) * relocations_[2] = {};
+  std::size_t relocation_bytes_[2] = {};
   const ElfW(Sym) * symbols_ = nullptr;
   const char* strings_ = nullptr;
   const std::uint32_t* gnu_hash_ = nullptr;
@@ -110,7 +145,42 @@ bool is_polypath(const link_map* object) noexcept {
 }
 
 bool defines(const link_map& object, const char* name) noexcept {
-  return SymbolTables(object).define(name);
+  return SymbolTables(object.l_addr, object.l_ld).define(name);
+}
+
+bool LoadedObject::is_library() const noexcept {
+  return info_.dlpi_name != nullptr && *info_.dlpi_name != '\0';
+}
+
+bool LoadedObject::holds(const void* address) const noexcept {
+  const auto at = reinterpret_cast<ElfW(Addr)>(address) - info_.dlpi_addr;
+  for (std::size_t i = 0; i < info_.dlpi_phnum; ++i) {
+    const ElfW(Phdr) & segment = info_.dlpi_phdr[i];
+    if (segment.p_type == PT_LOAD && at >= segment.p_vaddr &&
+        at - segment.p_vaddr < segment.p_memsz)
+      return true;
+  }
+  return false;
+}
+
+const ElfW(Dyn) * LoadedObject::dynamic() const noexcept {
+  for (std::size_t i = 0; i < info_.dlpi_phnum; ++i)
+    if (info_.dlpi_phdr[i].p_type == PT_DYNAMIC)
+      return reinterpret_cast<const ElfW(Dyn)*>(info_.dlpi_addr + info_.dlpi_phdr[i].p_vaddr);
+  return nullptr;
+}
+
+bool LoadedObject::needs(const LoadedObject& other) const noexcept {
+  const SymbolTables tables(info_.dlpi_addr, dynamic());
+  const char* const soname = SymbolTables(other.info_.dlpi_addr, other.dynamic()).soname();
+  const char* const slash = std::strrchr(other.info_.dlpi_name, '/');
+  return (soname != nullptr && tables.need(soname)) || tables.need(other.info_.dlpi_name) ||
+         (slash != nullptr && tables.need(slash + 1));
+}
+
+bool LoadedObject::all_references(bool (*accepts)(const char* name, void* user),
+                                  void* user) const noexcept {
+  return SymbolTables(info_.dlpi_addr, dynamic()).all_references(accepts, user);
 }
 
 StartupObjects::Iterator& StartupObjects::Iterator::operator++() noexcept {

@@ -3,6 +3,9 @@
 
 #include <link.h>
 
+#include <cstddef>
+#include <type_traits>
+
 namespace polypath::preload {
 
 /// The object that holds the address; null when there is none.
@@ -14,6 +17,51 @@ bool is_polypath(const link_map* object) noexcept;
 
 /// Whether dlsym() without a version would find `name` in this object alone.
 bool defines(const link_map& object, const char* name) noexcept;
+
+/// One mapped object. It stays as long as any_loaded_object() is under way.
+class LoadedObject {
+ public:
+  explicit LoadedObject(const dl_phdr_info& info) noexcept : info_(info) {}
+
+  /// Not the program itself.
+  [[nodiscard]] bool is_library() const noexcept;
+  [[nodiscard]] bool holds(const void* address) const noexcept;
+  /// Whether it names the other one among what it needs.
+  [[nodiscard]] bool needs(const LoadedObject& other) const noexcept;
+  [[nodiscard]] bool is(const LoadedObject& other) const noexcept {
+    return info_.dlpi_phdr == other.info_.dlpi_phdr;
+  }
+  /// Calls `accepts(name)` for the names of other objects' functions and data that this one is
+  /// bound to, with repetitions, until one is not accepted: then it is false.
+  template <typename Accepts>
+  [[nodiscard]] bool all_references(Accepts&& accepts) const noexcept {
+    return all_references(
+        [](const char* name, void* user) {
+          return (*static_cast<std::remove_reference_t<Accepts>*>(user))(name);
+        },
+        &accepts);
+  }
+
+ private:
+  [[nodiscard]] const ElfW(Dyn) * dynamic() const noexcept;
+  [[nodiscard]] bool all_references(bool (*accepts)(const char* name, void* user),
+                                    void* user) const noexcept;
+
+  dl_phdr_info info_;
+};
+
+/// Calls `visit(object)` for all mapped objects until it is true, which is the result. May be called
+/// by what it calls; meanwhile nothing is unmapped.
+template <typename Visit>
+bool any_loaded_object(Visit&& visit) noexcept {
+  return dl_iterate_phdr(
+             [](dl_phdr_info* info, std::size_t, void* user) {
+               return (*static_cast<std::remove_reference_t<Visit>*>(user))(LoadedObject(*info))
+                          ? 1
+                          : 0;
+             },
+             &visit) != 0;
+}
 
 /// The objects that the process was started with, in the order in which names are looked up: the
 /// program, what is preloaded, what they need. They stay for good. What the initialisers of some of

@@ -12,6 +12,7 @@
 #include "preload/driver.hpp"
 #include "preload/engine.hpp"
 #include "preload/loaded_objects.hpp"
+#include "preload/sequences.hpp"
 #include "preload/statistics/statistics.hpp"
 
 extern "C" {
@@ -109,7 +110,8 @@ void replace(const char* name, void** function, int version, cuuint64_t flags,
              const void* caller) noexcept {
   if (name == nullptr || function == nullptr || *function == nullptr) return;
   const Symbol* const symbol = identify(name, version, flags, *function);
-  if (symbol == nullptr || is_polypath(object_of(caller))) return;
+  if (symbol == nullptr) return note_lookup(name, caller);
+  if (is_polypath(object_of(caller))) return;
   *function = replaced(*symbol).function;
 }
 
@@ -120,7 +122,9 @@ void* polypath_shim_lookup(void* handle, const char* name, void* caller) noexcep
   polypath::preload::real_dlsym();
   // Nearly all names are others: not a look more at them.
   if (name == nullptr || name[0] != 'c' || name[1] != 'u') return nullptr;
-  return polypath::preload::find_replacement(handle, name, caller);
+  void* const found = polypath::preload::find_replacement(handle, name, caller);
+  if (found == nullptr) polypath::preload::note_lookup(name, caller);
+  return found;
 }
 
 using namespace polypath::preload;

@@ -106,7 +106,9 @@ CUresult copy_shape_async(Symbol symbol, const Shape* shape, CUstream stream) no
   if (shape != nullptr && flatten(*shape, &copy, &contexts)) return carry(copy, native);
   begin_process();
   count_call(symbol, 0);
-  return native();
+  const CUresult result = native();
+  note_other(stream);
+  return result;
 }
 
 }  // namespace

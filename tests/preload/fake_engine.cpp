@@ -62,6 +62,17 @@ void require_context(const polypath_context* context) {
     std::abort();
 }
 
+polypath_status take_copy(const polypath_context* context, const FakeEngine::Copy& copy,
+                          int* issued) {
+  require_context(context);
+  {
+    const std::lock_guard lock(engine.mutex);
+    engine.copies.push_back(copy);
+  }
+  engine.during_copy();
+  return answer_to(copy, issued);
+}
+
 }  // namespace
 
 extern "C" {
@@ -99,14 +110,12 @@ polypath_status polypath_smallest_split(polypath_context*, polypath_thresholds* 
 
 polypath_status polypath_try_copy_async(polypath_context* context, void* dst, const void* src,
                                         size_t bytes, void* stream, int* issued) {
-  require_context(context);
-  const FakeEngine::Copy copy{dst, src, bytes, stream};
-  {
-    const std::lock_guard lock(engine.mutex);
-    engine.copies.push_back(copy);
-  }
-  engine.during_copy();
-  return answer_to(copy, issued);
+  return take_copy(context, {dst, src, bytes, stream}, issued);
+}
+polypath_status polypath_try_copy_following_async(polypath_context* context, void* dst,
+                                                  const void* src, size_t bytes, void* stream,
+                                                  int* issued) {
+  return take_copy(context, {dst, src, bytes, stream, true}, issued);
 }
 
 polypath_status polypath_try_group_copy_async(polypath_context* context,
