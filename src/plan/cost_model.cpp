@@ -46,6 +46,7 @@ double RouteCost::issued_in_time(double bytes) const noexcept {
 RouteCost::Line RouteCost::line(double bytes, double chunk) const noexcept {
   const double rate = 1 / bytes_per_us;
   if (!staged) return {fixed_us, rate};
+  if (runs_on) return {0, rate + gap_us / chunk};
   const double filled_us = fixed_us + chunk / fill_bytes_per_us;
   const Line links{filled_us, rate + gap_us / chunk};
   const Line issue{filled_us + chunk * rate - round_us, round_us / chunk};

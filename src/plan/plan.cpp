@@ -24,6 +24,8 @@ constexpr double kLeastGain = 0.02;
 /// model is coarser.
 constexpr double kLeastGainBounced = 0.10;
 constexpr double kLeastGainOfFixed = 0.35;
+/// In a sequence nothing has to be filled; this much the issue and the join of each transfer may cost.
+constexpr double kLeastGainInSequenceUs = 5;
 /// Two rungs this near are equal: fewer routes win (each costs CPU time and staging memory), or
 /// more where the ladder says spread.
 constexpr double kTie = 0.99;
@@ -91,7 +93,9 @@ struct RungPlan {
 /// copies of the whole group in turn: first the direct copies, then chunk after chunk of all staged
 /// routes.
 std::optional<RungPlan> plan_rung(const Node& node, const Rung& rung,
-                                  const std::vector<Request>& requests, const ChunkLimits& limits) {
+                                  const std::vector<Request>& requests,
+                                  const PlanOptions& options) {
+  const ChunkLimits& limits = options.chunks;
   const double copy_us = node.costs.copy_issue_us;
   std::size_t staged = 0;
   for (const auto& routes : rung.transfers)
@@ -112,6 +116,7 @@ std::optional<RungPlan> plan_rung(const Node& node, const Rung& rung,
       Piece& piece = pieces.emplace_back(Piece{cost_of(node, route, limits.rings)});
       total_gbps += route.gbps;
       if (!piece.cost.staged) continue;
+      piece.cost.runs_on = options.in_sequence;
       piece.cost.fixed_us += issued_us;
       piece.cost.round_us = round_us;
       issued_us += kIssueOfStaged * copy_us;
@@ -148,13 +153,15 @@ std::optional<RungPlan> plan_rung(const Node& node, const Rung& rung,
 }
 
 /// The longest time for which leaving the native copies pays.
-double worthwhile(const Node& node, const std::vector<Request>& requests, double native_us) {
+double worthwhile(const Node& node, const std::vector<Request>& requests, double native_us,
+                  bool in_sequence) {
   const bool bounced = std::ranges::any_of(requests, [&](const Request& request) {
     const auto link = node.find_link(request.src, request.dst);
     return link && node.links[static_cast<std::size_t>(*link)].type == LinkType::bounce;
   });
   return native_us - std::max(native_us * (bounced ? kLeastGainBounced : kLeastGain),
-                              staged_fixed_us(node.costs) * kLeastGainOfFixed);
+                              in_sequence ? kLeastGainInSequenceUs
+                                          : staged_fixed_us(node.costs) * kLeastGainOfFixed);
 }
 
 /// Whether the rung keeps to the number of routes a transfer, and to the rings of each memory.
@@ -182,7 +189,7 @@ std::optional<RungPlan> plan_native(const Node& node, const Ladder& ladder,
                                     const std::vector<Request>& requests,
                                     const PlanOptions& options) {
   if (ladder.rungs.empty() || !direct_only(ladder.rungs.back())) return std::nullopt;
-  return plan_rung(node, ladder.rungs.back(), requests, options.chunks);
+  return plan_rung(node, ladder.rungs.back(), requests, options);
 }
 
 bool uses(const std::vector<RatedRoute>& routes, const Route& route) {
@@ -251,13 +258,13 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
   const auto native = plan_native(node, ladder, requests, options);
   if (native) plan.native_us = native->us;
   std::optional<RungPlan> best = native;
-  const double worthwhile_us =
-      native ? worthwhile(node, requests, native->us) : std::numeric_limits<double>::infinity();
+  const double worthwhile_us = native ? worthwhile(node, requests, native->us, options.in_sequence)
+                                      : std::numeric_limits<double>::infinity();
   double least_us = worthwhile_us;
   if (!(small(requests, options) && native)) {
     for (auto rung = ladder.rungs.rbegin(); rung != ladder.rungs.rend(); ++rung) {
       if (direct_only(*rung) || !within(*rung, options)) continue;
-      auto candidate = plan_rung(node, *rung, requests, options.chunks);
+      auto candidate = plan_rung(node, *rung, requests, options);
       if (!candidate) continue;
       const double tie = ladder.spread ? kTieToSpread : kTie;
       if (candidate->us > worthwhile_us || candidate->us >= least_us * tie) continue;

@@ -24,6 +24,9 @@ struct PlanOptions {
   RouteFilter filter;
   int max_routes = 0;           ///< a transfer, the direct one included; 0: no limit
   std::uint64_t min_bytes = 0;  ///< below: the native copy
+  /// As one of many that follow each other on one stream: the staged routes' pipelines run on from
+  /// transfer to transfer, so a share costs its links' time alone.
+  bool in_sequence = false;
   ChunkLimits chunks;
 };
 

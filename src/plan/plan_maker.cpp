@@ -113,7 +113,17 @@ std::shared_ptr<PreparedPlan> PlanMaker::make(const PlanKey& key) const {
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::make_main(const PlanKey& key) const {
-  return key.beside.empty() ? make_alone(key) : make_beside(key);
+  auto made = key.beside.empty() ? make_alone(key) : make_beside(key);
+  if (key.beside.empty() && key.requests.size() == 1) made->in_sequence = in_sequence(key);
+  return made;
+}
+
+std::shared_ptr<PreparedPlan> PlanMaker::in_sequence(const PlanKey& key) const {
+  if (only(inputs_.executor) == ExecutorKind::graph) return nullptr;
+  PlanOptions options = inputs_.options;
+  options.in_sequence = true;
+  Plan plan = make_plan(inputs_.node, *ladders_(ladder_key(key)), key.requests, options);
+  return plan.native() ? nullptr : prepared(std::move(plan), ExecutorKind::stream);
 }
 
 std::shared_ptr<PreparedPlan> PlanMaker::make_alone(const PlanKey& key) const {

@@ -29,6 +29,9 @@ struct PreparedPlan {
   /// stream does not, and staged routes begin so much later than the direct one that a small gain
   /// is lost.
   std::shared_ptr<const PreparedPlan> on_idle_stream;
+  /// What to do instead behind a transfer of the pair that is under way on the same stream, with
+  /// nothing between; null: the same.
+  std::shared_ptr<const PreparedPlan> in_sequence;
 };
 
 /// What plans are made from.
@@ -88,6 +91,7 @@ class PlanMaker {
       const PlanKey& key, Pattern pattern, std::optional<ExecutorKind> executor) const;
   [[nodiscard]] std::shared_ptr<PreparedPlan> on_idle_stream(const PlanKey& key,
                                                              const PreparedPlan& busy) const;
+  [[nodiscard]] std::shared_ptr<PreparedPlan> in_sequence(const PlanKey& key) const;
   [[nodiscard]] std::shared_ptr<PreparedPlan> make_alone(const PlanKey& key) const;
   [[nodiscard]] std::shared_ptr<PreparedPlan> make_beside(const PlanKey& key) const;
   [[nodiscard]] std::shared_ptr<PreparedPlan> prepared(Plan plan, ExecutorKind executor) const;

@@ -24,7 +24,7 @@ std::size_t routes_of(const Ladder& ladder) {
 
 std::size_t copies_of(const PreparedPlan& plan) {
   std::size_t copies = kCopiesOfAPlan + plan.schedule.order.size();
-  for (const auto& other : {plan.in_window, plan.on_idle_stream})
+  for (const auto& other : {plan.in_window, plan.on_idle_stream, plan.in_sequence})
     if (other != nullptr) copies += other->schedule.order.size();
   return copies;
 }
