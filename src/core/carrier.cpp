@@ -133,16 +133,19 @@ void Carrier::leave_out(const Route& route, LeftOutReason why, NativeReason nati
 
 Carrier::Reach Carrier::reach(const Route& route, const Splittable& one) {
   Reach reach = Reach::yes;
-  const auto consider = [&](const std::shared_ptr<ImportedMemory>& memory, int leg) {
-    const int gpu = resources_.issuer(leg);
+  const int first = resources_.issuer(route.legs.front());
+  const int last = resources_.issuer(route.legs.back());
+  if (!one.src_access.granted(driver(), first) || !one.dst_access.granted(driver(), last))
+    return Reach::denied;
+  const auto consider = [&](const std::shared_ptr<ImportedMemory>& memory, int gpu) {
     if (memory == nullptr ||
         memory->address_in(gpu, devices_.context_if_active(gpu), memory->start()))
       return;
     reach = std::max(reach, memory->failed(gpu) ? Reach::never : Reach::not_yet);
     preparer_.request(memory, gpu);
   };
-  consider(one.src_import, route.legs.front());
-  consider(one.dst_import, route.legs.back());
+  consider(one.src_import, first);
+  consider(one.dst_import, last);
   return reach;
 }
 
@@ -166,15 +169,19 @@ bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
       if (!share.route.staged()) continue;
       bool failed = false;
       bool waits = false;
-      if (!resources_.ready(share.route)) {
-        failed = preparer_.failed(share.route);
-        waits = true;
-        preparer_.request(share.route, 1);
-      }
       switch (reach(share.route, group[t])) {
         case Reach::yes: break;
         case Reach::not_yet: waits = true; break;
         case Reach::never: failed = true; break;
+        case Reach::denied:
+          ready = false;
+          leave_out(share.route, LeftOutReason::unreachable, NativeReason::unreachable, without);
+          continue;
+      }
+      if (!resources_.ready(share.route)) {
+        failed = preparer_.failed(share.route) || failed;
+        waits = true;
+        preparer_.request(share.route, 1);
       }
       if (!failed && !waits) continue;
       ready = false;
@@ -191,11 +198,12 @@ void Carrier::prepare_now(const Plan& plan, const std::vector<Splittable>& group
     for (std::size_t t = 0; t < group.size(); ++t) {
       for (const RouteShare& share : plan.transfers[t].routes) {
         if (!share.route.staged()) continue;
-        if (!resources_.ready(share.route)) {
-          preparer_.request(share.route, 1);
-          waits = true;
-        }
-        waits = reach(share.route, group[t]) == Reach::not_yet || waits;
+        const Reach reached = reach(share.route, group[t]);
+        if (reached == Reach::denied) continue;
+        waits = reached == Reach::not_yet || waits;
+        if (resources_.ready(share.route)) continue;
+        preparer_.request(share.route, 1);
+        waits = true;
       }
     }
   } catch (const DriverError& error) {
@@ -294,14 +302,7 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
                                            const PreparedPlan* given) {
   Exclusions without;
   std::vector<Request> requests;
-  for (const Splittable& one : group) {
-    requests.push_back(one.request);
-    without.memories |= one.unreachable;
-    if (one.unreachable != 0) {
-      counters_.count_left_out(LeftOutReason::unreachable);
-      without.reason = NativeReason::unreachable;
-    }
-  }
+  for (const Splittable& one : group) requests.push_back(one.request);
   std::vector<Request> beside;
   others_.pairs_in_use(beside);
   std::erase_if(beside, [&](const Request& other) {

@@ -2,7 +2,7 @@
 // where nothing is to be split.
 //
 //   issue()         classify, then split()
-//   split()         plan -> all_ready -> bind -> run; each round leaves out what is not ready or busy
+//   split()         plan -> all_ready -> bind -> run; each round leaves out what is not ready
 //   native_copy()   what issue() gave a reason for
 #pragma once
 
@@ -103,7 +103,7 @@ class Carrier {
   void prepare_now(const Plan& plan, const std::vector<Splittable>& group);
   /// Whether the GPUs that issue the first and the last leg reach the ends. Asks for what is
   /// missing.
-  enum class Reach : std::uint8_t { yes, not_yet, never };
+  enum class Reach : std::uint8_t { yes, not_yet, never, denied };
   Reach reach(const Route& route, const Splittable& one);
   RouteEnds ends_of(const Route& route, const Splittable& one);
   std::vector<BoundTransfer> bind(const Plan& plan, const std::vector<Splittable>& group);

@@ -71,33 +71,16 @@ CallerStream Classifier::caller_of(CUstream stream) const {
   return caller;
 }
 
-std::uint64_t Classifier::unreachable_for(const PointerInfo& dst, CUdeviceptr address,
-                                          std::uint64_t bytes) const {
-  // A staging GPU writes to the destination itself; the source is read by its own GPU. Plain memory
-  // is reached by the peer access that prepare() enables; pools and mappings have their own access
-  // lists. What another process has is imported for each GPU that writes to it.
-  if (dst.kind != PointerInfo::Kind::device || dst.plain || dst.import != nullptr) return 0;
-  std::uint64_t unreachable = 0;
-  for (int gpu = 0; gpu < devices_.count(); ++gpu) {
-    CUmemLocation location{};
-    location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    location.id = gpu;
-    bool reached = false;
-    if (dst.pool != nullptr && driver().mem_pool_get_access != nullptr) {
-      CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-      reached = driver().mem_pool_get_access(&access, dst.pool, &location) == CUDA_SUCCESS &&
-                access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    } else if (dst.pool == nullptr && driver().mem_get_access != nullptr) {
-      for (const CUdeviceptr end : {address, address + bytes - 1}) {
-        unsigned long long access = 0;
-        reached = driver().mem_get_access(&access, &location, end) == CUDA_SUCCESS &&
-                  access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        if (!reached) break;
-      }
-    }
-    if (!reached) unreachable |= std::uint64_t{1} << gpu;
-  }
-  return unreachable;
+std::optional<Access> Classifier::access_to(const PointerInfo& info, CUdeviceptr address,
+                                            std::uint64_t bytes) const {
+  // Plain memory is reached by the peer access that prepare() enables, and what another process has
+  // is imported for each GPU that copies from or to it. Pools and mappings have their own rules.
+  if (info.plain || info.import != nullptr) return Access();
+  if (info.pool != nullptr) return Access(info.pool, {});
+  if (!info.mapped) return Access();
+  auto mappings = mappings_of(driver(), info, address, bytes);
+  if (!mappings) return std::nullopt;
+  return Access(nullptr, std::move(*mappings));
 }
 
 std::variant<Ends, NativeReason> Classifier::ends_of(const Transfer& transfer) {
@@ -127,11 +110,14 @@ std::variant<Ends, NativeReason> Classifier::ends_of(const Transfer& transfer) {
   const auto to = memory_of(transfer.dst, dst);
   if (!from || !to || *from == *to || (from->is_host() && to->is_host()))
     return NativeReason::same_memory;
-  return Ends{transfer, {*from, *to, transfer.bytes}, dst, src};
+  const auto src_access = access_to(src, transfer.src, transfer.bytes);
+  const auto dst_access = access_to(dst, transfer.dst, transfer.bytes);
+  if (!src_access || !dst_access) return NativeReason::several_allocations;
+  return Ends{transfer, {*from, *to, transfer.bytes}, dst, src, *dst_access, *src_access};
 }
 
 std::variant<Splittable, NativeReason> Classifier::splittable(const Ends& ends) {
-  const auto& [transfer, request, dst, src] = ends;
+  const auto& [transfer, request, dst, src, dst_access, src_access] = ends;
   if (driver().stream_is_capturing != nullptr) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (driver().stream_is_capturing(transfer.stream, &status) != CUDA_SUCCESS ||
@@ -151,8 +137,9 @@ std::variant<Splittable, NativeReason> Classifier::splittable(const Ends& ends) 
   };
   if (splittable.caller_gpu < 0 || !primary(src) || !primary(dst))
     return NativeReason::other_context;
-  splittable.dst_buffer = dst.buffer;
-  splittable.src_buffer = src.buffer;
+  // The driver's number is of the addresses, and what is mapped there may be another memory now.
+  splittable.dst_buffer = dst.mapped ? unnumbered_buffer() : dst.buffer;
+  splittable.src_buffer = src.mapped ? unnumbered_buffer() : src.buffer;
   splittable.dst_import = dst.import;
   splittable.src_import = src.import;
   // What a program maps itself it may map twice.
@@ -160,7 +147,8 @@ std::variant<Splittable, NativeReason> Classifier::splittable(const Ends& ends) 
     return info.kind == PointerInfo::Kind::device && !info.plain && info.import == nullptr;
   };
   splittable.may_have_aliases = may_have_aliases(dst) || may_have_aliases(src);
-  splittable.unreachable = unreachable_for(dst, transfer.dst, transfer.bytes);
+  splittable.dst_access = dst_access;
+  splittable.src_access = src_access;
   return splittable;
 }
 

@@ -37,6 +37,8 @@ struct Ends {
   Request request;
   PointerInfo dst;
   PointerInfo src;
+  Access dst_access;
+  Access src_access;
 };
 
 /// A transfer whose memories and stream allow it to be split.
@@ -51,7 +53,8 @@ struct Splittable {
   std::shared_ptr<ImportedMemory> src_import;
   /// An end may be memory that has another address as well, which overlaps nothing.
   bool may_have_aliases = false;
-  std::uint64_t unreachable = 0;  ///< GPUs that may not write to the destination, a bit an index
+  Access dst_access;
+  Access src_access;
 };
 
 /// Thread-safe: it holds no state of its own.
@@ -71,8 +74,9 @@ class Classifier {
   PointerInfo checked_info(const char* argument, CUdeviceptr address, std::uint64_t bytes);
   std::optional<MemoryId> memory_of(CUdeviceptr address, const PointerInfo& info) const;
   CallerStream caller_of(CUstream stream) const;
-  std::uint64_t unreachable_for(const PointerInfo& dst, CUdeviceptr address,
-                                std::uint64_t bytes) const;
+  /// Nothing when the range is not in one memory.
+  std::optional<Access> access_to(const PointerInfo& info, CUdeviceptr address,
+                                  std::uint64_t bytes) const;
   [[nodiscard]] const CudaDriver& driver() const noexcept { return *source_.driver; }
 
   const NodeSource& source_;

@@ -5,9 +5,11 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
+#include "base/units.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {
@@ -18,6 +20,25 @@ bool page_is_readable(CUdeviceptr address) noexcept {
   iovec local{&byte, 1};
   iovec remote{reinterpret_cast<void*>(address), 1};
   return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1 || errno != EFAULT;
+}
+
+/// No driver maps in smaller pieces.
+constexpr CUdeviceptr kLeastMapping = 2 * kMiB;
+
+/// Behind `at` no mapping begins before this address.
+CUdeviceptr end_of_mapping(const CudaDriver& driver, const PointerInfo& info, CUdeviceptr at) {
+  CUdeviceptr base = 0;
+  std::size_t size = 0;
+  std::array attributes{CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, CU_POINTER_ATTRIBUTE_MAPPING_SIZE};
+  std::array<void*, attributes.size()> values{&base, &size};
+  const bool told =
+      driver.pointer_get_attributes(static_cast<unsigned int>(attributes.size()), attributes.data(),
+                                    values.data(), at) == CUDA_SUCCESS &&
+      base <= at && at - base < size;
+  // What is as large as the reservation may be the reservation: drivers before CUDA 11.7 know no
+  // more.
+  const bool one_of_several = told && (base != info.start || size != info.bytes);
+  return one_of_several ? base + size : (at / kLeastMapping + 1) * kLeastMapping;
 }
 
 }  // namespace
@@ -59,6 +80,9 @@ PointerInfo inspect(const CudaDriver& driver, CUdeviceptr address) {
   info.pool = pool;
   info.buffer = buffer;
   info.plain = ipc_capable != 0 && pool == nullptr;
+  // Pinned memory has a context, that it was allocated or registered in.
+  info.mapped = !info.plain && pool == nullptr && managed == 0 &&
+                (info.kind == PointerInfo::Kind::device || context == nullptr);
   return info;
 }
 
@@ -73,7 +97,46 @@ PointerInfo inspect(const CudaDriver& driver, ImportedMemories& imports, CUdevic
   info.context = info.import->context();
   info.buffer = info.import->buffer();
   info.plain = false;
+  info.mapped = false;
   return info;
+}
+
+std::optional<std::vector<CUdeviceptr>> mappings_of(const CudaDriver& driver,
+                                                    const PointerInfo& first, CUdeviceptr address,
+                                                    std::uint64_t bytes) {
+  const CUdeviceptr end = address + bytes;
+  std::vector<CUdeviceptr> mappings;
+  for (CUdeviceptr at = address; at < end;) {
+    const PointerInfo info = at == address ? first : inspect(driver, at);
+    if (!info.mapped || info.kind != first.kind || info.gpu != first.gpu) return std::nullopt;
+    mappings.push_back(at);
+    at = end_of_mapping(driver, info, at);
+  }
+  return mappings;
+}
+
+bool Access::granted(const CudaDriver& driver, int gpu) const {
+  if (pool_ == nullptr && mappings_.empty()) return true;
+  const auto known = known_.find(gpu);
+  if (known != known_.end()) return known->second;
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = gpu;
+  const auto by_pool = [&] {
+    CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return driver.mem_pool_get_access != nullptr &&
+           driver.mem_pool_get_access(&access, pool_, &location) == CUDA_SUCCESS &&
+           access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  };
+  const auto by_mapping = [&](CUdeviceptr mapping) {
+    unsigned long long access = 0;
+    return driver.mem_get_access != nullptr &&
+           driver.mem_get_access(&access, &location, mapping) == CUDA_SUCCESS &&
+           access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  };
+  const bool granted = pool_ != nullptr ? by_pool() : std::ranges::all_of(mappings_, by_mapping);
+  known_.emplace(gpu, granted);
+  return granted;
 }
 
 bool is_readable(CUdeviceptr address, std::uint64_t bytes) noexcept {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "exec/imported_memory.hpp"
 
@@ -22,7 +25,8 @@ struct PointerInfo {
   std::uint64_t bytes = 0;        ///< of its allocation
   unsigned long long buffer = 0;  ///< the driver's number of its allocation, never given out twice
   CUmemoryPool pool = nullptr;
-  bool plain = false;  ///< from cuMemAlloc: peer access of its context reaches it
+  bool plain = false;   ///< from cuMemAlloc: peer access of its context reaches it
+  bool mapped = false;  ///< by cuMemMap: every mapping has its own place and access rules
   std::shared_ptr<ImportedMemory> import;  ///< null for memory of this process
 };
 
@@ -31,7 +35,30 @@ PointerInfo inspect(const CudaDriver& driver, CUdeviceptr address);
 /// The same, and of imported memory the truth.
 PointerInfo inspect(const CudaDriver& driver, ImportedMemories& imports, CUdeviceptr address);
 
-/// Whether [address, address + bytes) can be read by this process; true when the kernel does not tell.
+/// One address in each mapping of a range of mapped memory, which begins at `address` where `first`
+/// was found; nothing when they are not all of the kind and GPU of `first`, or there is none
+/// somewhere. Mappings may be made and unmade at any time, so nobody can keep the answer.
+std::optional<std::vector<CUdeviceptr>> mappings_of(const CudaDriver& driver,
+                                                    const PointerInfo& first, CUdeviceptr address,
+                                                    std::uint64_t bytes);
+
+/// Which GPUs may read and write a range, by the access rules of pools and mappings; all may reach
+/// other memory, given peer access. Asks the driver once a GPU. For one thread.
+class Access {
+ public:
+  Access() = default;
+  Access(CUmemoryPool pool, std::vector<CUdeviceptr> mappings)
+      : pool_(pool), mappings_(std::move(mappings)) {}
+  [[nodiscard]] bool granted(const CudaDriver& driver, int gpu) const;
+
+ private:
+  CUmemoryPool pool_ = nullptr;
+  std::vector<CUdeviceptr> mappings_;
+  mutable std::map<int, bool> known_;
+};
+
+/// Whether [address, address + bytes) can be read by this process; true when the kernel does not
+/// tell.
 bool is_readable(CUdeviceptr address, std::uint64_t bytes) noexcept;
 
 /// The NUMA domain (the operating system's number) of the page at `address`, or -1 when unknown.

@@ -10,19 +10,19 @@
 namespace polypath {
 namespace {
 
-/// The driver's own numbers count from 1.
-unsigned long long next_buffer() {
-  static std::atomic<unsigned long long> last{1ull << 63};
-  return ++last;
-}
-
 bool same(const CUipcMemHandle& a, const CUipcMemHandle& b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
 }  // namespace
 
-// ---- one ------------------------------------------------------------------------------------------
+unsigned long long unnumbered_buffer() noexcept {
+  // The driver's own numbers count from 1.
+  static std::atomic<unsigned long long> last{1ull << 63};
+  return ++last;
+}
+
+// ---- one --------------------------------------------------------------------
 
 ImportedMemory::ImportedMemory(const CUipcMemHandle& handle, CUdeviceptr start, std::uint64_t bytes,
                                int holder, CUcontext context, unsigned long long allocation)
@@ -32,7 +32,7 @@ ImportedMemory::ImportedMemory(const CUipcMemHandle& handle, CUdeviceptr start, 
       holder_(holder),
       context_(context),
       allocation_(allocation),
-      buffer_(next_buffer()) {}
+      buffer_(unnumbered_buffer()) {}
 
 std::optional<CUdeviceptr> ImportedMemory::address_in(int gpu, CUcontext context,
                                                       CUdeviceptr address) {
@@ -48,7 +48,7 @@ bool ImportedMemory::failed(int gpu) {
   return failed_.contains(gpu);
 }
 
-// ---- all ------------------------------------------------------------------------------------------
+// ---- all --------------------------------------------------------------------
 
 ImportedMemories::ImportedMemories(std::shared_ptr<const CudaDriver> driver, Devices& devices)
     : driver_(std::move(driver)), devices_(devices) {}

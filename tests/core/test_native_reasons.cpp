@@ -156,7 +156,11 @@ TEST_F(NativeReasonTest, PoolMemoryIsWrittenOnlyByGpusThatReachIt) {
   POLYPATH_CHECK(driver(), memcpy_async(check.address(), pool.address(), kBytes, stream.get()));
   synchronize(stream.get());
   EXPECT_EQ(check.first_difference(8), std::nullopt);
-  EXPECT_EQ(traffic.left_out(LeftOutReason::unreachable), 1u);
+  const Plan plan = context_->plan({{MemoryId::gpu(0), MemoryId::gpu(1), kBytes}});
+  const auto staged = std::ranges::count_if(
+      plan.transfers.front().routes,
+      [](const RouteShare& share) { return share.route.staged() && share.route.via.is_gpu(); });
+  EXPECT_EQ(traffic.left_out(LeftOutReason::unreachable), static_cast<unsigned>(staged));
   EXPECT_EQ(traffic.split() + traffic.native(), 1u);
   const auto after = context_->counters().snapshot();
   for (const auto& [key, count] : after.routes) {
