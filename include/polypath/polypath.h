@@ -218,7 +218,9 @@ POLYPATH_API polypath_status polypath_settings(polypath_context* context, char**
  *  "kernels": bool (whether this library was built with them), "library": path of this library,
  *  "version", "profile": {"file", "state"},
  *  "graphs": {"supported": bool, "cache_size", "counts": as in polypath_counters()},
- *  "devices": [{"id", "name", "memory_bytes", "free_bytes" or null, "context_active"}]} */
+ *  "devices": [{"id", "name", "memory_bytes", "free_bytes" or null, "context_active"}],
+ *  "staging": [{"memory", "allowed": whether more may be staged there now, "reason": one line,
+ *               "bytes": staging memory that this context has there}]} */
 POLYPATH_API polypath_status polypath_devices(polypath_context* context, char** json);
 
 /* What has been done since the context was made:

@@ -202,7 +202,8 @@ class Context:
 
         {"driver": {"library", "cuda_version", "driver_version"}, "simulated", "nvml", "library",
          "version", "profile": {"file", "state"}, "graphs": {"supported", "cache_size", "counts"},
-         "devices": [{"id", "name", "memory_bytes", "free_bytes" or None, "context_active"}]}
+         "devices": [{"id", "name", "memory_bytes", "free_bytes" or None, "context_active"}],
+         "staging": [{"memory", "allowed", "reason", "bytes"}]}
         """
         return _api.call_json("polypath_devices", self._open())  # type: ignore[no-any-return]
 

@@ -69,6 +69,10 @@ void Carrier::wait_prepared() {
   preparer_.wait();
 }
 
+Carrier::~Carrier() {
+  if (devices_.any_reset()) graphs_.abandon();
+}
+
 // ---- what a transfer is -------------------------------------------------------------------------
 
 std::variant<Splittable, NativeReason> Carrier::classify(const Transfer& transfer, bool alone,
@@ -76,6 +80,7 @@ std::variant<Splittable, NativeReason> Carrier::classify(const Transfer& transfe
   try {
     const auto ends = classifier_.ends_of(transfer);
     if (const auto* const reason = std::get_if<NativeReason>(&ends)) return *reason;
+    if (devices_.lost()) return NativeReason::context_reset;
     const Ends& between = std::get<Ends>(ends);
     if (alone && given != nullptr) {
       if (given->plan.native()) return NativeReason::no_gain;
@@ -159,6 +164,21 @@ RouteEnds Carrier::ends_of(const Route& route, const Splittable& one) {
   };
   return {seen_by(one.dst_import, one.transfer.dst, route.legs.back()),
           seen_by(one.src_import, one.transfer.src, route.legs.front())};
+}
+
+bool Carrier::all_alive(const Plan& plan) {
+  std::vector<int> asked;
+  for (const TransferPlan& transfer : plan.transfers)
+    for (const RouteShare& share : transfer.routes)
+      for (const int leg : share.route.legs) {
+        const Link& link = node().links[static_cast<std::size_t>(leg)];
+        for (const MemoryId end : {link.from, link.to}) {
+          if (end.is_host() || std::ranges::find(asked, end.index) != asked.end()) continue;
+          asked.push_back(end.index);
+          if (!devices_.alive(end.index)) return false;
+        }
+      }
+  return true;
 }
 
 bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
@@ -247,15 +267,20 @@ bool Carrier::idle(const Splittable& one) {
 
 bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                        Exclusions& without) {
-  const auto give_up = [&](const std::exception& error) {
-    log_info("native copy instead: {}", error.what());
-    without.reason = NativeReason::driver_error;
+  const auto natively = [&] {
+    without.reason =
+        devices_.any_reset() ? NativeReason::context_reset : NativeReason::driver_error;
     without.memories = ~std::uint64_t{0};
     return false;
+  };
+  const auto give_up = [&](const std::exception& error) {
+    log_info("native copy instead: {}", error.what());
+    return natively();
   };
   const RelaxedCapture relaxed(driver());
   std::vector<BoundTransfer> bound;
   try {
+    if (!all_alive(prepared.plan)) return natively();
     if (!all_ready(prepared.plan, group, without)) return false;
     bound = bind(prepared.plan, group);
   } catch (const std::exception& error) {
@@ -454,7 +479,7 @@ void Carrier::prepare(const std::vector<Request>& requests) {
   for (std::size_t t = 0; t < requests.size(); ++t) {
     const auto [src, dst, bytes] = requests[t];
     for (const MemoryId end : {src, dst})
-      if (end.is_gpu()) devices_.context(end.index);
+      if (end.is_gpu()) devices_.context_for_program(end.index);
     if (src.is_gpu() && dst.is_gpu()) {
       const auto link = node().find_link(src, dst);
       if (link && node().links[static_cast<std::size_t>(*link)].type != LinkType::bounce) {
@@ -477,7 +502,11 @@ void Carrier::prepare(const std::vector<Request>& requests) {
   for (const Route& route : routes) {
     int copies = rings[route.via];
     for (const int leg : route.legs) copies = std::max(copies, channels[leg]);
-    resources_.prepare(route, copies);
+    try {
+      resources_.prepare(route, copies);
+    } catch (const StagingRefused& refused) {
+      log_info("route {} is not used: {}", to_string(route), refused.what());
+    }
   }
 }
 

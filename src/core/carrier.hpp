@@ -29,6 +29,9 @@ class Carrier {
   /// All must outlive it.
   Carrier(const NodeSource& source, const Options& options, Devices& devices,
           ImportedMemories& imports, OtherProcesses& others, Counters& counters);
+  ~Carrier();
+  Carrier(const Carrier&) = delete;
+  Carrier& operator=(const Carrier&) = delete;
 
   /// Issues a transfer that is to be split; otherwise does nothing and says why not. `given`: the
   /// plan to follow instead of the planner's, as far as its routes are ready and free.
@@ -97,6 +100,8 @@ class Carrier {
   bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                 Exclusions& without);
 
+  /// Whether the contexts of the plan's GPUs are still those that its routes were made in.
+  bool all_alive(const Plan& plan);
   /// Asks for what is missing, and leaves out its routes.
   bool all_ready(const Plan& plan, const std::vector<Splittable>& group, Exclusions& without);
   /// Waits until the plan's routes are ready, or have failed to be.

@@ -136,7 +136,7 @@ std::variant<Splittable, NativeReason> Classifier::splittable(const Ends& ends) 
            info.context == devices_.context_if_active(info.gpu);
   };
   if (splittable.caller_gpu < 0 || !primary(src) || !primary(dst))
-    return NativeReason::other_context;
+    return devices_.any_reset() ? NativeReason::context_reset : NativeReason::other_context;
   // The driver's number is of the addresses, and what is mapped there may be another memory now.
   splittable.dst_buffer = dst.mapped ? unnumbered_buffer() : dst.buffer;
   splittable.src_buffer = src.mapped ? unnumbered_buffer() : src.buffer;

@@ -20,7 +20,7 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
     : options_(load_options(arguments, &infos_)),
       source_(with_emulated_mesh(std::move(source), options_.emulate_mesh_gbps)),
       others_(process_registry(registry_of(options_, source_)), *source_.driver, source_.node),
-      devices_(source_.driver, static_cast<int>(source_.node.gpus.size())),
+      devices_(source_.driver, source_.nvml, source_.node),
       imports_(source_.driver, devices_),
       carrier_(source_, options_, devices_, imports_, others_, counters_) {}
 

@@ -20,6 +20,7 @@ std::string_view to_string(NativeReason reason) noexcept {
     case NativeReason::busy: return "routes busy";
     case NativeReason::other_process: return "memory of a process without polypath";
     case NativeReason::unreachable: return "memory out of reach";
+    case NativeReason::context_reset: return "primary context reset";
     case NativeReason::driver_error: return "driver error";
     case NativeReason::count_: break;
   }

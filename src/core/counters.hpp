@@ -1,5 +1,5 @@
-// What a context has done. Counts by reason and route are kept under a lock; the native fast path only
-// adds to atomics.
+// What a context has done. Counts by reason and route are kept under a lock; the native fast path
+// only adds to atomics.
 #pragma once
 
 #include <array>
@@ -29,6 +29,7 @@ enum class NativeReason : std::uint8_t {
   busy,                 ///< every channel or ring holds a transfer that has not started
   other_process,        ///< memory of a process that does not say on which GPU it lies
   unreachable,          ///< a pool or mapping that no staging GPU may reach
+  context_reset,        ///< the program reset a primary context that routes were made in
   driver_error,         ///< a driver call failed before the first copy
   count_
 };

@@ -125,6 +125,17 @@ json devices_json(Context& context) {
                        {"free_bytes", std::move(free_bytes)},
                        {"context_active", active != nullptr}});
   }
+  json staging = json::array();
+  for (const MemoryId memory : context.node().memories()) {
+    // Host memory is pinned up to a limit, and refused by nobody but the driver.
+    const auto reason = memory.is_gpu() ? context.devices().may_stage(
+                                              memory.index, context.resources().ring_limits().gpu)
+                                        : StagingReason::allowed;
+    staging.push_back({{"memory", to_string(memory)},
+                       {"allowed", reason == StagingReason::allowed},
+                       {"reason", to_string(reason)},
+                       {"bytes", context.resources().staging_bytes(memory)}});
+  }
   return {{"driver",
            {{"library", driver.library},
             {"cuda_version", cuda_version},
@@ -139,7 +150,8 @@ json devices_json(Context& context) {
             {"cache_size", context.options().graph_cache_size},
             {"counts", graphs_json(context)}}},
           {"profile", {{"file", source.profile_file}, {"state", source.profile_state}}},
-          {"devices", std::move(devices)}};
+          {"devices", std::move(devices)},
+          {"staging", std::move(staging)}};
 }
 
 json counters_json(Context& context) {

@@ -25,6 +25,11 @@ void CopyGraph::destroy() noexcept {
   if (graph_ != nullptr) POLYPATH_WARN(driver_, graph_destroy(graph_));
 }
 
+void CopyGraph::abandon() noexcept {
+  executable_ = nullptr;
+  graph_ = nullptr;
+}
+
 CUDA_MEMCPY3D CopyGraph::parameters(std::size_t index, const NodePlace& place) const {
   const Step& step = schedule_.steps[index];
   return memcpy_node(memory_of(schedule_, step, step.to), place.dst,

@@ -41,6 +41,9 @@ class CopyGraph {
   /// calling thread is.
   void launch(CUstream stream);
 
+  /// The contexts that its copies run in are gone: the handles are forgotten, not destroyed.
+  void abandon() noexcept;
+
  private:
   [[nodiscard]] CUDA_MEMCPY3D parameters(std::size_t index, const NodePlace& place) const;
   void build();

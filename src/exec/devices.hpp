@@ -1,7 +1,15 @@
 // The GPUs' primary contexts, and peer access between them. A context is made only when asked for:
 // it takes 0.2 s and some hundred megabytes of the GPU.
+//
+// Who carries a transfer must never wait for one that is being made: context() and
+// enable_peer_access() may take long, and block nobody who asks the other questions.
+//
+// The program may reset a primary context (cuDevicePrimaryCtxReset). What was made in it is gone
+// then, although the GPU soon has another one, perhaps with the same handle. lost() is true from
+// the moment that somebody notices; nothing of this process's engine is used from then on.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -9,37 +17,69 @@
 #include <vector>
 
 #include "driver/cuda_driver.hpp"
+#include "exec/staging_policy.hpp"
 
 namespace polypath {
 
 /// Thread-safe. Everything retained is released by the destructor.
 class Devices {
  public:
-  Devices(std::shared_ptr<const CudaDriver> driver, int count);
+  /// `node` must outlive it. Without NVML less is known of GPUs that have no context yet.
+  Devices(std::shared_ptr<const CudaDriver> driver, std::shared_ptr<const Nvml> nvml,
+          const Node& node);
   ~Devices();
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
 
-  [[nodiscard]] int count() const noexcept { return static_cast<int>(contexts_.size()); }
+  [[nodiscard]] int count() const noexcept { return static_cast<int>(gpus_.size()); }
 
-  /// The primary context of `gpu`, made if need be (slow then).
+  /// The primary context of `gpu`, made if need be (slow then) and allowed. Throws StagingRefused,
+  /// and DriverError, also once it was reset.
   CUcontext context(int gpu);
-  /// The primary context of `gpu` if somebody has already made it, else null. Fast.
+  /// The same of a GPU that the program itself asks for, which needs no leave.
+  CUcontext context_for_program(int gpu);
+  /// Whether a context on `gpu`, if it has none, and so much staging memory may be taken. Slow;
+  /// throws DriverError.
+  StagingReason may_stage(int gpu, std::uint64_t bytes);
+  /// Throws StagingRefused where it may not.
+  void require_staging(int gpu, std::uint64_t bytes);
+  /// The primary context of `gpu` if somebody has already made it; null otherwise, while it is
+  /// being made here, and once it is known that it was reset. Fast.
   CUcontext context_if_active(int gpu);
   /// The GPU whose primary context this is, or -1 for any other context. Fast.
   int gpu_of(CUcontext context);
 
-  /// Lets work of `from`'s context reach the memory of `to`. Once a pair; throws when it cannot.
+  /// Lets work of `from`'s context reach the memory of `to`. Once a pair, slow then; throws when it
+  /// cannot.
   void enable_peer_access(int from, int to);
 
+  /// Whether what was made in the primary context of `gpu` still exists. True for a GPU whose
+  /// context nobody asked for here. One call to the driver.
+  bool alive(int gpu) noexcept;
+  /// Asks that of all GPUs; true when one was reset.
+  bool any_reset() noexcept;
+  /// Whether alive() was ever false. No call to the driver.
+  [[nodiscard]] bool lost() const noexcept { return lost_; }
+
  private:
-  // Both with mutex_ held.
-  CUcontext retain(int gpu);
-  CUcontext retain_if_active(int gpu);
+  struct State {
+    std::mutex mutex;  // held while a context is retained, which takes long if it is made
+    std::atomic<bool> making{false};
+    std::atomic<CUcontext> context{nullptr};  // set once
+    unsigned long long id = 0;                // of the context, where the driver numbers them
+    std::atomic<bool> reset{false};
+  };
+  State& of(int gpu) { return *gpus_[static_cast<std::size_t>(gpu)]; }
+  bool active(int gpu) const;
+  CUcontext make(int gpu, bool staging);
+  CUcontext retain(int gpu);  // with its mutex held
 
   std::shared_ptr<const CudaDriver> driver_;
-  std::mutex mutex_;
-  std::vector<CUcontext> contexts_;
+  std::shared_ptr<const Nvml> nvml_;
+  const Node& node_;
+  std::vector<std::unique_ptr<State>> gpus_;
+  std::atomic<bool> lost_{false};
+  std::mutex enabling_;  // held while peer access is given
   std::set<std::pair<int, int>> peers_;
 };
 

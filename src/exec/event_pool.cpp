@@ -13,8 +13,11 @@ EventPool::EventPool(std::shared_ptr<const CudaDriver> driver, Devices& devices)
       events_(static_cast<std::size_t>(devices.count())) {}
 
 EventPool::~EventPool() {
-  for (const Events& events : events_)
-    for (const CUevent event : events.all) POLYPATH_WARN(*driver_, event_destroy(event));
+  for (int gpu = 0; gpu < devices_.count(); ++gpu) {
+    if (!devices_.alive(gpu)) continue;
+    for (const CUevent event : events_[static_cast<std::size_t>(gpu)].all)
+      POLYPATH_WARN(*driver_, event_destroy(event));
+  }
 }
 
 CUevent EventPool::create(int gpu, Events& events) {

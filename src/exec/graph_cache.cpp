@@ -260,6 +260,12 @@ GraphCache::Entries::iterator GraphCache::forget(const CachedGraph& graph) {
   return entry;
 }
 
+void GraphCache::abandon() noexcept {
+  for (const Entries* const entries : {&entries_, &retired_, &lost_})
+    for (const auto& one : *entries)
+      if (one->graph) one->graph->abandon();
+}
+
 GraphCache::Counts GraphCache::counts() const {
   const std::lock_guard lock(mutex_);
   Counts counts = counts_;

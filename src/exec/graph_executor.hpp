@@ -24,6 +24,8 @@ class GraphExecutor final : public Executor {
 
   [[nodiscard]] GraphCache::Counts counts() const { return cache_.counts(); }
   void reset_counts() { cache_.reset_counts(); }
+  /// GraphCache::abandon().
+  void abandon() noexcept { cache_.abandon(); }
   [[nodiscard]] bool supported() const noexcept { return supported_; }
 
  private:

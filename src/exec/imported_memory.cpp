@@ -144,6 +144,7 @@ void ImportedMemories::close_imports(ImportedMemory& memory) {
   try {
     ContextGuard guard(*driver_);
     for (const auto& [gpu, address] : addresses) {
+      if (!devices_.alive(gpu)) continue;
       guard.use(devices_.context(gpu));
       POLYPATH_WARN(*driver_, ipc_close_mem_handle(address));
     }

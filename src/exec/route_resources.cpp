@@ -44,7 +44,11 @@ RouteResources::RouteResources(std::shared_ptr<const CudaDriver> driver, const N
 
 RouteResources::~RouteResources() {
   for (auto& [link, channels] : channels_)
-    for (auto& channel : channels) POLYPATH_WARN(*driver_, stream_destroy(channel->stream));
+    for (auto& channel : channels)
+      if (devices_.alive(channel->gpu)) POLYPATH_WARN(*driver_, stream_destroy(channel->stream));
+  for (auto& [memory, rings] : rings_of_)
+    for (auto& ring : rings)
+      if (devices_.gpu_of(ring->memory->context()) < 0) ring->memory->abandon();
 }
 
 int RouteResources::issuer(int link) const {
@@ -66,6 +70,7 @@ void RouteResources::add_channel(int link) {
 
 void RouteResources::add_ring(MemoryId via, int gpu) {
   const int holder = via.is_gpu() ? via.index : gpu;
+  if (via.is_gpu()) devices_.require_staging(holder, rings_.gpu);
   auto memory =
       std::make_unique<StagingMemory>(driver_, node_, via, via.is_gpu() ? rings_.gpu : rings_.host,
                                       holder, devices_.context(holder));

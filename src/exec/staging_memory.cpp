@@ -61,6 +61,10 @@ StagingMemory::StagingMemory(std::shared_ptr<const CudaDriver> driver, const Nod
 }
 
 StagingMemory::~StagingMemory() {
+  if (abandoned_) {
+    if (kind_ == Kind::registered) munmap(reinterpret_cast<void*>(address_), bytes_);
+    return;
+  }
   try {
     ContextGuard guard(*driver_);
     guard.use(context_);

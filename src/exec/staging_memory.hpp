@@ -23,6 +23,9 @@ class StagingMemory {
   StagingMemory& operator=(const StagingMemory&) = delete;
 
   [[nodiscard]] CUdeviceptr address() const noexcept { return address_; }
+  [[nodiscard]] CUcontext context() const noexcept { return context_; }
+  /// The context was reset, and took the memory with it: the driver is not asked to free it.
+  void abandon() noexcept { abandoned_ = true; }
   /// Lets work of `gpu`'s context read and write it, beside what peer access gives. Throws
   /// DriverError.
   void let_reach(int gpu);
@@ -43,6 +46,7 @@ class StagingMemory {
   bool is_gpu_;
   std::uint64_t bytes_;
   CUcontext context_;
+  bool abandoned_ = false;
   Kind kind_ = Kind::allocated;
   CUdeviceptr address_ = 0;
   CUmemGenericAllocationHandle handle_ = 0;  // of what is mapped

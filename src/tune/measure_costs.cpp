@@ -151,7 +151,7 @@ class StagingProbe {
         route_(staged),
         repetitions_(repetitions),
         driver_(std::shared_ptr<void>(), &set.driver()),
-        devices_(driver_, static_cast<int>(set.node().gpus.size())),
+        devices_(driver_, nullptr, set.node()),
         resources_(driver_, set.node(), devices_, 64 * kMiB),
         executor_(driver_, resources_) {
     resources_.prepare(staged, 1);

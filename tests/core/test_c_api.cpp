@@ -198,13 +198,15 @@ TEST(CApi, TopologyDevicesAndSettingsHaveTheDocumentedShape) {
 
   const json devices = parsed(polypath_devices, handle.context);
   expect_keys(devices, {"driver", "simulated", "nvml", "kernels", "graphs", "library", "version",
-                        "profile", "devices"});
+                        "profile", "devices", "staging"});
   expect_keys(devices["graphs"], {"supported", "cache_size", "counts"});
   EXPECT_EQ(devices["graphs"]["supported"], true);
   EXPECT_EQ(devices["graphs"]["cache_size"], 64);
   ASSERT_EQ(devices["devices"].size(), 4u);
   for (const json& device : devices["devices"])
     expect_keys(device, {"id", "name", "memory_bytes", "free_bytes", "context_active"});
+  for (const json& memory : devices["staging"])
+    expect_keys(memory, {"memory", "allowed", "reason", "bytes"});
 
   bool found = false;
   for (const json& setting : parsed(polypath_settings, handle.context)) {

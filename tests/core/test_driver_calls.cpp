@@ -57,6 +57,8 @@ TEST_F(DriverCallsTest, PlainMemoryIsAskedForOnce) {
   EXPECT_EQ(of(calls, "cuDevicePrimaryCtxGetState"), 0u);
   EXPECT_LE(of(calls, "cuStreamGetCtx"), 1u);
   EXPECT_LE(of(calls, "cuStreamGetId"), 1u);
+  // That of the stream, then each GPU of the plan.
+  EXPECT_LE(of(calls, "cuCtxGetId"), 3u + static_cast<unsigned>(gpus_staged_on()));
 }
 
 TEST_F(DriverCallsTest, SmallTransfersAskForTheirAddressesOnly) {

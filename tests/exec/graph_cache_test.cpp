@@ -54,7 +54,7 @@ void GraphCacheTest::SetUp() {
   if (IsSkipped()) return;
   if (gpus() < 3) GTEST_SKIP() << "needs three GPUs";
   cache_driver_ = source().driver;
-  devices_ = std::make_unique<Devices>(source().driver, gpus());
+  devices_ = std::make_unique<Devices>(source().driver, nullptr, node());
   events_ = std::make_unique<EventPool>(source().driver, *devices_);
   for (const auto& [from, to] : {std::pair{0, 1}, std::pair{0, 2}, std::pair{2, 1}})
     devices_->enable_peer_access(from, to);

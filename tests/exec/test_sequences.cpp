@@ -13,7 +13,7 @@ class SequenceTest : public SimulatedTest {
   void SetUp() override {
     SimulatedTest::SetUp();
     if (IsSkipped()) return;
-    devices_ = std::make_unique<Devices>(source().driver, gpus());
+    devices_ = std::make_unique<Devices>(source().driver, nullptr, node());
     events_ = std::make_unique<EventPool>(source().driver, *devices_);
   }
   std::shared_ptr<Ticket> ticket(unsigned long long stream = 1) {

@@ -42,7 +42,7 @@ class GraphPhasesTest : public test::NodeTest {
   GraphPhases measure(const GraphPhasesRequest& wanted) { return measure(wanted, driver_); }
   GraphPhases measure(const GraphPhasesRequest& wanted,
                       const std::shared_ptr<const CudaDriver>& driver) {
-    Devices devices(driver, static_cast<int>(discovered_.gpus.size()));
+    Devices devices(driver, nullptr, discovered_);
     return measure_graph_phases(*driver, discovered_, devices, wanted, clock_);
   }
   /// The driver, with `change` made to its table.

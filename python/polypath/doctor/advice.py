@@ -52,6 +52,9 @@ NATIVE = {
         "with one /dev/shm, and with all GPUs visible",
     ),
     "memory out of reach": Advice(True, _REACH),
+    "primary context reset": Advice(
+        False, "nothing to do: the program reset a GPU (cudaDeviceReset), and all routes with it"
+    ),
     "driver error": Advice(
         True, "POLYPATH_LOG_LEVEL=info says which call failed; is the GPUs' memory full?"
     ),
