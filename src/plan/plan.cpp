@@ -23,7 +23,7 @@ constexpr double kLeastGain = 0.02;
 /// Where the driver itself carries the native copy through host memory, beside our staged legs, the
 /// model is coarser.
 constexpr double kLeastGainBounced = 0.10;
-constexpr double kLeastGainOfFixed = 0.35;
+constexpr double kLeastGainOfFixed = 0.2;
 /// In a sequence nothing has to be filled; this much the issue and the join of each transfer may cost.
 constexpr double kLeastGainInSequenceUs = 5;
 /// Two rungs this near are equal: fewer routes win (each costs CPU time and staging memory), or
