@@ -166,21 +166,6 @@ RouteEnds Carrier::ends_of(const Route& route, const Splittable& one) {
           seen_by(one.src_import, one.transfer.src, route.legs.front())};
 }
 
-bool Carrier::all_alive(const Plan& plan) {
-  std::vector<int> asked;
-  for (const TransferPlan& transfer : plan.transfers)
-    for (const RouteShare& share : transfer.routes)
-      for (const int leg : share.route.legs) {
-        const Link& link = node().links[static_cast<std::size_t>(leg)];
-        for (const MemoryId end : {link.from, link.to}) {
-          if (end.is_host() || std::ranges::find(asked, end.index) != asked.end()) continue;
-          asked.push_back(end.index);
-          if (!devices_.alive(end.index)) return false;
-        }
-      }
-  return true;
-}
-
 bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
                         Exclusions& without) {
   bool ready = true;
@@ -280,7 +265,7 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   const RelaxedCapture relaxed(driver());
   std::vector<BoundTransfer> bound;
   try {
-    if (!all_alive(prepared.plan)) return natively();
+    if (!devices_.alive(prepared.plan)) return natively();
     if (!all_ready(prepared.plan, group, without)) return false;
     bound = bind(prepared.plan, group);
   } catch (const std::exception& error) {

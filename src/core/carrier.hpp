@@ -100,8 +100,6 @@ class Carrier {
   bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                 Exclusions& without);
 
-  /// Whether the contexts of the plan's GPUs are still those that its routes were made in.
-  bool all_alive(const Plan& plan);
   /// Asks for what is missing, and leaves out its routes.
   bool all_ready(const Plan& plan, const std::vector<Splittable>& group, Exclusions& without);
   /// Waits until the plan's routes are ready, or have failed to be.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <thread>
 
@@ -141,6 +142,21 @@ bool Devices::alive(int gpu) noexcept {
   if (!one.reset.exchange(true) && !lost_.exchange(true))
     log_info("the primary context of GPU {} was reset: all copies are native from now on", gpu);
   return false;
+}
+
+bool Devices::alive(const Plan& plan) {
+  std::vector<MemoryId> memories;
+  const auto add = [&](MemoryId memory) {
+    if (memory.is_gpu() && std::ranges::find(memories, memory) == memories.end())
+      memories.push_back(memory);
+  };
+  for (const TransferPlan& transfer : plan.transfers) {
+    add(transfer.request.src);
+    add(transfer.request.dst);
+    for (const RouteShare& share : transfer.routes)
+      if (share.route.staged()) add(share.route.via);
+  }
+  return std::ranges::all_of(memories, [&](MemoryId gpu) { return alive(gpu.index); });
 }
 
 bool Devices::any_reset() noexcept {

@@ -18,6 +18,7 @@
 
 #include "driver/cuda_driver.hpp"
 #include "exec/staging_policy.hpp"
+#include "plan/plan.hpp"
 
 namespace polypath {
 
@@ -56,6 +57,8 @@ class Devices {
   /// Whether what was made in the primary context of `gpu` still exists. True for a GPU whose
   /// context nobody asked for here. One call to the driver.
   bool alive(int gpu) noexcept;
+  /// The same of all GPUs that the plan sends from, to or by: one call each.
+  bool alive(const Plan& plan);
   /// Asks that of all GPUs; true when one was reset.
   bool any_reset() noexcept;
   /// Whether alive() was ever false. No call to the driver.
