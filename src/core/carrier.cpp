@@ -301,7 +301,8 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
 }
 
 const PreparedPlan& Carrier::as_things_are(const PreparedPlan& plan, const Splittable& first) {
-  if (plan.in_sequence != nullptr && first.transfer.follows && !idle(first))
+  if (plan.in_sequence != nullptr && first.transfer.follows &&
+      resources_.sequences().last_was(first.caller, first.request) && !idle(first))
     return *plan.in_sequence;
   if (plan.in_window != nullptr && in_window(plan, first)) return *plan.in_window;
   if (plan.on_idle_stream != nullptr && idle(first)) return *plan.on_idle_stream;

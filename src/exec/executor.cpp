@@ -95,7 +95,8 @@ void LeasedRun::remember_sequences() {
     if (tickets_[t] == nullptr) {
       resources_.sequences().end(transfers_[t].caller);
     } else {
-      resources_.sequences().add(tickets_[t], std::move(uses_[t]), tickets_[t]->in_sequence());
+      resources_.sequences().add(tickets_[t], std::move(uses_[t]), tickets_[t]->in_sequence(),
+                                 schedule_of(t).request);
     }
   }
 }

@@ -48,18 +48,25 @@ bool Sequences::allows(const CallerStream& caller, const std::vector<RouteUse>& 
          });
 }
 
-void Sequences::add(const std::shared_ptr<Ticket>& ticket, std::vector<RouteUse> uses,
-                    bool follows) {
+bool Sequences::last_was(const CallerStream& caller, const Request& pair) {
+  const std::lock_guard lock(mutex_);
+  const auto known = find(caller);
+  return known != sequences_.end() && known->last.src == pair.src && known->last.dst == pair.dst;
+}
+
+void Sequences::add(const std::shared_ptr<Ticket>& ticket, std::vector<RouteUse> uses, bool follows,
+                    const Request& request) {
   const std::lock_guard lock(mutex_);
   const auto known = find(ticket->caller());
   if (follows && known != sequences_.end()) {
+    known->last = request;
     known->uses.insert(known->uses.end(), uses.begin(), uses.end());
     ++known->transfers;
     return;
   }
   if (known != sequences_.end()) sequences_.erase(known);
   any_ = true;
-  sequences_.push_front({ticket, std::move(uses), 1});
+  sequences_.push_front({ticket, request, std::move(uses), 1});
   if (sequences_.size() > kMostSequences) sequences_.pop_back();
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "exec/ticket.hpp"
+#include "plan/plan.hpp"
 
 namespace polypath {
 
@@ -35,9 +36,14 @@ class Sequences {
   /// Whether a transfer that uses this may be one of the sequence.
   bool allows(const CallerStream& caller, const std::vector<RouteUse>& uses);
 
+  /// Whether the caller's sequence ends with a transfer between the same two memories, whose
+  /// pipelines one more can take over.
+  [[nodiscard]] bool last_was(const CallerStream& caller, const Request& pair);
+
   /// The caller's stream was given a whole transfer, which begins a sequence or, with `follows`, is
   /// one more of its own.
-  void add(const std::shared_ptr<Ticket>& ticket, std::vector<RouteUse> uses, bool follows);
+  void add(const std::shared_ptr<Ticket>& ticket, std::vector<RouteUse> uses, bool follows,
+           const Request& request);
   /// Whatever comes next on the caller's stream needs a fork of its own.
   void end(const CallerStream& caller);
   /// The same of all streams with that handle. Cheap where there are no sequences.
@@ -46,6 +52,7 @@ class Sequences {
  private:
   struct Sequence {
     std::shared_ptr<Ticket> first;
+    Request last;
     std::vector<RouteUse> uses;  // of all its transfers
     std::size_t transfers = 0;
   };

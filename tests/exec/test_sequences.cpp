@@ -29,7 +29,7 @@ class SequenceTest : public SimulatedTest {
 TEST_F(SequenceTest, LaterOnesHaveTheForkOfTheFirst) {
   const auto first = ticket();
   EXPECT_EQ(sequences_.follow(first->caller()), nullptr);
-  sequences_.add(first, {}, false);
+  sequences_.add(first, {}, false, {});
   EXPECT_EQ(sequences_.follow(ticket(2)->caller()), nullptr) << "another stream";
   const auto second = sequences_.follow(first->caller());
   ASSERT_NE(second, nullptr);
@@ -44,10 +44,10 @@ TEST_F(SequenceTest, LaterOnesHaveTheForkOfTheFirst) {
 
 TEST_F(SequenceTest, ASequenceHasAnEnd) {
   const auto first = ticket();
-  sequences_.add(first, {}, false);
+  sequences_.add(first, {}, false, {});
   int transfers = 1;
   while (const auto next = sequences_.follow(first->caller())) {
-    sequences_.add(next, {}, true);
+    sequences_.add(next, {}, true, {});
     ASSERT_LT(++transfers, 1000);
   }
   EXPECT_GT(transfers, 16);
@@ -67,7 +67,7 @@ TEST_F(SequenceTest, WhatTouchesTheSameBytesNeedsAForkOfItsOwn) {
   };
   for (const RouteUse& before : {earlier, RouteUse{nullptr, nullptr, 1000, 2000, kBytes}}) {
     const bool staged = before.first != nullptr;
-    sequences_.add(first, {before}, false);
+    sequences_.add(first, {before}, false, {});
     for (const auto& [what, next, allowed] : std::array<Case, 9>{{
              {"other bytes", {&a, &c, 1100, 2100, kBytes}, true},
              {"the same again", {&a, &b, 1000, 2000, kBytes}, staged},
@@ -84,8 +84,8 @@ TEST_F(SequenceTest, WhatTouchesTheSameBytesNeedsAForkOfItsOwn) {
     }
   }
   // All of the sequence counts, not the last alone.
-  sequences_.add(first, {earlier}, false);
-  sequences_.add(sequences_.follow(first->caller()), {{&a, &b, 5000, 6000, kBytes}}, true);
+  sequences_.add(first, {earlier}, false, {});
+  sequences_.add(sequences_.follow(first->caller()), {{&a, &b, 5000, 6000, kBytes}}, true, {});
   EXPECT_FALSE(sequences_.allows(first->caller(), {{&a, &b, 3000, 1099, kBytes}}));
   EXPECT_FALSE(sequences_.allows(first->caller(), {{&a, &b, 3000, 5000, kBytes}}));
 }
