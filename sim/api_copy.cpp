@@ -121,8 +121,8 @@ CUresult cuMemcpyPeer_ptds(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr s
   return copy_peer(dst, dst_context, src, src_context, bytes, CU_STREAM_PER_THREAD, true);
 }
 
-// Batches of copies: none is issued unless all are possible. Among each other they are in the order of the
-// stream, which is one of the orders that CUDA allows.
+// Batches of copies: none is issued unless all are possible. Among each other they are in the order
+// of the stream, which is one of the orders that CUDA allows.
 
 namespace {
 

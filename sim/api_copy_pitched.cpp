@@ -7,7 +7,8 @@ using namespace polypath::sim;
 
 namespace {
 
-/// One side, as all the structures name its parts; of the two-dimensional ones without the third dimension.
+/// One side, as all the structures name its parts; of the two-dimensional ones without the third
+/// dimension.
 struct Given {
   CUmemorytype type;
   const void* host;

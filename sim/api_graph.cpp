@@ -44,9 +44,9 @@ void require_one_dimension(const CUDA_MEMCPY3D& given) {
 
 /// The copy of these parameters, with its memory looked up.
 ///
-/// Failure INVALID_CONTEXT when `context` is no live one; INVALID_VALUE when nothing is to be copied,
-/// an address is out of bounds or freed, or memory is not of the type that the parameters name.
-/// Failure NOT_SUPPORTED for arrays, more than one dimension, offsets, and pageable memory.
+/// Failure INVALID_CONTEXT when `context` is no live one; INVALID_VALUE when nothing is to be
+/// copied, an address is out of bounds or freed, or memory is not of the type that the parameters
+/// name. Failure NOT_SUPPORTED for arrays, more than one dimension, offsets, and pageable memory.
 GraphCopy read_graph_copy(const Driver& driver, const CUDA_MEMCPY3D* parameters,
                           CUcontext context) {
   const Context& runs_in = driver.contexts.get(context, CUDA_ERROR_INVALID_CONTEXT);
@@ -74,7 +74,8 @@ using namespace polypath::sim;
 
 namespace {
 
-/// The places of these nodes in the graph. Failure INVALID_VALUE for nodes of another, and for doubles.
+/// The places of these nodes in the graph. Failure INVALID_VALUE for nodes of another, and for
+/// doubles.
 std::vector<int> find_nodes(const Driver& driver, CUgraph graph, const CUgraphNode* nodes,
                             std::size_t count) {
   require(nodes != nullptr || count == 0, CUDA_ERROR_INVALID_VALUE);

@@ -31,9 +31,9 @@ std::optional<int> policy_domain() {
   return domain;
 }
 
-/// In which NUMA domain new host memory lies: the one that the calling thread's memory policy prefers or is
-/// bound to, when it names exactly one and the node has it; otherwise that of the current context's GPU, where
-/// a program that is bound to its GPU's processor would find it.
+/// In which NUMA domain new host memory lies: the one that the calling thread's memory policy
+/// prefers or is bound to, when it names exactly one and the node has it; otherwise that of the
+/// current context's GPU, where a program that is bound to its GPU's processor would find it.
 MemoryId place_host_memory(const Node& node, int device) {
   if (const std::optional<int> domain = policy_domain())
     for (std::size_t i = 0; i < node.hosts.size(); ++i)

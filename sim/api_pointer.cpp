@@ -1,5 +1,5 @@
-// Pointer attributes. The plural form succeeds with null values on pointers that the driver does not
-// know; the singular one fails.
+// Pointer attributes. The plural form succeeds with null values on pointers that the driver does
+// not know; the singular one fails.
 #include <fmt/format.h>
 
 #include "call.hpp"

@@ -1,5 +1,5 @@
-// Memory pools: those of the program and the default one of each device; allocation and release in the
-// order of a stream.
+// Memory pools: those of the program and the default one of each device; allocation and release in
+// the order of a stream.
 #include "call.hpp"
 
 using namespace polypath::sim;

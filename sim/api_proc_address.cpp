@@ -1,8 +1,9 @@
 // cuGetProcAddress: entry points by name and CUDA version, as libcudart asks for them.
 //
-// A name is known without its suffix (cuMemAlloc, not cuMemAlloc_v2). Of its versions the newest one that
-// the wanted CUDA version already had is given out: of the per-thread forms if the flags ask for those and
-// the name has any, otherwise of the others. docs/cuda-notes.md says what a GPU's driver answers.
+// A name is known without its suffix (cuMemAlloc, not cuMemAlloc_v2). Of its versions the newest
+// one that the wanted CUDA version already had is given out: of the per-thread forms if the flags
+// ask for those and the name has any, otherwise of the others. docs/cuda-notes.md says what a GPU's
+// driver answers.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/mman.h>
@@ -41,8 +42,8 @@ const std::set<std::string, std::less<>>& names() {
   return all;
 }
 
-/// Takes the name out of this library's symbols: dlsym passes over entries that are not defined. False when
-/// there is no such name.
+/// Takes the name out of this library's symbols: dlsym passes over entries that are not defined.
+/// False when there is no such name.
 bool remove_symbol(void* library, const std::string& name) {
   void* const address = ::dlsym(library, name.c_str());
   Dl_info info{};
@@ -76,8 +77,8 @@ bool remove_symbol(void* library, const std::string& name) {
   ::dlclose(library);
 }
 
-/// True for the exported names that the variable lists, separated by commas. It is read once, when the
-/// library is loaded; from then on dlsym does not find these names.
+/// True for the exported names that the variable lists, separated by commas. It is read once, when
+/// the library is loaded; from then on dlsym does not find these names.
 bool is_absent(std::string_view symbol) { return names().contains(symbol); }
 
 }  // namespace
@@ -122,7 +123,8 @@ Answer find(std::string_view name, int version, bool wants_per_thread) {
   };
   if (std::ranges::none_of(kEntries, is_named))
     return {nullptr, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND};
-  // No version of the legacy form stands in for a per-thread one that is newer than the wanted version.
+  // No version of the legacy form stands in for a per-thread one that is newer than the wanted
+  // version.
   const bool is_per_thread =
       wants_per_thread && std::ranges::any_of(kEntries, [&](const Entry& entry) {
         return is_named(entry) && entry.is_per_thread;

@@ -1,5 +1,5 @@
-// Virtual memory management: reservations of addresses, physical memory of GPUs and NUMA domains, mappings
-// of it and who may use them. It cannot be shared with other processes, and says so.
+// Virtual memory management: reservations of addresses, physical memory of GPUs and NUMA domains,
+// mappings of it and who may use them. It cannot be shared with other processes, and says so.
 #include "shadow.hpp"
 
 #include <sys/mman.h>
@@ -58,8 +58,8 @@ std::pair<std::uintptr_t, std::size_t> find_reservation(const Driver& driver,
   return {base, size};
 }
 
-/// The mappings that the range consists of. Failure INVALID_VALUE unless it is made of whole ones, without
-/// gaps.
+/// The mappings that the range consists of. Failure INVALID_VALUE unless it is made of whole ones,
+/// without gaps.
 std::vector<AllocationPtr> find_mappings(const Driver& driver, std::uintptr_t address,
                                          std::size_t bytes) {
   std::vector<AllocationPtr> found;

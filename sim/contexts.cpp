@@ -15,8 +15,8 @@ namespace {
 // What a context takes of its GPU's memory. Order of magnitude, not measured.
 constexpr std::uint64_t kContextBytes = 300 * kMiB;
 
-/// Until the last copy of the result is gone, or the process ends, no other process gets the GPU. An
-/// abstract socket leaves nothing behind. Failure DEVICE_UNAVAILABLE when another one has it.
+/// Until the last copy of the result is gone, or the process ends, no other process gets the GPU.
+/// An abstract socket leaves nothing behind. Failure DEVICE_UNAVAILABLE when another one has it.
 std::shared_ptr<void> claim_gpu(const std::string& machine, const std::string& node, int device) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -10,8 +10,8 @@
 namespace polypath::sim {
 namespace {
 
-// Of the rate of pinned memory, what pageable memory reaches, through the driver's own pinned buffer.
-// Assumed, not measured.
+// Of the rate of pinned memory, what pageable memory reaches, through the driver's own pinned
+// buffer. Assumed, not measured.
 constexpr double kPageableShare = 0.25;
 
 /// Moves the bytes at once if they are exactly one word; false when they are not.

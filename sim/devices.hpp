@@ -1,6 +1,6 @@
-// The devices of the node: whoever runs the operations that the C functions issue. Two kinds are behind
-// this interface: virtual time (virtual_devices.hpp) and worker threads (threaded_devices.hpp). What an
-// operation is, and what it waits for, is the same for both.
+// The devices of the node: whoever runs the operations that the C functions issue. Two kinds are
+// behind this interface: virtual time (virtual_devices.hpp) and worker threads
+// (threaded_devices.hpp). What an operation is, and what it waits for, is the same for both.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,8 @@
 
 namespace polypath::sim {
 
-// The driver's lock. Worker threads go first: a program that polls in a loop could otherwise keep them for
-// long from reporting what it polls for.
+// The driver's lock. Worker threads go first: a program that polls in a loop could otherwise keep
+// them for long from reporting what it polls for.
 
 class DriverMutex {
  public:

@@ -19,7 +19,8 @@ namespace {
 std::mutex instance_mutex;
 std::atomic<Driver*> instance{nullptr};
 
-// Set in a child. What it copied of the driver has no threads and perhaps a lock that nobody will open.
+// Set in a child. What it copied of the driver has no threads and perhaps a lock that nobody will
+// open.
 std::atomic<bool> is_orphaned{false};
 Driver* abandoned = nullptr;  // kept reachable
 

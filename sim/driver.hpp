@@ -1,6 +1,6 @@
 // The state of the simulated driver: one a process, made by cuInit, guarded by one lock. The C
-// functions reach it by call() (call.hpp). What belongs together stands in one file each: contexts.cpp,
-// streams.cpp, copies.cpp, graphs.cpp.
+// functions reach it by call() (call.hpp). What belongs together stands in one file each:
+// contexts.cpp, streams.cpp, copies.cpp, graphs.cpp.
 #pragma once
 
 #include <array>
@@ -41,8 +41,8 @@ struct CopyRequest {
     std::uintptr_t address = 0;
     std::size_t row_pitch = 0;    ///< from one row to the next
     std::size_t layer_pitch = 0;  ///< from one layer to the next
-    /// Of cuMemcpyPeer: the context whose memory it is. What the issuing context has no access to goes
-    /// through host memory then.
+    /// Of cuMemcpyPeer: the context whose memory it is. What the issuing context has no access to
+    /// goes through host memory then.
     CUcontext context = nullptr;
   };
   Side dst;
@@ -67,15 +67,15 @@ struct PreparedCopy {
   bool is_waited_for = false;  ///< by synchronous calls, although no side is host memory
 };
 
-/// The calling thread's stack of contexts; its back is the current one. Handles only: a context may be
-/// destroyed while it is on one.
+/// The calling thread's stack of contexts; its back is the current one. Handles only: a context may
+/// be destroyed while it is on one.
 std::vector<CUcontext>& context_stack() noexcept;
 
 class Driver {
  public:
-  /// Makes the driver of the node that POLYPATH_NODE names, once, as read_mode() says. Failure NO_DEVICE,
-  /// with the reason on stderr, when there is no such node or mode; NOT_INITIALIZED in a child of a
-  /// process that had used the driver when it forked.
+  /// Makes the driver of the node that POLYPATH_NODE names, once, as read_mode() says. Failure
+  /// NO_DEVICE, with the reason on stderr, when there is no such node or mode; NOT_INITIALIZED in a
+  /// child of a process that had used the driver when it forked.
   static void initialise();
   /// Failure NOT_INITIALIZED before initialise(), and in such a child.
   static Driver& get();
@@ -120,7 +120,8 @@ class Driver {
   Context& current_context();
   /// The current one for null.
   Context& context_or_current(CUcontext context);
-  /// Failure DEVICE_UNAVAILABLE when the compute mode forbids it, OUT_OF_MEMORY when the GPU is full.
+  /// Failure DEVICE_UNAVAILABLE when the compute mode forbids it, OUT_OF_MEMORY when the GPU is
+  /// full.
   CUcontext create_context(int device, unsigned flags, bool is_primary);
   /// Waits for the context's work, then releases all that belongs to it.
   void destroy_context(CUcontext handle);
@@ -154,16 +155,17 @@ class Driver {
 
   /// The stream behind a handle, NULL and the special handles included.
   Stream& stream(CUstream handle);
-  /// Blocks until the stream can take `count` more operations, as many as it ever takes for a larger
-  /// one. To be called before anything is looked up: others' calls go on meanwhile. Does not block for a
-  /// stream that captures, nor for a handle that is none. `count` operations may then be enqueued.
+  /// Blocks until the stream can take `count` more operations, as many as it ever takes for a
+  /// larger one. To be called before anything is looked up: others' calls go on meanwhile. Does not
+  /// block for a stream that captures, nor for a handle that is none. `count` operations may then
+  /// be enqueued.
   void wait_for_room(CUstream handle, std::size_t count = 1);
   /// Runs it after all that the stream's order demands.
   OperationPtr enqueue(Stream& stream, Operation operation);
   /// Failure STREAM_CAPTURE_UNSUPPORTED when the stream is in capture.
   static void require_no_capture(const Stream& stream);
-  /// To be called first by whatever might disturb a capture: allocations, and all that waits or asks.
-  /// Where a capture forbids that, it is invalidated: Failure STREAM_CAPTURE_UNSUPPORTED.
+  /// To be called first by whatever might disturb a capture: allocations, and all that waits or
+  /// asks. Where a capture forbids that, it is invalidated: Failure STREAM_CAPTURE_UNSUPPORTED.
   void require_capture_allows();
   /// True when a stream that is ordered with the legacy stream of the context is in capture.
   [[nodiscard]] bool has_capture(const Context& context) const;
@@ -171,14 +173,14 @@ class Driver {
 
   // ---- copies (copies.cpp) ----
 
-  /// cuMemcpyAsync on `stream`; if it is synchronous, as cuMemcpy: its end is waited for where there is
-  /// host memory on a side, or a side or the context asks for that (SYNC_MEMOPS).
+  /// cuMemcpyAsync on `stream`; if it is synchronous, as cuMemcpy: its end is waited for where
+  /// there is host memory on a side, or a side or the context asks for that (SYNC_MEMOPS).
   void copy(const CopyRequest& wanted, CUstream stream, bool is_synchronous);
   void fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream stream);
   /// The host memory nearest to the context's GPU.
   [[nodiscard]] MemoryId host_near(const Context& context) const;
-  /// A copy as a stream of `context` makes it. Failure INVALID_VALUE where find_operand says so, and for
-  /// mappings and pool memory that the context's GPU has no access to.
+  /// A copy as a stream of `context` makes it. Failure INVALID_VALUE where find_operand says so,
+  /// and for mappings and pool memory that the context's GPU has no access to.
   PreparedCopy prepare_copy(const Context& context, const CopyRequest& wanted);
   void count(const PreparedCopy& prepared);
 

@@ -29,10 +29,12 @@ class FlowNetwork {
   /// Starts a flow at time `now_us`, which may not lie past next_us(). Ids must be unique.
   void start(Id id, FlowDemand demand, double now_us);
 
-  /// When the next flow begins to move or ends, or the next halt is over; kNever when nothing is under way.
+  /// When the next flow begins to move or ends, or the next halt is over; kNever when nothing is
+  /// under way.
   [[nodiscard]] double next_us() const noexcept { return next_us_; }
 
-  /// Moves time to `now_us` (not past next_us()). Returns the flows that ended, in the order of ids.
+  /// Moves time to `now_us` (not past next_us()). Returns the flows that ended, in the order of
+  /// ids.
   std::vector<Id> advance(double now_us);
 
   /// The flow's present rate, GB/s; 0 for an unknown flow.

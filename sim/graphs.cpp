@@ -62,13 +62,14 @@ void Driver::note_if_in_flight(const GraphExec& exec) {
 
 // A launch: what it makes of a graph's nodes in the order of the stream.
 //
-// A node runs behind its first dependency as copies on one stream do, when that is of the same device
-// and nothing runs behind it in this way yet; the end of every other dependency reaches it as an event
-// does. The launch itself is the one dependency of nodes that have none, and ends behind the first node on
-// the stream's device that nobody depends on.
+// A node runs behind its first dependency as copies on one stream do, when that is of the same
+// device and nothing runs behind it in this way yet; the end of every other dependency reaches it
+// as an event does. The launch itself is the one dependency of nodes that have none, and ends
+// behind the first node on the stream's device that nobody depends on.
 namespace {
 
-/// The operations of one launch, in the order of issue: its begin is the first, node i the one at i + 1.
+/// The operations of one launch, in the order of issue: its begin is the first, node i the one at i
+/// + 1.
 class Steps {
  public:
   void add(OperationPtr operation, int device) {

@@ -76,8 +76,8 @@ using namespace polypath::sim;
 
 // Device memory of other processes (functional mode only).
 //
-// As with the real driver: the process that made a handle cannot open it; memory is imported once for
-// each context, and belongs to that context, wherever it lies.
+// As with the real driver: the process that made a handle cannot open it; memory is imported once
+// for each context, and belongs to that context, wherever it lies.
 
 namespace {
 

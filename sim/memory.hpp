@@ -18,8 +18,8 @@
 
 namespace polypath::sim {
 
-// Addresses that the simulated driver gives out. None is given out twice unless that is wanted, so that a
-// freed address is recognised for as long as the process lives.
+// Addresses that the simulated driver gives out. None is given out twice unless that is wanted, so
+// that a freed address is recognised for as long as the process lives.
 
 class AddressSpace {
  public:
@@ -116,13 +116,13 @@ using AllocationPtr = std::shared_ptr<const Allocation>;
 
 class Memory {
  public:
-  /// `gpu_bytes`: the size of each GPU's memory. `is_shared`: its bytes may be used without the driver's
-  /// lock, and by other processes. `reuses_addresses`: as AddressSpace says.
+  /// `gpu_bytes`: the size of each GPU's memory. `is_shared`: its bytes may be used without the
+  /// driver's lock, and by other processes. `reuses_addresses`: as AddressSpace says.
   Memory(std::vector<std::uint64_t> gpu_bytes, bool is_shared, bool reuses_addresses);
 
   /// Allocates as `wanted` says; base, buffer_id, shadow and room are filled in here, but base of a
-  /// registered range or a mapping, and the shadow of an import or a mapping are the caller's. Failure
-  /// OUT_OF_MEMORY when the GPU is full.
+  /// registered range or a mapping, and the shadow of an import or a mapping are the caller's.
+  /// Failure OUT_OF_MEMORY when the GPU is full.
   AllocationPtr add(Allocation wanted);
 
   /// Forgets it: the address is invalid from now on. The bytes live on for operations that hold the
@@ -134,8 +134,8 @@ class Memory {
   [[nodiscard]] AllocationPtr find(std::uintptr_t address) const;
   /// An allocation that overlaps the range; null when there is none.
   [[nodiscard]] AllocationPtr find_overlap(std::uintptr_t address, std::size_t bytes) const;
-  /// The one that begins at the address and is of one of these kinds; Failure{otherwise} when there is
-  /// none.
+  /// The one that begins at the address and is of one of these kinds; Failure{otherwise} when there
+  /// is none.
   [[nodiscard]] AllocationPtr find_base(std::uintptr_t address,
                                         std::initializer_list<Allocation::Kind> kinds,
                                         CUresult otherwise) const;
@@ -152,8 +152,8 @@ class Memory {
   }
   void give_back(std::uintptr_t address, std::size_t bytes) { space_.give_back(address, bytes); }
 
-  /// Takes so much of the GPU's memory until the last copy of the result is gone. Failure OUT_OF_MEMORY
-  /// when there is less left.
+  /// Takes so much of the GPU's memory until the last copy of the result is gone. Failure
+  /// OUT_OF_MEMORY when there is less left.
   std::shared_ptr<void> take(int device, std::uint64_t bytes);
   [[nodiscard]] std::uint64_t free_bytes(int device) const;
   /// Device memory of one allocation.
@@ -198,9 +198,9 @@ struct Operand {
   [[nodiscard]] Placement placement() const;
 };
 
-/// The memory at [address, address + bytes). What the driver does not know is pageable memory, which
-/// lies at `pageable_location`. Failure INVALID_VALUE for a range that was freed or runs over the bounds
-/// of an allocation, but from one mapping into the next of the same reservation.
+/// The memory at [address, address + bytes). What the driver does not know is pageable memory,
+/// which lies at `pageable_location`. Failure INVALID_VALUE for a range that was freed or runs over
+/// the bounds of an allocation, but from one mapping into the next of the same reservation.
 Operand find_operand(const Memory& memory, std::uintptr_t address, std::size_t bytes,
                      MemoryId pageable_location);
 

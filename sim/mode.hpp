@@ -10,24 +10,25 @@ namespace polypath::sim {
 struct Mode {
   enum class Compute { standard, exclusive_process, prohibited };
 
-  /// POLYPATH_SIM_MODE: `virtual` (time, in one process; the default) or `functional` (worker threads in
-  /// real time, memory that other processes can open).
+  /// POLYPATH_SIM_MODE: `virtual` (time, in one process; the default) or `functional` (worker
+  /// threads in real time, memory that other processes can open).
   bool is_functional = false;
-  /// POLYPATH_SIM_SEED, for the functional mode: delays operations at random; 0, the default: does not.
+  /// POLYPATH_SIM_SEED, for the functional mode: delays operations at random; 0, the default: does
+  /// not.
   std::uint64_t seed = 0;
-  /// POLYPATH_SIM_ADDRESSES: `unique`, the default: no address is given out twice; `reused`: memory that is
-  /// freed leaves its address to the next allocation of its size.
+  /// POLYPATH_SIM_ADDRESSES: `unique`, the default: no address is given out twice; `reused`: memory
+  /// that is freed leaves its address to the next allocation of its size.
   bool reuses_addresses = false;
   /// POLYPATH_SIM_PATIENCE, seconds: a call that has been blocked so long on a full stream ends the
   /// process.
   std::chrono::seconds patience{120};
-  /// POLYPATH_SIM_COMPUTE_MODE, of all GPUs: `default`, `exclusive_process` (one process at a time has
-  /// contexts on a GPU) or `prohibited` (none has).
+  /// POLYPATH_SIM_COMPUTE_MODE, of all GPUs: `default`, `exclusive_process` (one process at a time
+  /// has contexts on a GPU) or `prohibited` (none has).
   Compute compute = Compute::standard;
   /// POLYPATH_SIM_MACHINE: processes that name the same machine, of one user, exclude each other.
   std::string machine;
-  /// POLYPATH_SIM_MEMORY, bytes: what is free of each GPU's memory at first; the rest counts as taken by
-  /// other programs.
+  /// POLYPATH_SIM_MEMORY, bytes: what is free of each GPU's memory at first; the rest counts as
+  /// taken by other programs.
   std::uint64_t free_bytes = UINT64_MAX;
 };
 

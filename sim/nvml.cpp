@@ -1,6 +1,6 @@
-// The NVML functions that say how a node is wired. Link numbers of a GPU count its NVLink links in the
-// order of the node's links, each as wide as it is; a GPU behind an NVSwitch has its links to the
-// switch, once.
+// The NVML functions that say how a node is wired. Link numbers of a GPU count its NVLink links in
+// the order of the node's links, each as wide as it is; a GPU behind an NVSwitch has its links to
+// the switch, once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -260,6 +260,12 @@ nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t* mo
       case Mode::Compute::prohibited: result = NVML_COMPUTEMODE_PROHIBITED; break;
     }
   });
+}
+
+/// Other processes' contexts are not told.
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, unsigned int*,
+                                                     nvmlProcessInfo_t*) {
+  return NVML_ERROR_NOT_SUPPORTED;
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* info) {

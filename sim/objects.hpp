@@ -20,10 +20,11 @@
 
 namespace polypath::sim {
 
-// CUDA graphs: nodes with their dependencies, as they were put together, and as they were instantiated.
+// CUDA graphs: nodes with their dependencies, as they were put together, and as they were
+// instantiated.
 
-/// The copy that a node makes. Its memory is looked up by address at each launch, and has to be placed
-/// as it was when the node was added.
+/// The copy that a node makes. Its memory is looked up by address at each launch, and has to be
+/// placed as it was when the node was added.
 struct GraphCopy {
   std::uintptr_t dst = 0;
   std::uintptr_t src = 0;

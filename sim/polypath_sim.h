@@ -20,20 +20,20 @@ POLYPATH_SIM_API double polypath_sim_clock_us(void);
 /* Lets the CPU spend time, as if it computed; in functional mode the call sleeps. */
 POLYPATH_SIM_API void polypath_sim_advance_us(double us);
 
-/* What completed copies moved over the link between two memories ("gpu0", "host0") since the start or
- * the last reset. 0 where there is no such link. */
+/* What completed copies moved over the link between two memories ("gpu0", "host0") since the start
+ * or the last reset. 0 where there is no such link. */
 POLYPATH_SIM_API uint64_t polypath_sim_link_bytes(const char* from, const char* to);
 POLYPATH_SIM_API uint64_t polypath_sim_link_copies(const char* from, const char* to);
 
-/* Copies issued, and those among them that the driver had to carry through host memory (no link, or no
- * peer access) or that had pageable memory on a side, since the start or the last reset. */
+/* Copies issued, and those among them that the driver had to carry through host memory (no link, or
+ * no peer access) or that had pageable memory on a side, since the start or the last reset. */
 POLYPATH_SIM_API uint64_t polypath_sim_copies(void);
 POLYPATH_SIM_API uint64_t polypath_sim_bounced_copies(void);
 POLYPATH_SIM_API uint64_t polypath_sim_pageable_copies(void);
 
-/* Since the start or the last reset: instantiated graphs that were destroyed, or nodes of them that were
- * given new parameters, while a launch was under way, which CUDA allows and a careful program does not
- * do; and launches refused because memory of a node is no longer what it was. */
+/* Since the start or the last reset: instantiated graphs that were destroyed, or nodes of them that
+ * were given new parameters, while a launch was under way, which CUDA allows and a careful program
+ * does not do; and launches refused because memory of a node is no longer what it was. */
 POLYPATH_SIM_API uint64_t polypath_sim_graphs_disturbed(void);
 POLYPATH_SIM_API uint64_t polypath_sim_stale_graph_launches(void);
 

@@ -1,6 +1,7 @@
 // The bytes of one allocation of device memory, where the simulated devices read and write them: a
 // mapping of its own, apart from the public no-access address. Pages come into being when touched.
-// Memory never written holds a pattern instead of zeros, so that a test which forgets to write fails.
+// Memory never written holds a pattern instead of zeros, so that a test which forgets to write
+// fails.
 #pragma once
 
 #include <cstdint>
@@ -67,11 +68,12 @@ class PrivateShadow : public Shadow {
   std::vector<bool> touched_;  // one a granule
 };
 
-// A shadow in a memory file, which other processes can open by its number and name while this one lives.
-// Any thread may use it.
+// A shadow in a memory file, which other processes can open by its number and name while this one
+// lives. Any thread may use it.
 //
-// The file holds the bytes, from the next page on one byte a granule that says whether it was touched.
-// Whoever touches one holds a lock on the file, which the system gives back if the process is killed.
+// The file holds the bytes, from the next page on one byte a granule that says whether it was
+// touched. Whoever touches one holds a lock on the file, which the system gives back if the process
+// is killed.
 
 class SharedShadow : public Shadow {
  public:
@@ -80,8 +82,8 @@ class SharedShadow : public Shadow {
   SharedShadow(std::size_t bytes, const std::string& name);
   ~SharedShadow() override;
 
-  /// The one that process `pid` made and has under `file`; null when it is no longer there, or another.
-  /// Throws std::bad_alloc as above.
+  /// The one that process `pid` made and has under `file`; null when it is no longer there, or
+  /// another. Throws std::bad_alloc as above.
   static std::unique_ptr<SharedShadow> open(pid_t pid, int file, std::size_t bytes,
                                             const std::string& name);
 

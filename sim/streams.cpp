@@ -183,8 +183,8 @@ CUresult write_value(CUstream stream, CUdeviceptr address, Word value, unsigned 
   });
 }
 
-/// A function of the program on a thread of its own: it may wait for other threads, which call the driver
-/// meanwhile.
+/// A function of the program on a thread of its own: it may wait for other threads, which call the
+/// driver meanwhile.
 class HostCall {
  public:
   explicit HostCall(std::function<void()> function) : function_(std::move(function)) {}

@@ -1,6 +1,6 @@
-// Devices that run on worker threads, in real time, for programs of several processes. Operations run as
-// soon as what they wait for has completed, in any order otherwise; a seed delays each of them by a random
-// time, so that other orders come about.
+// Devices that run on worker threads, in real time, for programs of several processes. Operations
+// run as soon as what they wait for has completed, in any order otherwise; a seed delays each of
+// them by a random time, so that other orders come about.
 #pragma once
 
 #include <chrono>

@@ -13,9 +13,11 @@
 extern "C" {
 #endif
 
-/* ---- Benchmark -------------------------------------------------------------------------------- */
+/* ---- Benchmark --------------------------------------------------------------------------------
+ */
 
-/* One row of a benchmark: these transfers together, native copies and polypath in alternating pairs. */
+/* One row of a benchmark: these transfers together, native copies and polypath in alternating
+ * pairs. */
 typedef struct polypath_bench_request {
   const polypath_request* transfers;
   size_t count;
@@ -28,23 +30,22 @@ typedef struct polypath_bench_request {
 
 /* Runs it on buffers of its own, with random contents and a poisoned destination; every byte is
  * compared after each way was run. Prepares the routes first.
- * {"bytes" (a transfer), "window", "native_us", "polypath_us" (medians of the whole group), "native_gbps",
- *  "polypath_gbps", "speedup", "limit_gbps", "limit_from": "flow"|"measured", "verified": bool,
- *  "executor", "issue_us", "native_issue_us" (CPU time of the calls, median), "copies",
- *  "routes": [{"src", "dst", "route", "share", "chunks", "bytes"}], "native": bool, "reason",
- *  "counted": {"split", "graphs" (launches), "native_share", "routes": [{"src", "dst", "route",
- *  "share"}]}: how the transfers of all runs really went, shares of all bytes; "routes" is the plan,
- *  of a window that of its first transfer,
- *  "executors" (if asked for, and split): {"stream_us", "graph_us", "stream_issue_us",
- *  "graph_issue_us"}}
- * limit_gbps is the maximum flow; for transfers to or from host memory on a real node it is what all
- * GPUs reach at once in that direction, measured in the same run.
- * POLYPATH_INTERNAL_ERROR when bytes differ: the message says where. */
+ * {"bytes" (a transfer), "window", "native_us", "polypath_us" (medians of the whole group),
+ * "native_gbps", "polypath_gbps", "speedup", "limit_gbps", "limit_from": "flow"|"measured",
+ * "verified": bool, "executor", "issue_us", "native_issue_us" (CPU time of the calls, median),
+ * "copies", "routes": [{"src", "dst", "route", "share", "chunks", "bytes"}], "native": bool,
+ * "reason", "counted": {"split", "graphs" (launches), "native_share", "routes": [{"src", "dst",
+ * "route", "share"}]}: how the transfers of all runs really went, shares of all bytes; "routes" is
+ * the plan, of a window that of its first transfer, "executors" (if asked for, and split):
+ * {"stream_us", "graph_us", "stream_issue_us", "graph_issue_us"}} limit_gbps is the maximum flow;
+ * for transfers to or from host memory on a real node it is what all GPUs reach at once in that
+ * direction, measured in the same run. POLYPATH_INTERNAL_ERROR when bytes differ: the message says
+ * where. */
 POLYPATH_API polypath_status polypath_bench(polypath_context* context,
                                             const polypath_bench_request* request, char** json);
 
-/* What each phase of a CUDA graph costs for one transfer cut into `nodes` copies: `nodes` / 2 chunks,
- * each carried to a staging memory and on from there. */
+/* What each phase of a CUDA graph costs for one transfer cut into `nodes` copies: `nodes` / 2
+ * chunks, each carried to a staging memory and on from there. */
 typedef struct polypath_graph_phases_request {
   const char* src;
   const char* dst;
@@ -54,18 +55,18 @@ typedef struct polypath_graph_phases_request {
 } polypath_graph_phases_request;
 
 /* {"bytes", "nodes", "via", "create_us", "construct_us", "instantiate_us", "first_launch_us",
- *  "launch_us", "patch_us" (new addresses for every node), "destroy_us": CPU time of the calls, medians;
- *  "first_latency_us", "latency_us", "patched_latency_us": from the first call of an iteration to the
- *  end of its bytes, the phases of that iteration included;
- *  "stream_issue_us", "stream_latency_us": the same copies by streams and events;
- *  "gpu_bytes": GPU memory that an instantiated and launched graph holds, or null where it cannot be
- *  told; "verified": bool}
+ *  "launch_us", "patch_us" (new addresses for every node), "destroy_us": CPU time of the calls,
+ * medians; "first_latency_us", "latency_us", "patched_latency_us": from the first call of an
+ * iteration to the end of its bytes, the phases of that iteration included; "stream_issue_us",
+ * "stream_latency_us": the same copies by streams and events; "gpu_bytes": GPU memory that an
+ * instantiated and launched graph holds, or null where it cannot be told; "verified": bool}
  * POLYPATH_NOT_SUPPORTED: a driver without graphs. POLYPATH_INTERNAL_ERROR when bytes differ. */
 POLYPATH_API polypath_status polypath_graph_phases(polypath_context* context,
                                                    const polypath_graph_phases_request* request,
                                                    char** json);
 
-/* ---- Tuning ----------------------------------------------------------------------------------- */
+/* ---- Tuning -----------------------------------------------------------------------------------
+ */
 
 /* What to search. */
 typedef struct polypath_tune_request {
@@ -80,14 +81,15 @@ typedef struct polypath_tune_request {
   int again;      /* 1: also what the profile holds already */
 } polypath_tune_request;
 
-/* Called between measurements on the calling thread; what it returns other than 0 stops the search. */
+/* Called between measurements on the calling thread; what it returns other than 0 stops the search.
+ */
 typedef int (*polypath_tune_progress)(size_t done, size_t total, double seconds_left,
                                       const char* what, void* user);
 
 /* Searches the best routes, shares, chunks, slots and executor for each pair class, size class and
  * pattern by measurement, uses what it finds from now on, and keeps it in the node's profile after
- * each: a search that was stopped goes on where it was. `progress` may be NULL. No other transfer of
- * this context may be under way. The value is that of polypath_tuned() with "stopped": bool and
+ * each: a search that was stopped goes on where it was. `progress` may be NULL. No other transfer
+ * of this context may be under way. The value is that of polypath_tuned() with "stopped": bool and
  * "seconds" as well. */
 POLYPATH_API polypath_status polypath_tune(polypath_context* context,
                                            const polypath_tune_request* request,

@@ -7,8 +7,8 @@
  * for people, of the calling thread. A function that fails changes nothing, except where its own
  * comment says otherwise.
  *
- * Threads: a context may be used from any number of threads at once. A context outlives its transfers:
- * destroy it only after the streams that carry them have been synchronised.
+ * Threads: a context may be used from any number of threads at once. A context outlives its
+ * transfers: destroy it only after the streams that carry them have been synchronised.
  *
  * Strings returned through `char **` belong to the caller: polypath_free(). All are JSON, UTF-8.
  */
@@ -48,26 +48,28 @@ POLYPATH_API const char* polypath_status_name(polypath_status status);
 /* The message of this thread's last failed call; "" when there was none. Valid until the thread's
  * next call. */
 POLYPATH_API const char* polypath_last_error(void);
-/* The CUresult of the driver call that made this thread's last failed call fail; 0 when none did. */
+/* The CUresult of the driver call that made this thread's last failed call fail; 0 when none did.
+ */
 POLYPATH_API int polypath_last_cuda_result(void);
 /* Frees a string returned by this library. NULL is allowed. */
 POLYPATH_API void polypath_free(char* string);
 
-/* ---- Context ---------------------------------------------------------------------------------- */
+/* ---- Context ----------------------------------------------------------------------------------
+ */
 
 /* The driver, the node's capacity graph and all resources for transfers. */
 typedef struct polypath_context polypath_context;
 
-/* One setting, e.g. {"routes", "direct,gpu"}; names and ranges: polypath_settings(). It overrides the
- * environment. */
+/* One setting, e.g. {"routes", "direct,gpu"}; names and ranges: polypath_settings(). It overrides
+ * the environment. */
 typedef struct polypath_setting {
   const char* name;
   const char* value;
 } polypath_setting;
 
 /* Makes a context. `settings` may be NULL when `count` is 0; the strings are copied.
- * Opens the CUDA driver; creates no CUDA context and allocates nothing on any GPU, but with emulate_mesh
- * a context on every linked GPU, and it measures the emulated links (a second or two).
+ * Opens the CUDA driver; creates no CUDA context and allocates nothing on any GPU, but with
+ * emulate_mesh a context on every linked GPU, and it measures the emulated links (a second or two).
  * POLYPATH_NO_DEVICE: no GPU here and no node named. POLYPATH_INVALID_ARGUMENT: a setting or the
  * node file, with file, line and allowed range. */
 POLYPATH_API polypath_status polypath_context_create(const polypath_setting* settings, size_t count,
@@ -76,34 +78,36 @@ POLYPATH_API polypath_status polypath_context_create(const polypath_setting* set
 /* Releases everything. NULL is allowed. All transfers must have completed. */
 POLYPATH_API void polypath_context_destroy(polypath_context* context);
 
-/* ---- Transfers -------------------------------------------------------------------------------- */
+/* ---- Transfers --------------------------------------------------------------------------------
+ */
 
 /* Copies `bytes` from `src` to `dst`, ordered on `stream` exactly as cuMemcpyAsync is, and as
  * asynchronous: it returns when the copies are issued. `stream` is a CUstream (or cudaStream_t);
- * NULL is the legacy default stream of the current CUDA context. `dst` and `src` are device memory of
- * any GPU of this process, or host memory, in any combination. Not worth splitting, pageable or
+ * NULL is the legacy default stream of the current CUDA context. `dst` and `src` are device memory
+ * of any GPU of this process, or host memory, in any combination. Not worth splitting, pageable or
  * managed memory, a stream in capture: the native copy, on the same stream. Zero bytes: success,
  * nothing is issued.
- * POLYPATH_INVALID_ARGUMENT: null, unknown or freed address, a range past its allocation, overlapping
- * ranges; the message names the argument, the address and the allocation.
- * POLYPATH_DRIVER_ERROR: a driver call failed after the first copy was issued; the contents of `dst`
- * are then undefined, and `stream` still waits for all that was issued. */
+ * POLYPATH_INVALID_ARGUMENT: null, unknown or freed address, a range past its allocation,
+ * overlapping ranges; the message names the argument, the address and the allocation.
+ * POLYPATH_DRIVER_ERROR: a driver call failed after the first copy was issued; the contents of
+ * `dst` are then undefined, and `stream` still waits for all that was issued. */
 POLYPATH_API polypath_status polypath_copy_async(polypath_context* context, void* dst,
                                                  const void* src, size_t bytes, void* stream);
 
-/* The same, but what is not worth splitting is left to the caller: for programs that have a copy call of
- * their own, and for what stands between a program and the driver.
- * *issued is 1: the transfer is under way, as polypath_copy_async() would have it. 0 with
- * POLYPATH_SUCCESS: nothing was done and nothing will be, and the counters name the reason; copy it natively.
- * 0 with any other status: nothing was done either. POLYPATH_DRIVER_ERROR with 1: as there. */
+/* The same, but what is not worth splitting is left to the caller: for programs that have a copy
+ * call of their own, and for what stands between a program and the driver. *issued is 1: the
+ * transfer is under way, as polypath_copy_async() would have it. 0 with POLYPATH_SUCCESS: nothing
+ * was done and nothing will be, and the counters name the reason; copy it natively. 0 with any
+ * other status: nothing was done either. POLYPATH_DRIVER_ERROR with 1: as there. */
 POLYPATH_API polypath_status polypath_try_copy_async(polypath_context* context, void* dst,
                                                      const void* src, size_t bytes, void* stream,
                                                      int* issued);
 
-/* The same of a transfer that the caller knows to follow: nothing but event records was put on `stream`
- * since the last transfer that polypath issued there. Its staged routes need not wait for that one to end,
- * except where the two touch the same memory. The order on `stream` is what it would be without. On a
- * default stream, and with memory that the program mapped itself, it is polypath_try_copy_async(). */
+/* The same of a transfer that the caller knows to follow: nothing but event records was put on
+ * `stream` since the last transfer that polypath issued there. Its staged routes need not wait for
+ * that one to end, except where the two touch the same memory. The order on `stream` is what it
+ * would be without. On a default stream, and with memory that the program mapped itself, it is
+ * polypath_try_copy_async(). */
 POLYPATH_API polypath_status polypath_try_copy_following_async(polypath_context* context, void* dst,
                                                                const void* src, size_t bytes,
                                                                void* stream, int* issued);
@@ -115,8 +119,8 @@ typedef struct polypath_thresholds {
   size_t gpu_to_host;
 } polypath_thresholds;
 
-/* The sizes below which no plan of this node splits a transfer, as it is measured and tuned now: whoever
- * calls polypath_try_copy_async() need not ask for less. */
+/* The sizes below which no plan of this node splits a transfer, as it is measured and tuned now:
+ * whoever calls polypath_try_copy_async() need not ask for less. */
 POLYPATH_API polypath_status polypath_smallest_split(polypath_context* context,
                                                      polypath_thresholds* thresholds);
 
@@ -129,17 +133,19 @@ typedef struct polypath_transfer {
 } polypath_transfer;
 
 /* Starts `count` transfers that are planned together, so that their routes share links without
- * contending. Each is ordered on its own stream, as if by polypath_copy_async: several on one stream go
- * in this order, one after another. Between streams there is no order. Errors as there; the message
- * names the index of the transfer. Arguments of all are checked before any is issued. */
+ * contending. Each is ordered on its own stream, as if by polypath_copy_async: several on one
+ * stream go in this order, one after another. Between streams there is no order. Errors as there;
+ * the message names the index of the transfer. Arguments of all are checked before any is issued.
+ */
 POLYPATH_API polypath_status polypath_group_copy_async(polypath_context* context,
                                                        const polypath_transfer* transfers,
                                                        size_t count);
 
-/* The same, but what is not worth splitting is left to the caller, transfer by transfer: issued[i] is 1 or 0
- * as *issued of polypath_try_copy_async(), and each transfer that is 0 is to be copied natively. With
- * POLYPATH_SUCCESS some may be 1 and others 0. With any other status all are 0 and nothing was done, or those
- * of the group that was under way are 1: the contents of their destinations are undefined. */
+/* The same, but what is not worth splitting is left to the caller, transfer by transfer: issued[i]
+ * is 1 or 0 as *issued of polypath_try_copy_async(), and each transfer that is 0 is to be copied
+ * natively. With POLYPATH_SUCCESS some may be 1 and others 0. With any other status all are 0 and
+ * nothing was done, or those of the group that was under way are 1: the contents of their
+ * destinations are undefined. */
 POLYPATH_API polypath_status polypath_try_group_copy_async(polypath_context* context,
                                                            const polypath_transfer* transfers,
                                                            size_t count, int* issued);
@@ -151,35 +157,40 @@ typedef struct polypath_request {
   size_t bytes;
 } polypath_request;
 
-/* Makes ready, and waits for, all that transfers between these memories can use, together and each alone:
- * their plans, contexts on staging GPUs, streams, staging memory. Without it background threads do so when
- * the first transfer asks, and transfers go without the staged routes until then. */
+/* Makes ready, and waits for, all that transfers between these memories can use, together and each
+ * alone: their plans, contexts on staging GPUs, streams, staging memory. Without it background
+ * threads do so when the first transfer asks, and transfers go without the staged routes until
+ * then. */
 POLYPATH_API polypath_status polypath_prepare(polypath_context* context,
                                               const polypath_request* requests, size_t count);
 
-/* ---- Memory of other processes ---------------------------------------------------------------- */
+/* ---- Memory of other processes ----------------------------------------------------------------
+ */
 
-/* A transfer from or to memory that was opened by CUDA IPC takes every route when it is known on which GPU that
- * memory lies, which the driver does not say. So the process that exports it, and the one that opens it,
- * both of one user, tell this library; what is not told is copied natively, and counted. `handle` is the
- * 64 bytes of a CUipcMemHandle. */
+/* A transfer from or to memory that was opened by CUDA IPC takes every route when it is known on
+ * which GPU that memory lies, which the driver does not say. So the process that exports it, and
+ * the one that opens it, both of one user, tell this library; what is not told is copied natively,
+ * and counted. `handle` is the 64 bytes of a CUipcMemHandle. */
 
-/* This process made `handle` for the memory that holds `address`: other processes may learn where it lies,
- * until it is told of other memory at the same address. POLYPATH_INVALID_ARGUMENT: not memory of a GPU. */
+/* This process made `handle` for the memory that holds `address`: other processes may learn where
+ * it lies, until it is told of other memory at the same address. POLYPATH_INVALID_ARGUMENT: not
+ * memory of a GPU. */
 POLYPATH_API polypath_status polypath_memory_exported(polypath_context* context, const void* handle,
                                                       const void* address);
 
-/* `address` is what cuIpcOpenMemHandle gave for `handle`, in the current CUDA context. This library opens
- * the handle for other GPUs as well, in the background, when transfers ask for it.
+/* `address` is what cuIpcOpenMemHandle gave for `handle`, in the current CUDA context. This library
+ * opens the handle for other GPUs as well, in the background, when transfers ask for it.
  * POLYPATH_INVALID_ARGUMENT: not memory of a GPU. */
 POLYPATH_API polypath_status polypath_memory_imported(polypath_context* context, const void* handle,
                                                       const void* address);
 
-/* Before cuIpcCloseMemHandle(address): closes what this library opened, when it is open the last time, which
- * waits for work that uses it. No transfer of it may be under way. Any other address is let pass. */
+/* Before cuIpcCloseMemHandle(address): closes what this library opened, when it is open the last
+ * time, which waits for work that uses it. No transfer of it may be under way. Any other address is
+ * let pass. */
 POLYPATH_API polypath_status polypath_memory_closed(polypath_context* context, const void* address);
 
-/* ---- Asking ----------------------------------------------------------------------------------- */
+/* ---- Asking -----------------------------------------------------------------------------------
+ */
 
 /* The plan of a group of transfers (one or more), without running it:
  * {"bytes", "predicted_us", "predicted_gbps", "native_us", "native_gbps", "limit_gbps",
@@ -193,20 +204,21 @@ POLYPATH_API polypath_status polypath_plan(polypath_context* context,
                                            char** json);
 
 /* The capacity graph:
- * {"name", "title", "source", "simulated", "fingerprint", "capacities": "node file"|"measured"|"defaults",
- *  "gpus": [{"id", "name", "pci", "uuid", "numa", "memory_bytes", "pcie_generation", "pcie_width"}],
- *  "hosts": [{"id", "numa", "memory_bytes"}],
- *  "links": [{"from", "to", "type", "width", "gbps", "nominal_gbps", "ports": [name]}],
- *  "ports": [{"name", "gbps"}], "costs": {...},
- *  "emulated_mesh": null, or {"gbps" (asked of each link), "links": [{"from", "to", "lanes",
- *                    "gbps" (measured)}]}} */
+ * {"name", "title", "source", "simulated", "fingerprint", "capacities": "node
+ * file"|"measured"|"defaults", "gpus": [{"id", "name", "pci", "uuid", "numa", "memory_bytes",
+ * "pcie_generation", "pcie_width"}], "hosts": [{"id", "numa", "memory_bytes"}], "links": [{"from",
+ * "to", "type", "width", "gbps", "nominal_gbps", "ports": [name]}], "ports": [{"name", "gbps"}],
+ * "costs": {...}, "emulated_mesh": null, or {"gbps" (asked of each link), "links": [{"from", "to",
+ * "lanes", "gbps" (measured)}]}} */
 POLYPATH_API polypath_status polypath_topology(polypath_context* context, char** json);
 
-/* Called during a long operation, on the calling thread: done of total steps, and what comes next. */
+/* Called during a long operation, on the calling thread: done of total steps, and what comes next.
+ */
 typedef void (*polypath_progress)(size_t done, size_t total, const char* what, void* user);
 
-/* Measures the capacities of this node (a few seconds), uses them from now on, and keeps them as the
- * node's profile. `progress` may be NULL. No other transfer of this context may be under way. */
+/* Measures the capacities of this node (a few seconds), uses them from now on, and keeps them as
+ * the node's profile. `progress` may be NULL. No other transfer of this context may be under way.
+ */
 POLYPATH_API polypath_status polypath_measure(polypath_context* context, polypath_progress progress,
                                               void* user);
 
@@ -240,10 +252,10 @@ POLYPATH_API polypath_status polypath_report(polypath_context* context, char** t
 POLYPATH_API polypath_status polypath_counters_reset(polypath_context* context);
 
 /* What was tuned on this node:
- * {"profile": file, "choices": [{"pattern": "one way"|"both ways"|"window", "pair" (class), "bytes",
- *  "executor": "stream"|"graph", "routes": [{"route": "direct"|"gpu"|"host", "share", "chunks"}],
- *  "slots", "native_gbps", "predicted_gbps", "measured_gbps", "tried", "edited"}]}
- * GB/s are those of the whole group or window. */
+ * {"profile": file, "choices": [{"pattern": "one way"|"both ways"|"window", "pair" (class),
+ * "bytes", "executor": "stream"|"graph", "routes": [{"route": "direct"|"gpu"|"host", "share",
+ * "chunks"}], "slots", "native_gbps", "predicted_gbps", "measured_gbps", "tried", "edited"}]} GB/s
+ * are those of the whole group or window. */
 POLYPATH_API polypath_status polypath_tuned(polypath_context* context, char** json);
 
 #ifdef __cplusplus

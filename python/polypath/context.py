@@ -112,8 +112,8 @@ class Context:
         links.
 
         Each is a `Transfer` or a tuple in its order, and is ordered on its own stream as by
-        `copy_async`; between streams there is no order. All arguments are checked before anything is
-        issued. Errors as in `copy_async`; the message names the index of the transfer.
+        `copy_async`; between streams there is no order. All arguments are checked before anything
+        is issued. Errors as in `copy_async`; the message names the index of the transfer.
         """
         checked = [
             checked_transfer(Transfer(*transfer), f"transfers[{index}]: ")
@@ -156,7 +156,8 @@ class Context:
         """`plan` for transfers that start together; one entry of "transfers" for each, and the GB/s
         are sums."""
         array = request_array(requests)
-        return _api.call_json("polypath_plan", self._open(), array, len(array))  # type: ignore[no-any-return]
+        found: dict[str, Any] = _api.call_json("polypath_plan", self._open(), array, len(array))
+        return found
 
     def topology(self) -> dict[str, Any]:
         """The capacity graph of the node::
@@ -259,7 +260,10 @@ class Context:
         request = _api.BenchRequest(
             array, len(array), warmup, iterations, window, compare_executors
         )
-        return _api.call_json("polypath_bench", self._open(), ctypes.byref(request))  # type: ignore[no-any-return]
+        found: dict[str, Any] = _api.call_json(
+            "polypath_bench", self._open(), ctypes.byref(request)
+        )
+        return found
 
     def tune(
         self,
@@ -351,7 +355,10 @@ class Context:
         """
         (one,) = request_array([Request(src, dst, bytes)])
         request = _api.GraphPhasesRequest(one.src, one.dst, one.bytes, nodes, iterations)
-        return _api.call_json("polypath_graph_phases", self._open(), ctypes.byref(request))  # type: ignore[no-any-return]
+        found: dict[str, Any] = _api.call_json(
+            "polypath_graph_phases", self._open(), ctypes.byref(request)
+        )
+        return found
 
     def _open(self) -> ctypes.c_void_p:
         if self._handle is None:

@@ -15,7 +15,8 @@
 namespace polypath {
 namespace {
 
-/// Reads `text` into `options`; throws InvalidArgument or returns false when the value is not allowed.
+/// Reads `text` into `options`; throws InvalidArgument or returns false when the value is not
+/// allowed.
 using Parser = std::function<bool(std::string_view text, Options& options)>;
 
 struct Row {

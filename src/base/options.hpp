@@ -1,5 +1,6 @@
 // All settings of the library, from ONE table: name, environment variable, default, allowed values
-// and meaning stand in options.cpp once; parsing, errors, help and `polypath info -c` come from there.
+// and meaning stand in options.cpp once; parsing, errors, help and `polypath info -c` come from
+// there.
 #pragma once
 
 #include <array>
@@ -58,8 +59,8 @@ struct OptionInfo {
 
 using OptionArguments = std::vector<std::pair<std::string, std::string>>;
 
-/// Defaults, then the environment, then `arguments` (name, value). Throws InvalidArgument that names the
-/// setting, where it was set, and the allowed values.
+/// Defaults, then the environment, then `arguments` (name, value). Throws InvalidArgument that
+/// names the setting, where it was set, and the allowed values.
 Options load_options(const OptionArguments& arguments, std::vector<OptionInfo>* infos = nullptr);
 
 }  // namespace polypath

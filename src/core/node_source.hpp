@@ -36,24 +36,24 @@ struct NodeSource {
   std::vector<EmulatedLink> emulated_links;
 };
 
-/// A simulated node, and an emulated mesh, use a profile only when the setting names a file, and take
-/// nothing but tuned choices from it.
+/// A simulated node, and an emulated mesh, use a profile only when the setting names a file, and
+/// take nothing but tuned choices from it.
 ///
 /// With Options::node: that node file, on the simulated driver, which reads the same node from
 /// POLYPATH_NODE (set here). Otherwise this machine's GPUs, with their profile if there is one.
 /// Throws NoDevice with a line that says what to do, InvalidArgument for a node that is not known.
-/// The registry of a simulated node in virtual time, which is one process's own, is "off" unless a folder is named.
-/// One process has one driver: a second node in the same process is refused.
+/// The registry of a simulated node in virtual time, which is one process's own, is "off" unless a
+/// folder is named. One process has one driver: a second node in the same process is refused.
 NodeSource open_node(const Options& options);
 
-/// `source` as an emulated mesh of `gbps` GB/s a link, in its driver and its capacities, with its host
-/// links and without what was tuned, which keeps no profile; unchanged for 0, or when it is that
-/// already. Slow: mesh_driver.hpp. Throws InvalidArgument for a simulated node, and what
+/// `source` as an emulated mesh of `gbps` GB/s a link, in its driver and its capacities, with its
+/// host links and without what was tuned, which keeps no profile; unchanged for 0, or when it is
+/// that already. Slow: mesh_driver.hpp. Throws InvalidArgument for a simulated node, and what
 /// emulated_mesh() and mesh_driver() throw.
 NodeSource with_emulated_mesh(NodeSource source, double gbps);
 
-/// The setting of the registry: what `options` say; without a word there, off in virtual time, where there is
-/// nothing to share.
+/// The setting of the registry: what `options` say; without a word there, off in virtual time,
+/// where there is nothing to share.
 std::string registry_of(const Options& options, const NodeSource& source);
 
 /// The folder of the library or program that holds this code.

@@ -1,5 +1,5 @@
-// What this process tells others on the machine, and learns from them, in terms of its own node: where
-// memory lies, and between which memories bytes are under way (src/registry).
+// What this process tells others on the machine, and learns from them, in terms of its own node:
+// where memory lies, and between which memories bytes are under way (src/registry).
 #pragma once
 
 #include <memory>
@@ -24,14 +24,16 @@ class OtherProcesses {
 
   /// Others may learn where `memory`, which `handle` stands for, lies.
   void tell(const CUipcMemHandle& handle, const PointerInfo& memory);
-  /// The GPU that holds the memory of another process, or -1 when nobody said, or it is not one of ours.
+  /// The GPU that holds the memory of another process, or -1 when nobody said, or it is not one of
+  /// ours.
   int holder_of(const CUipcMemHandle& handle);
 
-  /// Sets `out` to the pairs of memories that others are sending between, each once, in one order, with 0
-  /// bytes: how much is left of a message nobody knows.
+  /// Sets `out` to the pairs of memories that others are sending between, each once, in one order,
+  /// with 0 bytes: how much is left of a message nobody knows.
   void pairs_in_use(std::vector<Request>& out);
-  /// A transfer was issued that is predicted to take so long by itself. It counts as under way for that long
-  /// behind the pair's transfers before it, and half as long again; nobody waits to see it end.
+  /// A transfer was issued that is predicted to take so long by itself. It counts as under way for
+  /// that long behind the pair's transfers before it, and half as long again; nobody waits to see
+  /// it end.
   void started(const Request& request, double predicted_us);
 
  private:

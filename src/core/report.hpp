@@ -7,9 +7,9 @@
 
 namespace polypath {
 
-/// Lines without an indent, each ended by a newline: transfers and bytes; what went natively, and why; the routes
-/// with their share of the bytes of their pair; routes that plans had to do without; graphs. Lines
-/// that would only say "none" are left out.
+/// Lines without an indent, each ended by a newline: transfers and bytes; what went natively, and
+/// why; the routes with their share of the bytes of their pair; routes that plans had to do
+/// without; graphs. Lines that would only say "none" are left out.
 std::string report(Context& context);
 
 }  // namespace polypath

@@ -12,8 +12,8 @@ namespace polypath {
 /// "CUDA_ERROR_INVALID_VALUE (1)".
 std::string describe(const CudaDriver& driver, CUresult result);
 
-/// Throws DriverError: "cuMemAlloc_v2 failed: out of memory, NAME (code) at file:line", where `call`
-/// begins with the member of CudaDriver.
+/// Throws DriverError: "cuMemAlloc_v2 failed: out of memory, NAME (code) at file:line", where
+/// `call` begins with the member of CudaDriver.
 [[noreturn]] void throw_driver_error(const CudaDriver& driver, CUresult result, const char* call,
                                      const char* file, int line);
 

@@ -1,5 +1,5 @@
-// The fault-injecting twin of the driver: a table that behaves as the one it wraps, counts every call,
-// and lets one chosen call fail instead of being carried out.
+// The fault-injecting twin of the driver: a table that behaves as the one it wraps, counts every
+// call, and lets one chosen call fail instead of being carried out.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,11 @@
 
 namespace polypath {
 
-/// Entry points are plain C functions, so the counts and the chosen fault are one state of the process:
-/// at most one FaultInjector exists at a time. Calls may come from any thread, also while another arms
-/// a fault; the counters are relaxed atomics, so that they order nothing and hide no race of the code
-/// under test. cuGetErrorName and cuGetErrorString are neither counted nor ever failed.
+/// Entry points are plain C functions, so the counts and the chosen fault are one state of the
+/// process: at most one FaultInjector exists at a time. Calls may come from any thread, also while
+/// another arms a fault; the counters are relaxed atomics, so that they order nothing and hide no
+/// race of the code under test. cuGetErrorName and cuGetErrorString are neither counted nor ever
+/// failed.
 ///
 /// A test of every call in turn:
 ///
@@ -39,9 +40,9 @@ class FaultInjector {
   [[nodiscard]] std::shared_ptr<const CudaDriver> driver() const noexcept { return driver_; }
 
   /// The `nth` call from now on (1: the next one) of `symbol`, an exported name such as
-  /// "cuMemcpyAsync", returns `result` and does nothing. Replaces the fault chosen before. The calls
-  /// after it are carried out. Throws InvalidArgument for a symbol that is not in cuda_symbols.def, or
-  /// is never failed, and for nth = 0.
+  /// "cuMemcpyAsync", returns `result` and does nothing. Replaces the fault chosen before. The
+  /// calls after it are carried out. Throws InvalidArgument for a symbol that is not in
+  /// cuda_symbols.def, or is never failed, and for nth = 0.
   void fail(std::string_view symbol, std::uint64_t nth, CUresult result);
   /// The same for the `nth` call from now on of any symbol.
   void fail_call(std::uint64_t nth, CUresult result);

@@ -13,8 +13,8 @@ struct Nvml {
 #include "driver/nvml_symbols.def"
 };
 
-/// Opens `library` and initialises NVML. Null, with the reason in `*why`, when it cannot; members that
-/// this version lacks are null. nvmlShutdown is called when the last owner lets go.
+/// Opens `library` and initialises NVML. Null, with the reason in `*why`, when it cannot; members
+/// that this version lacks are null. nvmlShutdown is called when the last owner lets go.
 std::shared_ptr<const Nvml> load_nvml(const std::string& library, std::string* why);
 
 }  // namespace polypath

@@ -82,7 +82,8 @@ class GraphCache {
   /// It was launched, and nobody can tell when it ends: it is kept, and not used again.
   void lose(CachedGraph& graph);
 
-  /// A context that graphs run in was reset: none of them is touched any more, and none may be used.
+  /// A context that graphs run in was reset: none of them is touched any more, and none may be
+  /// used.
   void abandon() noexcept;
 
   [[nodiscard]] Counts counts() const;

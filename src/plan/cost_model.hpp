@@ -6,7 +6,8 @@
 //                                                                round * (n / b - 1) + b / rate)
 //   n / rate      the narrower leg, busy from the first byte to the last
 //   b / fill      the other leg's one chunk that nothing overlaps: the pipeline with c chunks of
-//                 equal legs takes (c + 1) chunk times (DESIGN: decision 3; the papers' 2-D pipelining)
+//                 equal legs takes (c + 1) chunk times (DESIGN: decision 3; the papers' 2-D
+//                 pipelining)
 //   gap * n / b   the time between two copies of a leg, once a chunk
 //   round * ...   from the issue of the first chunk to that of the last, where the CPU takes
 //                 longer than the links: it issues the chunks of all staged routes of the group in

@@ -24,7 +24,8 @@ constexpr double kLeastGain = 0.02;
 /// model is coarser.
 constexpr double kLeastGainBounced = 0.10;
 constexpr double kLeastGainOfFixed = 0.2;
-/// In a sequence nothing has to be filled; this much the issue and the join of each transfer may cost.
+/// In a sequence nothing has to be filled; this much the issue and the join of each transfer may
+/// cost.
 constexpr double kLeastGainInSequenceUs = 5;
 /// Two rungs this near are equal: fewer routes win (each costs CPU time and staging memory), or
 /// more where the ladder says spread.

@@ -50,8 +50,8 @@ class LoadedObject {
   dl_phdr_info info_;
 };
 
-/// Calls `visit(object)` for all mapped objects until it is true, which is the result. May be called
-/// by what it calls; meanwhile nothing is unmapped.
+/// Calls `visit(object)` for all mapped objects until it is true, which is the result. May be
+/// called by what it calls; meanwhile nothing is unmapped.
 template <typename Visit>
 bool any_loaded_object(Visit&& visit) noexcept {
   return dl_iterate_phdr(

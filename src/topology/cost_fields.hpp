@@ -1,5 +1,5 @@
-// The fields of Costs as one table: the node-file reader and writer and the JSON go through it, so a
-// new cost is one line in node.hpp and one here.
+// The fields of Costs as one table: the node-file reader and writer and the JSON go through it, so
+// a new cost is one line in node.hpp and one here.
 #pragma once
 
 #include <array>

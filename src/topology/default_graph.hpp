@@ -19,8 +19,8 @@ struct ObservedGpu {
   std::vector<bool> peer_access;  ///< to each GPU, itself included (any value)
 };
 
-/// The node: host memories of `domains` and of every domain that a GPU is in; a link between any two
-/// GPUs and between any GPU and host memory; ports for what is shared:
+/// The node: host memories of `domains` and of every domain that a GPU is in; a link between any
+/// two GPUs and between any GPU and host memory; ports for what is shared:
 /// - "nvlink-out.gpu0", "nvlink-in.gpu0": a GPU's links to the switch
 /// - "pcie.gpu0" (or "nvlink.", "c2c."): a GPU's link to the host, both directions
 /// - "host.host0": all host links of one NUMA domain, both directions

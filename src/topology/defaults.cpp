@@ -16,20 +16,22 @@ struct NvlinkRate {
 constexpr std::array<NvlinkRate, 5> kNvlinkRates{
     {{0, 20}, {70, 25}, {86, 14.0625}, {90, 25}, {100, 50}}};
 
-// GB/s per PCIe lane and direction, by generation. Source: PCI Express base specifications, the rates
-// usually quoted (16 GB/s for 16 lanes of generation 3).
+// GB/s per PCIe lane and direction, by generation. Source: PCI Express base specifications, the
+// rates usually quoted (16 GB/s for 16 lanes of generation 3).
 constexpr std::array<double, 7> kPcieLaneGbps{0, 0.25, 0.5, 1, 2, 4, 8};
 constexpr std::size_t kPcie3 = 3;
 constexpr int kPcieUnknownWidth = 16;
 
-// Copies between GPUs: 396 of 450 GB/s measured on 4 x H200, 46 of 50 and 93 of 100 in nodes/*.toml.
+// Copies between GPUs: 396 of 450 GB/s measured on 4 x H200, 46 of 50 and 93 of 100 in
+// nodes/*.toml.
 constexpr double kNvlinkFraction = 0.88;
 // Copies to and from host memory: 0.75 to 0.87 on known nodes (nodes/*.toml), less where the CPU's
 // cores use the memory too.
 constexpr double kHostFraction = 0.65;
 constexpr double kC2cNominalGbps = 450;  // data sheet of the GH200
 constexpr double kC2cFraction = 0.5;
-// Between sockets: half of the near rate, and never more than the slowest known way between two CPUs.
+// Between sockets: half of the near rate, and never more than the slowest known way between two
+// CPUs.
 constexpr double kFarFraction = 0.5;
 constexpr double kFarLimitGbps = 32;
 constexpr double kPortCopies = 2;

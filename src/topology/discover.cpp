@@ -105,8 +105,8 @@ std::vector<bool> observe_peer_access(const CudaDriver& driver, int ordinal, int
   return peers;
 }
 
-/// NVML's part of what is known of a GPU; the two libraries order devices differently, so it is found
-/// by its bus id.
+/// NVML's part of what is known of a GPU; the two libraries order devices differently, so it is
+/// found by its bus id.
 void observe_by_nvml(const Nvml& nvml, const std::set<std::string>& gpus, ObservedGpu& seen) {
   nvmlDevice_t device{};
   if (nvml.device_by_pci == nullptr ||

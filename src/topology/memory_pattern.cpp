@@ -14,7 +14,8 @@ bool matches(MemoryId id, std::string_view pattern) {
   return to_string(id) == pattern;
 }
 
-/// The memories that any of the patterns under `key` names, each once, in the order of the patterns.
+/// The memories that any of the patterns under `key` names, each once, in the order of the
+/// patterns.
 std::vector<MemoryId> read_pattern(TomlTable& table, const Node& node, std::string_view key) {
   const std::vector<MemoryId> all = node.memories();
   std::vector<MemoryId> matched;

@@ -15,8 +15,8 @@ struct Selection {
   bool both_directions = false;                      ///< each (to, from) as well
 };
 
-/// Reads these four keys. `node` has its GPUs and hosts already; the pairs need not be linked. Throws
-/// InvalidArgument with file, line and what is allowed, also when no pair is left.
+/// Reads these four keys. `node` has its GPUs and hosts already; the pairs need not be linked.
+/// Throws InvalidArgument with file, line and what is allowed, also when no pair is left.
 Selection read_selection(TomlTable& table, const Node& node);
 
 }  // namespace polypath

@@ -1,5 +1,6 @@
 // A node as a capacity graph: memories, directed links between them, and ports that links share.
-// A plain value: the planner reads it, a node file or the discovery fills it, the simulated node obeys it.
+// A plain value: the planner reads it, a node file or the discovery fills it, the simulated node
+// obeys it.
 #pragma once
 
 #include <compare>
@@ -89,10 +90,9 @@ struct Costs {
   double copy_handover_us = 2.2;  ///< for so long a starting copy halts the link or port that it
                                   ///< shares with copies under way
   double event_us = 2.0;  ///< from an event's completion to the start of work that waits for it
-  double staged_fixed_us =
-      0;  ///< of a staged route beyond its bytes and gaps: fork, the start of both
-          ///< legs, hand-over, join; 0: 2 copy_start_us + event_us
-  double staged_gap_us = 0;           ///< between two chunks of a staged route; 0: copy_gap_us
+  double staged_fixed_us = 0;  ///< of a staged route beyond its bytes and gaps: fork, the start of
+                               ///< both legs, hand-over, join; 0: 2 copy_start_us + event_us
+  double staged_gap_us = 0;    ///< between two chunks of a staged route; 0: copy_gap_us
   double context_create_us = 215000;  ///< creating a context on another GPU
   // CUDA graphs, CPU time of each call: once a call, and for each of its nodes.
   double graph_create_us = 1.0;

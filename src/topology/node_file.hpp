@@ -24,9 +24,8 @@
 //   from = "gpu*"              # "gpu0", "gpu*", or a list of these
 //   to = "gpu*"
 //   both_directions = false    # also every (to, from)
-//   distance = "any"           # near: only pairs of one NUMA domain; far: only pairs across domains
-//   type = "nvlink"            # nvlink | nvswitch | pcie | c2c | bounce
-//   gbps = 93
+//   distance = "any"           # near: only pairs of one NUMA domain; far: only pairs across
+//   domains type = "nvlink"            # nvlink | nvswitch | pcie | c2c | bounce gbps = 93
 //   nominal_gbps = 100
 //   width = 4
 //   source = "..."
@@ -37,9 +36,10 @@
 //   to = "host*"
 //   both_directions = true     # the links of the other direction as well
 //   distance = "any"           # as above
-//   per = "from"               # from | to | all: one port for each matched `from`, each `to`, or one
-//   gbps = 101                 #   for all (default). With both_directions a reversed link counts for
-//   source = "..."             #   the pattern side it lies on, so per = "from" is one a GPU here.
+//   per = "from"               # from | to | all: one port for each matched `from`, each `to`, or
+//   one gbps = 101                 #   for all (default). With both_directions a reversed link
+//   counts for source = "..."             #   the pattern side it lies on, so per = "from" is one a
+//   GPU here.
 //                              # Without from and to: of the links with ports = [its name].
 //
 // Figures are GB/s = 1e9 bytes/s. Unknown keys are errors.
@@ -53,7 +53,8 @@
 
 namespace polypath {
 
-/// Reads and validates a node file. Throws InvalidArgument "FILE:LINE: what, and the allowed range".
+/// Reads and validates a node file. Throws InvalidArgument "FILE:LINE: what, and the allowed
+/// range".
 Node read_node_file(const std::filesystem::path& file);
 
 /// The node as a node file, one entry a GPU, link and port: reading it back gives an equal node,

@@ -10,8 +10,8 @@
 
 namespace polypath {
 
-/// NUMA domains with both CPUs and memory, by number: domains that are a GPU's own memory (GH200) or
-/// memory expanders hold no staging buffers. Empty when the system does not tell.
+/// NUMA domains with both CPUs and memory, by number: domains that are a GPU's own memory (GH200)
+/// or memory expanders hold no staging buffers. Empty when the system does not tell.
 std::vector<HostMemory> numa_domains(const std::filesystem::path& sys = "/sys");
 
 /// The NUMA domain of a PCI device ("0000:41:00.0"); nothing when the system does not tell.

@@ -20,8 +20,10 @@
 //   chunks = [1, 9, 9, 4]
 //   slots = 0                                 # 0: as many as fit
 //   native_gbps, predicted_gbps, measured_gbps, tried
-//   digest = 123456789                        # of pattern to slots: without it, or when it differs,
-//                                             # the entry counts as edited and no search replaces it
+//   digest = 123456789                        # of pattern to slots: without it, or when it
+//   differs,
+//                                             # the entry counts as edited and no search replaces
+//                                             it
 //
 // and last the empty table [end], without which the file was cut short.
 //

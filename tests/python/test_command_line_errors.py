@@ -148,8 +148,8 @@ def test_library_that_is_none(polypath, tmp_path):
 
 def test_a_call_that_fails_is_told_in_words(polypath, tmp_path):
     node = (Path(__file__).parent / "two_gpus.toml").read_text()
-    (tmp_path / "small.toml").write_text(node.replace("memory_gib = 4", "memory_gib = 0.0625"))
-    done = polypath("bench", "p2p", "--node", "small.toml", "--sizes", "128M")
+    (tmp_path / "small.toml").write_text(node.replace("memory_gib = 4", "memory_gib = 0.5"))
+    done = polypath("bench", "p2p", "--node", "small.toml", "--sizes", "512M")
     assert done.returncode == 1
     line = done.stderr.splitlines()[-1]
     assert line.startswith(
