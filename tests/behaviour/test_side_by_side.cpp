@@ -1,7 +1,7 @@
 // Two threads issue side by side: whatever call of the driver one of them is in, it holds nothing
 // that the other waits for (DESIGN: decision 5).
-#include <cstdlib>
 #include <condition_variable>
+#include <cstdlib>
 #include <future>
 #include <thread>
 
