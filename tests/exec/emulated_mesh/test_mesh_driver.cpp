@@ -173,8 +173,9 @@ TEST_F(MeshDriverTest, WhatIsAllocatedWhereAnImportWasIsNoImport) {
   const Payload one = payload({gpu, MemoryId::gpu(1), kBytes});
   const Payload other = payload({gpu, MemoryId::gpu(1), kBytes});
   const auto start = [](const Payload* of) { return of->transfer(nullptr).src; };
-  const auto& [low, high] =
-      std::minmax(&one, &other, [&](const auto* a, const auto* b) { return start(a) < start(b); });
+  const bool in_order = start(&one) < start(&other);
+  const Payload* const low = in_order ? &one : &other;
+  const Payload* const high = in_order ? &other : &one;
   // The import reached as far as what is another allocation now.
   mesh_->memory_imported(start(low), start(high) + kBytes - start(low), 2, context_of(0));
   const Stream stream = stream_on(0);
