@@ -122,9 +122,13 @@ TEST_F(StreamDepth, ALaunchIsOneOperation) {
   CUgraphExec exec = nullptr;
   const CUDA_MEMCPY3D parameters = copy_parameters(memory + 64, memory, 64);
   ASSERT_CUDA(cuGraphCreate(&graph, 0));
+  // One after another, as all of them write the same bytes.
+  CUgraphNode before = nullptr;
   for (int i = 0; i < 5; ++i) {
     CUgraphNode node = nullptr;
-    ASSERT_CUDA(cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &parameters, context(0)));
+    ASSERT_CUDA(
+        cuGraphAddMemcpyNode(&node, graph, &before, i == 0 ? 0 : 1, &parameters, context(0)));
+    before = node;
   }
   ASSERT_CUDA(cuGraphInstantiateWithFlags(&exec, graph, 0));
   ASSERT_CUDA(cuStreamWaitValue32(stream, device(word), 1, CU_STREAM_WAIT_VALUE_EQ));
