@@ -1,0 +1,233 @@
+/* polypath: ranks that communicate, one GPU each. Communicators, symmetric memory, signals.
+ *
+ * Ranks are processes of one machine, threads of one process, or both. All ranks create a
+ * communicator together; from then on a rank that dies, gives up or does not come ends the others'
+ * waits with an error, within the time limit: POLYPATH_COMMUNICATOR_ERROR, and the communicator is
+ * unusable for good.
+ *
+ * Collective calls are made by all ranks, in the same order: create, split, exchange, alloc, free.
+ * They wait for each other on the host, so each rank needs its own thread; what ends in _all makes
+ * the call for several ranks of one process by itself. Calls on a stream are asynchronous.
+ *
+ * Threads: calls for one rank come from one thread at a time, but for abort and check, which any
+ * thread may make at any time. Errors, units and strings: polypath.h.
+ */
+#ifndef POLYPATH_COMM_H
+#define POLYPATH_COMM_H
+
+#include "polypath/polypath.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Creation ---------------------------------------------------------------------------------
+ */
+
+/* One rank of a communicator. */
+typedef struct polypath_comm polypath_comm;
+
+/* An all-gather, by which ranks find each other: `mine` of every rank, `bytes` long on all, in rank
+ * order, into `all`. 0: it succeeded. It has to fail when a rank does not come: before there is a
+ * communicator nobody else can know. Called a few times, by the thread that creates. */
+typedef int (*polypath_exchange)(const void* mine, void* all, size_t bytes, void* user);
+
+/* 0: what the settings of the context say. */
+typedef struct polypath_comm_options {
+  uint32_t time_limit_ms; /* how long anybody waits for another rank; rank 0's counts */
+  uint32_t port;          /* for create_from_environment: where rank 0 listens */
+  uint64_t reserved[6];   /* 0 */
+} polypath_comm_options;
+
+/* Creates the communicator of `size` ranks; this one is `rank`, and works on GPU `gpu` as `context`
+ * numbers them. Makes the GPU's primary context if need be. `options` may be NULL; `context` must
+ * outlive the communicator. Large puts go over all paths, as transfers of the context.
+ * Collective. POLYPATH_COMMUNICATOR_ERROR: on all ranks alike, with one reason: no peer access, two
+ * ranks on one GPU, GPUs that one process does not see, another user or machine, another version.
+ * */
+POLYPATH_API polypath_status polypath_comm_create(polypath_context* context, int rank, int size,
+                                                  int gpu, polypath_exchange exchange, void* user,
+                                                  const polypath_comm_options* options,
+                                                  polypath_comm** comm);
+
+/* All ranks are of this process: rank r works on gpus[r]; `comms` has a place for each. NULL: GPU r
+ * for rank r. On an error none is made. */
+POLYPATH_API polypath_status polypath_comm_create_all(polypath_context* context, const int* gpus,
+                                                      int size,
+                                                      const polypath_comm_options* options,
+                                                      polypath_comm** comms);
+
+/* The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT:
+ * they meet over TCP. `gpu` -1: LOCAL_RANK, or 0 where only one GPU is visible. */
+POLYPATH_API polypath_status polypath_comm_create_from_environment(
+    polypath_context* context, int gpu, const polypath_comm_options* options, polypath_comm** comm);
+
+/* Collective: a communicator for the ranks of each color, ordered by key, then by rank. A negative
+ * color: none, and *part is NULL. */
+POLYPATH_API polypath_status polypath_comm_split(polypath_comm* comm, int color, int key,
+                                                 polypath_comm** part);
+
+/* Not collective; NULL is allowed. All work that uses it must have completed: with a stream that
+ * still waits for a signal POLYPATH_INVALID_ARGUMENT, and nothing is destroyed. With the last rank
+ * of this process it waits until other processes' ranks are destroyed, too, no longer than the time
+ * limit, and frees what is left of symmetric memory. */
+POLYPATH_API polypath_status polypath_comm_destroy(polypath_comm* comm);
+
+/* Makes the communicator unusable for all ranks: every wait, on host or stream, ends. The first
+ * reason is kept; NULL is allowed. */
+POLYPATH_API polypath_status polypath_comm_abort(polypath_comm* comm, const char* reason);
+
+/* POLYPATH_COMMUNICATOR_ERROR, with the reason, once it is unusable. What streams wrote while they
+ * were let go is undefined, so ask after synchronising. */
+POLYPATH_API polypath_status polypath_comm_check(polypath_comm* comm);
+
+/* -1 for NULL. */
+POLYPATH_API int polypath_comm_rank(const polypath_comm* comm);
+POLYPATH_API int polypath_comm_size(const polypath_comm* comm);
+/* The GPU of `rank`, as this process numbers them; -1 for a rank that there is not. */
+POLYPATH_API int polypath_comm_gpu(const polypath_comm* comm, int rank);
+
+/* Collective: `mine` of every rank, `bytes` each, in rank order, into `all`, on the host. */
+POLYPATH_API polypath_status polypath_comm_exchange(polypath_comm* comm, const void* mine,
+                                                    void* all, size_t bytes);
+
+/* ---- Symmetric memory -------------------------------------------------------------------------
+ */
+
+/* Memory that all ranks allocated together, as one rank sees it. */
+typedef struct polypath_symmetric polypath_symmetric;
+
+/* Collective: `bytes`, the same on all ranks, of GPU memory on each, filled with zeros. When memory
+ * is short on one rank all get POLYPATH_COMMUNICATOR_ERROR, and the communicator stays usable. */
+POLYPATH_API polypath_status polypath_comm_alloc(polypath_comm* comm, size_t bytes,
+                                                 polypath_symmetric** memory);
+/* The same for all `count` ranks of a communicator that this process has; `memories` has a place
+ * for each. */
+POLYPATH_API polypath_status polypath_comm_alloc_all(polypath_comm* const* comms, int count,
+                                                     size_t bytes, polypath_symmetric** memories);
+
+/* Collective. Work of all ranks that uses it must have completed. NULL is not allowed. After
+ * POLYPATH_SUCCESS, and after POLYPATH_COMMUNICATOR_ERROR, the handle is gone. */
+POLYPATH_API polypath_status polypath_comm_free(polypath_comm* comm, polypath_symmetric* memory);
+/* The same for all ranks of this process. */
+POLYPATH_API polypath_status polypath_comm_free_all(polypath_comm* const* comms, int count,
+                                                    polypath_symmetric* const* memories);
+
+/* Where the memory of `rank` is, for work of this rank's GPU: an address of this process. NULL for
+ * a rank that there is not. Valid until the memory is freed, or the communicator destroyed. */
+POLYPATH_API void* polypath_symmetric_address(const polypath_symmetric* memory, int rank);
+POLYPATH_API size_t polypath_symmetric_bytes(const polypath_symmetric* memory);
+
+/* ---- On a stream ------------------------------------------------------------------------------
+ * `stream` is a CUstream of the primary context of this rank's GPU; NULL is its legacy default
+ * stream. A stream that waits holds one of the GPU's hardware queues
+ * (CUDA_DEVICE_MAX_CONNECTIONS, 8): others may stand still behind it. One that waits past the time
+ * limit makes the communicator unusable. */
+
+/* A 64-bit word at `offset`, a multiple of 8, of symmetric memory, and a value for it. */
+typedef struct polypath_signal {
+  const polypath_symmetric* memory;
+  size_t offset;
+  uint64_t value;
+} polypath_signal;
+
+/* Copies `bytes` from `src`, any memory that this rank's GPU reaches, to `offset` of the memory of
+ * rank `to`. */
+POLYPATH_API polypath_status polypath_comm_put(polypath_comm* comm, int to,
+                                               const polypath_symmetric* memory, size_t offset,
+                                               const void* src, size_t bytes, void* stream);
+/* The same; then gives the word of rank `to` its value: who finds it there finds the bytes. */
+POLYPATH_API polypath_status polypath_comm_put_signal(polypath_comm* comm, int to,
+                                                      const polypath_symmetric* memory,
+                                                      size_t offset, const void* src, size_t bytes,
+                                                      const polypath_signal* signal, void* stream);
+/* Gives the word of rank `to` its value, behind all that is on the stream before. */
+POLYPATH_API polypath_status polypath_comm_signal(polypath_comm* comm, int to,
+                                                  const polypath_signal* signal, void* stream);
+/* The stream waits until the word of this rank is at the value, or past it by less than 2^63. */
+POLYPATH_API polypath_status polypath_comm_wait_signal(polypath_comm* comm,
+                                                       const polypath_signal* signal, void* stream);
+/* The stream waits until the streams of all ranks have come to their call. Each rank calls equally
+ * often. Not for a stream in capture. */
+POLYPATH_API polypath_status polypath_comm_barrier(polypath_comm* comm, void* stream);
+
+/* ---- Collectives ------------------------------------------------------------------------------
+ * On a stream, as above. All ranks make the same calls in the same order; those of one communicator
+ * run one after another, whatever streams they are on. Counts are in elements. Buffers are memory
+ * of this rank's GPU from any allocator, aligned to their elements, and do not overlap, or are in
+ * place: the same for allreduce, broadcast and reduce; `recv` is this rank's part of
+ * `send` for reduce_scatter, and `send` this rank's part of `recv` for all_gather. NULL where this
+ * rank gives or gets nothing, and for a count of 0.
+ *
+ * Elements are combined in rank order, one after another, half types in float32 with one rounding
+ * at the end: results are the same bits on all ranks, in all runs, for any size, position,
+ * algorithm and number of blocks, and equal to the sequential sum. Integers wrap; the average of
+ * integers is their sum divided towards zero.
+ *
+ * POLYPATH_INVALID_ARGUMENT: nothing was issued; the message names the rank and the argument.
+ * What ranks do not give alike (type, count, operator, root) is found with the setting `check`
+ * (POLYPATH_CHECK=1), in which each call waits on the host for all ranks; without it the result is
+ * undefined, or the time limit ends the wait. */
+
+typedef enum polypath_type {
+  POLYPATH_INT8 = 0,
+  POLYPATH_UINT8 = 1,
+  POLYPATH_INT32 = 2,
+  POLYPATH_UINT32 = 3,
+  POLYPATH_INT64 = 4,
+  POLYPATH_UINT64 = 5,
+  POLYPATH_FLOAT16 = 6,
+  POLYPATH_BFLOAT16 = 7,
+  POLYPATH_FLOAT32 = 8,
+  POLYPATH_FLOAT64 = 9
+} polypath_type;
+
+typedef enum polypath_operator {
+  POLYPATH_SUM = 0,
+  POLYPATH_PRODUCT = 1,
+  POLYPATH_MIN = 2,
+  POLYPATH_MAX = 3,
+  POLYPATH_AVG = 4 /* the sum divided by the number of ranks */
+} polypath_operator;
+
+/* Collective: loads the kernels, and takes scratch on each GPU. The first collective does it
+ * otherwise: it then waits on the host for all ranks, and must not be in stream capture.
+ * POLYPATH_NOT_SUPPORTED: on all ranks alike; no kernels for a GPU, or too many ranks. */
+POLYPATH_API polypath_status polypath_comm_prepare(polypath_comm* comm);
+/* The same for all ranks of this process. */
+POLYPATH_API polypath_status polypath_comm_prepare_all(polypath_comm* const* comms, int count);
+
+/* `count` elements of every rank, combined, to all. */
+POLYPATH_API polypath_status polypath_allreduce(polypath_comm* comm, const void* send, void* recv,
+                                                size_t count, polypath_type type,
+                                                polypath_operator op, void* stream);
+/* `count` elements to each rank: rank r gets the r-th part of what is combined. `send` has as many
+ * parts as there are ranks. */
+POLYPATH_API polypath_status polypath_reduce_scatter(polypath_comm* comm, const void* send,
+                                                     void* recv, size_t count, polypath_type type,
+                                                     polypath_operator op, void* stream);
+/* `count` elements of every rank, in rank order, to all. */
+POLYPATH_API polypath_status polypath_all_gather(polypath_comm* comm, const void* send, void* recv,
+                                                 size_t count, polypath_type type, void* stream);
+/* `count` elements of rank `root` to all. */
+POLYPATH_API polypath_status polypath_broadcast(polypath_comm* comm, const void* send, void* recv,
+                                                size_t count, polypath_type type, int root,
+                                                void* stream);
+/* `count` elements of every rank, combined, to rank `root`. */
+POLYPATH_API polypath_status polypath_reduce(polypath_comm* comm, const void* send, void* recv,
+                                             size_t count, polypath_type type, polypath_operator op,
+                                             int root, void* stream);
+/* `count` elements from each rank to each: part r of `send` goes to rank r, and what rank r sent is
+ * part r of `recv`. Not in place. */
+POLYPATH_API polypath_status polypath_all_to_all(polypath_comm* comm, const void* send, void* recv,
+                                                 size_t count, polypath_type type, void* stream);
+
+/* How this rank's collectives went: {"cells", "channels", "copies": calls, "scratch_bytes"}; for
+ * polypath_free(). */
+POLYPATH_API polypath_status polypath_comm_report(polypath_comm* comm, char** json);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,498 @@
+"""Communicators: ranks, one GPU each, with symmetric memory and signals.
+
+>>> with polypath.Context() as context, Communicator.from_environment(context) as comm:
+...     memory = comm.alloc("64M")
+...     comm.put((comm.rank + 1) % comm.size, memory, 0, tensor, stream=stream)
+...     comm.barrier(stream)
+
+Collective calls (creation, `split`, `exchange`, `alloc`, `free`) are made by all ranks in the same
+order; ranks of one process make them on a thread each. What a rank that ends, gives up or does not
+come leaves to the others is a `CommunicatorError`, within the time limit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Protocol
+
+from . import _api
+from .buffers import as_buffer
+from .context import Context
+from .errors import InvalidArgument
+from .sizes import parse_size
+from .streams import stream_handle
+
+#: Gathers the bytes of all ranks, which are equally many, in rank order. Raises when it cannot.
+Exchange = Callable[[bytes], Sequence[bytes]]
+
+
+class Store(Protocol):
+    """What `torch.distributed.Store` offers of what is needed here."""
+
+    def set(self, key: str, value: bytes, /) -> None: ...
+    def get(self, key: str, /) -> bytes: ...
+    def add(self, key: str, amount: int, /) -> int: ...
+
+
+def store_exchange(store: Store, rank: int, size: int, name: str = "polypath") -> Exchange:
+    """The exchange of ranks that share a store, for one communicator. ``store.get`` has to wait for
+    keys, and to raise after a time. Communicators of one name are created in the same order on all
+    ranks."""
+    number = store.add(f"{name}/created/{rank}", 1)
+    rounds = 0
+
+    def exchange(mine: bytes) -> list[bytes]:
+        nonlocal rounds
+        rounds += 1
+        key = f"{name}/{number}/{rounds}"
+        store.set(f"{key}/{rank}", mine)
+        return [bytes(store.get(f"{key}/{other}")) for other in range(size)]
+
+    return exchange
+
+
+class SymmetricMemory:
+    """Memory that all ranks allocated together, as one rank sees it; to frameworks this rank's own
+    part is an array of bytes (``__cuda_array_interface__``). `Communicator.free`, or the end of the
+    communicator, frees it."""
+
+    def __init__(self, handle: ctypes.c_void_p, rank: int) -> None:
+        self._handle: ctypes.c_void_p | None = handle
+        self._rank = rank
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of each rank's part."""
+        return int(_api.library().polypath_symmetric_bytes(self._open()))
+
+    def address(self, rank: int | None = None) -> int:
+        """Where the part of ``rank`` is for work of this rank's GPU; default this rank's own."""
+        wanted = self._rank if rank is None else rank
+        found = _api.library().polypath_symmetric_address(self._open(), wanted)
+        if not found:
+            raise InvalidArgument(f"there is no rank {rank}")
+        return int(found)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": (self.bytes,),
+            "typestr": "|u1",
+            "data": (self.address(), False),
+            "version": 3,
+        }
+
+    def _open(self) -> ctypes.c_void_p:
+        if self._handle is None:
+            raise InvalidArgument("the memory was freed")
+        return self._handle
+
+    def _signal(self, offset: int, value: int) -> Any:
+        return ctypes.byref(_api.Signal(self._open(), offset, value))
+
+
+class Communicator:
+    """One rank. Calls of one rank come from one thread at a time, but for `abort` and `check`.
+
+    ``exchange`` is the one thing by which ranks find each other; `from_environment`, `from_store`,
+    `from_mpi` and `all` bring one. ``gpu`` is this rank's, as ``context`` numbers them.
+    ``time_limit_ms``: how long anybody waits for another rank; default the setting
+    ``comm_time_limit``. The context has to stay open longer than the communicator.
+
+    Use it in a ``with`` statement or call `close`, when the work that uses it has completed.
+
+    Raises `CommunicatorError` on all ranks alike, and what ``exchange`` raises.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        rank: int,
+        size: int,
+        gpu: int,
+        exchange: Exchange,
+        time_limit_ms: int = 0,
+    ) -> None:
+        raised: list[BaseException] = []
+
+        def call(mine: int, all_ranks: int, count: int, _user: int | None) -> int:
+            try:
+                gathered = exchange(ctypes.string_at(mine, count))
+                if [len(one) for one in gathered] != [count] * size:
+                    raise InvalidArgument(f"exchange: {size} times {count} bytes are wanted")
+                ctypes.memmove(all_ranks, b"".join(gathered), size * count)
+                return 0
+            except BaseException as error:  # it must not pass through the C library
+                raised.append(error)
+                return 1
+
+        handle = ctypes.c_void_p()
+        try:
+            _api.call(
+                "polypath_comm_create",
+                context._open(),
+                rank,
+                size,
+                gpu,
+                _api.Exchange(call),
+                None,
+                ctypes.byref(_api.CommOptions(time_limit_ms)),
+                ctypes.byref(handle),
+            )
+        except Exception:
+            if raised:
+                raise raised[0] from None
+            raise
+        self._take(handle, context)
+
+    def _take(self, handle: ctypes.c_void_p, context: Context) -> None:
+        self._handle: ctypes.c_void_p | None = handle
+        self._context = context  # kept open by this reference, unless it is closed
+
+    @classmethod
+    def _of(cls, handle: ctypes.c_void_p, context: Context) -> Communicator:
+        made = cls.__new__(cls)
+        made._take(handle, context)
+        return made
+
+    @classmethod
+    def from_environment(
+        cls, context: Context, gpu: int | None = None, time_limit_ms: int = 0, port: int = 0
+    ) -> Communicator:
+        """The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and
+        MASTER_PORT. They meet at ``port``; default the setting ``comm_port``, else the port behind
+        MASTER_PORT. ``gpu``: default LOCAL_RANK."""
+        handle = ctypes.c_void_p()
+        _api.call(
+            "polypath_comm_create_from_environment",
+            context._open(),
+            -1 if gpu is None else gpu,
+            ctypes.byref(_api.CommOptions(time_limit_ms, port)),
+            ctypes.byref(handle),
+        )
+        return cls._of(handle, context)
+
+    @classmethod
+    def from_store(
+        cls,
+        context: Context,
+        store: Store,
+        rank: int,
+        size: int,
+        gpu: int,
+        time_limit_ms: int = 0,
+        name: str = "polypath",
+    ) -> Communicator:
+        """The ranks that share a store, a `torch.distributed.Store` for example."""
+        exchange = store_exchange(store, rank, size, name)
+        return cls(context, rank, size, gpu, exchange, time_limit_ms)
+
+    @classmethod
+    def from_mpi(
+        cls, context: Context, ranks: Any, gpu: int, time_limit_ms: int = 0
+    ) -> Communicator:
+        """The ranks of an ``mpi4py`` communicator, all of one machine."""
+        return cls(context, ranks.Get_rank(), ranks.Get_size(), gpu, ranks.allgather, time_limit_ms)
+
+    @classmethod
+    def all(
+        cls, context: Context, gpus: Sequence[int], time_limit_ms: int = 0
+    ) -> list[Communicator]:
+        """All ranks in this process, one for each of these GPUs. Their collective calls need a
+        thread each (`on_all`)."""
+        handles = (ctypes.c_void_p * len(gpus))()
+        _api.call(
+            "polypath_comm_create_all",
+            context._open(),
+            (ctypes.c_int * len(gpus))(*gpus),
+            len(gpus),
+            ctypes.byref(_api.CommOptions(time_limit_ms)),
+            handles,
+        )
+        return [cls._of(ctypes.c_void_p(handle), context) for handle in handles]
+
+    def close(self) -> None:
+        """Destroys it; later calls do nothing. Not collective. Raises `InvalidArgument` while a
+        stream still waits for a signal or at a barrier."""
+        if self._handle is not None:
+            _api.call("polypath_comm_destroy", self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None and self._handle is not None:
+            self.abort(f"rank {self.rank} raised {type(error).__name__}: {error}")
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
+
+    # ---- Ranks -----------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        return int(_api.library().polypath_comm_rank(self._open()))
+
+    @property
+    def size(self) -> int:
+        return int(_api.library().polypath_comm_size(self._open()))
+
+    def gpu(self, rank: int | None = None) -> int:
+        """The GPU of ``rank``, as this process numbers them; default this rank's own."""
+        wanted = self.rank if rank is None else rank
+        found = int(_api.library().polypath_comm_gpu(self._open(), wanted))
+        if found < 0:
+            raise InvalidArgument(f"there is no rank {rank}")
+        return found
+
+    def split(self, color: int, key: int = 0) -> Communicator | None:
+        """Collective: one communicator for the ranks of each color, ordered by key, then by rank;
+        None for a negative color."""
+        handle = ctypes.c_void_p()
+        _api.call("polypath_comm_split", self._open(), color, key, ctypes.byref(handle))
+        return None if handle.value is None else self._of(handle, self._context)
+
+    def exchange(self, mine: bytes) -> list[bytes]:
+        """Collective: ``mine`` of every rank, equally long on all, in rank order."""
+        gathered = ctypes.create_string_buffer(max(1, len(mine) * self.size))
+        _api.call("polypath_comm_exchange", self._open(), mine, gathered, len(mine))
+        return [gathered.raw[at * len(mine) : (at + 1) * len(mine)] for at in range(self.size)]
+
+    def abort(self, reason: str | None = None) -> None:
+        """Makes it unusable for all ranks: every wait, on host or stream, ends."""
+        _api.call("polypath_comm_abort", self._open(), reason.encode() if reason else None)
+
+    def check(self) -> None:
+        """Raises `CommunicatorError` with the reason once it is unusable."""
+        _api.call("polypath_comm_check", self._open())
+
+    # ---- Memory ----------------------------------------------------------------------------------
+
+    def alloc(self, bytes: int | str) -> SymmetricMemory:
+        """Collective: so much GPU memory on each rank, filled with zeros."""
+        handle = ctypes.c_void_p()
+        count = parse_size(bytes) if isinstance(bytes, str) else bytes
+        _api.call("polypath_comm_alloc", self._open(), count, ctypes.byref(handle))
+        return SymmetricMemory(handle, self.rank)
+
+    def free(self, memory: SymmetricMemory) -> None:
+        """Collective. Work of all ranks that uses it must have completed."""
+        _api.call("polypath_comm_free", self._open(), memory._open())
+        memory._handle = None
+
+    # ---- On a stream -----------------------------------------------------------------------------
+
+    def put(
+        self,
+        to: int,
+        memory: SymmetricMemory,
+        offset: int,
+        src: Any,
+        bytes: int | None = None,
+        signal: tuple[SymmetricMemory, int, int] | None = None,
+        stream: Any = None,
+    ) -> None:
+        """Copies ``src``, whatever `Context.copy_async` takes, to ``offset`` of the memory of rank
+        ``to``; ``signal`` (memory, offset, value): then gives that word of that rank its value.
+        ``stream``: one of this rank's GPU."""
+        buffer = as_buffer(src)
+        count = buffer.bytes if bytes is None else bytes
+        if count is None:
+            raise InvalidArgument("put: src has no size, so bytes is wanted")
+        arguments = [self._open(), to, memory._open(), offset, buffer.address, count]
+        if signal is None:
+            _api.call("polypath_comm_put", *arguments, stream_handle(stream))
+        else:
+            where, at, value = signal
+            _api.call(
+                "polypath_comm_put_signal",
+                *arguments,
+                where._signal(at, value),
+                stream_handle(stream),
+            )
+
+    def signal(
+        self, to: int, memory: SymmetricMemory, offset: int, value: int, stream: Any = None
+    ) -> None:
+        """Gives a 64-bit word of rank ``to`` its value, behind all that is on the stream before."""
+        _api.call(
+            "polypath_comm_signal",
+            self._open(),
+            to,
+            memory._signal(offset, value),
+            stream_handle(stream),
+        )
+
+    def wait_signal(
+        self, memory: SymmetricMemory, offset: int, value: int, stream: Any = None
+    ) -> None:
+        """The stream waits until the word of this rank is at the value, or past it."""
+        _api.call(
+            "polypath_comm_wait_signal",
+            self._open(),
+            memory._signal(offset, value),
+            stream_handle(stream),
+        )
+
+    def barrier(self, stream: Any = None) -> None:
+        """The stream waits until the streams of all ranks have come to their call."""
+        _api.call("polypath_comm_barrier", self._open(), stream_handle(stream))
+
+    # ---- Collectives -----------------------------------------------------------------------------
+    # On a stream of this rank's GPU; all ranks make the same calls in the same order. Buffers are
+    # what `Context.copy_async` takes, in memory of this rank's GPU; ``type`` names their elements
+    # ("float32", "bfloat16", "int64", ...), ``count`` how many, default all of ``send``'s, or for
+    # reduce_scatter and all_to_all the part for one rank. ``op``: sum, product, min, max, avg.
+    # Elements are combined in rank order: the same bits on all ranks, in all runs (comm.h).
+
+    def prepare(self) -> None:
+        """Collective: loads the kernels and takes scratch memory, as the first collective does
+        otherwise. Needed before collectives in a stream capture."""
+        _api.call("polypath_comm_prepare", self._open())
+
+    def allreduce(
+        self,
+        send: Any,
+        recv: Any,
+        type: str,
+        op: str = "sum",
+        count: int | None = None,
+        stream: Any = None,
+    ) -> None:
+        """What all ranks send, combined, to all of them. ``recv`` may be ``send``."""
+        self._collective("polypath_allreduce", send, recv, type, count, 1, [_operator(op)], stream)
+
+    def reduce_scatter(
+        self,
+        send: Any,
+        recv: Any,
+        type: str,
+        op: str = "sum",
+        count: int | None = None,
+        stream: Any = None,
+    ) -> None:
+        """Rank r receives the r-th part of what is combined, ``count`` elements."""
+        self._collective(
+            "polypath_reduce_scatter", send, recv, type, count, self.size, [_operator(op)], stream
+        )
+
+    def all_gather(
+        self, send: Any, recv: Any, type: str, count: int | None = None, stream: Any = None
+    ) -> None:
+        """What all ranks send, in rank order, to all of them."""
+        self._collective("polypath_all_gather", send, recv, type, count, 1, [], stream)
+
+    def broadcast(
+        self,
+        send: Any,
+        recv: Any,
+        type: str,
+        root: int = 0,
+        count: int | None = None,
+        stream: Any = None,
+    ) -> None:
+        """What ``root`` sends, to all; ``send`` may be None elsewhere, if ``count`` is given."""
+        self._collective("polypath_broadcast", send, recv, type, count, 1, [root], stream)
+
+    def reduce(
+        self,
+        send: Any,
+        recv: Any,
+        type: str,
+        op: str = "sum",
+        root: int = 0,
+        count: int | None = None,
+        stream: Any = None,
+    ) -> None:
+        """What all ranks send, combined, to ``root``; ``recv`` may be None elsewhere."""
+        arguments = [_operator(op), root]
+        self._collective("polypath_reduce", send, recv, type, count, 1, arguments, stream)
+
+    def all_to_all(
+        self, send: Any, recv: Any, type: str, count: int | None = None, stream: Any = None
+    ) -> None:
+        """Part r of ``send`` goes to rank r; what rank r sent is part r of ``recv``."""
+        self._collective("polypath_all_to_all", send, recv, type, count, self.size, [], stream)
+
+    def report(self) -> dict[str, Any]:
+        """How this rank's collectives went: ``{"cells", "channels", "copies",
+        "scratch_bytes"}``."""
+        found: dict[str, Any] = _api.call_json("polypath_comm_report", self._open())
+        return found
+
+    def _collective(
+        self,
+        name: str,
+        send: Any,
+        recv: Any,
+        type: str,
+        count: int | None,
+        parts: int,
+        arguments: list[int],
+        stream: Any,
+    ) -> None:
+        if type not in _api.TYPES:
+            raise InvalidArgument(f"there is no type '{type}': {', '.join(_api.TYPES)}")
+        given = None if send is None else as_buffer(send)
+        taken = None if recv is None else as_buffer(recv)
+        if count is None:
+            if given is None or given.bytes is None:
+                raise InvalidArgument("send has no size, so count is wanted")
+            count = given.bytes // (_api.TYPE_BYTES[type] * parts)
+        _api.call(
+            name,
+            self._open(),
+            None if given is None else given.address,
+            None if taken is None else taken.address,
+            count,
+            _api.TYPES[type],
+            *arguments,
+            stream_handle(stream),
+        )
+
+    def _open(self) -> ctypes.c_void_p:
+        if self._handle is None:
+            raise InvalidArgument("the communicator is closed")
+        return self._handle
+
+
+def _operator(name: str) -> int:
+    if name not in _api.OPERATORS:
+        raise InvalidArgument(f"there is no operator '{name}': {', '.join(_api.OPERATORS)}")
+    return _api.OPERATORS[name]
+
+
+def on_all(ranks: Sequence[Communicator], body: Callable[[Communicator], Any]) -> list[Any]:
+    """Calls ``body`` for each of these ranks at once, on a thread each, and returns what each
+    returned. When one raises, its communicator is aborted, so that no other waits for it, and the
+    first exception is raised."""
+    results: list[Any] = [None] * len(ranks)
+    raised: list[BaseException] = []
+
+    def run(at: int) -> None:
+        try:
+            results[at] = body(ranks[at])
+        except BaseException as error:
+            raised.append(error)
+            ranks[at].abort(f"rank {ranks[at].rank} raised {type(error).__name__}: {error}")
+
+    threads = [threading.Thread(target=run, args=(at,)) for at in range(len(ranks))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if raised:
+        raise raised[0]
+    return results

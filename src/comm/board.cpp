@@ -1,0 +1,373 @@
+#include "comm/board.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <new>
+#include <random>
+#include <system_error>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+
+namespace polypath {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kMagic = 0x50502d424f415244;  // "PP-BOARD"
+constexpr std::size_t kMostReason = 1000;
+constexpr std::size_t kSlotBytes = 4096;
+/// How long a leaving rank waits for others after an abort.
+constexpr std::chrono::seconds kFarewell{1};
+
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
+              std::atomic<std::uint64_t>::is_always_lock_free);
+
+std::string reason_of(int error) { return std::generic_category().message(error); }
+
+/// Waits until somebody wakes `word`, unless it is not `seen` any more.
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen,
+                std::chrono::nanoseconds limit) noexcept {
+  if (limit.count() <= 0) return;
+  const timespec time{limit.count() / 1'000'000'000, limit.count() % 1'000'000'000};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &time, nullptr, 0);
+}
+
+void futex_wake(std::atomic<std::uint32_t>& word) noexcept {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+/// The boards that this process has mapped.
+struct Mapped {
+  std::mutex mutex;
+  std::map<BoardId, std::weak_ptr<Board>> boards;
+};
+Mapped& mapped() {
+  static Mapped* const all = new Mapped;  // for communicators that end with the process
+  return *all;
+}
+
+std::string names(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+}  // namespace
+
+enum AbortState : std::uint32_t { kUsable, kAborting, kAborted };
+
+struct Board::Header {
+  std::uint64_t magic = kMagic;
+  BoardId id;
+  std::int32_t size = 0;
+  std::atomic<std::uint32_t> bell{0};   // rung when a rank comes or leaves, and by an abort
+  std::atomic<std::uint32_t> watch{0};  // for who watches
+  std::atomic<std::uint32_t> abort_state{kUsable};
+  std::uint32_t reason_bytes = 0;
+  std::array<char, kMostReason> reason{};
+};
+
+struct alignas(64) Board::Record {
+  std::atomic<std::uint64_t> round{0};  // of the last gather that the rank has come to
+  std::atomic<std::uint32_t> left{0};
+};
+
+/// Each rank has two, which take turns: who writes the next round's has read the last one's, but
+/// others may still be reading that.
+struct alignas(64) Board::Slot {
+  static constexpr std::size_t kPayload = kSlotBytes - sizeof(Call) - sizeof(std::uint64_t);
+  Call call;
+  std::uint64_t bytes = 0;  // of the whole gather
+  std::array<std::byte, kPayload> payload{};
+};
+
+namespace {
+
+constexpr std::size_t kHeaderBytes = 4096;
+
+}  // namespace
+
+std::string to_string(const Call& call) {
+  switch (call.kind) {
+    case Call::Kind::exchange: return fmt::format("exchange({} bytes)", call.detail);
+    case Call::Kind::alloc: return fmt::format("alloc({} bytes)", call.detail);
+    case Call::Kind::free: return fmt::format("free(memory {})", call.detail);
+    case Call::Kind::split: return "split()";
+  }
+  return "an unknown call";
+}
+
+// ---- life -------------------------------------------------------------------
+
+Board::Board(int file, void* memory, std::size_t bytes, const BoardId& id, int size) noexcept
+    : file_(file), memory_(memory), bytes_(bytes), id_(id), size_(size) {}
+
+Board::~Board() {
+  {
+    Mapped& all = mapped();
+    const std::lock_guard lock(all.mutex);
+    const auto known = all.boards.find(id_);
+    if (known != all.boards.end() && known->second.expired()) all.boards.erase(known);
+  }
+  ::munmap(memory_, bytes_);
+  ::close(file_);
+}
+
+std::shared_ptr<Board> Board::map(int file, const BoardId& id, int size, bool is_new) {
+  const std::size_t bytes =
+      kHeaderBytes + static_cast<std::size_t>(size) * (sizeof(Record) + 2 * sizeof(Slot));
+  struct stat found{};
+  const bool fits =
+      is_new ? ::ftruncate(file, static_cast<off_t>(bytes)) == 0
+             : ::fstat(file, &found) == 0 && static_cast<std::size_t>(found.st_size) == bytes;
+  void* const memory =
+      fits ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+  if (memory == MAP_FAILED) {
+    const int error = errno;
+    ::close(file);
+    throw Error(fmt::format("the communicator's board cannot be mapped: {}",
+                            fits || is_new ? reason_of(error) : "it has another size"));
+  }
+  std::shared_ptr<Board> board(new Board(file, memory, bytes, id, size));
+  if (is_new) {
+    static_assert(sizeof(Header) <= kHeaderBytes);
+    Header* const header = new (memory) Header;
+    header->id = id;
+    header->size = size;
+    for (int rank = 0; rank < size; ++rank) {
+      new (&board->record(rank)) Record;
+      for (const std::uint64_t turn : {0, 1}) new (&board->slot(rank, turn)) Slot;
+    }
+  } else if (board->header().magic != kMagic || board->header().id != id ||
+             board->header().size != size) {
+    throw Error("the communicator's board is not the one that rank 0 made");
+  }
+  return board;
+}
+
+std::shared_ptr<Board> Board::make(int size) {
+  const int file = ::memfd_create("polypath-board", MFD_CLOEXEC);
+  if (file < 0)
+    throw Error(fmt::format("the communicator's board cannot be made: {}", reason_of(errno)));
+  std::random_device random;
+  const auto word = [&] { return std::uint64_t{random()} << 32 | random(); };
+  const BoardId id{word(), word()};
+  std::shared_ptr<Board> board = map(file, id, size, true);
+  Mapped& all = mapped();
+  const std::lock_guard lock(all.mutex);
+  all.boards[id] = board;
+  return board;
+}
+
+std::shared_ptr<Board> Board::open(const ProcessId& maker, int file, const BoardId& id, int size) {
+  Mapped& all = mapped();
+  {
+    const std::lock_guard lock(all.mutex);
+    if (const auto known = all.boards.find(id); known != all.boards.end())
+      if (std::shared_ptr<Board> board = known->second.lock()) return board;
+  }
+  const std::string path = fmt::format("/proc/{}/fd/{}", maker.pid, file);
+  const int own = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (own < 0 && (errno == EACCES || errno == EPERM))
+    throw Error(
+        fmt::format("{} may not be opened: run all ranks as one user, in one container and "
+                    "without changed privileges",
+                    path));
+  if (own < 0) throw Error(fmt::format("{} cannot be opened: {}", path, reason_of(errno)));
+  // Without the lock, which the end of a board takes, also of one that turns out to be another.
+  const std::shared_ptr<Board> opened = map(own, id, size, false);
+  const std::lock_guard lock(all.mutex);
+  std::weak_ptr<Board>& known = all.boards[id];
+  std::shared_ptr<Board> board = known.lock();  // another thread was faster
+  if (board == nullptr) known = board = opened;
+  return board;
+}
+
+Board::Header& Board::header() const noexcept { return *static_cast<Header*>(memory_); }
+
+Board::Record& Board::record(int rank) const noexcept {
+  auto* const first = reinterpret_cast<Record*>(static_cast<std::byte*>(memory_) + kHeaderBytes);
+  return first[rank];
+}
+
+Board::Slot& Board::slot(int rank, std::uint64_t round) const noexcept {
+  auto* const first = reinterpret_cast<Slot*>(&record(size_));
+  return first[2 * static_cast<std::uint64_t>(rank) + round % 2];
+}
+
+// ---- gather -----------------------------------------------------------------
+
+void Board::ring() noexcept {
+  header().bell.fetch_add(1, std::memory_order_release);
+  futex_wake(header().bell);
+}
+
+void Board::gather(int rank, const Call& call, std::span<const std::byte> mine,
+                   std::span<std::byte> all, Milliseconds limit) {
+  if (all.size() != mine.size() * static_cast<std::size_t>(size_))
+    throw InvalidArgument(fmt::format("{}: all has {} bytes, not {} times {}", to_string(call),
+                                      all.size(), size_, mine.size()));
+  require_usable();
+  std::size_t done = 0;
+  do {
+    const std::size_t piece = std::min(mine.size() - done, Slot::kPayload);
+    const std::uint64_t round = record(rank).round.load(std::memory_order_relaxed) + 1;
+    Slot& own = slot(rank, round);
+    own.call = call;
+    own.bytes = mine.size();
+    if (piece > 0) std::memcpy(own.payload.data(), mine.data() + done, piece);
+    record(rank).round.store(round, std::memory_order_release);
+    ring();
+    wait_for_all(rank, round, call, limit);
+    require_same(round);
+    for (int other = 0; other < size_ && piece > 0; ++other)
+      std::memcpy(all.data() + static_cast<std::size_t>(other) * mine.size() + done,
+                  slot(other, round).payload.data(), piece);
+    done += piece;
+  } while (done < mine.size());
+}
+
+void Board::wait_for_all(int rank, std::uint64_t round, const Call& call, Milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  while (true) {
+    const std::uint32_t heard = header().bell.load(std::memory_order_acquire);
+    std::vector<int> missing;
+    std::vector<int> gone;
+    for (int other = 0; other < size_; ++other) {
+      const bool left = has_left(other);  // before its round: it may have come, and left since
+      if (record(other).round.load(std::memory_order_acquire) >= round) continue;
+      (left ? gone : missing).push_back(other);
+    }
+    if (missing.empty() && gone.empty()) return;
+    require_usable();
+    if (!gone.empty())
+      fail(fmt::format("{} destroyed the communicator before {} of rank {}", names(gone),
+                       to_string(call), rank));
+    const auto left = deadline - Clock::now();
+    if (left.count() <= 0)
+      fail(fmt::format("{} did not come to {} within {} ms: rank {} waited", names(missing),
+                       to_string(call), limit.count(), rank));
+    futex_wait(header().bell, heard, left);
+  }
+}
+
+void Board::require_same(std::uint64_t round) {
+  const Slot& first = slot(0, round);
+  for (int other = 1; other < size_; ++other) {
+    const Slot& slot_of_other = slot(other, round);
+    if (slot_of_other.call != first.call)
+      fail(
+          fmt::format("rank 0 calls {}, rank {} calls {}: all ranks must make the same calls in "
+                      "the same order",
+                      to_string(first.call), other, to_string(slot_of_other.call)));
+    if (slot_of_other.bytes != first.bytes)
+      fail(fmt::format("rank 0 calls {} with {} bytes, rank {} with {}", to_string(first.call),
+                       first.bytes, other, slot_of_other.bytes));
+  }
+}
+
+// ---- abort ------------------------------------------------------------------
+
+void Board::abort(std::string_view reason) noexcept {
+  Header& shared = header();
+  std::uint32_t usable = kUsable;
+  if (!shared.abort_state.compare_exchange_strong(usable, kAborting, std::memory_order_acq_rel))
+    return;
+  const std::size_t bytes = std::min(reason.size(), kMostReason);
+  std::memcpy(shared.reason.data(), reason.data(), bytes);
+  shared.reason_bytes = static_cast<std::uint32_t>(bytes);
+  shared.abort_state.store(kAborted, std::memory_order_release);
+  ring();
+  wake_watchers();
+}
+
+bool Board::aborted() const noexcept {
+  return header().abort_state.load(std::memory_order_acquire) != kUsable;
+}
+
+std::string Board::reason() const {
+  const Header& shared = header();
+  if (!aborted()) return {};
+  // Whoever is writing it takes a moment, unless it died in that.
+  for (int i = 0; i < 1000; ++i) {
+    if (shared.abort_state.load(std::memory_order_acquire) == kAborted)
+      return {shared.reason.data(), std::min<std::size_t>(shared.reason_bytes, kMostReason)};
+    ::usleep(100);
+  }
+  return "a rank ended while it gave a reason";
+}
+
+void Board::require_usable() const {
+  if (aborted()) throw CommunicatorError(fmt::format("the communicator is unusable: {}", reason()));
+}
+
+void Board::fail(std::string_view reason) {
+  abort(reason);
+  require_usable();
+  throw CommunicatorError(std::string(reason));
+}
+
+// ---- leaving, watching ------------------------------------------------------
+
+bool Board::has_left(int rank) const noexcept {
+  return record(rank).left.load(std::memory_order_acquire) != 0;
+}
+
+void Board::ended(int rank, std::string_view reason) noexcept {
+  abort(reason);
+  record(rank).left.store(1, std::memory_order_release);
+  ring();
+}
+
+void Board::leave(int rank, int here, std::function<void()> release, Milliseconds limit) noexcept {
+  record(rank).left.store(1, std::memory_order_release);
+  ring();
+  std::vector<std::function<void()>> releases;
+  try {
+    const std::lock_guard lock(leaving_);
+    releases_.push_back(std::move(release));
+    if (++left_here_ < here) return;
+    releases.swap(releases_);
+  } catch (const std::exception& error) {
+    log_warn("memory of a communicator is not freed: {}", error.what());
+    return;
+  }
+  const auto begin = Clock::now();
+  while (true) {
+    const std::uint32_t heard = header().bell.load(std::memory_order_acquire);
+    bool all_left = true;
+    for (int other = 0; other < size_; ++other) all_left = all_left && has_left(other);
+    const auto most = aborted() ? std::min<Clock::duration>(limit, kFarewell) : limit;
+    const auto left = begin + most - Clock::now();
+    if (all_left || left.count() <= 0) break;
+    futex_wait(header().bell, heard, left);
+  }
+  for (const auto& free : releases) free();
+}
+
+std::uint32_t Board::watched() const noexcept {
+  return header().watch.load(std::memory_order_acquire);
+}
+
+void Board::wait_watched(std::uint32_t seen, Milliseconds limit) const noexcept {
+  futex_wait(header().watch, seen, limit);
+}
+
+void Board::wake_watchers() noexcept {
+  header().watch.fetch_add(1, std::memory_order_release);
+  futex_wake(header().watch);
+}
+
+}  // namespace polypath

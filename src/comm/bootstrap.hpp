@@ -1,0 +1,74 @@
+// From an exchange to a board: ranks tell each other who they are, and all come to the same
+// verdict.
+//
+//   1. exchange: each rank's Hello, rank 0's with where its board is. The verdict on them is a pure
+//      function: all ranks reach the same.
+//   2. each opens the board, and looks whether its GPU reaches those of the others.
+//   3. exchange: what went wrong in that; then the board takes over.
+//
+// Both exchanges take place on all ranks whatever happens, so that a failure leaves nobody waiting.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "comm/board.hpp"
+#include "comm/exchange.hpp"
+#include "comm/members.hpp"
+#include "comm/verdict.hpp"
+
+namespace polypath {
+
+/// What a rank tells the others first. Its size, and the place and meaning of the first three
+/// members, never change, so that versions can tell that they differ.
+struct Hello {
+  static constexpr std::uint64_t kMagic = 0x50502d48454c4c4f;  // "PP-HELLO"
+  static constexpr std::uint32_t kProtocol = 1;                ///< changes with board and records
+
+  std::uint64_t magic = kMagic;
+  std::uint32_t protocol = kProtocol;
+  std::array<char, 32> version{};  ///< of the library
+
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+  std::uint32_t user = 0;
+  std::int32_t gpu = 0;  ///< as its process numbers them
+  std::array<unsigned char, 16> gpu_uuid{};
+  MachineId machine;
+  std::uint64_t pid_namespace = 0;
+  ProcessId process;
+  BoardId board;                 ///< rank 0's
+  std::int32_t board_file = -1;  ///< rank 0's; -1: it has none
+  std::int64_t time_limit_ms = 0;
+  Problem problem;  ///< what went wrong before
+
+  std::array<unsigned char, 360> unused{};
+};
+static_assert(sizeof(Hello) == 1024);
+
+/// Of this process; rank, size, GPU, board and limit are the caller's to fill in.
+Hello own_hello();
+
+/// Why these ranks cannot be one communicator, with what to do; empty when they can.
+std::string verdict(std::span<const Hello> hellos);
+
+struct Joined {
+  std::shared_ptr<Board> board;
+  Members members;
+  std::chrono::milliseconds limit;  ///< rank 0's
+};
+
+/// Bytes that a rank gives to each of the two exchanges of join().
+inline constexpr std::array kJoinRecords{sizeof(Hello), sizeof(Opened)};
+
+/// `hello` is this rank's, its `problem` set when it cannot take part. `number_of` gives the number
+/// of the GPU with a UUID in this process, -1 for none. `reach` throws when this rank's GPU cannot
+/// work with the others'. Throws CommunicatorError, on all ranks alike, and what the exchange
+/// throws.
+Joined join(Hello hello, const Exchange& exchange,
+            const std::function<int(const std::array<unsigned char, 16>&)>& number_of,
+            const std::function<void(const Members&)>& reach);
+
+}  // namespace polypath

@@ -1,0 +1,279 @@
+// The C API of communicators (comm.h), a thin shell around Communicator.
+#include "polypath/comm.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "comm/comm_handle.hpp"
+#include "comm/on_threads.hpp"
+#include "comm/socket_exchange.hpp"
+#include "comm/thread_exchange.hpp"
+#include "core/c_boundary.hpp"
+
+namespace polypath {
+
+Communicator& of(polypath_comm* comm) {
+  require(comm != nullptr, "comm is null");
+  return *comm->communicator;
+}
+
+}  // namespace polypath
+
+using namespace polypath;
+
+namespace {
+
+constexpr std::uint32_t kMostPort = 65535;
+
+/// What was given, else what the settings of the context say.
+polypath_comm_options options_of(const Context& context, const polypath_comm_options* given) {
+  polypath_comm_options options = given == nullptr ? polypath_comm_options{} : *given;
+  if (options.time_limit_ms == 0)
+    options.time_limit_ms = static_cast<std::uint32_t>(context.options().comm_time_limit_ms);
+  if (options.port == 0) options.port = static_cast<std::uint32_t>(context.options().comm_port);
+  require(options.port <= kMostPort, "options->port is more than 65535");
+  for (const std::uint64_t reserved : options.reserved)
+    require(reserved == 0, "options->reserved is not 0");
+  return options;
+}
+
+std::unique_ptr<polypath_comm> create(Context& context, int rank, int size, int gpu,
+                                      Exchange exchange, const polypath_comm_options& given) {
+  CommunicatorOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.gpu = gpu;
+  options.exchange = std::move(exchange);
+  options.time_limit = std::chrono::milliseconds(given.time_limit_ms);
+  options.engine = &context;
+  auto handle = std::make_unique<polypath_comm>();
+  handle->context = &context;
+  handle->communicator =
+      std::make_unique<Communicator>(context.source().driver, context.node(), options);
+  return handle;
+}
+
+const SymmetricMemory& memory_of(const polypath_symmetric* memory) {
+  require(memory != nullptr, "memory is null");
+  return memory->memory;
+}
+
+Signal signal_of(const polypath_signal* signal) {
+  require(signal != nullptr, "signal is null");
+  require(signal->memory != nullptr, "signal->memory is null");
+  return {signal->memory->memory, signal->offset, signal->value};
+}
+
+Put put_of(int to, const polypath_symmetric* memory, std::size_t offset, const void* src,
+           std::size_t bytes) {
+  return {to, memory_of(memory), offset, reinterpret_cast<CUdeviceptr>(src), bytes};
+}
+
+CUstream stream_of(void* stream) { return static_cast<CUstream>(stream); }
+
+/// The handle of a memory that is no more, whatever else happened.
+void free_memory(Communicator& communicator, polypath_symmetric* memory) {
+  try {
+    communicator.free(std::move(memory->memory));
+  } catch (const InvalidArgument&) {
+    throw;
+  } catch (...) {
+    delete memory;
+    throw;
+  }
+  delete memory;
+}
+
+int own_gpu(const Context& context, int gpu) {
+  if (gpu >= 0 || context.node().gpus.size() == 1) return std::max(gpu, 0);
+  return number_in_environment("LOCAL_RANK", 0, static_cast<int>(context.node().gpus.size()) - 1);
+}
+
+}  // namespace
+
+polypath_status polypath_comm_create(polypath_context* context, int rank, int size, int gpu,
+                                     polypath_exchange exchange, void* user,
+                                     const polypath_comm_options* options, polypath_comm** comm) {
+  return guarded([&] {
+    require(comm != nullptr, "comm is null");
+    require(exchange != nullptr, "exchange is null");
+    const auto call = [=](std::span<const std::byte> mine, std::span<std::byte> all) {
+      if (exchange(mine.data(), all.data(), mine.size(), user) != 0)
+        throw CommunicatorError("the exchange of the caller failed");
+    };
+    Context& its = of(context);
+    *comm = create(its, rank, size, gpu, call, options_of(its, options)).release();
+  });
+}
+
+polypath_status polypath_comm_create_all(polypath_context* context, const int* gpus, int size,
+                                         const polypath_comm_options* options,
+                                         polypath_comm** comms) {
+  return guarded([&] {
+    require(comms != nullptr, "comms is null");
+    require(size > 0, "size is not positive");
+    Context& its = of(context);
+    const polypath_comm_options given = options_of(its, options);
+    const auto exchanges = thread_exchanges(size, std::chrono::milliseconds(given.time_limit_ms));
+    std::vector<std::unique_ptr<polypath_comm>> made(static_cast<std::size_t>(size));
+    on_threads(size, [&](std::size_t i) {
+      const int rank = static_cast<int>(i);
+      made[i] = create(its, rank, size, gpus == nullptr ? rank : gpus[i], exchanges[i], given);
+    });
+    for (std::size_t i = 0; i < made.size(); ++i) comms[i] = made[i].release();
+  });
+}
+
+polypath_status polypath_comm_create_from_environment(polypath_context* context, int gpu,
+                                                      const polypath_comm_options* options,
+                                                      polypath_comm** comm) {
+  return guarded([&] {
+    require(comm != nullptr, "comm is null");
+    Context& its = of(context);
+    const polypath_comm_options given = options_of(its, options);
+    const int own = own_gpu(its, gpu);
+    const Rendezvous rendezvous = rendezvous_from_environment(static_cast<int>(given.port));
+    *comm =
+        create(its, rendezvous.rank, rendezvous.size, own,
+               socket_exchange(rendezvous, std::chrono::milliseconds(given.time_limit_ms)), given)
+            .release();
+  });
+}
+
+polypath_status polypath_comm_split(polypath_comm* comm, int color, int key, polypath_comm** part) {
+  return guarded([&] {
+    require(part != nullptr, "part is null");
+    auto handle = std::make_unique<polypath_comm>();
+    handle->communicator = of(comm).split(color, key);
+    handle->context = comm->context;
+    *part = handle->communicator == nullptr ? nullptr : handle.release();
+  });
+}
+
+polypath_status polypath_comm_destroy(polypath_comm* comm) {
+  return guarded([&] {
+    if (comm == nullptr) return;
+    require(!comm->communicator->streams_wait() || comm->communicator->aborted(),
+            "comm: a stream of this rank still waits for a signal or at a barrier: synchronise it, "
+            "or abort");
+    delete comm;
+  });
+}
+
+polypath_status polypath_comm_abort(polypath_comm* comm, const char* reason) {
+  return guarded([&] {
+    Communicator& communicator = of(comm);
+    communicator.abort(reason == nullptr
+                           ? "rank " + std::to_string(communicator.rank()) + " called abort"
+                           : std::string(reason));
+  });
+}
+
+polypath_status polypath_comm_check(polypath_comm* comm) {
+  return guarded([&] { of(comm).check(); });
+}
+
+int polypath_comm_rank(const polypath_comm* comm) {
+  return comm == nullptr ? -1 : comm->communicator->rank();
+}
+
+int polypath_comm_size(const polypath_comm* comm) {
+  return comm == nullptr ? -1 : comm->communicator->size();
+}
+
+int polypath_comm_gpu(const polypath_comm* comm, int rank) {
+  if (comm == nullptr || rank < 0 || rank >= comm->communicator->size()) return -1;
+  return comm->communicator->gpu_of(rank);
+}
+
+polypath_status polypath_comm_exchange(polypath_comm* comm, const void* mine, void* all,
+                                       size_t bytes) {
+  return guarded([&] {
+    Communicator& communicator = of(comm);
+    require((mine != nullptr && all != nullptr) || bytes == 0, "mine or all is null");
+    communicator.exchange(
+        {static_cast<const std::byte*>(mine), bytes},
+        {static_cast<std::byte*>(all), bytes * static_cast<std::size_t>(communicator.size())});
+  });
+}
+
+polypath_status polypath_comm_alloc(polypath_comm* comm, size_t bytes,
+                                    polypath_symmetric** memory) {
+  return guarded([&] {
+    require(memory != nullptr, "memory is null");
+    auto handle = std::make_unique<polypath_symmetric>();
+    handle->memory = of(comm).alloc(bytes);
+    *memory = handle.release();
+  });
+}
+
+polypath_status polypath_comm_alloc_all(polypath_comm* const* comms, int count, size_t bytes,
+                                        polypath_symmetric** memories) {
+  return guarded([&] {
+    require_all(comms, count);
+    require(memories != nullptr, "memories is null");
+    std::vector<std::unique_ptr<polypath_symmetric>> made(static_cast<std::size_t>(count));
+    for (auto& handle : made) handle = std::make_unique<polypath_symmetric>();
+    on_threads(count, [&](std::size_t i) { made[i]->memory = of(comms[i]).alloc(bytes); });
+    for (std::size_t i = 0; i < made.size(); ++i) memories[i] = made[i].release();
+  });
+}
+
+polypath_status polypath_comm_free(polypath_comm* comm, polypath_symmetric* memory) {
+  return guarded([&] {
+    require(memory != nullptr, "memory is null");
+    free_memory(of(comm), memory);
+  });
+}
+
+polypath_status polypath_comm_free_all(polypath_comm* const* comms, int count,
+                                       polypath_symmetric* const* memories) {
+  return guarded([&] {
+    require_all(comms, count);
+    require(memories != nullptr, "memories is null");
+    for (int i = 0; i < count; ++i) require(memories[i] != nullptr, "one of memories is null");
+    on_threads(count, [&](std::size_t i) { free_memory(of(comms[i]), memories[i]); });
+  });
+}
+
+void* polypath_symmetric_address(const polypath_symmetric* memory, int rank) {
+  if (memory == nullptr || rank < 0 || rank >= memory->memory.size()) return nullptr;
+  return reinterpret_cast<void*>(memory->memory.address(rank));
+}
+
+size_t polypath_symmetric_bytes(const polypath_symmetric* memory) {
+  return memory == nullptr ? 0 : memory->memory.bytes();
+}
+
+polypath_status polypath_comm_put(polypath_comm* comm, int to, const polypath_symmetric* memory,
+                                  size_t offset, const void* src, size_t bytes, void* stream) {
+  return guarded([&] { of(comm).put(put_of(to, memory, offset, src, bytes), stream_of(stream)); });
+}
+
+polypath_status polypath_comm_put_signal(polypath_comm* comm, int to,
+                                         const polypath_symmetric* memory, size_t offset,
+                                         const void* src, size_t bytes,
+                                         const polypath_signal* signal, void* stream) {
+  return guarded([&] {
+    of(comm).put(put_of(to, memory, offset, src, bytes), signal_of(signal), stream_of(stream));
+  });
+}
+
+polypath_status polypath_comm_signal(polypath_comm* comm, int to, const polypath_signal* signal,
+                                     void* stream) {
+  return guarded([&] { of(comm).signal(to, signal_of(signal), stream_of(stream)); });
+}
+
+polypath_status polypath_comm_wait_signal(polypath_comm* comm, const polypath_signal* signal,
+                                          void* stream) {
+  return guarded([&] { of(comm).wait_signal(signal_of(signal), stream_of(stream)); });
+}
+
+polypath_status polypath_comm_barrier(polypath_comm* comm, void* stream) {
+  return guarded([&] { of(comm).barrier(stream_of(stream)); });
+}

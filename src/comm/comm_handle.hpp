@@ -1,0 +1,29 @@
+// What is behind the handles of comm.h.
+#pragma once
+
+#include <memory>
+
+#include "comm/communicator.hpp"
+#include "polypath/comm.h"
+
+namespace polypath {
+class Context;
+}
+
+struct polypath_comm {
+  polypath::Context* context = nullptr;  ///< that it was created with
+  std::unique_ptr<polypath::Communicator> communicator;
+  /// What layers above keep with it: destroyed before it.
+  std::shared_ptr<void> above;
+};
+
+struct polypath_symmetric {
+  polypath::SymmetricMemory memory;
+};
+
+namespace polypath {
+
+/// Throws InvalidArgument when it is null.
+Communicator& of(polypath_comm* comm);
+
+}  // namespace polypath

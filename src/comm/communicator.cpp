@@ -1,0 +1,240 @@
+#include "comm/communicator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "comm/bootstrap.hpp"
+#include "comm/communicator_impl.hpp"
+#include "driver/check.hpp"
+
+namespace polypath {
+namespace {
+
+using Uuid = std::array<unsigned char, 16>;
+
+Uuid uuid_of(const CudaDriver& driver, int gpu) {
+  Uuid uuid{};
+  CUuuid found{};
+  if (driver.device_get_uuid == nullptr) throw NotSupported("the driver has no cuDeviceGetUuid_v2");
+  CUdevice device = 0;
+  POLYPATH_CHECK(driver, device_get(&device, gpu));
+  POLYPATH_CHECK(driver, device_get_uuid(&found, device));
+  std::memcpy(uuid.data(), found.bytes, uuid.size());
+  return uuid;
+}
+
+void require_gpu(const Node& node, int gpu) {
+  if (gpu < 0 || gpu >= static_cast<int>(node.gpus.size()))
+    throw InvalidArgument(
+        fmt::format("gpu{} is none of the {} GPUs of this node", gpu, node.gpus.size()));
+}
+
+}  // namespace
+
+Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Node& its_node,
+                         const CommunicatorOptions& options)
+    : driver(std::move(its_driver)),
+      node(its_node),
+      engine(options.engine),
+      limit(options.time_limit) {
+  Hello hello = own_hello();
+  hello.rank = options.rank;
+  hello.size = options.size;
+  hello.gpu = options.gpu;
+  hello.time_limit_ms = options.time_limit.count();
+  hello.problem.catch_from([&] { prepare(options.gpu, hello); });
+  Joined joined = join(
+      hello, options.exchange, [&](const Uuid& uuid) { return number_of(uuid); },
+      [&](const Members& all) { reach(all); });
+  board = std::move(joined.board);
+  members = std::move(joined.members);
+  limit = joined.limit;
+  heap.emplace(
+      SymmetricHeap::Place{driver, board, members, context, stream->get(), engine, &limit});
+  watchdog.emplace(board, members, [this] { look(); });
+  try {
+    barrier_words = heap->alloc(sizeof(std::uint64_t) * static_cast<std::size_t>(members.size()));
+  } catch (const std::exception& error) {
+    board->abort(error.what());
+    throw;
+  }
+}
+
+Communicator::Impl::~Impl() {
+  if (!heap) return;
+  if (waits->any()) {
+    board->abort(fmt::format(
+        "rank {} destroyed the communicator while its streams waited for signals", members.rank));
+    log_warn("{}", board->reason());
+    // The watchdog releases them.
+    const auto deadline = std::chrono::steady_clock::now() + limit.load();
+    while (waits->any() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  }
+  board->leave(members.rank, members.here(), heap->release(), limit);
+  watchdog.reset();
+}
+
+void Communicator::Impl::prepare(int gpu, Hello& hello) {
+  require_gpu(node, gpu);
+  hello.gpu_uuid = uuid_of(*driver, gpu);
+  context = std::make_shared<PrimaryContext>(*driver, gpu);
+  stream.emplace(*driver, context->get());
+  words.emplace(*driver, context->get());
+  waits.emplace(*driver, context->get());
+}
+
+int Communicator::Impl::number_of(const Uuid& uuid) const {
+  for (int gpu = 0; gpu < static_cast<int>(node.gpus.size()); ++gpu)
+    if (uuid_of(*driver, gpu) == uuid) return gpu;
+  return -1;
+}
+
+void Communicator::Impl::reach(const Members& all) {
+  const int own = all.all[static_cast<std::size_t>(all.rank)].gpu;
+  for (int rank = 0; rank < all.size(); ++rank) {
+    if (rank == all.rank) continue;
+    const Member& other = all.all[static_cast<std::size_t>(rank)];
+    int can = 0;
+    POLYPATH_CHECK(*driver, device_can_access_peer(&can, own, other.gpu));
+    if (can == 0)
+      throw Error(
+          fmt::format("gpu{} cannot address the memory of gpu{} (rank {}): no NVLink, and no peer "
+                      "access over PCIe (`polypath doctor` says more)",
+                      own, other.gpu, rank));
+    if (!other.here) {
+      if (driver->ipc_get_mem_handle == nullptr || driver->ipc_open_mem_handle == nullptr ||
+          driver->ipc_close_mem_handle == nullptr)
+        throw NotSupported("the driver has no CUDA IPC, by which processes share memory");
+      continue;
+    }
+    const auto& peer = peers.emplace_back(std::make_shared<PrimaryContext>(*driver, other.gpu));
+    const CurrentContext current(*driver, context->get());
+    const CUresult result = driver->ctx_enable_peer_access(peer->get(), 0);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+      throw_driver_error(*driver, result, "ctx_enable_peer_access(peer, 0)", __FILE__, __LINE__);
+  }
+}
+
+void Communicator::Impl::look() noexcept {
+  try {
+    if (!board->aborted()) {
+      if (const std::string given_up = words->given_up(); !given_up.empty())
+        board->abort(fmt::format("rank {}: {}", members.rank, given_up));
+      if (const std::string overdue = waits->overdue(limit); !overdue.empty())
+        board->abort(fmt::format("rank {} waited on a stream for {} longer than {} ms",
+                                 members.rank, overdue, limit.load().count()));
+    }
+  } catch (const std::exception& error) {
+    board->abort(fmt::format("rank {}: {}", members.rank, error.what()));
+  }
+  if (!board->aborted()) return;
+  words->abort();
+  waits->release();
+}
+
+Communicator::Communicator(std::shared_ptr<const CudaDriver> driver, const Node& node,
+                           const CommunicatorOptions& options) {
+  if (options.size < 1) throw InvalidArgument(fmt::format("size is {}", options.size));
+  if (!options.exchange) throw InvalidArgument("exchange is null");
+  if (options.time_limit.count() <= 0) throw InvalidArgument("the time limit is not positive");
+  impl_ = std::make_unique<Impl>(std::move(driver), node, options);
+}
+
+Communicator::~Communicator() = default;
+
+int Communicator::rank() const noexcept { return impl_->members.rank; }
+int Communicator::size() const noexcept { return impl_->members.size(); }
+int Communicator::gpu_of(int rank) const {
+  return impl_->members.all.at(static_cast<std::size_t>(rank)).gpu;
+}
+bool Communicator::is_here(int rank) const {
+  return impl_->members.all.at(static_cast<std::size_t>(rank)).here;
+}
+const Node& Communicator::node() const noexcept { return impl_->node; }
+const CudaDriver& Communicator::driver() const noexcept { return *impl_->driver; }
+CUcontext Communicator::context() const noexcept { return impl_->context->get(); }
+
+SymmetricMemory Communicator::alloc(std::uint64_t bytes) { return impl_->heap->alloc(bytes); }
+
+void Communicator::free(SymmetricMemory&& memory) {
+  impl_->heap->free(memory);
+  memory = {};
+}
+
+void Communicator::exchange(std::span<const std::byte> mine, std::span<std::byte> all) {
+  impl_->board->gather(rank(), {Call::Kind::exchange, 0, mine.size()}, mine, all, impl_->limit);
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key) {
+  struct Wish {
+    int color;
+    int key;
+    int rank;
+  };
+  const auto gather = [&](std::uint32_t stage, std::span<const std::byte> mine,
+                          std::span<std::byte> all) {
+    impl_->board->gather(rank(), {Call::Kind::split, stage, 0}, mine, all, impl_->limit);
+  };
+  const Wish mine{color, key, rank()};
+  std::vector<Wish> wishes(static_cast<std::size_t>(size()));
+  gather(0, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(wishes)));
+  std::vector<Wish> group;
+  for (const Wish& wish : wishes)
+    if (wish.color == color) group.push_back(wish);
+  std::ranges::sort(group, [](const Wish& a, const Wish& b) {
+    return std::pair(a.key, a.rank) < std::pair(b.key, b.rank);
+  });
+
+  // The new ones exchange over this one's board, all groups in the same rounds; who has no color
+  // takes part in those.
+  std::uint32_t round = 0;
+  std::vector<std::byte> gathered;
+  const auto among_all = [&](std::span<const std::byte> bytes) {
+    gathered.resize(bytes.size() * static_cast<std::size_t>(size()));
+    gather(++round, bytes, gathered);
+  };
+  if (color < 0) {
+    for (const std::size_t bytes : kJoinRecords) among_all(std::vector<std::byte>(bytes));
+    return nullptr;
+  }
+  CommunicatorOptions options;
+  options.rank = static_cast<int>(std::ranges::find(group, rank(), &Wish::rank) - group.begin());
+  options.size = static_cast<int>(group.size());
+  options.gpu = gpu();
+  options.time_limit = time_limit();
+  options.engine = impl_->engine;
+  options.exchange = [&](std::span<const std::byte> bytes, std::span<std::byte> all) {
+    among_all(bytes);
+    for (std::size_t i = 0; i < group.size(); ++i)
+      std::memcpy(all.data() + i * bytes.size(),
+                  gathered.data() + static_cast<std::size_t>(group[i].rank) * bytes.size(),
+                  bytes.size());
+  };
+  return std::make_unique<Communicator>(impl_->driver, impl_->node, options);
+}
+
+void Communicator::abort(std::string_view reason) noexcept {
+  impl_->board->abort(reason);
+  impl_->words->abort();
+}
+bool Communicator::aborted() const noexcept { return impl_->board->aborted(); }
+void Communicator::check() const { impl_->board->require_usable(); }
+
+CUdeviceptr Communicator::abort_word() const noexcept { return impl_->words->abort_word(); }
+StatusRecord* Communicator::status() const noexcept { return impl_->words->status(); }
+std::chrono::milliseconds Communicator::time_limit() const noexcept { return impl_->limit; }
+void Communicator::set_time_limit(std::chrono::milliseconds limit) {
+  if (limit.count() <= 0) throw InvalidArgument("the time limit is not positive");
+  impl_->limit = limit;
+}
+std::uint64_t Communicator::time_limit_ns() const noexcept {
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(time_limit()).count());
+}
+
+}  // namespace polypath

@@ -1,0 +1,141 @@
+// Ranks that communicate, one GPU each: processes of one machine, threads of one process, or both.
+// What collectives, and all that runs on several GPUs, stand on: symmetric memory, signals,
+// barriers, and one word that ends every wait when a rank cannot go on.
+//
+//   exchange -> Communicator    all ranks succeed, or all throw the same reason
+//   alloc, free, exchange, split   host calls, collective: all ranks, in the same order
+//   put, signal, wait_signal, barrier   on a stream, asynchronous
+//   abort                       anyone: every wait of every rank ends with an error, for good
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "comm/exchange.hpp"
+#include "comm/status_record.hpp"
+#include "comm/symmetric_memory.hpp"
+#include "driver/cuda_driver.hpp"
+#include "topology/node.hpp"
+
+namespace polypath {
+
+class Context;
+
+struct CommunicatorOptions {
+  int rank = 0;
+  int size = 1;
+  int gpu = 0;        ///< of this rank, as the node numbers them
+  Exchange exchange;  ///< not kept
+  /// How long anybody waits for another rank, at first; that of rank 0 counts.
+  std::chrono::milliseconds time_limit{30'000};
+  /// Carries large puts over all paths; null: the driver copies. Must outlive the communicator.
+  Context* engine = nullptr;
+};
+
+/// What a put copies: from `src`, memory of any kind that this rank's GPU reaches, to `offset` in
+/// `memory` of rank `to`.
+struct Put {
+  int to = 0;
+  const SymmetricMemory& memory;
+  std::uint64_t offset = 0;
+  CUdeviceptr src = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// A 64-bit word at `offset` in symmetric memory, a multiple of 8, and a value for it. Values are
+/// to grow, by less than 2^63.
+struct Signal {
+  const SymmetricMemory& memory;
+  std::uint64_t offset = 0;
+  std::uint64_t value = 0;
+};
+
+/// One a rank. Calls of one rank come from one thread at a time, but for abort(), aborted() and
+/// check(), which any thread may make at any time. Throws InvalidArgument for what is wrong with an
+/// argument, and changes nothing then; CommunicatorError for what went wrong among the ranks.
+class Communicator {
+ public:
+  /// Collective. Makes the primary context of the GPU if need be. `node` must outlive it.
+  Communicator(std::shared_ptr<const CudaDriver> driver, const Node& node,
+               const CommunicatorOptions& options);
+  /// Not collective: ranks may be destroyed one after another by one thread. Work that uses it must
+  /// have completed; if this rank still waits for a signal on a stream, the communicator is
+  /// aborted. With the last rank of this process waits until other processes' have left, too, for
+  /// the time limit, so that nobody reaches into freed memory.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int size() const noexcept;
+  [[nodiscard]] int gpu() const noexcept { return gpu_of(rank()); }
+  /// The GPU of another rank, as this process numbers them.
+  [[nodiscard]] int gpu_of(int rank) const;
+  /// Whether the rank is of this process.
+  [[nodiscard]] bool is_here(int rank) const;
+  [[nodiscard]] const Node& node() const noexcept;
+  [[nodiscard]] const CudaDriver& driver() const noexcept;
+  /// The primary context of this rank's GPU.
+  [[nodiscard]] CUcontext context() const noexcept;
+
+  /// Collective; zeroed; the same size on all ranks. When memory is short on one rank all throw,
+  /// and the communicator stays usable.
+  SymmetricMemory alloc(std::uint64_t bytes);
+  /// Collective. Work that uses the memory, of whatever rank, must have completed.
+  void free(SymmetricMemory&& memory);
+
+  /// Collective: an all-gather on the host, as Exchange, with time limit and abort.
+  void exchange(std::span<const std::byte> mine, std::span<std::byte> all);
+  /// Collective: one communicator for the ranks of each color, ordered by key, then by rank; null
+  /// for a negative color.
+  std::unique_ptr<Communicator> split(int color, int key);
+
+  // On a stream of this rank's GPU: asynchronous, in the order of the stream.
+
+  /// Copies into the memory of another rank, or of this one.
+  void put(const Put& put, CUstream stream);
+  /// The same, and then gives the word of the signal its value: who finds that there finds the
+  /// bytes.
+  void put(const Put& put, const Signal& signal, CUstream stream);
+  /// Gives a word of rank `to` the signal's value, behind all that is on the stream before.
+  void signal(int to, const Signal& signal, CUstream stream);
+  /// Lets the stream wait until the word in this rank's own memory is the signal's value or past
+  /// it. A waiting stream holds one of the GPU's hardware queues; one that waits past the time
+  /// limit aborts.
+  void wait_signal(const Signal& signal, CUstream stream);
+  /// Lets the stream wait until the streams of all ranks have come to their call: each calls
+  /// equally often. Not in capture.
+  void barrier(CUstream stream);
+
+  /// Whether a stream waits for a signal or at a barrier.
+  [[nodiscard]] bool streams_wait() const;
+
+  /// How long this rank waits for another.
+  [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept;
+  /// From now on; other ranks keep theirs.
+  void set_time_limit(std::chrono::milliseconds limit);
+
+  /// Makes the communicator unusable, for all ranks, and ends all waits. The first reason is kept.
+  void abort(std::string_view reason) noexcept;
+  [[nodiscard]] bool aborted() const noexcept;
+  /// Throws CommunicatorError with the reason once it is unusable.
+  void check() const;
+
+  // For kernels.
+
+  /// Of 4 bytes in pinned host memory that this rank's GPU can read; not 0: give up. Kernels poll
+  /// it.
+  [[nodiscard]] CUdeviceptr abort_word() const noexcept;
+  /// In pinned host memory that this rank's GPU can write, at the same address; for the kernels of
+  /// this rank that give up. Found set, the communicator is aborted with what it says.
+  [[nodiscard]] StatusRecord* status() const noexcept;
+  [[nodiscard]] std::uint64_t time_limit_ns() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace polypath

@@ -1,0 +1,53 @@
+// What a communicator is made of: for the sources of this folder.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <optional>
+
+#include "comm/communicator.hpp"
+#include "comm/host_words.hpp"
+#include "comm/stream_waits.hpp"
+#include "comm/watchdog.hpp"
+
+namespace polypath {
+
+struct Hello;
+
+struct Communicator::Impl {
+  Impl(std::shared_ptr<const CudaDriver> its_driver, const Node& its_node,
+       const CommunicatorOptions& options);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  /// What this rank needs of its own GPU.
+  void prepare(int gpu, Hello& hello);
+  /// The GPU with this UUID, -1 for none.
+  [[nodiscard]] int number_of(const std::array<unsigned char, 16>& uuid) const;
+  /// Lets this rank's GPU reach the memory of all others.
+  void reach(const Members& all);
+  /// On the watchdog's thread.
+  void look() noexcept;
+  /// Makes the context current for work on `stream`; throws unless the communicator is usable and
+  /// the stream is of this rank's GPU. `what` is the call.
+  [[nodiscard]] CurrentContext on(CUstream stream, const char* what) const;
+
+  std::shared_ptr<const CudaDriver> driver;
+  const Node& node;
+  Context* engine = nullptr;
+  std::atomic<std::chrono::milliseconds> limit;
+  std::shared_ptr<const PrimaryContext> context;
+  std::vector<std::shared_ptr<const PrimaryContext>> peers;  // of other ranks of this process
+  std::optional<Stream> stream;                              // for filling memory
+  std::optional<HostWords> words;
+  std::optional<StreamWaits> waits;
+  std::shared_ptr<Board> board;
+  Members members;
+  std::optional<SymmetricHeap> heap;
+  SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises
+  std::uint64_t barriers = 0;
+  std::optional<Watchdog> watchdog;
+};
+
+}  // namespace polypath

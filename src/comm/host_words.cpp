@@ -1,0 +1,63 @@
+#include "comm/host_words.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <new>
+
+#include "driver/check.hpp"
+#include "tune/resources.hpp"
+
+namespace polypath {
+
+/// Each in a cache line of its own.
+struct HostWords::Words {
+  alignas(128) std::uint32_t abort = 0;
+  alignas(128) StatusRecord status{};
+};
+
+HostWords::HostWords(const CudaDriver& driver, CUcontext context)
+    : driver_(driver), context_(context) {
+  const CurrentContext current(driver, context);
+  void* memory = nullptr;
+  POLYPATH_CHECK(driver, mem_host_alloc(&memory, sizeof(Words),
+                                        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  words_ = new (memory) Words;
+}
+
+HostWords::~HostWords() {
+  const CurrentContext current(driver_, context_, std::nothrow);
+  POLYPATH_WARN(driver_, mem_free_host(words_));
+}
+
+void HostWords::abort() noexcept {
+  std::atomic_ref(words_->abort).store(1, std::memory_order_release);
+}
+
+// Pinned memory has one address for host and GPUs.
+
+CUdeviceptr HostWords::abort_word() const noexcept {
+  return reinterpret_cast<CUdeviceptr>(&words_->abort);
+}
+
+StatusRecord* HostWords::status() const noexcept { return &words_->status; }
+
+std::string HostWords::given_up() const {
+  StatusRecord& status = words_->status;
+  if (std::atomic_ref(status.given_up).load(std::memory_order_acquire) == 0) return {};
+  const std::string who = status.waited_for_rank == StatusRecord::kNobody
+                              ? std::string()
+                              : fmt::format(" for rank {}", status.waited_for_rank);
+  switch (static_cast<StatusRecord::Reason>(status.reason)) {
+    case StatusRecord::none: break;
+    case StatusRecord::aborted: return {};
+    case StatusRecord::time_limit:
+      return fmt::format("kernel {} waited{} past the time limit (expected {}, saw {})",
+                         status.kernel, who, status.expected, status.seen);
+    case StatusRecord::bad_state: break;
+  }
+  return fmt::format("kernel {} found what cannot be, waiting{} (expected {}, saw {})",
+                     status.kernel, who, status.expected, status.seen);
+}
+
+}  // namespace polypath

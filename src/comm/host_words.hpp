@@ -1,0 +1,35 @@
+// The words by which a rank's kernels and its host talk: pinned host memory that its GPU reads and
+// writes.
+#pragma once
+
+#include <string>
+
+#include "comm/status_record.hpp"
+#include "driver/cuda_driver.hpp"
+
+namespace polypath {
+
+/// Thread-safe.
+class HostWords {
+ public:
+  /// Throws DriverError. `context` must outlive it.
+  HostWords(const CudaDriver& driver, CUcontext context);
+  ~HostWords();
+  HostWords(const HostWords&) = delete;
+  HostWords& operator=(const HostWords&) = delete;
+
+  /// Kernels that poll the word give up from now on.
+  void abort() noexcept;
+  [[nodiscard]] CUdeviceptr abort_word() const noexcept;
+  [[nodiscard]] StatusRecord* status() const noexcept;
+  /// What a kernel said that gave up by itself; empty while none did.
+  [[nodiscard]] std::string given_up() const;
+
+ private:
+  struct Words;
+  const CudaDriver& driver_;
+  CUcontext context_;
+  Words* words_ = nullptr;
+};
+
+}  // namespace polypath

@@ -1,0 +1,40 @@
+// Collective calls for several ranks of one process, which wait for each other: each on a thread.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "core/c_boundary.hpp"
+#include "polypath/comm.h"
+
+namespace polypath {
+
+/// Calls `body` for 0 to count - 1 at once, each on a thread; throws what the first threw that
+/// threw.
+inline void on_threads(int count, const std::function<void(std::size_t)>& body) {
+  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(count));
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < thrown.size(); ++i)
+      threads.emplace_back([&, i] {
+        try {
+          body(i);
+        } catch (...) {
+          thrown[i] = std::current_exception();
+        }
+      });
+  }
+  for (const std::exception_ptr& one : thrown)
+    if (one) std::rethrow_exception(one);
+}
+
+/// Throws InvalidArgument unless there are `count` communicators, one at least.
+inline void require_all(polypath_comm* const* comms, int count) {
+  require(comms != nullptr, "comms is null");
+  require(count > 0, "count is not positive");
+  for (int i = 0; i < count; ++i) require(comms[i] != nullptr, "one of comms is null");
+}
+
+}  // namespace polypath

@@ -1,0 +1,105 @@
+// What a communicator does on a stream: put, signal, wait, barrier.
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "comm/communicator_impl.hpp"
+#include "core/classifier.hpp"
+#include "core/context.hpp"
+#include "driver/check.hpp"
+
+namespace polypath {
+namespace {
+
+void require_word(const SymmetricHeap& heap, const Signal& signal) {
+  heap.require_range(signal.memory, signal.offset, sizeof signal.value, "signal.memory");
+  if (signal.offset % sizeof signal.value != 0)
+    throw InvalidArgument(fmt::format("signal.offset is {}, not a multiple of {}", signal.offset,
+                                      sizeof signal.value));
+}
+
+void require_rank(int to, int size) {
+  if (to < 0 || to >= size)
+    throw InvalidArgument(fmt::format("to is {}: there are ranks 0 to {}", to, size - 1));
+}
+
+}  // namespace
+
+CurrentContext Communicator::Impl::on(CUstream its_stream, const char* what) const {
+  board->require_usable();
+  if (driver->stream_wait_value64 == nullptr || driver->stream_write_value64 == nullptr)
+    throw NotSupported("the driver has no cuStreamWaitValue64 and cuStreamWriteValue64");
+  // A default stream belongs to the context that is current.
+  if (!is_special_stream(its_stream)) {
+    CUcontext its_context = nullptr;
+    POLYPATH_CHECK(*driver, stream_get_ctx(its_stream, &its_context));
+    if (its_context != context->get())
+      throw InvalidArgument(
+          fmt::format("{}: stream is not one of the primary context of gpu{}, the GPU of rank {}",
+                      what, members.all[static_cast<std::size_t>(members.rank)].gpu, members.rank));
+  }
+  return {*driver, context->get()};
+}
+
+void Communicator::put(const Put& put, CUstream stream) {
+  require_rank(put.to, size());
+  impl_->heap->require_range(put.memory, put.offset, put.bytes, "put.memory");
+  if (put.src == 0 && put.bytes > 0) throw InvalidArgument("put.src is null");
+  const CurrentContext current = impl_->on(stream, "put");
+  if (put.bytes == 0) return;
+  const CUdeviceptr dst = put.memory.address(put.to) + put.offset;
+  if (impl_->engine != nullptr) {
+    impl_->engine->copy_async({dst, put.src, put.bytes, stream});
+  } else {
+    POLYPATH_CHECK(*impl_->driver, memcpy_async(dst, put.src, put.bytes, stream));
+  }
+}
+
+void Communicator::put(const Put& put_first, const Signal& then, CUstream stream) {
+  require_word(*impl_->heap, then);
+  put(put_first, stream);
+  signal(put_first.to, then, stream);
+}
+
+void Communicator::signal(int to, const Signal& signal, CUstream stream) {
+  require_rank(to, size());
+  require_word(*impl_->heap, signal);
+  const CurrentContext current = impl_->on(stream, "signal");
+  // By default behind a fence that orders it after all writes before it.
+  POLYPATH_CHECK(
+      *impl_->driver,
+      stream_write_value64(stream, signal.memory.address(to) + signal.offset, signal.value, 0));
+}
+
+void Communicator::wait_signal(const Signal& signal, CUstream stream) {
+  require_word(*impl_->heap, signal);
+  const CurrentContext current = impl_->on(stream, "wait_signal");
+  const AwaitedWord word{signal.memory.local() + signal.offset, signal.value};
+  impl_->waits->wait(std::span(&word, 1), stream,
+                     [offset = signal.offset, bytes = signal.memory.bytes(), value = signal.value] {
+                       return fmt::format("the signal at offset {} of {} bytes to be {}", offset,
+                                          bytes, value);
+                     });
+}
+
+void Communicator::barrier(CUstream stream) {
+  Impl& impl = *impl_;
+  const CurrentContext current = impl.on(stream, "barrier");
+  if (is_captured(*impl.driver, stream))
+    throw InvalidArgument(
+        "barrier: stream is in capture, and a graph would count no further at its next launch");
+  const std::uint64_t number = ++impl.barriers;
+  const auto offset = [](int of) { return sizeof(std::uint64_t) * static_cast<std::size_t>(of); };
+  std::vector<AwaitedWord> words;
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank()) continue;
+    POLYPATH_CHECK(*impl.driver,
+                   stream_write_value64(stream, impl.barrier_words.address(other) + offset(rank()),
+                                        number, 0));
+    words.push_back({impl.barrier_words.local() + offset(other), number});
+  }
+  impl.waits->wait(words, stream, [number] { return fmt::format("barrier {}", number); });
+}
+
+bool Communicator::streams_wait() const { return impl_->waits->any(); }
+
+}  // namespace polypath

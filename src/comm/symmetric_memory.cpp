@@ -1,0 +1,171 @@
+#include "comm/symmetric_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/error.hpp"
+#include "comm/verdict.hpp"
+#include "core/context.hpp"
+#include "driver/check.hpp"
+
+namespace polypath {
+namespace {
+
+/// Memory that is exported is a multiple of the driver's own pages: a handle opens whole pages, and
+/// what else is on them.
+constexpr std::uint64_t kPage = 2 << 20;
+
+}  // namespace
+
+/// What a rank tells the others of its memory.
+struct SymmetricHeap::Offer {
+  CUdeviceptr address = 0;
+  CUipcMemHandle handle{};
+  Problem problem;
+};
+
+SymmetricHeap::~SymmetricHeap() {
+  if (!pieces_.empty()) release()();
+}
+
+SymmetricHeap::Offer SymmetricHeap::offer(Piece& piece, std::uint64_t bytes) const {
+  const CudaDriver& driver = *place_.driver;
+  const Members& members = place_.members;
+  Offer offer;
+  offer.problem.catch_from([&] {
+    const CurrentContext current(driver, place_.context->get());
+    const bool exported = members.here() < members.size();
+    const std::uint64_t size = exported ? (bytes + kPage - 1) / kPage * kPage : bytes;
+    POLYPATH_CHECK(driver, mem_alloc(&piece.own, size));
+    POLYPATH_CHECK(driver, memset_d8_async(piece.own, 0, size, place_.stream));
+    POLYPATH_CHECK(driver, stream_synchronize(place_.stream));
+    if (exported) POLYPATH_CHECK(driver, ipc_get_mem_handle(&offer.handle, piece.own));
+    offer.address = piece.own;
+  });
+  return offer;
+}
+
+void SymmetricHeap::open(Piece& piece, SymmetricMemory& memory,
+                         const std::vector<Offer>& offers) const {
+  const CudaDriver& driver = *place_.driver;
+  const Members& members = place_.members;
+  const CurrentContext current(driver, place_.context->get());
+  for (std::size_t rank = 0; rank < offers.size(); ++rank) {
+    const Member& member = members.all[rank];
+    if (member.here) {
+      memory.addresses_[rank] = offers[rank].address;
+      continue;
+    }
+    POLYPATH_CHECK(driver, ipc_open_mem_handle(&piece.imports[rank], offers[rank].handle,
+                                               CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    memory.addresses_[rank] = piece.imports[rank];
+    if (place_.engine != nullptr)
+      place_.engine->memory_imported(offers[rank].handle, piece.imports[rank], member.gpu);
+  }
+}
+
+void SymmetricHeap::close(Piece& piece) const noexcept {
+  const CudaDriver& driver = *place_.driver;
+  const CurrentContext current(driver, place_.context->get(), std::nothrow);
+  for (CUdeviceptr& import : piece.imports) {
+    if (import == 0) continue;
+    if (place_.engine != nullptr) place_.engine->memory_closed(import);
+    POLYPATH_WARN(driver, ipc_close_mem_handle(import));
+    import = 0;
+  }
+}
+
+SymmetricMemory SymmetricHeap::alloc(std::uint64_t bytes) {
+  if (bytes == 0) throw InvalidArgument("alloc: bytes is 0");
+  Board& board = *place_.board;
+  const int rank = place_.members.rank;
+  const auto size = static_cast<std::size_t>(place_.members.size());
+  board.require_usable();
+
+  Piece piece;
+  piece.imports.resize(size);
+  const auto free_own = [&] {
+    if (piece.own == 0) return;
+    const CurrentContext current(*place_.driver, place_.context->get(), std::nothrow);
+    POLYPATH_WARN(*place_.driver, mem_free(piece.own));
+  };
+  // Stage 2 only after a failure: whoever opened a memory has closed it before that is freed.
+  const auto gather = [&](std::uint32_t stage, const auto& mine) {
+    std::vector<std::decay_t<decltype(mine)>> all(size);
+    board.gather(rank, {Call::Kind::alloc, stage, bytes}, std::as_bytes(std::span(&mine, 1)),
+                 std::as_writable_bytes(std::span(all)), *place_.limit);
+    return all;
+  };
+  try {
+    const auto offers = gather(0, offer(piece, bytes));
+    throw_first_problem(offers, fmt::format("alloc of {} bytes", bytes));
+
+    SymmetricMemory memory;
+    memory.owner_ = board.id();
+    memory.number_ = last_number_ + 1;
+    memory.bytes_ = bytes;
+    memory.rank_ = rank;
+    memory.addresses_.resize(size);
+    Opened opened;
+    opened.problem.catch_from([&] { open(piece, memory, offers); });
+    try {
+      throw_first_problem(gather(1, opened), fmt::format("alloc of {} bytes", bytes));
+    } catch (const CommunicatorError&) {
+      close(piece);
+      if (!board.aborted()) gather(2, Opened{});
+      throw;
+    }
+    last_number_ = memory.number_;
+    pieces_.emplace(memory.number_, std::move(piece));
+    return memory;
+  } catch (...) {
+    free_own();
+    throw;
+  }
+}
+
+void SymmetricHeap::require_range(const SymmetricMemory& memory, std::uint64_t offset,
+                                  std::uint64_t bytes, const char* what) const {
+  if (!memory) throw InvalidArgument(fmt::format("{} is null", what));
+  if (memory.owner_ != place_.board->id() || !pieces_.contains(memory.number_))
+    throw InvalidArgument(fmt::format("{} is not memory of this communicator, or was freed", what));
+  if (offset > memory.bytes_ || bytes > memory.bytes_ - offset)
+    throw InvalidArgument(fmt::format("{}: {} bytes at offset {} are past the end of {} bytes",
+                                      what, bytes, offset, memory.bytes_));
+}
+
+void SymmetricHeap::free(const SymmetricMemory& memory) {
+  require_range(memory, 0, 0, "memory");
+  Board& board = *place_.board;
+  board.require_usable();
+  const auto found = pieces_.find(memory.number_);
+  close(found->second);
+  const std::array<std::byte, 1> none{};
+  std::vector<std::byte> all(static_cast<std::size_t>(board.size()));
+  board.gather(place_.members.rank, {Call::Kind::free, 0, memory.number_}, none, all,
+               *place_.limit);
+  const CurrentContext current(*place_.driver, place_.context->get());
+  const CUdeviceptr own = found->second.own;
+  pieces_.erase(found);
+  POLYPATH_CHECK(*place_.driver, mem_free(own));
+}
+
+std::function<void()> SymmetricHeap::release() {
+  std::vector<CUdeviceptr> own;
+  for (auto& [number, piece] : pieces_) {
+    close(piece);
+    own.push_back(piece.own);
+  }
+  pieces_.clear();
+  return [driver = place_.driver, context = place_.context, own = std::move(own)] {
+    if (own.empty()) return;
+    const CurrentContext current(*driver, context->get(), std::nothrow);
+    for (const CUdeviceptr address : own) POLYPATH_WARN(*driver, mem_free(address));
+  };
+}
+
+}  // namespace polypath

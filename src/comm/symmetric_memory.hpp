@@ -1,0 +1,93 @@
+// Symmetric memory: all ranks allocate it together, and each can address every other's.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "comm/board.hpp"
+#include "comm/members.hpp"
+#include "tune/resources.hpp"
+
+namespace polypath {
+
+class Context;
+
+/// A piece of it, as one rank sees it. Owns nothing: the communicator that allocated it frees it,
+/// at the latest when it is destroyed.
+class SymmetricMemory {
+ public:
+  SymmetricMemory() = default;
+
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// Of the communicator.
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(addresses_.size()); }
+  /// Where the memory of `rank` is, for work of this rank's GPU.
+  [[nodiscard]] CUdeviceptr address(int rank) const {
+    return addresses_.at(static_cast<std::size_t>(rank));
+  }
+  [[nodiscard]] CUdeviceptr local() const { return address(rank_); }
+  explicit operator bool() const noexcept { return !addresses_.empty(); }
+
+ private:
+  friend class SymmetricHeap;
+  BoardId owner_{};
+  std::uint64_t number_ = 0;
+  std::uint64_t bytes_ = 0;
+  int rank_ = 0;
+  std::vector<CUdeviceptr> addresses_;  // by rank
+};
+
+/// All of one rank. Thread-compatible.
+class SymmetricHeap {
+ public:
+  struct Place {
+    std::shared_ptr<const CudaDriver> driver;
+    std::shared_ptr<Board> board;
+    Members members;
+    std::shared_ptr<const PrimaryContext> context;  ///< of this rank's GPU
+    CUstream stream = nullptr;                      ///< for filling with zeros
+    Context* engine = nullptr;  ///< is told of memory of other processes; null: nobody is
+    const std::atomic<std::chrono::milliseconds>* limit =
+        nullptr;  ///< how long others are waited for
+  };
+  explicit SymmetricHeap(Place place) : place_(std::move(place)) {}
+  /// Frees what others do not hold open: release() was called, or nothing was allocated.
+  ~SymmetricHeap();
+  SymmetricHeap(const SymmetricHeap&) = delete;
+  SymmetricHeap& operator=(const SymmetricHeap&) = delete;
+
+  /// Collective. Zeroed, on all ranks, when it returns. Throws CommunicatorError, the same on all
+  /// ranks; when only memory was short on one of them, the communicator stays usable.
+  SymmetricMemory alloc(std::uint64_t bytes);
+  /// Collective. Waits for the work that this rank has on it; what other ranks of this process have
+  /// on it must have completed. Throws InvalidArgument for what is not this communicator's.
+  void free(const SymmetricMemory& memory);
+  /// Throws InvalidArgument unless `memory` is allocated here, and holds the range. `what` names
+  /// it.
+  void require_range(const SymmetricMemory& memory, std::uint64_t offset, std::uint64_t bytes,
+                     const char* what) const;
+  /// Closes what is open of other processes, and gives a function that frees what is this rank's
+  /// own.
+  std::function<void()> release();
+
+ private:
+  struct Piece {
+    CUdeviceptr own = 0;
+    std::vector<CUdeviceptr> imports;  // by rank; 0: addressed directly
+  };
+  struct Offer;
+  Offer offer(Piece& piece, std::uint64_t bytes) const;
+  void open(Piece& piece, SymmetricMemory& memory, const std::vector<Offer>& offers) const;
+  void close(Piece& piece) const noexcept;
+
+  Place place_;
+  std::uint64_t last_number_ = 0;
+  std::map<std::uint64_t, Piece> pieces_;
+};
+
+}  // namespace polypath

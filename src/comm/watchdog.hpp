@@ -1,0 +1,39 @@
+// The thread of a rank that watches the board while the rank's own threads may be waiting.
+#pragma once
+
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "comm/board.hpp"
+#include "comm/members.hpp"
+
+namespace polypath {
+
+/// Aborts the board when the process of a rank that has not left is gone.
+class Watchdog {
+ public:
+  /// `look` is called on the thread at every abort, and many times a second otherwise; it must not
+  /// throw.
+  Watchdog(std::shared_ptr<Board> board, const Members& members, std::function<void()> look);
+  /// Ends the thread.
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  struct Other {
+    std::vector<int> ranks;
+    ProcessWatch process;
+    std::int64_t pid;
+  };
+  void run(const std::stop_token& stop);
+  void look_at_processes();
+
+  std::shared_ptr<Board> board_;
+  std::vector<Other> others_;  // processes
+  std::function<void()> look_;
+  std::jthread thread_;  // last: it uses the others
+};
+
+}  // namespace polypath

@@ -1,0 +1,147 @@
+// The board by itself: no GPU, no communicator.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <barrier>
+#include <numeric>
+#include <thread>
+
+#include "base/error.hpp"
+#include "comm/board.hpp"
+#include "group.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::chrono::milliseconds kLimit = std::chrono::minutes(5);
+
+template <typename Body>
+std::string thrown_by(const Body& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+/// A process that waits until it is told to end.
+class Sleeper {
+ public:
+  Sleeper() {
+    EXPECT_EQ(0, ::pipe(pipe_));
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      char byte = 0;
+      ::close(pipe_[1]);
+      ::_exit(::read(pipe_[0], &byte, 1) == 0 ? 0 : 1);
+    }
+  }
+  ~Sleeper() { end(); }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+  void end() {
+    if (pid_ == 0) return;
+    ::close(pipe_[0]);
+    ::close(pipe_[1]);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+  int pipe_[2] = {};
+};
+
+/// All ranks pass a round together, some read it late: what the next rounds write must not reach
+/// them.
+TEST(Board, SlowReadersReadTheirRound) {
+  constexpr int kRanks = 3;
+  const auto board = Board::make(kRanks);
+  on_threads(kRanks, [&](int rank) {
+    std::vector<std::uint32_t> mine(2500);  // of several pieces
+    std::vector<std::uint32_t> all(kRanks * mine.size());
+    for (std::uint32_t round = 0; round < 300; ++round) {
+      std::iota(mine.begin(), mine.end(),
+                round * 100'000 + static_cast<std::uint32_t>(rank) * 10'000);
+      board->gather(rank, {}, std::as_bytes(std::span(mine)),
+                    std::as_writable_bytes(std::span(all)), kLimit);
+      for (std::size_t other = 0; other < kRanks; ++other)
+        for (std::size_t i = 0; i < mine.size(); ++i)
+          ASSERT_EQ(round * 100'000 + other * 10'000 + i, all[other * mine.size() + i])
+              << "round " << round << ", rank " << rank;
+    }
+  });
+}
+
+TEST(Board, OnlyTheOneThatIsMeantIsOpened) {
+  const auto mine = Board::make(2);
+  const ProcessId self = this_process();
+  EXPECT_EQ(mine, Board::open(self, mine->file(), mine->id(), 2));
+  BoardId other = mine->id();
+  ++other.low;
+  // The number of its file now stands for another board: of a job that is gone, for example.
+  EXPECT_THAT(thrown_by([&] { Board::open(self, mine->file(), other, 2); }),
+              HasSubstr("not the one that rank 0 made"));
+  EXPECT_THAT(thrown_by([&] { Board::open(self, mine->file(), other, 3); }),
+              HasSubstr("another size"));
+  EXPECT_THAT(thrown_by([&] { Board::open(self, 9999, other, 2); }), HasSubstr("cannot be opened"));
+  const int plain = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  EXPECT_THAT(thrown_by([&] { Board::open(self, plain, other, 2); }), HasSubstr("another size"));
+  ::close(plain);
+  Sleeper gone;
+  const ProcessId its{gone.pid(), 0};
+  gone.end();
+  EXPECT_THAT(thrown_by([&] { Board::open(its, 3, other, 2); }), HasSubstr("cannot be opened"));
+}
+
+TEST(Board, TheFirstReasonIsKept) {
+  const auto board = Board::make(4);
+  EXPECT_EQ("", board->reason());
+  EXPECT_NO_THROW(board->require_usable());
+  std::barrier together(8);
+  on_threads(8, [&](int thread) {
+    together.arrive_and_wait();
+    board->abort("reason " + std::to_string(thread));
+    EXPECT_TRUE(board->aborted());
+  });
+  const std::string reason = board->reason();
+  EXPECT_THAT(reason, testing::MatchesRegex("reason [0-7]"));
+  board->abort(std::string(5000, 'x'));
+  EXPECT_EQ(reason, board->reason());
+  const auto another = Board::make(1);
+  another->abort(std::string(5000, 'x'));
+  EXPECT_EQ(std::string(1000, 'x'), another->reason());
+}
+
+TEST(Board, MemoryIsReleasedByTheLastToLeave) {
+  const auto board = Board::make(3);
+  std::vector<int> released;
+  for (const int rank : {1, 2, 0}) {
+    EXPECT_TRUE(released.empty());
+    EXPECT_FALSE(board->has_left(rank));
+    board->leave(rank, 3, [&released, rank] { released.push_back(rank); }, kLimit);
+    EXPECT_TRUE(board->has_left(rank));
+  }
+  EXPECT_EQ((std::vector<int>{1, 2, 0}), released);
+}
+
+TEST(ProcessWatch, SeesAnEnd) {
+  EXPECT_FALSE(ProcessWatch(this_process()).ended());
+  Sleeper process;
+  ProcessId id{process.pid(), 0};
+  // Another that has this number now is not it.
+  EXPECT_TRUE(ProcessWatch(id).ended());
+  ProcessId self = this_process();
+  ++self.start_ticks;
+  EXPECT_TRUE(ProcessWatch(self).ended());
+}
+
+}  // namespace
+}  // namespace polypath::test

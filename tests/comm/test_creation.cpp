@@ -1,0 +1,188 @@
+// A communicator is created on all ranks, or on none, for one reason.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "comm/bootstrap.hpp"
+#include "comm/thread_exchange.hpp"
+#include "driver/fault_injection.hpp"
+#include "group.hpp"
+#include "support/driver_extras.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+class Creation : public testing::Test {
+ protected:
+  void SetUp() override { NEEDS_GPUS(3); }
+};
+
+/// What each rank of a group of three throws that is made with these options.
+std::vector<std::string> creation_failures(GroupOptions options) {
+  const auto exchanges = thread_exchanges(3, options.time_limit);
+  const NodeSource& source = group_node();
+  return failures_on_threads(3, [&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    CommunicatorOptions its;
+    its.rank = rank;
+    its.size = 3;
+    its.gpu = options.gpus.empty() ? rank : options.gpus.at(at);
+    its.exchange = exchanges[at];
+    its.time_limit = options.time_limit;
+    if (options.alter) options.alter(its);
+    const Communicator comm(options.driver == nullptr ? source.driver : options.driver, source.node,
+                            its);
+  });
+}
+
+/// The same when what rank 1 says first is altered on its way.
+std::vector<std::string> failures_with(const std::function<void(Hello&)>& alter) {
+  return creation_failures({.alter = [&](CommunicatorOptions& options) {
+    if (options.rank != 1) return;
+    options.exchange = [&, inner = options.exchange](std::span<const std::byte> mine,
+                                                     std::span<std::byte> all) {
+      if (mine.size() != sizeof(Hello)) return inner(mine, all);
+      Hello hello;
+      std::memcpy(&hello, mine.data(), sizeof hello);
+      alter(hello);
+      inner(std::as_bytes(std::span(&hello, 1)), all);
+    };
+  }});
+}
+
+TEST_F(Creation, RanksOfDifferentVersions) {
+  EXPECT_THAT(failures_with([](Hello& hello) { hello.version = {"9.9.9"}; }),
+              Each(HasSubstr("rank 1 runs 9.9.9: start all with the same one")));
+  EXPECT_THAT(failures_with([](Hello& hello) { ++hello.protocol; }),
+              Each(HasSubstr("rank 1 runs")));
+  EXPECT_THAT(failures_with([](Hello& hello) { hello.magic = 0; }),
+              Each(HasSubstr("rank 1 sent no greeting of polypath")));
+}
+
+TEST_F(Creation, RanksOfOtherMachinesContainersUsers) {
+  EXPECT_THAT(failures_with([](Hello& hello) { ++hello.machine.low; }),
+              Each(HasSubstr("ranks 0 and 1 are on different machines")));
+  EXPECT_THAT(failures_with([](Hello& hello) { ++hello.pid_namespace; }),
+              Each(HasSubstr("ranks 0 and 1 are in different PID namespaces")));
+  EXPECT_THAT(failures_with([](Hello& hello) { hello.user += 7; }),
+              Each(HasSubstr("processes of one user only")));
+}
+
+TEST_F(Creation, RanksThatDoNotFit) {
+  EXPECT_THAT(failures_with([](Hello& hello) { hello.size = 4; }),
+              Each(HasSubstr("rank 0 says 3 ranks, rank 1 says 4")));
+  EXPECT_THAT(failures_with([](Hello& hello) { hello.rank = 2; }),
+              Each(HasSubstr("what came from rank 2 stands in the place of rank 1")));
+  EXPECT_THAT(creation_failures({.gpus = {2, 1, 2}}),
+              Each(HasSubstr("ranks 0 and 2 have the same GPU")));
+  EXPECT_THAT(creation_failures({.gpus = {0, 99, 2}}),
+              Each(HasSubstr("rank 1: gpu99 is none of the")));
+}
+
+TEST_F(Creation, AGpuThatOthersDoNotSee) {
+  EXPECT_THAT(failures_with([](Hello& hello) { hello.gpu_uuid[3] ^= 1; }),
+              Each(AllOf(HasSubstr("the GPU of rank 1 is not visible here"),
+                         HasSubstr("CUDA_VISIBLE_DEVICES"))));
+}
+
+TEST_F(Creation, GpusWithoutPeerAccess) {
+  const auto driver = std::make_shared<CudaDriver>(*group_node().driver);
+  driver->device_can_access_peer = [](int* can, CUdevice from, CUdevice to) -> CUresult {
+    *can = from + to == 3 ? 0 : 1;  // not between 1 and 2
+    return CUDA_SUCCESS;
+  };
+  EXPECT_THAT(creation_failures({.driver = driver}),
+              Each(HasSubstr("rank 1: gpu1 cannot address the memory of gpu2 (rank 2)")));
+}
+
+TEST_F(Creation, ARankThatNeverComes) {
+  const auto exchanges = thread_exchanges(2, std::chrono::milliseconds(100));
+  CommunicatorOptions options;
+  options.size = 2;
+  options.exchange = exchanges[0];
+  const NodeSource& source = group_node();
+  try {
+    const Communicator comm(source.driver, source.node, options);
+    FAIL() << "created without rank 1";
+  } catch (const CommunicatorError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 did not come within 100 ms"));
+  }
+}
+
+TEST_F(Creation, WrongOptions) {
+  const NodeSource& source = group_node();
+  const auto make = [&](const CommunicatorOptions& options) {
+    const Communicator comm(source.driver, source.node, options);
+  };
+  CommunicatorOptions options;
+  EXPECT_THROW(make(options), InvalidArgument);  // no exchange
+  options.exchange = thread_exchanges(1, std::chrono::minutes(5)).front();
+  options.size = 0;
+  EXPECT_THROW(make(options), InvalidArgument);
+  options.size = 1;
+  options.time_limit = std::chrono::milliseconds(0);
+  EXPECT_THROW(make(options), InvalidArgument);
+}
+
+/// Every call to the driver fails in turn, on whatever rank makes it: all ranks fail alike, or none
+/// does, and nothing is left.
+TEST_F(Creation, EveryDriverCallMayFail) {
+  if (!group_node().simulated) GTEST_SKIP() << "on simulated nodes only";
+  set_log_level(LogLevel::off);
+  const CudaDriver& driver = *group_node().driver;
+  const Group keeps_contexts(3);
+  FaultInjector injector(group_node().driver);
+  std::uint64_t calls = 1;
+  std::uint64_t failed = 0;
+  for (std::uint64_t n = 0; n <= calls; ++n) {
+    const LiveObjects before = live_objects(driver);
+    injector.clear();
+    if (n > 0) injector.fail_call(n, CUDA_ERROR_OUT_OF_MEMORY);
+    const auto exchanges = thread_exchanges(3, std::chrono::minutes(5));
+    std::vector<int> created(3);
+    const auto failures = failures_on_threads(3, [&](int rank) {
+      CommunicatorOptions its;
+      its.rank = rank;
+      its.size = 3;
+      its.gpu = rank;
+      its.exchange = exchanges[static_cast<std::size_t>(rank)];
+      its.time_limit = std::chrono::minutes(5);
+      Communicator comm(injector.driver(), group_node().node, its);
+      created[static_cast<std::size_t>(rank)] = 1;
+      SymmetricMemory memory;
+      try {
+        memory = comm.alloc(1000);
+      } catch (const CommunicatorError&) {
+        if (comm.aborted()) throw;
+        memory = comm.alloc(1000);  // memory was short once, on one rank
+      }
+      comm.free(std::move(memory));
+    });
+    const std::string who = injector.last_failed();
+    EXPECT_TRUE(created == std::vector(3, 0) || created == std::vector(3, 1)) << who;
+    if (n == 0) calls = injector.calls();
+    if (failures != std::vector<std::string>(3)) ++failed;
+    // What fails once all have agreed, a free for example, is that rank's own error.
+    if (!failures[0].empty() && !failures[1].empty() && !failures[2].empty()) {
+      EXPECT_EQ(failures[0], failures[1]) << who;
+      EXPECT_EQ(failures[0], failures[2]) << who;
+    }
+    // What could not be destroyed is left.
+    if (who.find("Free") == std::string::npos && who.find("Destroy") == std::string::npos &&
+        who.find("Release") == std::string::npos && who.find("PushCurrent") == std::string::npos) {
+      EXPECT_EQ(before, live_objects(driver)) << "call " << n << ", " << who;
+    }
+  }
+  set_log_level(LogLevel::warn);
+  EXPECT_GT(failed, calls / 4);
+}
+
+}  // namespace
+}  // namespace polypath::test

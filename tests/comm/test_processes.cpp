@@ -1,0 +1,316 @@
+// Ranks that are processes, and what happens when one of them goes.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/error.hpp"
+#include "comm/thread_exchange.hpp"
+#include "memory.hpp"
+#include "process_group.hpp"
+#include "tune/resources.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+void meet(Communicator& comm) {
+  std::vector<std::byte> all(static_cast<std::size_t>(comm.size()));
+  comm.exchange(std::array<std::byte, 1>{}, all);
+}
+
+Bytes message(int from, int to, std::uint64_t round) {
+  return random_bytes(50'003, 10000 * round + static_cast<std::uint64_t>(100 * from + to));
+}
+
+/// Ends all ranks, instead of leaving them waiting for this one.
+void require(Communicator& comm, bool holds, const std::string& what) {
+  if (holds) return;
+  comm.abort(fmt::format("on rank {}: {}", comm.rank(), what));
+  comm.check();
+}
+
+/// Every rank puts a message to every rank, with a signal, in each round; all bytes are compared.
+void put_to_all(Communicator& comm, std::uint64_t rounds) {
+  const CudaDriver& driver = comm.driver();
+  const CurrentContext current(driver, comm.context());
+  const auto size = static_cast<std::size_t>(comm.size());
+  const auto mine = static_cast<std::size_t>(comm.rank());
+  const std::size_t bytes = message(0, 0, 0).size();
+  SymmetricMemory inbox = comm.alloc(size * bytes);
+  SymmetricMemory words = comm.alloc(8 * size);
+  require(comm, read(driver, inbox.local(), inbox.bytes()) == Bytes(inbox.bytes()), "not zero");
+  meet(comm);
+  const Stream stream(driver, comm.context());
+  CUdeviceptr out = 0;
+  POLYPATH_CHECK(driver, mem_alloc(&out, size * bytes));
+  for (std::uint64_t round = 1; round <= rounds; ++round) {
+    for (std::size_t to = 0; to < size; ++to) {
+      const int rank = static_cast<int>(to);
+      write(driver, out + to * bytes, message(comm.rank(), rank, round));
+      comm.put({rank, inbox, mine * bytes, out + to * bytes, bytes}, {words, 8 * mine, round},
+               stream.get());
+    }
+    for (std::size_t from = 0; from < size; ++from)
+      comm.wait_signal({words, 8 * from, round}, stream.get());
+    POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+    for (std::size_t from = 0; from < size; ++from)
+      require(comm,
+              read(driver, inbox.local() + from * bytes, bytes) ==
+                  message(static_cast<int>(from), comm.rank(), round),
+              fmt::format("other bytes from rank {} in round {}", from, round));
+    comm.barrier(stream.get());
+    POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+  }
+  POLYPATH_CHECK(driver, mem_free(out));
+  comm.free(std::move(words));
+  comm.free(std::move(inbox));
+}
+
+void expect_all_well(ProcessGroup& group, int size) {
+  for (int rank = 0; rank < size; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
+}
+
+// ---- what works -------------------------------------------------------------
+
+RANK_PROGRAM(puts_to_all) {
+  const auto comm = self.create();
+  for (int rank = 0; rank < comm->size(); ++rank)
+    EXPECT_EQ(rank == self.rank(), comm->is_here(rank));
+  put_to_all(*comm, 5);
+  const auto half = comm->split(self.rank() / 2, 0);
+  EXPECT_EQ(2, half->size());
+  put_to_all(*half, 3);
+  put_to_all(*comm, 1);
+}
+TEST(Processes, PutToAll) {
+  NEEDS_GPUS(4);
+  ProcessGroup group("puts_to_all", 4);
+  expect_all_well(group, 4);
+}
+
+/// Two processes of two threads each; this process's share of the exchange goes by its first
+/// thread.
+RANK_PROGRAM(two_ranks_a_process) {
+  const CommunicatorOptions outer = self.options();
+  const auto inner = thread_exchanges(2, outer.time_limit);
+  Bytes gathered;
+  std::vector<std::unique_ptr<Communicator>> ranks(2);
+  on_threads(2, [&](int thread) {
+    const auto at = static_cast<std::size_t>(thread);
+    CommunicatorOptions options;
+    options.rank = 2 * self.rank() + thread;
+    options.size = 4;
+    options.gpu = options.rank;
+    options.time_limit = outer.time_limit;
+    options.exchange = [&, at](std::span<const std::byte> mine, std::span<std::byte> all) {
+      Bytes pair(2 * mine.size());
+      inner[at](mine, pair);
+      if (at == 0) {
+        gathered.resize(2 * pair.size());
+        outer.exchange(pair, gathered);
+      }
+      Bytes none(2);
+      inner[at](std::span(none).first(1), none);
+      std::ranges::copy(gathered, all.begin());
+      inner[at](std::span(none).first(1), none);
+    };
+    ranks[at] = std::make_unique<Communicator>(self.source().driver, self.source().node, options);
+    EXPECT_TRUE(ranks[at]->is_here(2 * self.rank() + 1 - thread));
+    EXPECT_FALSE(ranks[at]->is_here((options.rank + 2) % 4));
+    put_to_all(*ranks[at], 3);
+  });
+  // By one thread, one after another, in another order in each process.
+  ranks[static_cast<std::size_t>(self.rank())].reset();
+}
+TEST(Processes, TwoRanksEach) {
+  NEEDS_GPUS(4);
+  ProcessGroup group("two_ranks_a_process", 2);
+  expect_all_well(group, 2);
+}
+
+RANK_PROGRAM(leaves_first) {
+  auto comm = self.create();
+  if (self.rank() == 1) {
+    comm.reset();
+    return;
+  }
+  // Who has left in order is no failure; but nothing can be done together any more.
+  self.reached("before the end of rank 1");
+  comm->check();
+  meet(*comm);
+}
+TEST(Processes, OneMayLeaveFirst) {
+  NEEDS_GPUS(3);
+  ProcessGroup group("leaves_first", 3);
+  for (const int rank : {0, 2}) group.wait_for(rank, "before the end of rank 1");
+  group.go(0);
+  EXPECT_THAT(group.result(0), HasSubstr("rank 1 destroyed the communicator before exchange"));
+  group.go(2);
+  EXPECT_NE("", group.result(2));
+  EXPECT_EQ("", group.result(1));
+}
+
+// ---- a rank's memory outlives the others' use of it -------------------------
+
+std::filesystem::path mark_of_rank_0;
+CUresult (*plain_free)(CUdeviceptr) = nullptr;
+CUresult checked_free(CUdeviceptr address) {
+  EXPECT_TRUE(std::filesystem::exists(mark_of_rank_0)) << "freed while rank 0 has it open";
+  return plain_free(address);
+}
+
+RANK_PROGRAM(frees_last) {
+  mark_of_rank_0 = std::getenv("POLYPATH_TEST_MARK");
+  const auto driver = std::make_shared<CudaDriver>(*self.source().driver);
+  plain_free = driver->mem_free;
+  if (self.rank() == 1) driver->mem_free = checked_free;
+  auto comm = std::make_unique<Communicator>(driver, self.source().node, self.options());
+  const SymmetricMemory memory = comm->alloc(100);
+  self.reached("its end");
+  if (self.rank() == 0) std::ofstream(mark_of_rank_0) << "it leaves now\n";
+  comm.reset();
+}
+TEST(Processes, MemoryIsFreedWhenAllHaveLeft) {
+  const std::string mark = testing::TempDir() + fmt::format("comm-mark-{}", ::getpid());
+  std::filesystem::remove(mark);
+  ::setenv("POLYPATH_TEST_MARK", mark.c_str(), 1);
+  NEEDS_GPUS(2);
+  ProcessGroup group("frees_last", 2);
+  group.wait_for(0, "its end");
+  group.wait_for(1, "its end");
+  group.go(1);
+  // Time for rank 1 to do the wrong thing; the right one needs none.
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  group.go(0);
+  expect_all_well(group, 2);
+  std::filesystem::remove(mark);
+}
+
+// ---- a rank goes ------------------------------------------------------------
+
+/// Rank 1 stops at the stage POLYPATH_TEST_STAGE, and is killed there.
+RANK_PROGRAM(one_is_killed) {
+  const std::string stage = std::getenv("POLYPATH_TEST_STAGE");
+  const auto at = [&](const char* name) {
+    if (self.rank() == 1 && stage == name) self.reached("its end");
+  };
+  CommunicatorOptions options = self.options();
+  at("connected");
+  int round = 0;
+  options.exchange = [&, inner = options.exchange](std::span<const std::byte> mine,
+                                                   std::span<std::byte> all) {
+    if (++round == 2) at("between the exchanges");
+    inner(mine, all);
+  };
+  const auto comm =
+      std::make_unique<Communicator>(self.source().driver, self.source().node, options);
+  const CurrentContext current(comm->driver(), comm->context());
+  at("created");
+  if (stage == "created") meet(*comm);
+  at("alloc");
+  const SymmetricMemory memory = comm->alloc(1 << 20);
+  at("idle");
+  if (stage == "idle")
+    while (!comm->aborted()) std::this_thread::yield();
+  const Stream stream(comm->driver(), comm->context());
+  at("barrier");
+  comm->barrier(stream.get());
+  at("signal");
+  if (self.rank() != 1) comm->wait_signal({memory, 0, 1}, stream.get());
+  POLYPATH_CHECK(comm->driver(), stream_synchronize(stream.get()));
+  comm->check();
+}
+
+class ARankIsKilled : public testing::TestWithParam<const char*> {};
+TEST_P(ARankIsKilled, AndAllOthersSaySo) {
+  ::setenv("POLYPATH_TEST_STAGE", GetParam(), 1);
+  NEEDS_GPUS(3);
+  ProcessGroup group("one_is_killed", 3);
+  group.wait_for(1, "its end");
+  group.kill(1);
+  for (const int rank : {0, 2}) EXPECT_THAT(group.result(rank), HasSubstr("rank 1")) << rank;
+}
+INSTANTIATE_TEST_SUITE_P(InEveryStage, ARankIsKilled,
+                         testing::Values("connected", "between the exchanges", "created", "alloc",
+                                         "idle", "barrier", "signal"),
+                         [](const auto& stage) {
+                           std::string name = stage.param;
+                           std::ranges::replace(name, ' ', '_');
+                           return name;
+                         });
+
+RANK_PROGRAM(one_gives_up) {
+  const auto comm = self.create();
+  const CurrentContext current(comm->driver(), comm->context());
+  const Stream stream(comm->driver(), comm->context());
+  if (self.rank() == 2) {
+    self.reached("its end");
+    comm->abort("rank 2 has lost its data");
+  } else {
+    comm->barrier(stream.get());
+  }
+  POLYPATH_CHECK(comm->driver(), stream_synchronize(stream.get()));
+  comm->check();
+}
+TEST(Processes, OneGivesUp) {
+  NEEDS_GPUS(3);
+  ProcessGroup group("one_gives_up", 3);
+  group.wait_for(2, "its end");
+  group.go(2);
+  for (const int rank : {0, 1, 2})
+    EXPECT_THAT(group.result(rank), HasSubstr("rank 2 has lost its data"));
+}
+
+/// Ends by itself, with the communicator in use.
+RANK_PROGRAM(one_exits) {
+  const auto comm = self.create();
+  if (self.rank() == 0) ::_exit(0);
+  meet(*comm);
+}
+TEST(Processes, OneExits) {
+  NEEDS_GPUS(3);
+  ProcessGroup group("one_exits", 3);
+  for (const int rank : {1, 2})
+    EXPECT_THAT(group.result(rank), AllOf(HasSubstr("rank 0 (process "), HasSubstr("has ended")));
+}
+
+/// Stopped for a while, as by a debugger: late, but not gone.
+RANK_PROGRAM(one_is_late) {
+  const auto comm = self.create();
+  if (self.rank() == 1) self.reached("its break");
+  put_to_all(*comm, 2);
+}
+TEST(Processes, OneIsLate) {
+  NEEDS_GPUS(2);
+  ProcessGroup group("one_is_late", 2);
+  group.wait_for(1, "its break");
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  group.go(1);
+  expect_all_well(group, 2);
+}
+
+RANK_PROGRAM(one_has_another_user) {
+  const NodeSource& source = self.source();
+  const CommunicatorOptions options = self.options();
+  if (self.rank() == 1 && ::setresuid(65534, 65534, 65534) != 0) throw Error("no other user");
+  const Communicator comm(source.driver, source.node, options);
+}
+TEST(Processes, OneHasAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can run ranks as different users";
+  NEEDS_GPUS(2);
+  ProcessGroup group("one_has_another_user", 2);
+  for (const int rank : {0, 1})
+    EXPECT_THAT(group.result(rank), HasSubstr("rank 0 runs as user 0, rank 1 as user 65534"));
+}
+
+}  // namespace
+}  // namespace polypath::test

@@ -1,0 +1,382 @@
+// Put, signal, wait and barrier on streams.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "comm/stream_waits.hpp"
+#include "core/context.hpp"
+#include "group.hpp"
+#include "memory.hpp"
+#include "support/traffic.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+/// Device memory of the current context.
+class Device {
+ public:
+  Device(const CudaDriver& driver, const Bytes& contents) : driver_(driver) {
+    POLYPATH_CHECK(driver, mem_alloc(&address_, contents.size()));
+    write(driver, address_, contents);
+  }
+  ~Device() { POLYPATH_WARN(driver_, mem_free(address_)); }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  [[nodiscard]] CUdeviceptr get() const noexcept { return address_; }
+
+ private:
+  const CudaDriver& driver_;
+  CUdeviceptr address_ = 0;
+};
+
+template <typename Thrown, typename Body>
+std::string thrown_by(const Body& body) {
+  try {
+    body();
+  } catch (const Thrown& error) {
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+constexpr std::size_t kBytes = 200'001;
+
+Bytes message(int from, std::uint64_t round) {
+  return random_bytes(kBytes, 1000 * round + static_cast<std::uint64_t>(from));
+}
+
+/// Each rank puts a message to the next one in each round, which says when it has taken it.
+void send_around(Group& group, int rounds) {
+  group.run([&](Communicator& comm) {
+    const CudaDriver& driver = comm.driver();
+    const SymmetricMemory inbox = comm.alloc(kBytes);
+    const SymmetricMemory words = comm.alloc(16);  // arrived, taken
+    const Stream sending(driver, comm.context());
+    const Stream receiving(driver, comm.context());
+    const int next = (comm.rank() + 1) % comm.size();
+    const int last = (comm.rank() + comm.size() - 1) % comm.size();
+    std::vector<std::unique_ptr<Device>> out;
+    std::vector<std::unique_ptr<Device>> in;
+    for (int i = 0; i < rounds; ++i) {
+      const auto round = static_cast<std::uint64_t>(i) + 1;
+      out.push_back(std::make_unique<Device>(driver, message(comm.rank(), round)));
+      in.push_back(std::make_unique<Device>(driver, Bytes(kBytes, std::byte{0xEE})));
+      if (i > 0) comm.wait_signal({words, 8, round - 1}, sending.get());
+      comm.put({next, inbox, 0, out.back()->get(), kBytes}, {words, 0, round}, sending.get());
+      comm.wait_signal({words, 0, round}, receiving.get());
+      POLYPATH_CHECK(driver,
+                     memcpy_async(in.back()->get(), inbox.local(), kBytes, receiving.get()));
+      comm.signal(last, {words, 8, round}, receiving.get());
+    }
+    POLYPATH_CHECK(driver, stream_synchronize(sending.get()));
+    POLYPATH_CHECK(driver, stream_synchronize(receiving.get()));
+    for (int i = 0; i < rounds; ++i)
+      ASSERT_TRUE(read(driver, in[static_cast<std::size_t>(i)]->get(), kBytes) ==
+                  message(last, static_cast<std::uint64_t>(i) + 1))
+          << "round " << i << " of rank " << comm.rank();
+    EXPECT_FALSE(comm.streams_wait());
+  });
+}
+
+TEST(Streams, ASignalComesBehindItsBytes) {
+  NEEDS_GPUS(4);
+  Group group(4);
+  send_around(group, 20);
+}
+
+TEST(Streams, ABarrierOrdersWhatIsBeforeItBeforeWhatIsBehind) {
+  NEEDS_GPUS(4);
+  Group group(4);
+  group.run([](Communicator& comm) {
+    const CudaDriver& driver = comm.driver();
+    constexpr int kRounds = 30;
+    const auto size = static_cast<std::size_t>(comm.size());
+    const SymmetricMemory parts = comm.alloc(size * kBytes);
+    const Stream stream(driver, comm.context());
+    std::vector<std::unique_ptr<Device>> out;
+    std::vector<std::unique_ptr<Device>> in;
+    for (std::uint64_t round = 0; round < kRounds; ++round) {
+      out.push_back(std::make_unique<Device>(driver, message(comm.rank(), round)));
+      in.push_back(std::make_unique<Device>(driver, Bytes(size * kBytes, std::byte{0xEE})));
+      for (int to = 0; to < comm.size(); ++to)
+        comm.put(
+            {to, parts, static_cast<std::size_t>(comm.rank()) * kBytes, out.back()->get(), kBytes},
+            stream.get());
+      comm.barrier(stream.get());
+      POLYPATH_CHECK(driver,
+                     memcpy_async(in.back()->get(), parts.local(), size * kBytes, stream.get()));
+      comm.barrier(stream.get());
+    }
+    POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+    for (std::uint64_t round = 0; round < kRounds; ++round) {
+      Bytes expected;
+      for (int from = 0; from < comm.size(); ++from) {
+        const Bytes one = message(from, round);
+        expected.insert(expected.end(), one.begin(), one.end());
+      }
+      ASSERT_TRUE(expected == read(driver, in[round]->get(), size * kBytes)) << "round " << round;
+    }
+  });
+}
+
+TEST(Streams, ALargePutTakesAllPaths) {
+  NEEDS_GPUS(2);
+  Context engine(group_node(), {{"prepare", "wait"}});
+  Group group(2, {.engine = &engine});
+  constexpr std::size_t kLarge = 64 * kMiB;
+  // Both ways at once: with routes, and plans, for either.
+  engine.prepare(
+      {{MemoryId::gpu(0), MemoryId::gpu(1), kLarge}, {MemoryId::gpu(1), MemoryId::gpu(0), kLarge}});
+  const Traffic traffic(engine);
+  group.run([&](Communicator& comm) {
+    const CudaDriver& driver = comm.driver();
+    const SymmetricMemory inbox = comm.alloc(kLarge);
+    const SymmetricMemory words = comm.alloc(8);
+    const Stream stream(driver, comm.context());
+    const Bytes contents = random_bytes(kLarge, static_cast<std::uint64_t>(comm.rank()));
+    const Device out(driver, contents);
+    comm.put({1 - comm.rank(), inbox, 0, out.get(), kLarge}, {words, 0, 1}, stream.get());
+    comm.wait_signal({words, 0, 1}, stream.get());
+    POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+    EXPECT_TRUE(random_bytes(kLarge, static_cast<std::uint64_t>(1 - comm.rank())) ==
+                read(driver, inbox.local(), kLarge));
+  });
+  const Plan plan = engine.plan({{MemoryId::gpu(0), MemoryId::gpu(1), kLarge}});
+  EXPECT_EQ(plan.native() ? 0U : 2U, traffic.split());
+}
+
+TEST(Streams, ValuesCountInACircle) {
+  NEEDS_GPUS(2);
+  Group group(2);
+  group.run([](Communicator& comm) {
+    const SymmetricMemory words = comm.alloc(8);
+    const Stream stream(comm.driver(), comm.context());
+    // Past the end, in steps of less than half the circle.
+    for (const std::uint64_t value : {1ULL << 62, (1ULL << 63) - 1, 3ULL << 62, ~0ULL, 5ULL}) {
+      comm.signal(1 - comm.rank(), {words, 0, value}, stream.get());
+      comm.wait_signal({words, 0, value}, stream.get());
+      POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
+      std::vector<std::byte> none(2);
+      comm.exchange(std::span(none).first(1), none);
+    }
+  });
+}
+
+TEST(Streams, AnAbortLetsThemGo) {
+  NEEDS_GPUS(3);
+  Group group(3);
+  std::atomic<int> waiting{0};
+  const auto failures = group.failures([&](Communicator& comm) {
+    const SymmetricMemory words = comm.alloc(64);
+    const Stream stream(comm.driver(), comm.context());
+    if (comm.rank() == 0) {
+      while (waiting < 2) std::this_thread::yield();
+      comm.abort("rank 0 gives up");
+    } else {
+      // Two waits for one word, another word, and a barrier.
+      comm.wait_signal({words, 8, 5}, stream.get());
+      comm.wait_signal({words, 8, 9}, stream.get());
+      comm.wait_signal({words, 16, ~0ULL >> 1}, stream.get());
+      comm.barrier(stream.get());
+      EXPECT_TRUE(comm.streams_wait());
+      ++waiting;
+    }
+    POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
+    EXPECT_FALSE(comm.streams_wait());
+    comm.barrier(stream.get());
+  });
+  EXPECT_THAT(failures, Each(HasSubstr("rank 0 gives up")));
+}
+
+TEST(Streams, AnAbortLetsManyGo) {
+  NEEDS_GPUS(2);
+  if (!group_node().simulated)
+    GTEST_SKIP() << "what lets streams go may wait for a hardware queue that they hold "
+                    "(docs/communicators.md)";
+  Group group(2);
+  group.run([&](Communicator& comm) {
+    const SymmetricMemory words = comm.alloc(64);
+    if (comm.rank() == 1) {
+      std::vector<Stream> streams;
+      for (int i = 0; i < 80; ++i) {
+        streams.emplace_back(comm.driver(), comm.context());
+        comm.wait_signal({words, 0, 1}, streams.back().get());
+      }
+      comm.abort("for a test");
+      for (const Stream& stream : streams)
+        POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
+      EXPECT_FALSE(comm.streams_wait());
+    }
+  });
+}
+
+TEST(Streams, ASignalThatDoesNotComeAborts) {
+  NEEDS_GPUS(2);
+  Group group(2);
+  const auto failures = group.failures([&](Communicator& comm) {
+    const SymmetricMemory words = comm.alloc(64);
+    const Stream stream(comm.driver(), comm.context());
+    if (comm.rank() == 1) {
+      comm.set_time_limit(std::chrono::milliseconds(100));
+      comm.wait_signal({words, 24, 3}, stream.get());
+    }
+    POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
+    while (!comm.aborted()) std::this_thread::yield();
+    comm.check();
+  });
+  EXPECT_THAT(failures, Each(AllOf(HasSubstr("rank 1 waited on a stream"),
+                                   HasSubstr("the signal at offset 24 of 64 bytes to be 3 "))));
+}
+
+TEST(Streams, ABarrierThatARankDoesNotComeToAborts) {
+  NEEDS_GPUS(3);
+  Group group(3);
+  const auto failures = group.failures([&](Communicator& comm) {
+    const Stream stream(comm.driver(), comm.context());
+    comm.barrier(stream.get());
+    POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
+    if (comm.rank() == 1) comm.set_time_limit(std::chrono::milliseconds(100));
+    if (comm.rank() != 2) comm.barrier(stream.get());
+    POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
+    while (!comm.aborted()) std::this_thread::yield();
+    comm.check();
+  });
+  EXPECT_THAT(failures, Each(HasSubstr("rank 1 waited on a stream for barrier 2 ")));
+}
+
+TEST(Streams, OneThatWaitsForItsTurnIsNotLate) {
+  NEEDS_GPUS(1);
+  Group group(1);
+  group.run([&](Communicator& comm) {
+    const CudaDriver& driver = comm.driver();
+    StreamWaits waits(driver, comm.context());
+    const Device word(driver, Bytes(8));
+    const Stream stream(driver, comm.context());
+    // Held back by the program itself.
+    void* memory = nullptr;
+    POLYPATH_CHECK(driver, mem_host_alloc(&memory, 4, CU_MEMHOSTALLOC_PORTABLE));
+    std::atomic_ref gate(*static_cast<std::uint32_t*>(memory));
+    gate.store(0);
+    POLYPATH_CHECK(driver, stream_wait_value32(stream.get(), reinterpret_cast<CUdeviceptr>(memory),
+                                               1, CU_STREAM_WAIT_VALUE_EQ));
+    const AwaitedWord awaited{word.get(), 5};
+    waits.wait(std::span(&awaited, 1), stream.get(), [] { return std::string("its word"); });
+    constexpr std::chrono::milliseconds kNone{0};
+    for (int i = 0; i < 100; ++i) ASSERT_EQ("", waits.overdue(kNone));
+    gate.store(1);
+    while (waits.overdue(kNone).empty()) std::this_thread::yield();
+    EXPECT_EQ("its word", waits.overdue(kNone));
+    EXPECT_TRUE(waits.any());
+    waits.release();
+    POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+    EXPECT_EQ("", waits.overdue(kNone));
+    EXPECT_FALSE(waits.any());
+    POLYPATH_CHECK(driver, mem_free_host(memory));
+  });
+}
+
+TEST(Streams, WrongArgumentsAreNamedAndChangeNothing) {
+  NEEDS_GPUS(2);
+  Group group(2);
+  Group other(2);
+  std::vector<SymmetricMemory> foreign(2);
+  other.run(
+      [&](Communicator& comm) { foreign[static_cast<std::size_t>(comm.rank())] = comm.alloc(64); });
+  group.run([&](Communicator& comm) {
+    const CudaDriver& driver = comm.driver();
+    SymmetricMemory memory = comm.alloc(64);
+    const Stream stream(driver, comm.context());
+    const Device device(driver, Bytes(64));
+    const auto put = [&](int to, const SymmetricMemory& into, std::uint64_t offset, CUdeviceptr src,
+                         std::uint64_t bytes) {
+      return thrown_by<InvalidArgument>(
+          [&] { comm.put({to, into, offset, src, bytes}, stream.get()); });
+    };
+    EXPECT_THAT(put(2, memory, 0, device.get(), 8), HasSubstr("to is 2: there are ranks 0 to 1"));
+    EXPECT_THAT(put(-1, memory, 0, device.get(), 8), HasSubstr("to is -1"));
+    EXPECT_THAT(put(0, memory, 60, device.get(), 8),
+                HasSubstr("put.memory: 8 bytes at offset 60 are past the end of 64 bytes"));
+    EXPECT_THAT(put(0, memory, ~0ULL, device.get(), 8), HasSubstr("past the end"));
+    EXPECT_THAT(put(0, memory, 0, 0, 8), HasSubstr("put.src is null"));
+    EXPECT_THAT(put(0, {}, 0, device.get(), 8), HasSubstr("put.memory is null"));
+    EXPECT_THAT(put(0, foreign[static_cast<std::size_t>(comm.rank())], 0, device.get(), 8),
+                HasSubstr("not memory of this communicator"));
+    EXPECT_EQ("nothing thrown", put(0, memory, 64, 0, 0));
+
+    const auto wait = [&](const SymmetricMemory& in, std::uint64_t offset, CUstream on) {
+      return thrown_by<InvalidArgument>([&] { comm.wait_signal({in, offset, 0}, on); });
+    };
+    EXPECT_THAT(wait(memory, 4, stream.get()), HasSubstr("signal.offset is 4, not a multiple"));
+    EXPECT_THAT(wait(memory, 64, stream.get()), HasSubstr("past the end of 64 bytes"));
+    const CurrentContext elsewhere(driver, comm.context());
+    const PrimaryContext theirs(driver, 1 - comm.gpu());
+    const Stream not_ours(driver, theirs.get());
+    EXPECT_THAT(wait(memory, 0, not_ours.get()), HasSubstr("stream is not one of the primary"));
+
+    EXPECT_THAT(thrown_by<InvalidArgument>([&] { comm.alloc(0); }), HasSubstr("bytes is 0"));
+    SymmetricMemory gone = memory;
+    comm.free(std::move(memory));
+    EXPECT_THAT(put(0, gone, 0, device.get(), 8), HasSubstr("or was freed"));
+    EXPECT_THAT(thrown_by<InvalidArgument>([&] { comm.free(std::move(gone)); }),
+                HasSubstr("or was freed"));
+    EXPECT_NO_THROW(comm.check());
+  });
+  send_around(group, 3);
+}
+
+TEST(Streams, ABarrierIsNotCaptured) {
+  NEEDS_GPUS(2);
+  Group group(2);
+  group.run([](Communicator& comm) {
+    const CudaDriver& driver = comm.driver();
+    const Stream stream(driver, comm.context());
+    POLYPATH_CHECK(driver, stream_begin_capture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_THAT(thrown_by<InvalidArgument>([&] { comm.barrier(stream.get()); }),
+                HasSubstr("barrier: stream is in capture"));
+    CUgraph graph = nullptr;
+    POLYPATH_CHECK(driver, stream_end_capture(stream.get(), &graph));
+    POLYPATH_CHECK(driver, graph_destroy(graph));
+  });
+}
+
+TEST(Streams, ADriverWithoutValuesIsSaid) {
+  NEEDS_GPUS(2);
+  const auto driver = std::make_shared<CudaDriver>(*group_node().driver);
+  driver->stream_wait_value64 = nullptr;
+  Group group(2, {.driver = driver});
+  group.run([](Communicator& comm) {
+    const Stream stream(comm.driver(), comm.context());
+    EXPECT_THAT(thrown_by<NotSupported>([&] { comm.barrier(stream.get()); }),
+                HasSubstr("cuStreamWaitValue64"));
+  });
+}
+
+TEST(Streams, DestroyingWhileOneWaitsAborts) {
+  NEEDS_GPUS(2);
+  set_log_level(LogLevel::off);
+  Group group(2);
+  group.run([&](Communicator& comm) {
+    const Stream stream(comm.driver(), comm.context());
+    if (comm.rank() == 0) {
+      comm.barrier(stream.get());
+      group.destroy(0);
+      POLYPATH_CHECK(*group_node().driver, stream_synchronize(stream.get()));
+    } else {
+      while (!comm.aborted()) std::this_thread::yield();
+      EXPECT_THAT(thrown_by<CommunicatorError>([&] { comm.check(); }),
+                  HasSubstr("rank 0 destroyed the communicator while its streams waited"));
+    }
+  });
+  set_log_level(LogLevel::warn);
+}
+
+}  // namespace
+}  // namespace polypath::test

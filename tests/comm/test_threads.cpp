@@ -1,0 +1,259 @@
+// Ranks that are threads of one process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+
+#include "base/error.hpp"
+#include "group.hpp"
+#include "memory.hpp"
+#include "support/driver_extras.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+std::vector<std::uint64_t> gather(Communicator& comm, std::uint64_t mine) {
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()), ~mine);
+  comm.exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
+TEST(Threads, EachRankHasItsGpu) {
+  NEEDS_GPUS(4);
+  Group group(4, {.gpus = {2, 0, 3, 1}});
+  group.run([](Communicator& comm) {
+    const std::vector<int> gpus{2, 0, 3, 1};
+    EXPECT_EQ(4, comm.size());
+    EXPECT_EQ(gpus[static_cast<std::size_t>(comm.rank())], comm.gpu());
+    for (int rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(gpus[static_cast<std::size_t>(rank)], comm.gpu_of(rank));
+    EXPECT_TRUE(comm.is_here((comm.rank() + 1) % 4));
+    EXPECT_NO_THROW(comm.check());
+  });
+}
+
+TEST(Threads, ExchangesFollowEachOtherWithoutMixing) {
+  NEEDS_GPUS(4);
+  Group group(4);
+  group.run([](Communicator& comm) {
+    for (std::uint64_t round = 0; round < 500; ++round) {
+      const auto all = gather(comm, round << 8 | static_cast<std::uint64_t>(comm.rank()));
+      for (std::uint64_t rank = 0; rank < 4; ++rank) ASSERT_EQ(round << 8 | rank, all[rank]);
+    }
+  });
+}
+
+TEST(Threads, ExchangesOfAnySize) {
+  NEEDS_GPUS(3);
+  Group group(3);
+  group.run([](Communicator& comm) {
+    for (const std::size_t bytes : {0, 1, 4000, 4096, 50'000, 100'001}) {
+      const auto contents = [&](int rank) {
+        return random_bytes(bytes, bytes + static_cast<std::size_t>(rank));
+      };
+      Bytes all(3 * bytes, std::byte{0xEE});
+      comm.exchange(contents(comm.rank()), all);
+      Bytes expected;
+      for (int rank = 0; rank < 3; ++rank) {
+        const Bytes one = contents(rank);
+        expected.insert(expected.end(), one.begin(), one.end());
+      }
+      ASSERT_TRUE(expected == all) << bytes << " bytes";
+    }
+  });
+}
+
+TEST(Threads, SymmetricMemoryIsZeroAndReachedByAll) {
+  NEEDS_GPUS(4);
+  Group group(4);
+  group.run([](Communicator& comm) {
+    const CudaDriver& driver = comm.driver();
+    constexpr std::size_t kPart = 3 * 4096 + 8;
+    SymmetricMemory memory = comm.alloc(4 * kPart);
+    EXPECT_EQ(4 * kPart, memory.bytes());
+    EXPECT_EQ(memory.local(), memory.address(comm.rank()));
+    ASSERT_TRUE(read(driver, memory.local(), memory.bytes()) == Bytes(memory.bytes()));
+    gather(comm, 0);
+    // Each writes its own part of every rank's.
+    const auto part = [&](int from, int to) {
+      return random_bytes(kPart, static_cast<std::uint64_t>(16 * from + to));
+    };
+    for (int to = 0; to < 4; ++to)
+      write(driver, memory.address(to) + static_cast<std::size_t>(comm.rank()) * kPart,
+            part(comm.rank(), to));
+    gather(comm, 1);
+    for (int from = 0; from < 4; ++from)
+      ASSERT_TRUE(read(driver, memory.local() + static_cast<std::size_t>(from) * kPart, kPart) ==
+                  part(from, comm.rank()));
+    comm.free(std::move(memory));
+    EXPECT_FALSE(memory);
+  });
+}
+
+TEST(Threads, NothingIsLeft) {
+  NEEDS_GPUS(4);
+  const CudaDriver& driver = *group_node().driver;
+  Group keeps_contexts(4);
+  const LiveObjects before = live_objects(driver);
+  {
+    Group group(4);
+    group.run([](Communicator& comm) {
+      SymmetricMemory first = comm.alloc(100);
+      SymmetricMemory second = comm.alloc(200);
+      comm.free(std::move(first));
+    });
+  }
+  EXPECT_EQ(before, live_objects(driver));
+}
+
+TEST(Threads, OneThreadMayDestroyAll) {
+  NEEDS_GPUS(4);
+  Group group(4);
+  std::vector<SymmetricMemory> memories(4);
+  group.run([&](Communicator& comm) {
+    memories[static_cast<std::size_t>(comm.rank())] = comm.alloc(64);
+  });
+  for (const int rank : {2, 0, 3}) {
+    group.destroy(rank);
+    // It is still there for who has not left.
+    const CurrentContext current(group[1].driver(), group[1].context());
+    EXPECT_EQ(Bytes(64), read(group[1].driver(), memories[1].address(rank), 64));
+  }
+}
+
+TEST(Threads, SplitByColorAndKey) {
+  NEEDS_GPUS(4);
+  Group group(4);
+  group.run([](Communicator& comm) {
+    // 3, 1 in one; 2 alone; 0 in none.
+    const int color = comm.rank() == 0 ? -1 : comm.rank() % 2;
+    const auto part = comm.split(color, -comm.rank());
+    if (comm.rank() == 0) {
+      EXPECT_EQ(nullptr, part);
+    } else if (comm.rank() == 2) {
+      EXPECT_EQ(1, part->size());
+      EXPECT_EQ(comm.gpu(), part->gpu());
+    } else {
+      ASSERT_EQ(2, part->size());
+      EXPECT_EQ(comm.rank() == 3 ? 0 : 1, part->rank());
+      EXPECT_EQ(3, part->gpu_of(0));
+      EXPECT_EQ(1, part->gpu_of(1));
+      EXPECT_EQ((std::vector<std::uint64_t>{103, 101}),
+                gather(*part, 100U + static_cast<std::uint64_t>(comm.rank())));
+      // An abort is that communicator's alone.
+      part->abort("for a test");
+      EXPECT_THROW(part->check(), CommunicatorError);
+    }
+    EXPECT_NO_THROW(comm.check());
+    EXPECT_EQ(4U, gather(comm, 0).size());
+  });
+}
+
+TEST(Threads, ManyCommunicatorsAtOnce) {
+  NEEDS_GPUS(4);
+  Group group(4);
+  group.run([](Communicator& comm) {
+    std::vector<std::unique_ptr<Communicator>> all;
+    for (int i = 0; i < 20; ++i) all.push_back(comm.split(0, comm.rank()));
+    for (std::uint64_t i = 0; i < 100; ++i) {
+      const auto sum = gather(*all[i * 7 % 20], i);
+      EXPECT_EQ(4 * i, std::accumulate(sum.begin(), sum.end(), std::uint64_t{0}));
+    }
+  });
+}
+
+TEST(Threads, DifferentCallsAreToldApart) {
+  NEEDS_GPUS(3);
+  Group group(3);
+  const auto failures = group.failures([](Communicator& comm) {
+    if (comm.rank() == 2) {
+      comm.alloc(100);
+    } else {
+      gather(comm, 1);
+    }
+  });
+  EXPECT_THAT(failures, Each(AllOf(HasSubstr("rank 0 calls exchange(8 bytes)"),
+                                   HasSubstr("rank 2 calls alloc(100 bytes)"))));
+}
+
+TEST(Threads, DifferentSizesAreToldApart) {
+  NEEDS_GPUS(2);
+  Group group(2);
+  const auto failures =
+      group.failures([](Communicator& comm) { comm.alloc(comm.rank() == 0 ? 100 : 200); });
+  EXPECT_THAT(failures, Each(AllOf(HasSubstr("alloc(100 bytes)"), HasSubstr("alloc(200 bytes)"))));
+}
+
+TEST(Threads, AnAbortEndsAWaitAndEveryCallAfterIt) {
+  NEEDS_GPUS(3);
+  Group group(3);
+  std::atomic<int> waiting{0};
+  const auto failures = group.failures([&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      while (waiting < 2) std::this_thread::yield();
+      comm.abort("rank 1 has had enough");
+      comm.check();
+    } else {
+      ++waiting;
+      gather(comm, 1);
+    }
+  });
+  EXPECT_THAT(failures, Each(HasSubstr("rank 1 has had enough")));
+  const auto later = group.failures([](Communicator& comm) {
+    EXPECT_TRUE(comm.aborted());
+    // For kernels; the watchdog of each rank sets it.
+    const std::atomic_ref word(*reinterpret_cast<std::uint32_t*>(comm.abort_word()));
+    while (word.load(std::memory_order_acquire) == 0) std::this_thread::yield();
+    comm.abort("another reason, which is not kept");
+    comm.alloc(100);
+  });
+  EXPECT_THAT(later, Each(HasSubstr("rank 1 has had enough")));
+}
+
+TEST(Threads, ARankThatDoesNotComeIsNamed) {
+  NEEDS_GPUS(2);
+  Group group(2);
+  group[0].set_time_limit(std::chrono::milliseconds(100));
+  const auto failures = group.failures([](Communicator& comm) {
+    if (comm.rank() == 0) gather(comm, 1);
+  });
+  EXPECT_THAT(failures[0],
+              HasSubstr("rank 1 did not come to exchange(8 bytes) within 100 ms: rank 0 waited"));
+  EXPECT_THROW(group[1].check(), CommunicatorError);
+}
+
+TEST(Threads, ARankThatHasLeftIsNamed) {
+  NEEDS_GPUS(3);
+  Group group(3);
+  group.destroy(2);
+  const auto failures = failures_on_threads(2, [&](int rank) { gather(group[rank], 1); });
+  EXPECT_THAT(failures, Each(HasSubstr("rank 2 destroyed the communicator")));
+}
+
+TEST(Threads, AKernelThatGivesUpAbortsForAll) {
+  NEEDS_GPUS(2);
+  Group group(2);
+  const auto failures = group.failures([](Communicator& comm) {
+    if (comm.rank() == 1) {
+      StatusRecord& status = *comm.status();
+      status.kernel = 7;
+      status.waited_for_rank = 0;
+      status.reason = StatusRecord::time_limit;
+      status.expected = 12;
+      status.seen = 11;
+      std::atomic_ref(status.given_up).store(1, std::memory_order_release);
+    }
+    while (true) gather(comm, 1);
+  });
+  EXPECT_THAT(failures, Each(HasSubstr("rank 1: kernel 7 waited for rank 0 past the time limit "
+                                       "(expected 12, saw 11)")));
+}
+
+}  // namespace
+}  // namespace polypath::test
