@@ -1,0 +1,139 @@
+// Launches of kernels, on streams and as nodes of graphs.
+#include <cstring>
+
+#include "call.hpp"
+#include "driver.hpp"
+#include "failure.hpp"
+
+using namespace polypath::sim;
+
+namespace {
+
+struct Shape {
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned shared_bytes;
+};
+
+/// The call, with the parameters as they are now.
+KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape, void** parameters,
+                     void** extra) {
+  const Function& function = driver.functions.get(handle);
+  const polypath::simt::Twin& twin = *function.twin;
+  if (extra != nullptr && parameters == nullptr)
+    fail_not_supported("a launch with its parameters in one buffer");
+  for (const unsigned each : shape.grid) require(each > 0, CUDA_ERROR_INVALID_VALUE);
+  for (const unsigned each : shape.block) require(each > 0, CUDA_ERROR_INVALID_VALUE);
+  if (shape.grid[1] * shape.grid[2] * shape.block[1] * shape.block[2] != 1)
+    fail_not_supported("a launch of more than one dimension");
+  require(shape.block[0] <= 1024, CUDA_ERROR_INVALID_VALUE);
+  require(shape.block[0] <= twin.most_threads, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  if (shape.block[0] % 32 != 0) fail_not_supported("a block with a part of a warp");
+  require(shape.shared_bytes <= static_cast<unsigned>(function.dynamic_shared_bytes),
+          CUDA_ERROR_INVALID_VALUE);
+  require(parameters != nullptr || twin.parameter_bytes.empty(), CUDA_ERROR_INVALID_VALUE);
+  KernelCall call{&twin, function.context, shape.grid[0], shape.block[0], shape.shared_bytes, {}};
+  for (std::size_t i = 0; i < twin.parameter_bytes.size(); ++i) {
+    require(parameters[i] != nullptr, CUDA_ERROR_INVALID_VALUE);
+    const auto* const begin = static_cast<const std::byte*>(parameters[i]);
+    call.arguments.emplace_back(begin, begin + twin.parameter_bytes[i]);
+  }
+  return call;
+}
+
+void require_together(const Driver& driver, const KernelCall& kernel) {
+  const int device = driver.contexts.get(kernel.context).device;
+  require(kernel.blocks <= static_cast<unsigned>(driver.multiprocessors(device)),
+          CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+}
+
+CUresult launch(CUfunction function, const Shape& shape, CUstream stream, void** parameters,
+                void** extra, bool is_cooperative) {
+  return call([&](Driver& driver) {
+    driver.current_context();
+    const KernelCall kernel = read_call(driver, function, shape, parameters, extra);
+    if (is_cooperative) require_together(driver, kernel);
+    driver.launch_kernel(kernel, stream);
+  });
+}
+
+Shape shape_of(const CUDA_KERNEL_NODE_PARAMS& given) {
+  return {{given.gridDimX, given.gridDimY, given.gridDimZ},
+          {given.blockDimX, given.blockDimY, given.blockDimZ},
+          given.sharedMemBytes};
+}
+
+KernelCall read_node(const Driver& driver, const CUDA_KERNEL_NODE_PARAMS* given) {
+  require(given != nullptr, CUDA_ERROR_INVALID_VALUE);
+  return read_call(driver, given->func, shape_of(*given), given->kernelParams, given->extra);
+}
+
+}  // namespace
+
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                        unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+                        void** parameters, void** extra) {
+  const Shape shape{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
+  return launch(function, shape, stream, parameters, extra, false);
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                   unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                   unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+                                   void** parameters) {
+  const Shape shape{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
+  return launch(function, shape, stream, parameters, nullptr, true);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
+                          void** extra) {
+  if (config == nullptr || (config->attrs == nullptr && config->numAttrs > 0))
+    return CUDA_ERROR_INVALID_VALUE;
+  bool is_cooperative = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    switch (static_cast<int>(attribute.id)) {
+      case CU_LAUNCH_ATTRIBUTE_IGNORE:
+      case CU_LAUNCH_ATTRIBUTE_PRIORITY: break;
+      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        is_cooperative = attribute.value.cooperative != 0;
+        break;
+      default: return guarded([] { fail_not_supported("cuLaunchKernelEx with this attribute"); });
+    }
+  }
+  const Shape shape{{config->gridDimX, config->gridDimY, config->gridDimZ},
+                    {config->blockDimX, config->blockDimY, config->blockDimZ},
+                    config->sharedMemBytes};
+  return launch(function, shape, config->hStream, parameters, extra, is_cooperative);
+}
+
+CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                                 size_t count, const CUDA_KERNEL_NODE_PARAMS* parameters) {
+  return call([&](Driver& driver) {
+    CUgraphNode& result = out(node);
+    GraphNode wanted;
+    wanted.after = driver.find_graph_nodes(graph, dependencies, count);
+    wanted.work = read_node(driver, parameters);
+    result = driver.add_graph_node(graph, std::move(wanted));
+    driver.spend(driver.node.costs.graph_add_node_us);
+  });
+}
+
+// The function stays: CUDA lets it change within limits that nothing here needs.
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode node,
+                                           const CUDA_KERNEL_NODE_PARAMS* parameters) {
+  return call([&](Driver& driver) {
+    GraphExec& exec = driver.graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
+    const GraphNodeId& id = driver.graph_nodes.get(node, CUDA_ERROR_INVALID_VALUE);
+    const auto index = static_cast<std::size_t>(id.index);
+    require(id.graph == exec.graph && index < exec.nodes.size(), CUDA_ERROR_INVALID_VALUE);
+    auto* const known = std::get_if<KernelCall>(&exec.nodes[index].work);
+    require(known != nullptr, CUDA_ERROR_INVALID_VALUE);
+    KernelCall wanted = read_node(driver, parameters);
+    require(wanted.context == known->context, CUDA_ERROR_INVALID_VALUE);
+    driver.note_if_in_flight(exec);
+    *known = std::move(wanted);
+    driver.spend(driver.node.costs.graph_set_node_us);
+  });
+}

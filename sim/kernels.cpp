@@ -1,0 +1,119 @@
+#include "kernels.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <mutex>
+
+#include "device_traits.hpp"
+#include "driver.hpp"
+#include "failure.hpp"
+
+namespace polypath::sim {
+
+// ---- memory ----
+
+std::byte* KernelMemory::at(std::uintptr_t address, std::size_t bytes, bool writes) {
+  const Reached& reached = find(address);
+  const Allocation& allocation = *reached.allocation;
+  if (address - allocation.base + bytes > allocation.bytes)
+    throw simt::Fault{fmt::format("{:#x} and {} bytes run over the end of an allocation of {}",
+                                  address, bytes, allocation.bytes)};
+  if (!writes) return const_cast<std::byte*>(allocation.read(address, bytes));
+  if (!reached.may_write) throw simt::Fault{fmt::format("{:#x} may only be read", address)};
+  return allocation.overwrite(address, bytes);
+}
+
+MemoryId KernelMemory::location(std::uintptr_t address) {
+  return find(address).allocation->location;
+}
+
+const KernelMemory::Reached& KernelMemory::find(std::uintptr_t address) {
+  const auto holds = [address](const Reached& reached) {
+    return address - reached.allocation->base < reached.allocation->bytes;
+  };
+  if (last_ != nullptr && holds(*last_)) return *last_;
+  auto known = reached_.upper_bound(address);
+  if (known == reached_.begin() || !holds((--known)->second)) {
+    const Reached found = look_up(address);
+    known = reached_.insert_or_assign(found.allocation->base, found).first;
+  }
+  return *(last_ = &known->second);
+}
+
+KernelMemory::Reached KernelMemory::look_up(std::uintptr_t address) {
+  std::unique_lock<DriverMutex> lock(driver_.mutex, std::defer_lock);
+  if (!is_locked_) lock.lock();
+  const AllocationPtr allocation = driver_.memory.find(address);
+  if (!allocation) throw simt::Fault{fmt::format("{:#x} is no memory of a GPU", address)};
+  const Context* const context = driver_.contexts.find(context_);
+  if (context == nullptr) throw simt::Fault{"its context is destroyed"};
+  if (!driver_.reaches(*context, *allocation, CU_MEM_ACCESS_FLAGS_PROT_READ))
+    throw simt::Fault{fmt::format("{:#x}, on {}, may not be used by GPU {}", address,
+                                  to_string(allocation->location), device_)};
+  return {allocation, driver_.reaches(*context, *allocation, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
+}
+
+// ---- launches ----
+
+simt::Launch Kernels::launch_of(const KernelRun& run, int multiprocessors, bool folds) {
+  const KernelCall& call = run.call;
+  simt::Launch launch;
+  launch.twin = call.twin;
+  launch.device = run.device;
+  launch.blocks = call.blocks;
+  launch.threads = call.threads;
+  if (folds && call.twin->folded_threads != 0)
+    launch.threads = std::min(call.threads, call.twin->folded_threads);
+  launch.shared_bytes = call.shared_bytes;
+  // One block a multiprocessor: what polypath's kernels, with their registers, can count on.
+  launch.blocks_of_device = static_cast<unsigned>(multiprocessors);
+  launch.arguments = call.arguments;
+  return launch;
+}
+
+Operation Driver::kernel_operation(const KernelCall& kernel) {
+  const auto run = std::make_shared<KernelRun>();
+  run->call = kernel;
+  run->device = contexts.get(kernel.context).device;
+  Operation operation;
+  operation.may_complete = [this, run] {
+    if (!run->is_begun) {
+      run->is_begun = true;
+      kernels_->begin(run);
+    }
+    return run->has_ended.load(std::memory_order_acquire);
+  };
+  operation.effect = [this, run] {
+    run->outside.reset();  // and with it the memory that the kernel held
+    if (run->error.empty()) return;
+    std::fprintf(stderr, "polypath_sim: a kernel failed: %s\n", run->error.c_str());
+    if (Context* const context = contexts.find(run->call.context))
+      context->fault = CUDA_ERROR_LAUNCH_FAILED;
+  };
+  return operation;
+}
+
+void Driver::launch_kernel(const KernelCall& kernel, CUstream handle) {
+  current_context();
+  wait_for_room(handle);
+  Stream& on = stream(handle);
+  require(on.context == kernel.context, CUDA_ERROR_INVALID_CONTEXT);
+  if (on.capture.is_active()) {
+    on.capture.add_node(kernel);
+    return;
+  }
+  enqueue(on, kernel_operation(kernel));
+  spend(node.costs.copy_issue_us);
+}
+
+void Driver::remove_module(CUmodule handle) {
+  for (const auto& [twin, function] : modules.get(handle).functions) functions.remove(function);
+  modules.remove(handle);
+}
+
+int Driver::multiprocessors(int device) const {
+  return device_traits(node.gpus[static_cast<std::size_t>(device)].name).multiprocessors;
+}
+
+}  // namespace polypath::sim

@@ -1,0 +1,82 @@
+#include "threaded_kernels.hpp"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+#include <utility>
+
+#include "driver.hpp"
+
+namespace polypath::sim {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kTurns = 4096;  // of threads, before the next look around
+constexpr auto kTimeInterval = std::chrono::milliseconds(1);  // between looks at the time
+
+class RealTimeOutside : public KernelMemory {
+ public:
+  RealTimeOutside(Driver& driver, CUcontext context, int device)
+      : KernelMemory(driver, context, device, false) {}
+
+  std::uint64_t now_ns() override {
+    return static_cast<std::uint64_t>(
+        std::chrono::nanoseconds(Clock::now().time_since_epoch()).count());
+  }
+  bool fetch(const simt::detail::LoadPart*, std::size_t, std::function<void()>) override {
+    return false;
+  }
+  bool send(unsigned, std::uintptr_t, std::size_t, double&, std::function<void()>) override {
+    return false;
+  }
+  void wait(double, std::function<void()>) override {}
+};
+
+}  // namespace
+
+void ThreadedKernels::begin(std::shared_ptr<KernelRun> run) {
+  run->outside = std::make_unique<RealTimeOutside>(driver_, run->call.context, run->device);
+  const std::lock_guard lock(mutex_);
+  begun_.push_back(std::move(run));
+  if (!std::exchange(has_thread_, true)) {
+    // The program's signals are for the program's own threads.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread([this] { work(); }).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  work_.notify_one();
+}
+
+void ThreadedKernels::work() {
+  simt::Machine machine({.seed = seed_, .is_timed = false, .most_parts = seed_ == 0 ? 1U : 4U});
+  Clock::time_point looked_at_time = Clock::now();
+  bool is_idle = false;
+  while (true) {
+    std::unique_lock lock(mutex_);
+    if (is_idle && machine.has_grids()) work_.wait_for(lock, kPollInterval);
+    while (begun_.empty() && !machine.has_grids()) work_.wait(lock);
+    const std::vector<std::shared_ptr<KernelRun>> begun = std::exchange(begun_, {});
+    lock.unlock();
+    for (const std::shared_ptr<KernelRun>& run : begun)
+      machine.start(launch_of(*run, driver_.multiprocessors(run->device), seed_ == 0),
+                    *run->outside, [run](const std::string& error) {
+                      run->error = error;
+                      run->has_ended.store(true, std::memory_order_release);
+                    });
+    is_idle = !machine.run(kTurns);
+    // Other processes, and the program itself, write memory without a word.
+    if (machine.look_at_watches()) is_idle = false;
+    if (Clock::now() - looked_at_time > kTimeInterval) {
+      machine.let_time_pass();
+      looked_at_time = Clock::now();
+    }
+  }
+}
+
+}  // namespace polypath::sim

@@ -1,0 +1,33 @@
+// Kernels in functional mode: one thread runs those of all GPUs of the process, which take turns,
+// so that they can wait for one another, and for kernels of other processes.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kernels.hpp"
+
+namespace polypath::sim {
+
+/// Lives until the process ends: its thread is never joined.
+class ThreadedKernels : public Kernels {
+ public:
+  /// `seed`: of the order of turns and stores; 0: as few of both as the kernels need.
+  ThreadedKernels(Driver& driver, std::uint64_t seed) : driver_(driver), seed_(seed) {}
+
+  void begin(std::shared_ptr<KernelRun> run) override;
+
+ private:
+  [[noreturn]] void work();
+
+  Driver& driver_;
+  const std::uint64_t seed_;
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::vector<std::shared_ptr<KernelRun>> begun_;  // not yet known to the machine
+  bool has_thread_ = false;
+};
+
+}  // namespace polypath::sim

@@ -1,0 +1,171 @@
+// longjmp to another stack is what this file is about: no check that it goes up the same one.
+#undef _FORTIFY_SOURCE
+
+#include "simt/fiber.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace polypath::simt {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kIsSanitized = true;
+constexpr std::size_t kStackBytes = std::size_t{256} << 10;
+#else
+constexpr bool kIsSanitized = false;
+constexpr std::size_t kStackBytes = std::size_t{64} << 10;
+#endif
+
+constexpr std::size_t kStacksAtOnce = 256;
+constexpr std::uint64_t kCanary = 0x5AFE57ACC0FFEE00;
+
+// Guard pages would take a mapping each, of which a process may have 65530: a value has to do.
+struct Pool {
+  std::mutex mutex;
+  std::vector<void*> free;
+};
+
+Pool& pool() {
+  static Pool* const stacks = new Pool;  // outlives every fiber
+  return *stacks;
+}
+
+}  // namespace
+
+Stack::Stack() {
+  Pool& stacks = pool();
+  const std::lock_guard lock(stacks.mutex);
+  if (stacks.free.empty()) {
+    void* const region = ::mmap(nullptr, kStacksAtOnce * kStackBytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (region == MAP_FAILED) throw std::bad_alloc();
+    stacks.free.reserve(stacks.free.capacity() + kStacksAtOnce);
+    for (std::size_t i = kStacksAtOnce; i-- > 0;)
+      stacks.free.push_back(static_cast<std::byte*>(region) + i * kStackBytes);
+  }
+  begin_ = stacks.free.back();
+  stacks.free.pop_back();
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_unpoison_memory_region(begin_, kStackBytes);  // as the last fiber left it
+#endif
+  *static_cast<std::uint64_t*>(begin_) = kCanary;
+}
+
+Stack::~Stack() {
+  Pool& stacks = pool();
+  const std::lock_guard lock(stacks.mutex);
+  stacks.free.push_back(begin_);
+}
+
+std::size_t Stack::bytes() noexcept { return kStackBytes; }
+
+bool Stack::is_intact() const noexcept {
+  return *static_cast<const std::uint64_t*>(begin_) == kCanary;
+}
+
+Fiber::Fiber(std::function<void()> function) : function_(std::move(function)) {
+#if defined(__SANITIZE_THREAD__)
+  sanitizer_own_ = __tsan_create_fiber(0);
+#endif
+}
+
+Fiber::~Fiber() {
+#if defined(__SANITIZE_THREAD__)
+  __tsan_destroy_fiber(sanitizer_own_);
+#endif
+}
+
+void Fiber::resume() {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&sanitizer_caller_, stack_.begin(), Stack::bytes());
+#endif
+#if defined(__SANITIZE_THREAD__)
+  sanitizer_caller_ = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(sanitizer_own_, 0);
+#endif
+  if (!has_started_) {
+    has_started_ = true;
+    contexts_ = std::make_unique<Contexts>();
+    ucontext_t& own = contexts_->own;
+    ::getcontext(&own);
+    own.uc_stack.ss_sp = stack_.begin();
+    own.uc_stack.ss_size = Stack::bytes();
+    own.uc_link = nullptr;
+    const auto self = reinterpret_cast<std::uintptr_t>(this);
+    ::makecontext(&own, reinterpret_cast<void (*)()>(&Fiber::enter), 2,
+                  static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
+    if (kIsSanitized || _setjmp(caller_jump_) == 0) ::swapcontext(&contexts_->caller, &own);
+    if constexpr (!kIsSanitized) contexts_.reset();
+  } else if constexpr (kIsSanitized) {
+    ::swapcontext(&contexts_->caller, &contexts_->own);
+  } else if (_setjmp(caller_jump_) == 0) {
+    _longjmp(own_jump_, 1);
+  }
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(sanitizer_caller_, nullptr, nullptr);
+#endif
+  if (stack_.is_intact()) return;
+  std::fprintf(stderr, "polypath_simt: a thread of a kernel ran over its stack of %zu KiB\n",
+               Stack::bytes() >> 10);
+  std::abort();
+}
+
+void Fiber::yield() {
+  leave();
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(sanitizer_own_, &caller_stack_, &caller_stack_bytes_);
+#endif
+}
+
+void Fiber::leave() {
+#if defined(__SANITIZE_ADDRESS__)
+  // A fiber that has ended gives its fake stack up.
+  __sanitizer_start_switch_fiber(has_ended_ ? nullptr : &sanitizer_own_, caller_stack_,
+                                 caller_stack_bytes_);
+#endif
+#if defined(__SANITIZE_THREAD__)
+  __tsan_switch_to_fiber(sanitizer_caller_, 0);
+#endif
+  if constexpr (kIsSanitized) {
+    ::swapcontext(&contexts_->own, &contexts_->caller);
+  } else if (_setjmp(own_jump_) == 0) {
+    _longjmp(caller_jump_, 1);
+  }
+}
+
+void Fiber::enter(unsigned high, unsigned low) {
+  const std::uintptr_t self = std::uintptr_t{high} << 32 | low;
+  reinterpret_cast<Fiber*>(self)->run();
+}
+
+void Fiber::run() noexcept {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(nullptr, &caller_stack_, &caller_stack_bytes_);
+#endif
+  try {
+    function_();
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  has_ended_ = true;
+  leave();
+  std::abort();  // nobody resumes what has ended
+}
+
+}  // namespace polypath::simt

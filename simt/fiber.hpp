@@ -1,0 +1,76 @@
+// A thread of a kernel on the host: a function with a stack of its own, which gives its turn back
+// wherever it has to wait. The sanitizers are told of every switch.
+#pragma once
+
+#include <ucontext.h>
+
+#include <csetjmp>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
+
+namespace polypath::simt {
+
+/// Memory for a stack; kept for the next fiber when this one ends.
+class Stack {
+ public:
+  /// Throws std::bad_alloc when there is no address space left.
+  Stack();
+  ~Stack();
+  Stack(const Stack&) = delete;
+  Stack& operator=(const Stack&) = delete;
+
+  [[nodiscard]] void* begin() const noexcept { return begin_; }
+  [[nodiscard]] static std::size_t bytes() noexcept;
+  /// False when something has been written past its end.
+  [[nodiscard]] bool is_intact() const noexcept;
+
+ private:
+  void* begin_;
+};
+
+/// Not tied to a thread of the system: turns may be given by one after another.
+class Fiber {
+ public:
+  explicit Fiber(std::function<void()> function);
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  /// Runs it until it gives its turn back or ends. A fiber that ran over its stack ends the
+  /// process.
+  void resume();
+  /// Called by the fiber itself: gives the turn back to who resumed it.
+  void yield();
+  [[nodiscard]] bool has_ended() const noexcept { return has_ended_; }
+  /// What its function threw, once it has ended.
+  [[nodiscard]] std::exception_ptr error() const noexcept { return error_; }
+
+ private:
+  static void enter(unsigned high, unsigned low);
+  void run() noexcept;
+  void leave();
+
+  std::function<void()> function_;
+  Stack stack_;
+  bool has_started_ = false;
+  bool has_ended_ = false;
+  std::exception_ptr error_;
+
+  // Begun by the functions of ucontext.h, switched by setjmp and longjmp, which make no call of the
+  // system; under a sanitizer by ucontext.h alone, since they look into longjmp.
+  struct Contexts {
+    ucontext_t own;
+    ucontext_t caller;
+  };
+  std::unique_ptr<Contexts> contexts_;
+  std::jmp_buf own_jump_{};
+  std::jmp_buf caller_jump_{};
+  void* sanitizer_own_ = nullptr;     // AddressSanitizer's fake stack, or ThreadSanitizer's fiber
+  void* sanitizer_caller_ = nullptr;  // the same of the caller
+  const void* caller_stack_ = nullptr;
+  std::size_t caller_stack_bytes_ = 0;
+};
+
+}  // namespace polypath::simt

@@ -1,0 +1,148 @@
+// What a running kernel consists of: grids of blocks of threads, and the stores that others do not
+// see yet. State only; machine.hpp has what happens to it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "simt/fiber.hpp"
+#include "simt/outside.hpp"
+#include "simt/twins.hpp"
+
+namespace polypath::simt {
+
+struct Block;
+struct Grid;
+struct Thread;
+
+/// What one thread has stored between two barriers.
+struct Batch {
+  std::size_t outstanding = 0;  ///< stores of it that have not arrived
+  std::uint64_t mark = 0;       ///< of the latest walk that met it
+};
+using BatchPtr = std::shared_ptr<Batch>;
+/// What others stored before barriers that a thread has passed with them.
+using Known = std::shared_ptr<const std::vector<BatchPtr>>;
+
+/// A thread that waits until so many stores have arrived.
+struct Fence {
+  Thread* thread;
+  std::size_t remaining = 0;
+};
+
+/// A store, or an addition, under way to where all see it.
+struct Store {
+  Block* block = nullptr;
+  BatchPtr batch;
+  std::uint64_t serial = 0;
+  std::uintptr_t to = 0;
+  std::byte* at = nullptr;  ///< the bytes behind `to`
+  std::size_t bytes = 0;
+  bool adds = false;
+  bool has_arrived = false;
+  std::size_t place = 0;  ///< among those under way, in a machine that is not timed
+  std::array<std::byte, 16> small{};
+  std::unique_ptr<std::byte[]> large;
+  std::vector<std::shared_ptr<Fence>> fences;
+
+  [[nodiscard]] const std::byte* value() const noexcept {
+    return large ? large.get() : small.data();
+  }
+};
+using StorePtr = std::shared_ptr<Store>;
+
+/// A word that a thread polls, as it found it.
+struct Watch {
+  std::uintptr_t address = 0;
+  const std::byte* at = nullptr;
+  std::size_t bytes = 0;
+  std::array<std::byte, 16> found{};
+  unsigned repeats = 0;                                      ///< found unchanged, without a pause
+  std::multimap<std::uintptr_t, Thread*>::iterator place{};  ///< among those polled
+};
+
+struct Thread {
+  enum class State : std::uint8_t {
+    ready,
+    running,
+    at_barrier,
+    in_warp,  ///< an operation of its warp
+    polling,
+    waiting,  ///< for bytes, or for time to pass
+    ended
+  };
+
+  Block* block = nullptr;
+  unsigned index = 0;
+  State state = State::ready;
+  bool is_killed = false;
+  bool looked_at_time = false;  ///< since its last pause
+  unsigned barrier = 0;         ///< that it is at
+  std::unique_ptr<Fiber> fiber;
+  std::vector<Watch> watches;  ///< since its last pause, or of it
+  BatchPtr own;
+  Known known;
+  // Of an operation of a barrier or warp.
+  std::uint64_t given = 0;
+  unsigned lane = 0;  ///< whose value it wants
+  std::uint64_t result = 0;
+};
+
+/// Threads that have come to a barrier, or to an operation of their warp.
+struct Meeting {
+  std::vector<Thread*> arrived;
+  unsigned expected = 0;
+};
+
+/// Of global memory, what a block has loaded: 16 bytes, of which a mask says which count.
+struct CachedBytes {
+  std::array<std::byte, 16> bytes{};
+  std::uint16_t valid = 0;
+};
+using Cache = std::unordered_map<std::uintptr_t, CachedBytes>;  // by address / 16
+
+struct Block {
+  static constexpr unsigned kBarriers = 16;
+
+  Grid* grid = nullptr;
+  unsigned index = 0;
+  unsigned alive = 0;
+  std::vector<Thread> threads;
+  std::array<Meeting, kBarriers> barriers;
+  std::vector<Meeting> warps;
+  std::vector<std::max_align_t> dynamic_shared;
+  std::unordered_map<const void*, std::unique_ptr<std::byte[]>> shared;
+  /// Stores that have not arrived, by address and serial.
+  std::map<std::pair<std::uintptr_t, std::uint64_t>, StorePtr> under_way;
+  std::size_t longest_under_way = 0;
+  std::size_t bytes_under_way = 0;
+  std::vector<Thread*> wants_room;
+  Cache loaded;     ///< by plain loads; valid until an acquire
+  Cache constants;  ///< by load_constant
+};
+
+struct Grid {
+  const Twin* twin = nullptr;
+  int device = 0;
+  unsigned threads = 0;  ///< of a block
+  unsigned blocks_of_device = 0;
+  std::size_t shared_bytes = 0;
+  std::vector<std::vector<std::byte>> arguments;
+  Outside* outside = nullptr;
+  std::function<void(const std::string& error)> ended;
+  std::vector<std::unique_ptr<Block>> blocks;
+  std::size_t started = 0;  ///< blocks
+  std::size_t alive = 0;    ///< blocks that have not ended
+  std::size_t outstanding = 0;
+  std::string error;
+};
+
+}  // namespace polypath::simt

@@ -1,0 +1,193 @@
+// The host half of platform.cuh, which says what each function means. Kernels that are compiled
+// against it are twins: found by name (twins.hpp), run by fibers (grid.hpp).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "simt/twins.hpp"
+
+#define SIMT_DEVICE inline
+#define SIMT_KERNEL(name, most_threads, ...)                    \
+  static void name(__VA_ARGS__);                                \
+  static const ::polypath::simt::TwinEntry name##_twin_entry(   \
+      ::polypath::simt::make_twin(#name, most_threads, &name)); \
+  static void name(__VA_ARGS__)
+#define SIMT_FOLDS(name, threads) \
+  static const ::polypath::simt::TwinFold name##_twin_fold(#name, threads)
+#define SIMT_SHARED(Type, name)       \
+  static const char name##_place = 0; \
+  Type& name = *static_cast<Type*>(   \
+      ::polypath::simt::detail::shared_variable(&name##_place, sizeof(Type), alignof(Type)))
+
+namespace polypath::simt {
+
+// All of these are called by a thread of a running block, and by nobody else.
+
+unsigned thread_index();
+unsigned block_size();
+unsigned block_index();
+unsigned grid_size();
+
+void barrier_sync(unsigned id, unsigned threads);
+bool barrier_any(unsigned id, unsigned threads, bool value);
+inline void block_sync() { barrier_sync(0, block_size()); }
+
+void warp_sync();
+unsigned warp_ballot(bool value);
+inline bool warp_any(bool value) { return warp_ballot(value) != 0; }
+inline bool warp_all(bool value) { return warp_ballot(value) == ~0U; }
+
+void fence_sys();
+void fence_gpu();
+std::uint64_t global_timer_ns();
+void sleep_ns(unsigned ns);
+void spin_pause();
+
+namespace detail {
+
+inline constexpr unsigned kTurnsPerLook = 1;  // of spin_until: a turn comes when something changed
+
+void* dynamic_shared_memory();
+void* shared_variable(const void* key, std::size_t bytes, std::size_t alignment);
+/// The value of the thread `lane` of this warp.
+std::uint64_t exchange_in_warp(std::uint64_t value, unsigned lane);
+
+enum class Loading : std::uint8_t { plain, constant, streaming, relaxed, acquire };
+enum class Storing : std::uint8_t { plain, relaxed, release };
+enum class Ordering : std::uint8_t { relaxed, release, acq_rel };
+
+struct LoadPart {
+  void* to;          ///< memory of the program
+  const void* from;  ///< global memory
+  std::size_t bytes;
+};
+/// All at once; returns when all have been read.
+void load_bytes(const LoadPart* parts, std::size_t count, Loading how);
+void store_bytes(void* to, const void* value, std::size_t bytes, Storing how);
+/// Adds to 4 or 8 bytes.
+void add(void* to, std::uint64_t value, unsigned bytes, Ordering order);
+/// The same, and returns what was there.
+std::uint64_t fetch_add(void* at, std::uint64_t value, unsigned bytes, Ordering order);
+
+/// Into how many parts a tile is cut, and the thread of a group whose part it is: the same for all
+/// that ask with the same arguments.
+unsigned parts_of_tile();
+unsigned owner_of_part(const void* tile, unsigned part, unsigned group_size);
+
+/// Ends the grid: an access of more than a byte has to be aligned to its size.
+[[noreturn]] void fail_misaligned(const void* address, std::size_t bytes);
+
+template <typename T>
+void require_aligned(const T* address) {
+  if (reinterpret_cast<std::uintptr_t>(address) % sizeof(T) != 0)
+    fail_misaligned(address, sizeof(T));
+}
+
+template <typename T>
+T load_value(const T* from, Loading how) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0);
+  require_aligned(from);
+  T value;
+  const LoadPart part{&value, from, sizeof(T)};
+  load_bytes(&part, 1, how);
+  return value;
+}
+template <typename T>
+void store_value(T* to, const T& value, Storing how) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0);
+  require_aligned(to);
+  store_bytes(to, &value, sizeof(T), how);
+}
+template <typename T>
+concept Word = std::is_same_v<T, std::uint32_t> || std::is_same_v<T, std::uint64_t>;
+
+}  // namespace detail
+
+template <typename T>
+T* dynamic_shared() {
+  return static_cast<T*>(detail::dynamic_shared_memory());
+}
+
+template <typename T>
+T warp_shuffle(T value, unsigned lane) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  bits = detail::exchange_in_warp(bits, lane);
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+template <typename T>
+T warp_shuffle_xor(T value, unsigned mask) {
+  return warp_shuffle(value, (thread_index() % 32) ^ mask);
+}
+
+template <typename T>
+T load(const T* from) {
+  return detail::load_value(from, detail::Loading::plain);
+}
+template <typename T>
+T load_constant(const T* from) {
+  return detail::load_value(from, detail::Loading::constant);
+}
+template <typename T>
+T load_streaming(const T* from) {
+  return detail::load_value(from, detail::Loading::streaming);
+}
+template <typename T>
+T load_volatile(const T* from) {
+  return detail::load_value(from, detail::Loading::relaxed);
+}
+template <typename T>
+T load_relaxed(const T* from) {
+  return detail::load_value(from, detail::Loading::relaxed);
+}
+template <detail::Word T>
+T load_acquire(const T* from) {
+  return detail::load_value(from, detail::Loading::acquire);
+}
+
+template <typename T>
+void store(T* to, std::type_identity_t<T> value) {
+  detail::store_value(to, value, detail::Storing::plain);
+}
+template <typename T>
+void store_streaming(T* to, std::type_identity_t<T> value) {
+  detail::store_value(to, value, detail::Storing::plain);
+}
+template <typename T>
+void store_volatile(T* to, std::type_identity_t<T> value) {
+  detail::store_value(to, value, detail::Storing::relaxed);
+}
+template <typename T>
+void store_relaxed(T* to, std::type_identity_t<T> value) {
+  detail::store_value(to, value, detail::Storing::relaxed);
+}
+template <detail::Word T>
+void store_release(T* to, std::type_identity_t<T> value) {
+  detail::store_value(to, value, detail::Storing::release);
+}
+
+template <detail::Word T>
+void red_add_relaxed(T* to, std::type_identity_t<T> value) {
+  detail::add(to, value, sizeof(T), detail::Ordering::relaxed);
+}
+template <detail::Word T>
+void red_add_release(T* to, std::type_identity_t<T> value) {
+  detail::add(to, value, sizeof(T), detail::Ordering::release);
+}
+template <detail::Word T>
+T atomic_add_relaxed(T* at, std::type_identity_t<T> value) {
+  return static_cast<T>(detail::fetch_add(at, value, sizeof(T), detail::Ordering::relaxed));
+}
+template <detail::Word T>
+T atomic_add_acq_rel(T* at, std::type_identity_t<T> value) {
+  return static_cast<T>(detail::fetch_add(at, value, sizeof(T), detail::Ordering::acq_rel));
+}
+
+}  // namespace polypath::simt

@@ -1,0 +1,138 @@
+// Runs kernels of several GPUs at once by their twins: gives turns to their threads in an order
+// that a seed shuffles, and lets what they store arrive late and out of order, or when a simulation
+// of time says so. A machine is used by one thread of the program at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "simt/grid.hpp"
+
+namespace polypath::simt {
+
+/// A launch. Arguments are copied.
+struct Launch {
+  const Twin* twin = nullptr;
+  int device = 0;
+  unsigned blocks = 1;
+  unsigned threads = 32;  ///< of a block; whole warps
+  std::size_t shared_bytes = 0;
+  /// So many blocks run on the device at once; others start when one ends. 0: any number.
+  unsigned blocks_of_device = 0;
+  std::vector<std::vector<std::byte>> arguments;
+};
+
+class Machine {
+ public:
+  struct Options {
+    std::uint64_t seed = 1;
+    /// Stores and loads take what time Outside says, and happen in order otherwise.
+    bool is_timed = false;
+    /// Into how many parts a tile is cut, at most.
+    unsigned most_parts = 4;
+  };
+
+  explicit Machine(const Options& options);
+  /// Kills what still runs.
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  /// Begins a grid. `ended` is called from run() or kill(), once, behind its last byte; with what
+  /// went wrong, or with nothing. `outside` lives until then.
+  void start(const Launch& launch, Outside& outside,
+             std::function<void(const std::string& error)> ended);
+
+  /// Gives turns until no thread can go on, or `most_turns` were given. True when one was given, or
+  /// anything arrived.
+  bool run(std::uint64_t most_turns = UINT64_MAX);
+  [[nodiscard]] bool has_grids() const noexcept { return !grids_.empty(); }
+
+  /// Somebody else may have written what threads poll. True when one of them goes on.
+  bool look_at_watches();
+  /// Lets threads go on that looked at the time while they polled; false when there are none.
+  bool let_time_pass();
+  /// Which grids run, and what their threads wait for; a few lines.
+  [[nodiscard]] std::string describe() const;
+  /// Ends all grids with that error.
+  void kill(const std::string& error);
+
+  // ---- what threads do (thread_calls.cpp), and outsiders never ----
+
+  /// The thread whose turn it is.
+  static Thread& me();
+  static Machine& machine_of_me();
+
+  void load(const detail::LoadPart* parts, std::size_t count, detail::Loading how);
+  void store(std::uintptr_t to, const std::byte* value, std::size_t bytes, bool adds);
+  std::uint64_t fetch_add(std::uintptr_t at, std::uint64_t value, unsigned bytes);
+  /// Until what the thread knows of has arrived; of its own GPU's memory only, if `is_local`.
+  void fence(bool is_local);
+  void forget_loaded();
+  bool meet_at_barrier(unsigned id, unsigned threads, bool value);
+  std::uint64_t meet_in_warp(std::uint64_t given, unsigned lane, bool gathers);
+  void pause();
+  void sleep(double ns);
+  [[nodiscard]] const Options& options() const noexcept { return options_; }
+
+ private:
+  std::uint64_t random();
+  bool chance(unsigned one_in) { return random() % one_in == 0; }
+
+  void start_blocks();
+  void start_block(Grid& grid);
+  [[nodiscard]] bool is_slow(const Thread& thread) const;
+  Thread* pick();
+  void give_turn(Thread& thread);
+  void end_thread(Thread& thread);
+  void end_if_done(Grid& grid);
+  void fail(Grid& grid, const std::string& error);
+  void make_ready(Thread& thread);
+  /// Gives the turn back; returns when the thread has been made ready.
+  void wait_as(Thread::State state);
+  /// Lets others go on, now and then.
+  void maybe_yield();
+  /// Of threads that met: each knows from now on what any of them has stored or knew.
+  void order_memory(const std::vector<Thread*>& together);
+  void release(Meeting& meeting);
+
+  // Stores (stores.cpp).
+  void post(Thread& thread, StorePtr store);
+  void arrive(const StorePtr& store);
+  void write(Store& store);
+  void arrive_any();
+  void finish(const StorePtr& store);
+  void arrive_overlapping(Block& block, std::uintptr_t from, std::size_t bytes,
+                          std::uint64_t before);
+  [[nodiscard]] bool has_changed(const Thread& thread, const Watch& watch) const;
+  void wake_pollers(std::uintptr_t address, std::size_t bytes);
+  void watch(Thread& thread, std::uintptr_t address, const std::byte* at, const std::byte* found,
+             std::size_t bytes);
+  void stop_polling(Thread& thread);
+  void read(Thread& thread, const detail::LoadPart& part, detail::Loading how);
+  /// The block's own stores under way, over what memory holds.
+  static void overlay(const Block& block, std::uintptr_t from, std::byte* to, std::size_t bytes);
+
+  Options options_;
+  std::uint64_t random_;
+  std::uint64_t slow_ = 0;  ///< says which threads are
+  bool stores_overtake_;    ///< slow threads
+  unsigned arrivals_;       ///< one turn in so many lets a store arrive
+  std::vector<std::unique_ptr<Grid>> grids_;
+  std::vector<std::unique_ptr<Grid>> failed_;  ///< callbacks may still come for them
+  std::deque<Grid*> starting_;                 ///< with blocks that have not begun
+  std::map<int, unsigned> running_blocks_;
+  std::vector<Thread*> ready_;
+  std::vector<StorePtr> under_way_;                 ///< of a machine that is not timed
+  std::multimap<std::uintptr_t, Thread*> pollers_;  ///< by the address that they poll
+  std::size_t longest_watch_ = 1;
+  std::vector<Thread*> blind_pollers_;  ///< that poll nothing: any store may be it
+  std::uint64_t last_serial_ = 0;
+  std::uint64_t last_mark_ = 0;
+};
+
+}  // namespace polypath::simt

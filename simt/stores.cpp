@@ -1,0 +1,351 @@
+// How what threads store comes to be seen, and what their loads see.
+#include <algorithm>
+#include <cstring>
+
+#include "simt/machine.hpp"
+
+namespace polypath::simt {
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{64} << 10;  // larger stores arrive in such pieces
+constexpr std::size_t kMostUnderWay = 4096;            // stores, of a machine that is not timed
+constexpr std::size_t kRoom = std::size_t{128} << 10;  // bytes of a block under way, where timed
+constexpr unsigned kMostRepeats = 1000;  // of a load without a pause, before it counts as polling
+
+bool is_word(const std::byte* at, std::size_t bytes, std::size_t word) {
+  return bytes == word && reinterpret_cast<std::uintptr_t>(at) % word == 0;
+}
+
+/// Words at once: other threads of the program may use them, too.
+void read_memory(std::byte* to, const std::byte* at, std::size_t bytes) {
+  if (is_word(at, bytes, 4)) {
+    const auto word = __atomic_load_n(reinterpret_cast<const std::uint32_t*>(at), __ATOMIC_ACQUIRE);
+    std::memcpy(to, &word, 4);
+  } else if (is_word(at, bytes, 8)) {
+    const auto word = __atomic_load_n(reinterpret_cast<const std::uint64_t*>(at), __ATOMIC_ACQUIRE);
+    std::memcpy(to, &word, 8);
+  } else {
+    std::memcpy(to, at, bytes);
+  }
+}
+
+void write_memory(std::byte* at, const std::byte* from, std::size_t bytes) {
+  if (is_word(at, bytes, 4)) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, from, 4);
+    __atomic_store_n(reinterpret_cast<std::uint32_t*>(at), word, __ATOMIC_RELEASE);
+  } else if (is_word(at, bytes, 8)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, from, 8);
+    __atomic_store_n(reinterpret_cast<std::uint64_t*>(at), word, __ATOMIC_RELEASE);
+  } else {
+    std::memcpy(at, from, bytes);
+  }
+}
+
+std::uint64_t add_memory(std::byte* at, std::uint64_t value, std::size_t bytes) {
+  if (bytes == 4)
+    return __atomic_fetch_add(reinterpret_cast<std::uint32_t*>(at),
+                              static_cast<std::uint32_t>(value), __ATOMIC_ACQ_REL);
+  return __atomic_fetch_add(reinterpret_cast<std::uint64_t*>(at), value, __ATOMIC_ACQ_REL);
+}
+
+std::uint64_t number(const std::byte* value, std::size_t bytes) {
+  std::uint64_t result = 0;
+  std::memcpy(&result, value, bytes);
+  return result;
+}
+
+/// Calls `visit(store)` for those of the block that overlap the range, by their serials.
+template <typename Visit>
+void for_each_overlapping(const Block& block, std::uintptr_t from, std::size_t bytes,
+                          const Visit& visit) {
+  if (block.under_way.empty()) return;
+  const std::uintptr_t reach = block.longest_under_way;
+  std::vector<StorePtr> found;
+  for (auto next = block.under_way.lower_bound({from > reach ? from - reach : 0, 0});
+       next != block.under_way.end() && next->first.first < from + bytes; ++next)
+    if (next->second->to + next->second->bytes > from) found.push_back(next->second);
+  std::ranges::sort(found, {}, [](const StorePtr& store) { return store->serial; });
+  for (const StorePtr& store : found) visit(store);
+}
+
+/// Calls `visit(16 bytes, offset in them, offset in the range)` for each byte of the range whose 16
+/// are in the cache.
+template <typename Visit>
+void for_each_cached(Cache& cache, std::uintptr_t from, std::size_t bytes, const Visit& visit) {
+  if (cache.empty()) return;
+  for (std::uintptr_t granule = from / 16; granule * 16 < from + bytes; ++granule) {
+    const auto found = cache.find(granule);
+    if (found == cache.end()) continue;
+    const std::uintptr_t begin = std::max(from, granule * 16);
+    const std::uintptr_t end = std::min(from + bytes, granule * 16 + 16);
+    for (std::uintptr_t at = begin; at < end; ++at) visit(found->second, at % 16, at - from);
+  }
+}
+
+void keep(Cache& cache, std::uintptr_t from, const std::byte* value, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) {
+    CachedBytes& line = cache[(from + i) / 16];
+    const std::size_t place = (from + i) % 16;
+    line.bytes[place] = value[i];
+    line.valid = static_cast<std::uint16_t>(line.valid | 1U << place);
+  }
+}
+
+void take(Cache& cache, std::uintptr_t from, std::byte* to, std::size_t bytes) {
+  for_each_cached(cache, from, bytes, [&](const CachedBytes& line, std::size_t in, std::size_t at) {
+    if ((line.valid >> in & 1U) != 0) to[at] = line.bytes[in];
+  });
+}
+
+}  // namespace
+
+// ---- loads ----
+
+void Machine::load(const detail::LoadPart* parts, std::size_t count, detail::Loading how) {
+  Thread& thread = me();
+  Outside& outside = *thread.block->grid->outside;
+  maybe_yield();
+  if (options_.is_timed && outside.fetch(parts, count, [this, &thread] {
+        if (thread.state == Thread::State::waiting) make_ready(thread);
+      }))
+    wait_as(Thread::State::waiting);
+  for (std::size_t i = 0; i < count; ++i) read(thread, parts[i], how);
+  if (how == detail::Loading::acquire) thread.block->loaded.clear();
+}
+
+void Machine::read(Thread& thread, const detail::LoadPart& part, detail::Loading how) {
+  Block& block = *thread.block;
+  const auto from = reinterpret_cast<std::uintptr_t>(part.from);
+  auto* const to = static_cast<std::byte*>(part.to);
+  const std::byte* const at = block.grid->outside->at(from, part.bytes, false);
+  read_memory(to, at, part.bytes);
+  overlay(block, from, to, part.bytes);
+  switch (how) {
+    case detail::Loading::plain:
+      if (options_.is_timed) break;
+      take(block.loaded, from, to, part.bytes);
+      if (chance(2)) keep(block.loaded, from, to, part.bytes);
+      break;
+    case detail::Loading::streaming:
+      if (!options_.is_timed) take(block.loaded, from, to, part.bytes);
+      break;
+    case detail::Loading::constant:
+      if (options_.is_timed) break;
+      take(block.constants, from, to, part.bytes);
+      keep(block.constants, from, to, part.bytes);
+      break;
+    case detail::Loading::relaxed:
+    case detail::Loading::acquire:
+      if (part.bytes <= 16) watch(thread, from, at, to, part.bytes);
+      break;
+  }
+}
+
+void Machine::overlay(const Block& block, std::uintptr_t from, std::byte* to, std::size_t bytes) {
+  for_each_overlapping(block, from, bytes, [&](const StorePtr& store) {
+    if (store->adds) {
+      if (store->to < from || store->to + store->bytes > from + bytes) return;
+      std::byte* const word = to + (store->to - from);
+      const std::uint64_t sum = number(word, store->bytes) + number(store->value(), store->bytes);
+      std::memcpy(word, &sum, store->bytes);
+      return;
+    }
+    const std::uintptr_t begin = std::max(from, store->to);
+    const std::uintptr_t end = std::min(from + bytes, store->to + store->bytes);
+    std::memcpy(to + (begin - from), store->value() + (begin - store->to), end - begin);
+  });
+}
+
+void Machine::forget_loaded() { me().block->loaded.clear(); }
+
+void Machine::watch(Thread& thread, std::uintptr_t address, const std::byte* at,
+                    const std::byte* found, std::size_t bytes) {
+  const auto known = std::ranges::find_if(thread.watches, [&](const Watch& each) {
+    return each.address == address && each.bytes == bytes;
+  });
+  if (known == thread.watches.end()) {
+    Watch watch{address, at, bytes, {}, 0, {}};
+    std::memcpy(watch.found.data(), found, bytes);
+    thread.watches.push_back(watch);
+    longest_watch_ = std::max(longest_watch_, bytes);
+    return;
+  }
+  const bool is_same = std::memcmp(known->found.data(), found, bytes) == 0;
+  std::memcpy(known->found.data(), found, bytes);
+  known->repeats = is_same ? known->repeats + 1 : 0;
+  if (known->repeats > kMostRepeats) pause();
+}
+
+bool Machine::has_changed(const Thread& thread, const Watch& watch) const {
+  std::array<std::byte, 16> now;
+  read_memory(now.data(), watch.at, watch.bytes);
+  overlay(*thread.block, watch.address, now.data(), watch.bytes);
+  return std::memcmp(now.data(), watch.found.data(), watch.bytes) != 0;
+}
+
+// ---- stores ----
+
+void Machine::store(std::uintptr_t to, const std::byte* value, std::size_t bytes, bool adds) {
+  Thread& thread = me();
+  Block& block = *thread.block;
+  Outside& outside = *block.grid->outside;
+  for (std::size_t done = 0; done < bytes; done += kPiece) {
+    maybe_yield();
+    const auto store = std::make_shared<Store>();
+    store->block = &block;
+    store->serial = ++last_serial_;
+    store->to = to + done;
+    store->bytes = std::min(bytes - done, kPiece);
+    store->adds = adds;
+    store->at = outside.at(store->to, store->bytes, true);
+    if (adds && reinterpret_cast<std::uintptr_t>(store->at) % bytes != 0)
+      throw Fault{"an addition to an address that is not aligned"};
+    std::byte* copy = store->small.data();
+    if (store->bytes > store->small.size()) {
+      store->large = std::make_unique_for_overwrite<std::byte[]>(store->bytes);
+      copy = store->large.get();
+    }
+    std::memcpy(copy, value + done, store->bytes);
+    double busy_ns = 0;
+    if (options_.is_timed && !outside.send(block.index, store->to, store->bytes, busy_ns,
+                                           [this, store] { arrive(store); })) {
+      arrive_overlapping(block, store->to, store->bytes, store->serial);
+      write(*store);
+      wake_pollers(store->to, store->bytes);
+      continue;
+    }
+    post(thread, store);
+    if (busy_ns > 0) {
+      outside.wait(busy_ns, [this, &thread] {
+        if (thread.state == Thread::State::waiting) make_ready(thread);
+      });
+      wait_as(Thread::State::waiting);
+    }
+    while (options_.is_timed && block.bytes_under_way > kRoom) {
+      block.wants_room.push_back(&thread);
+      wait_as(Thread::State::waiting);
+    }
+  }
+}
+
+void Machine::post(Thread& thread, StorePtr store) {
+  Block& block = *thread.block;
+  if (!thread.own) thread.own = std::make_shared<Batch>();
+  store->batch = thread.own;
+  ++store->batch->outstanding;
+  ++block.grid->outstanding;
+  block.bytes_under_way += store->bytes;
+  block.longest_under_way = std::max(block.longest_under_way, store->bytes);
+  if (!store->adds)  // a block sees its own stores
+    for_each_cached(block.loaded, store->to, store->bytes,
+                    [&](CachedBytes& line, std::size_t in, std::size_t at) {
+                      line.bytes[in] = store->value()[at];
+                    });
+  const std::uintptr_t to = store->to;
+  const std::size_t bytes = store->bytes;
+  block.under_way.emplace(std::pair{to, store->serial}, store);
+  if (!options_.is_timed) {
+    store->place = under_way_.size();
+    under_way_.push_back(std::move(store));
+    if (under_way_.size() > kMostUnderWay) arrive_any();
+  }
+  if (bytes <= 16) wake_pollers(to, bytes);
+}
+
+void Machine::write(Store& store) {
+  store.has_arrived = true;
+  if (store.adds)
+    add_memory(store.at, number(store.value(), store.bytes), store.bytes);
+  else
+    write_memory(store.at, store.value(), store.bytes);
+}
+
+void Machine::arrive_overlapping(Block& block, std::uintptr_t from, std::size_t bytes,
+                                 std::uint64_t before) {
+  for_each_overlapping(block, from, bytes, [&](const StorePtr& store) {
+    if (store->serial >= before || store->has_arrived) return;
+    write(*store);
+    finish(store);
+  });
+}
+
+void Machine::arrive(const StorePtr& store) {
+  if (store->has_arrived) return;
+  const StorePtr held = store;
+  // One place sees what one block stores there in order.
+  arrive_overlapping(*held->block, held->to, held->bytes, held->serial);
+  write(*held);
+  finish(held);
+}
+
+void Machine::arrive_any() { arrive(under_way_[random() % under_way_.size()]); }
+
+void Machine::finish(const StorePtr& store) {
+  const StorePtr held = store;  // the lists below may hold the last other pointer
+  Block& block = *held->block;
+  Grid& grid = *block.grid;
+  block.under_way.erase({held->to, held->serial});
+  block.bytes_under_way -= held->bytes;
+  if (block.under_way.empty()) block.longest_under_way = 0;
+  if (!options_.is_timed) {
+    const std::size_t place = held->place;
+    under_way_[place] = std::move(under_way_.back());
+    under_way_[place]->place = place;
+    under_way_.pop_back();
+  }
+  --held->batch->outstanding;
+  --grid.outstanding;
+  for (const std::shared_ptr<Fence>& fence : held->fences)
+    if (--fence->remaining == 0) make_ready(*fence->thread);
+  if (block.bytes_under_way <= kRoom)
+    for (Thread* const each : std::exchange(block.wants_room, {})) make_ready(*each);
+  wake_pollers(held->to, held->bytes);
+  end_if_done(grid);
+}
+
+void Machine::fence(bool is_local) {
+  Thread& thread = me();
+  Block& block = *thread.block;
+  Outside& outside = *block.grid->outside;
+  maybe_yield();
+  const std::uint64_t mark = ++last_mark_;
+  if (thread.own) thread.own->mark = mark;
+  if (thread.known)
+    for (const BatchPtr& batch : *thread.known) batch->mark = mark;
+  std::vector<StorePtr> known;
+  for (const auto& [key, store] : block.under_way)
+    if (store->batch->mark == mark && (!is_local || outside.is_local(store->to)))
+      known.push_back(store);
+  if (!options_.is_timed) {
+    for (const StorePtr& store : known) arrive(store);
+    return;
+  }
+  if (known.empty()) return;
+  const auto fence = std::make_shared<Fence>(Fence{&thread, known.size()});
+  for (const StorePtr& store : known) store->fences.push_back(fence);
+  wait_as(Thread::State::waiting);
+}
+
+std::uint64_t Machine::fetch_add(std::uintptr_t at, std::uint64_t value, unsigned bytes) {
+  Thread& thread = me();
+  Block& block = *thread.block;
+  Outside& outside = *block.grid->outside;
+  maybe_yield();
+  std::uint64_t scratch = 0;
+  const detail::LoadPart part{&scratch, reinterpret_cast<const void*>(at), bytes};
+  if (options_.is_timed && outside.fetch(&part, 1, [this, &thread] {
+        if (thread.state == Thread::State::waiting) make_ready(thread);
+      }))
+    wait_as(Thread::State::waiting);
+  std::byte* const word = outside.at(at, bytes, true);
+  if (reinterpret_cast<std::uintptr_t>(word) % bytes != 0)
+    throw Fault{"an addition to an address that is not aligned"};
+  arrive_overlapping(block, at, bytes, UINT64_MAX);
+  const std::uint64_t old = add_memory(word, value, bytes);
+  wake_pollers(at, bytes);
+  return old;
+}
+
+}  // namespace polypath::simt

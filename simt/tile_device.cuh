@@ -1,0 +1,119 @@
+// Tiles on the device (tile.cuh says what they are).
+#pragma once
+
+#include "simt/tile.cuh"
+
+namespace polypath::simt {
+namespace detail {
+
+inline constexpr int kLoadsInFlight = 8;  // of a thread, before its first store
+
+template <int kInFlight, Access kLoad, Access kStore, typename Word, int kMost>
+SIMT_DEVICE void copy_words(const Group& group, const Places<unsigned char, kMost>& to,
+                            const unsigned char* from, std::size_t offset, std::size_t count) {
+  const Word* const src = reinterpret_cast<const Word*>(from + offset);
+  const auto put = [&](std::size_t i, const Word& word) {
+#pragma unroll
+    for (int d = 0; d < kMost; ++d)
+      if (d < to.count) store_as<kStore>(reinterpret_cast<Word*>(to.at[d] + offset) + i, word);
+  };
+  stride<kInFlight>(group, count, [&](auto number, std::size_t first, std::size_t step) {
+    constexpr int kNumber = decltype(number)::value;
+    Word words[kNumber];
+#pragma unroll
+    for (int k = 0; k < kNumber; ++k) words[k] = load_as<kLoad>(src + first + k * step);
+#pragma unroll
+    for (int k = 0; k < kNumber; ++k) put(first + k * step, words[k]);
+  });
+}
+
+template <Access kLoad, Access kStore, typename Word, int kMost>
+SIMT_DEVICE void copy_range(const Group& group, const Places<unsigned char, kMost>& to,
+                            const unsigned char* from, std::size_t bytes) {
+  const std::size_t to_word = (sizeof(Word) - residue(from, sizeof(Word))) % sizeof(Word);
+  const std::size_t head = to_word < bytes ? to_word : bytes;
+  const std::size_t words = (bytes - head) / sizeof(Word);
+  const std::size_t done = head + words * sizeof(Word);
+  copy_words<1, kLoad, kStore, std::uint8_t>(group, to, from, 0, head);
+  copy_words<kLoadsInFlight, kLoad, kStore, Word>(group, to, from, head, words);
+  copy_words<1, kLoad, kStore, std::uint8_t>(group, to, from, done, bytes - done);
+}
+
+template <int kInFlight, int kPack, Access kLoad, Access kStore, typename Operation, int kTo,
+          int kFrom>
+SIMT_DEVICE void reduce_words(const Group& group, const Operation& operation,
+                              const Places<typename Operation::Element, kTo>& to,
+                              const Places<const typename Operation::Element, kFrom>& from,
+                              std::size_t offset, std::size_t count) {
+  using Element = typename Operation::Element;
+  using Word = Pack<Element, kPack>;
+  const auto combine = [&](const Word(&words)[kFrom], std::size_t i) {
+    Word result;
+#pragma unroll
+    for (int e = 0; e < kPack; ++e) {
+      typename Operation::Sum sum = operation.widen(words[0].values[e]);
+#pragma unroll
+      for (int s = 1; s < kFrom; ++s)
+        if (s < from.count) sum = operation.combine(sum, operation.widen(words[s].values[e]));
+      result.values[e] = operation.narrow(sum);
+    }
+#pragma unroll
+    for (int d = 0; d < kTo; ++d)
+      if (d < to.count) store_as<kStore>(reinterpret_cast<Word*>(to.at[d] + offset) + i, result);
+  };
+  const auto get = [&](Word(&words)[kFrom], std::size_t i) {
+#pragma unroll
+    for (int s = 0; s < kFrom; ++s)
+      if (s < from.count)
+        words[s] = load_as<kLoad>(reinterpret_cast<const Word*>(from.at[s] + offset) + i);
+  };
+  stride<kInFlight>(group, count, [&](auto number, std::size_t first, std::size_t step) {
+    constexpr int kNumber = decltype(number)::value;
+    Word words[kNumber][kFrom];
+#pragma unroll
+    for (int k = 0; k < kNumber; ++k) get(words[k], first + k * step);
+#pragma unroll
+    for (int k = 0; k < kNumber; ++k) combine(words[k], first + k * step);
+  });
+}
+
+}  // namespace detail
+
+/// Copies `bytes` bytes from `from` to every place of `to`.
+template <Access kLoad = Access::streaming, Access kStore = Access::streaming, int kMost>
+SIMT_DEVICE void copy_tile(const Group& group, const Places<unsigned char, kMost>& to,
+                           const unsigned char* from, std::size_t bytes) {
+  if (detail::all_alike(to, from, 16))
+    detail::copy_range<kLoad, kStore, detail::Bits16>(group, to, from, bytes);
+  else if (detail::all_alike(to, from, 4))
+    detail::copy_range<kLoad, kStore, std::uint32_t>(group, to, from, bytes);
+  else
+    detail::copy_range<kLoad, kStore, std::uint8_t>(group, to, from, bytes);
+}
+
+/// Combines `count` elements of every place of `from`, in their order, and stores the results to
+/// every place of `to`.
+template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Operation,
+          int kTo, int kFrom>
+SIMT_DEVICE void reduce_tile(const Group& group, const Operation& operation,
+                             const Places<typename Operation::Element, kTo>& to,
+                             const Places<const typename Operation::Element, kFrom>& from,
+                             std::size_t count) {
+  using Element = typename Operation::Element;
+  constexpr int kPack = static_cast<int>(16 / sizeof(Element));
+  constexpr int kInFlight = kFrom < detail::kLoadsInFlight ? detail::kLoadsInFlight / kFrom : 1;
+  const Element* const first = from.at[0];
+  std::size_t head = 0;
+  std::size_t packs = 0;
+  if (detail::all_alike(to, first, 16) && detail::all_alike(from, first, 16)) {
+    const std::size_t to_pack = (16 - detail::residue(first, 16)) % 16 / sizeof(Element);
+    head = to_pack < count ? to_pack : count;
+    packs = (count - head) / kPack;
+  }
+  const std::size_t done = head + packs * kPack;
+  detail::reduce_words<1, 1, kLoad, kStore>(group, operation, to, from, 0, head);
+  detail::reduce_words<kInFlight, kPack, kLoad, kStore>(group, operation, to, from, head, packs);
+  detail::reduce_words<1, 1, kLoad, kStore>(group, operation, to, from, done, count - done);
+}
+
+}  // namespace polypath::simt

@@ -1,0 +1,44 @@
+// The host twins of kernels, by the kernels' names.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace polypath::simt {
+
+struct Twin {
+  std::string name;
+  unsigned most_threads = 0;  ///< of a block
+  /// To how few threads a block may be folded where only results and time count; 0: not at all.
+  unsigned folded_threads = 0;
+  std::vector<std::size_t> parameter_bytes;
+  /// What one thread runs; args[i] points to the i-th parameter.
+  std::function<void(void* const* args)> entry;
+};
+
+template <typename... Parameters>
+Twin make_twin(const char* name, unsigned most_threads, void (*kernel)(Parameters...)) {
+  return {name, most_threads, 0, {sizeof(Parameters)...}, [kernel](void* const* args) {
+            [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+              kernel(*static_cast<Parameters*>(args[kIndex])...);
+            }(std::index_sequence_for<Parameters...>{});
+          }};
+}
+
+/// The twin of that name; null when there is none.
+const Twin* find_twin(std::string_view name);
+
+/// Adds a twin while the program is loaded, by SIMT_KERNEL.
+struct TwinEntry {
+  explicit TwinEntry(Twin twin);
+};
+/// Says that a block of the kernel may be folded to `threads` threads, by SIMT_FOLDS.
+struct TwinFold {
+  TwinFold(std::string_view name, unsigned threads);
+};
+
+}  // namespace polypath::simt
