@@ -1,0 +1,128 @@
+"""`polypath bench allreduce` and its family: collectives against NCCL, every element compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any
+
+from rich.console import Console
+
+from ..benchmark import document
+from ..collective_bench import CollectiveBench, rows_in_processes, rows_on_threads
+from ..context import Context
+from ..errors import InvalidArgument
+from ..sizes import figure, format_size, parse_sizes
+from . import options
+from .arguments import Option
+from .bench import collect, command_line, finish
+from .output import PlainTable, console, times, yes
+
+_CAPTION = "us a call, of the slowest rank; bus GB/s as nccl-tests counts it; medians"
+
+
+def _command(op: str, about: str) -> Callable[..., None]:
+    def command(
+        *,
+        sizes: options.Sizes = None,
+        ranks: Annotated[
+            int | None,
+            options.count_option("--ranks", "On the first N GPUs; default all.", 1, 8),
+        ] = None,
+        type: options.ElementType = "float32",
+        op_: options.Operator = "sum",
+        against: Annotated[
+            str | None,
+            options.text_option(
+                "--against",
+                "nccl (libnccl.so.2), a library of NCCL, or none; default nccl, simulated none.",
+                "NAME",
+            ),
+        ] = None,
+        iterations: Annotated[
+            int | None,
+            options.count_option("--iterations", "Timed pairs; default 20, simulated 1.", 1),
+        ] = None,
+        calls: Annotated[
+            int | None,
+            options.count_option("--calls", "In a row, a sample; default 10, simulated 2.", 1),
+        ] = None,
+        threads: Annotated[
+            bool,
+            Option("--threads", "Ranks are threads, as on a simulated node, and not processes."),
+        ] = False,
+        node: options.Node = None,
+        plot: options.Plot = None,
+        json: options.Json = None,
+    ) -> None:
+        with Context(node=node) as context:
+            topology = context.topology()
+            simulated = topology["simulated"]
+            gpus = len(topology["gpus"])
+            if ranks is not None and ranks > gpus:
+                raise InvalidArgument(f"--ranks {ranks}: there are {gpus} GPUs")
+            name = against or ("none" if simulated else "nccl")
+            wanted = CollectiveBench(
+                op,
+                sizes or parse_sizes("64K:16M" if simulated else "8K:1G"),
+                ranks or gpus,
+                type=type,
+                operation=op_,
+                iterations=iterations or (1 if simulated else 20),
+                calls=calls or (2 if simulated else 10),
+                nccl=None if name == "none" else "" if name == "nccl" else name,
+            )
+            reports: Iterator[dict[str, Any]] = (
+                rows_on_threads(context, wanted)
+                if simulated or threads
+                else rows_in_processes(wanted)
+            )
+            out = console()
+            names = [format_size(size) for size in wanted.sizes]
+            rows = collect(f"{op} on {wanted.ranks} ranks", names, reports, lambda r: _show(out, r))
+            result = document(context, op, rows, command_line())
+        finish(result, out, json, plot, _draw)
+
+    command.__name__ = op
+    command.__doc__ = f"""Measure {about} of all GPUs against NCCL; every element is compared,
+    polypath's with the sum in rank order, bit by bit.
+
+    Rows of calls of both in alternating pairs. Each rank is a process with one GPU; on a simulated
+    node, which is timed in virtual time and has no NCCL, a thread.
+    """
+    return command
+
+
+def _draw(result: dict[str, Any], file: Any) -> None:
+    from ..plots import plot_collectives
+
+    plot_collectives(result, file)
+
+
+def _show(out: Console, rows: Sequence[dict[str, Any]]) -> None:
+    names = ["size", "algorithm", "us", "bus GB/s", "predicted us"]
+    baseline = any("baseline" in row for row in rows)
+    if baseline:
+        names += [rows[0]["baseline"]["name"], "times"]
+    names += ["CPU us", "exact"]
+    right = [name for name in names if name != "algorithm"]
+    table = PlainTable(*names, right=right, caption=_CAPTION)
+    for row in rows:
+        cells = [
+            format_size(row["bytes"]),
+            row["algorithm"],
+            figure(row["us"]),
+            figure(row["bus_gbps"]),
+            figure(row["predicted_us"]),
+        ]
+        if baseline:
+            cells += [figure(row["baseline"]["us"]), times(row["speedup"])]
+        table.add_row(*cells, figure(row["cpu_us"]), yes(row["exact"]))
+    out.print(table)
+
+
+allreduce = _command("allreduce", "an allreduce")
+reduce_scatter = _command("reduce_scatter", "a reduce-scatter")
+all_gather = _command("all_gather", "an all-gather")
+broadcast = _command("broadcast", "a broadcast")
+reduce = _command("reduce", "a reduce")
+all_to_all = _command("all_to_all", "an all-to-all")

@@ -1,0 +1,145 @@
+"""What `polypath bench allreduce` and its family run: ranks, one GPU each, that measure the same
+rows together. On GPUs each is a process of its own, as in training; on a simulated node, whose
+virtual time belongs to one process, a thread.
+
+A process of a rank is this module as a program: it reads its request from its argument, meets the
+others as torchrun's processes do, and rank 0 prints a line of JSON a row."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import _api
+from .comm import Communicator, on_all
+from .context import Context
+from .errors import NotSupported, PolypathError
+
+
+@dataclass(frozen=True)
+class CollectiveBench:
+    """Rows of a benchmark: one a size, in bytes of a rank's larger buffer."""
+
+    op: str
+    sizes: Sequence[int]
+    ranks: int
+    type: str = "float32"
+    operation: str = "sum"
+    warmup: int = 1
+    iterations: int = 10
+    calls: int = 10
+    nccl: str | None = None
+    """The library to compare with; "" is libnccl.so.2, None is nothing."""
+
+
+class _Rank:
+    """What one rank measures with."""
+
+    def __init__(self, comm: Communicator, wanted: CollectiveBench) -> None:
+        self._wanted = wanted
+        self._handle = ctypes.c_void_p()
+        nccl = None if wanted.nccl is None else wanted.nccl.encode()
+        _api.call(
+            "polypath_collective_bench_create", comm._open(), nccl, ctypes.byref(self._handle)
+        )
+
+    def row(self, size: int) -> dict[str, Any]:
+        wanted = self._wanted
+        request = _api.CollectiveBenchRequest(
+            wanted.op.encode(),
+            wanted.type.encode(),
+            wanted.operation.encode(),
+            size,
+            wanted.warmup,
+            wanted.iterations,
+            wanted.calls,
+        )
+        found: dict[str, Any] = _api.call_json(
+            "polypath_collective_bench_run", self._handle, ctypes.byref(request)
+        )
+        return found
+
+    def close(self) -> None:
+        _api.library().polypath_collective_bench_destroy(self._handle)
+
+
+def rows_on_threads(context: Context, wanted: CollectiveBench) -> Iterator[dict[str, Any]]:
+    """The rows, by ranks that are threads of this process. Raises what a rank raises."""
+    ranks = Communicator.all(context, range(wanted.ranks))
+    try:
+        measuring = on_all(ranks, lambda comm: _Rank(comm, wanted))
+        try:
+            for size in wanted.sizes:
+                yield on_all(ranks, lambda comm, size=size: measuring[comm.rank].row(size))[0]
+        finally:
+            on_all(ranks, lambda comm: measuring[comm.rank].close())
+    finally:
+        for comm in ranks:
+            comm.close()
+
+
+def rows_in_processes(wanted: CollectiveBench) -> Iterator[dict[str, Any]]:
+    """The rows, by ranks that are processes. Raises `PolypathError` with what a rank said last."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # The first is free at this moment, and the exchange's own is the system's choice next to it.
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", __name__, json.dumps(asdict(wanted))],
+            env={
+                **os.environ,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(wanted.ranks),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port - 1),
+            },
+            stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(wanted.ranks)
+    ]
+    try:
+        first = processes[0].stdout
+        assert first is not None
+        for line in first:
+            yield json.loads(line)
+        for process in processes:
+            said = process.communicate()[1]
+            if process.returncode != 0:
+                lines = said.strip().splitlines() or [f"ended with {process.returncode}"]
+                raise PolypathError(lines[-1])
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def main() -> None:
+    wanted = CollectiveBench(**json.loads(sys.argv[1]))
+    try:
+        with Context() as context, Communicator.from_environment(context) as comm:
+            measuring = _Rank(comm, wanted)
+            try:
+                for size in wanted.sizes:
+                    row = measuring.row(size)
+                    if comm.rank == 0:
+                        print(json.dumps(row), flush=True)
+            finally:
+                measuring.close()
+    except (PolypathError, NotSupported) as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+#include "collectives/block_budget.hpp"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/error.hpp"
+
+namespace polypath {
+namespace {
+
+struct Given {
+  std::mutex mutex;
+  std::map<CUcontext, int> blocks;
+};
+
+Given& given() {
+  static Given all;
+  return all;
+}
+
+}  // namespace
+
+BlockGrant::BlockGrant(CUcontext context, int capacity, int most) : context_(context) {
+  Given& all = given();
+  const std::lock_guard lock(all.mutex);
+  int& used = all.blocks[context];
+  const int left = capacity - used;
+  if (left < 1)
+    throw Error(
+        "too many communicators have collectives on this GPU: their kernels would not fit on it "
+        "at once; destroy one first");
+  blocks_ = std::clamp(left * 3 / 4, 1, most);
+  used += blocks_;
+}
+
+BlockGrant::~BlockGrant() {
+  Given& all = given();
+  const std::lock_guard lock(all.mutex);
+  all.blocks[context_] -= blocks_;
+}
+
+void BlockGrant::keep(int blocks) {
+  const int kept = std::clamp(blocks, 1, blocks_);
+  Given& all = given();
+  const std::lock_guard lock(all.mutex);
+  all.blocks[context_] -= blocks_ - kept;
+  blocks_ = kept;
+}
+
+}  // namespace polypath

@@ -1,0 +1,30 @@
+// How many blocks of a GPU each communicator of this process may keep waiting there. A collective
+// ends only when all its blocks run at once, on every rank: so the blocks of all communicators
+// together must fit.
+#pragma once
+
+#include "driver/cuda_driver.hpp"
+
+namespace polypath {
+
+/// A part of a GPU's blocks, given back at the end. Thread-safe.
+class BlockGrant {
+ public:
+  /// Three quarters of what is left of `capacity` blocks in `context`, `most` at the most, one at
+  /// least: a program's first communicator is its busiest.
+  /// Throws Error when nothing is left.
+  BlockGrant(CUcontext context, int capacity, int most);
+  ~BlockGrant();
+  BlockGrant(const BlockGrant&) = delete;
+  BlockGrant& operator=(const BlockGrant&) = delete;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_; }
+  /// Keeps only so many, at least one: what all ranks agreed on.
+  void keep(int blocks);
+
+ private:
+  CUcontext context_;
+  int blocks_;
+};
+
+}  // namespace polypath

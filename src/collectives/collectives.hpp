@@ -1,0 +1,115 @@
+// The collectives of a communicator: plans a call, and launches the kernel that carries it.
+//
+//   call -> plan (plan/collective_plan.hpp, kept by shape) -> one kernel on each rank
+//
+// Kernels read and write their own rank's buffers, and the scratch of all, which is symmetric
+// memory: nobody addresses another rank's buffers, so any memory of the GPU will do.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "collectives/block_budget.hpp"
+#include "collectives/collective_types.h"
+#include "collectives/kernel_modules.hpp"
+#include "collectives/plan/collective_plan.hpp"
+#include "comm/communicator.hpp"
+
+namespace polypath {
+
+/// One call of one rank. `count` in elements, as CollectiveRequest has it.
+struct CollectiveCall {
+  CollectiveOp op = CollectiveOp::allreduce;
+  DataType type = DataType::float32;
+  Operator operation = Operator::sum;  ///< of those that combine
+  int root = 0;                        ///< of broadcast and reduce
+  std::uint64_t count = 0;
+  /// Memory of this rank's GPU, aligned to its elements, not overlapping; or in place, as NCCL has
+  /// it: the same, or this rank's part of the other. Null where this rank gives or gets nothing.
+  CUdeviceptr send = 0;
+  CUdeviceptr recv = 0;
+};
+
+struct CollectivesOptions {
+  int max_blocks = 128;  ///< of a kernel, at the most
+  /// Compares each call with those of the other ranks before it is issued: the host then waits for
+  /// them. For finding mistakes.
+  bool check = false;
+};
+
+/// How calls went, since the beginning.
+struct CollectiveCounts {
+  std::uint64_t cells = 0;
+  std::uint64_t channels = 0;
+  std::uint64_t copies = 0;  ///< of a single rank
+};
+
+/// One a rank; calls as Communicator's: one thread at a time.
+class Collectives {
+ public:
+  /// Collective: all ranks succeed, or all throw. `communicator` must outlive it. Throws
+  /// NotSupported for more ranks than the kernels serve.
+  Collectives(Communicator& communicator, const CollectivesOptions& options);
+  /// Work that uses it must have completed.
+  ~Collectives();
+  Collectives(const Collectives&) = delete;
+  Collectives& operator=(const Collectives&) = delete;
+
+  /// Issues the call on `stream` of this rank's GPU, and returns. All ranks issue the same calls in
+  /// the same order; those of one communicator run one after another, whatever streams they are on.
+  /// In stream capture, the caller orders what is captured with what is not. Throws InvalidArgument
+  /// for what is wrong with an argument, CommunicatorError once the communicator is unusable.
+  void run(const CollectiveCall& call, CUstream stream);
+
+  /// How such a call is carried out.
+  [[nodiscard]] const CollectivePlan& plan(const CollectiveCall& call);
+  [[nodiscard]] const CollectiveCounts& counts() const noexcept { return counts_; }
+  [[nodiscard]] Communicator& communicator() const noexcept { return comm_; }
+  /// Bytes of each rank's GPU that are taken for as long as this exists.
+  [[nodiscard]] std::uint64_t scratch_bytes() const noexcept { return scratch_.bytes(); }
+
+ private:
+  struct Shape {
+    std::uint64_t count;
+    CollectiveOp op;
+    DataType type;
+    int root;
+    friend bool operator==(const Shape&, const Shape&) = default;
+  };
+  struct ShapeHash {
+    std::size_t operator()(const Shape& shape) const noexcept;
+  };
+  /// What a plan comes to on these ranks.
+  struct Launch {
+    CollectivePlan plan;
+    KernelFamily family = KernelFamily::channels;
+    unsigned blocks = 0;
+    CollectiveArgs args{};  ///< but for buffers and operator
+  };
+
+  const Launch& launch_of(const CollectiveCall& call);
+  Launch make_launch(const CollectiveCall& call) const;
+  void validate(const CollectiveCall& call) const;
+  void compare(const CollectiveCall& call);
+  void require_buffer(const char* name, CUdeviceptr address, std::uint64_t bytes,
+                      std::size_t element) const;
+  /// The number of the capture that `stream` is in; 0: none.
+  std::uint64_t capture_of(CUstream stream) const;
+
+  Communicator& comm_;
+  CollectivesOptions options_;
+  std::shared_ptr<const KernelModules> modules_;
+  std::unique_ptr<BlockGrant> grant_;
+  ScratchShape shape_{};
+  SymmetricMemory scratch_;
+  std::unordered_map<Shape, Launch, ShapeHash> launches_;
+  CollectiveCounts counts_;
+  std::unique_ptr<Event> last_;           // of the latest call
+  std::unique_ptr<Event> last_captured_;  // of the latest in capture
+  std::uint64_t capture_ = 0;             // in which that was
+  bool any_ = false;
+  std::uint32_t number_ = 0;  // of the next call
+};
+
+}  // namespace polypath

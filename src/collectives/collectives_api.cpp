@@ -1,0 +1,100 @@
+// The C API of collectives (comm.h), a thin shell around Collectives.
+#include <algorithm>
+
+#include "collectives/collectives_handle.hpp"
+#include "comm/on_threads.hpp"
+#include "core/c_boundary.hpp"
+
+using namespace polypath;
+
+namespace {
+
+constexpr int kTypes = POLYPATH_FLOAT64 + 1;
+constexpr int kOperators = POLYPATH_AVG + 1;
+static_assert(static_cast<int>(DataType::float64) == POLYPATH_FLOAT64);
+static_assert(static_cast<int>(DataType::bfloat16) == POLYPATH_BFLOAT16);
+static_assert(static_cast<int>(Operator::avg) == POLYPATH_AVG);
+static_assert(static_cast<int>(Operator::min) == POLYPATH_MIN);
+
+CUdeviceptr device_address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
+
+polypath_status run(polypath_comm* comm, CollectiveOp op, const void* send, void* recv,
+                    std::size_t count, polypath_type type, int operation, int root, void* stream) {
+  return guarded([&] {
+    require(type >= 0 && type < kTypes, "type is none");
+    require(operation >= 0 && operation < kOperators, "op is none");
+    collectives_of(comm).run({op, static_cast<DataType>(type), static_cast<Operator>(operation),
+                              root, count, device_address(send), device_address(recv)},
+                             static_cast<CUstream>(stream));
+  });
+}
+
+}  // namespace
+
+namespace polypath {
+
+Collectives& collectives_of(polypath_comm* comm) {
+  Communicator& communicator = of(comm);
+  if (comm->above == nullptr) {
+    CollectivesOptions options;
+    options.check = comm->context->options().check != 0;
+    comm->above = std::make_shared<Collectives>(communicator, options);
+  }
+  return *std::static_pointer_cast<Collectives>(comm->above);
+}
+
+}  // namespace polypath
+
+polypath_status polypath_comm_prepare(polypath_comm* comm) {
+  return guarded([&] { collectives_of(comm); });
+}
+
+polypath_status polypath_comm_prepare_all(polypath_comm* const* comms, int count) {
+  return guarded([&] {
+    require_all(comms, count);
+    on_threads(count, [&](std::size_t i) { collectives_of(comms[i]); });
+  });
+}
+
+polypath_status polypath_allreduce(polypath_comm* comm, const void* send, void* recv, size_t count,
+                                   polypath_type type, polypath_operator op, void* stream) {
+  return run(comm, CollectiveOp::allreduce, send, recv, count, type, op, 0, stream);
+}
+
+polypath_status polypath_reduce_scatter(polypath_comm* comm, const void* send, void* recv,
+                                        size_t count, polypath_type type, polypath_operator op,
+                                        void* stream) {
+  return run(comm, CollectiveOp::reduce_scatter, send, recv, count, type, op, 0, stream);
+}
+
+polypath_status polypath_all_gather(polypath_comm* comm, const void* send, void* recv, size_t count,
+                                    polypath_type type, void* stream) {
+  return run(comm, CollectiveOp::all_gather, send, recv, count, type, 0, 0, stream);
+}
+
+polypath_status polypath_broadcast(polypath_comm* comm, const void* send, void* recv, size_t count,
+                                   polypath_type type, int root, void* stream) {
+  return run(comm, CollectiveOp::broadcast, send, recv, count, type, 0, root, stream);
+}
+
+polypath_status polypath_reduce(polypath_comm* comm, const void* send, void* recv, size_t count,
+                                polypath_type type, polypath_operator op, int root, void* stream) {
+  return run(comm, CollectiveOp::reduce, send, recv, count, type, op, root, stream);
+}
+
+polypath_status polypath_all_to_all(polypath_comm* comm, const void* send, void* recv, size_t count,
+                                    polypath_type type, void* stream) {
+  return run(comm, CollectiveOp::all_to_all, send, recv, count, type, 0, 0, stream);
+}
+
+polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
+  return guarded([&] {
+    const Collectives& collectives = collectives_of(comm);
+    const CollectiveCounts& counts = collectives.counts();
+    give({{"cells", counts.cells},
+          {"channels", counts.channels},
+          {"copies", counts.copies},
+          {"scratch_bytes", collectives.scratch_bytes()}},
+         json);
+  });
+}

@@ -1,0 +1,112 @@
+// What the collective kernels are told, and how the scratch that they share is laid out: the one
+// agreement between host and device. C++17, plain data.
+//
+// Scratch is symmetric memory: as many bytes on every rank, zeroed once, before the first call, and
+// not touched by anything but these kernels from then on. It holds, at offsets that are functions
+// of its shape alone:
+//   counts   of this rank's own: calls of cells; tiles sent and taken, for each channel
+//   flags    written by the peers: filled and credit of each channel's rings, arrivals of cells
+//   cells    two halves, used in turn, each with two sets of one region a sender
+//   slots    two rings of them for each sender and channel
+// All ranks give the same shape, operation, type, operator, count, root, stages, tile_bytes, lag
+// and number of blocks; a communicator's calls on one scratch run one after another on each GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/collective_types.h"
+
+namespace polypath {
+
+struct StatusRecord;  // comm/status_record.hpp
+
+/// Ranks of a communicator that these kernels serve.
+inline constexpr std::uint32_t kMostRanks = 8;
+/// Threads of a block, of every kernel here.
+inline constexpr std::uint32_t kCollectiveThreads = 512;
+
+/// The size of a scratch. All its parts begin at multiples of 128 bytes.
+struct ScratchShape {
+  std::uint32_t ranks;       ///< 1 to kMostRanks
+  std::uint32_t channels;    ///< the most blocks of a call by channels
+  std::uint32_t slots;       ///< of one ring: 2 or more
+  std::uint32_t slot_bytes;  ///< the largest tile; a multiple of 128
+  std::uint32_t cell_bytes;  ///< of one sender's region: a multiple of 1024; 3/4 of it are data
+};
+
+/// What a rank's lanes of a channel count: 4 kinds of 8 peers, a 64-bit word each.
+inline constexpr std::uint32_t kChannelWords = 4 * kMostRanks;
+/// What a warp moves at once by cells: bytes in scratch, and bytes of data in them
+/// (collective_cells.cuh).
+inline constexpr std::uint32_t kCellRowBytes = 1024;
+inline constexpr std::uint32_t kCellRowData = 768;
+/// Scratch, slots and tiles are multiples of it, in place and in size.
+inline constexpr std::uint32_t kScratchGranule = 128;
+
+/// Where a scratch of a shape holds what: offsets and sizes in bytes.
+struct ScratchLayout {
+  ScratchShape shape;
+
+  /// Calls of cells so far, times kCallParts; a 64-bit word.
+  static constexpr std::uint64_t calls() { return 0; }
+  /// Blocks of this rank that gave up; a 32-bit word.
+  static constexpr std::uint64_t gave_up() { return 64; }
+  /// The latest call of cells that a peer has told this rank of; a 64-bit word a peer.
+  static constexpr std::uint64_t arrivals() { return 128; }
+  /// Tiles that this rank sent or took, kChannelWords words a channel.
+  constexpr std::uint64_t counts(std::uint32_t channel) const {
+    return 256 + std::uint64_t{channel} * kChannelWords * 8;
+  }
+  /// Tiles that the peers filled or took, kChannelWords words a channel.
+  constexpr std::uint64_t flags(std::uint32_t channel) const {
+    return counts(shape.channels + channel);
+  }
+  /// The region of `sender`'s cells; `half`, `ring`: 0 or 1.
+  constexpr std::uint64_t cells(std::uint32_t half, std::uint32_t ring,
+                                std::uint32_t sender) const {
+    return flags(shape.channels) +
+           std::uint64_t{(half * 2 + ring) * shape.ranks + sender} * shape.cell_bytes;
+  }
+  constexpr std::uint64_t slot(std::uint32_t ring, std::uint32_t sender, std::uint32_t channel,
+                               std::uint32_t slot) const {
+    const std::uint64_t rings =
+        (std::uint64_t{ring} * shape.ranks + sender) * shape.channels + channel;
+    return cells(2, 0, 0) + (rings * shape.slots + slot) * shape.slot_bytes;
+  }
+  /// Of the whole scratch.
+  constexpr std::uint64_t bytes() const { return slot(2, 0, 0, 0); }
+};
+
+/// A call of cells is counted in so many parts, shared among its blocks; no grid is larger.
+inline constexpr std::uint32_t kCallParts = 1U << 16;
+
+/// One call, on one rank: the one parameter of every kernel.
+///
+/// `count`, in elements, as MPI has it: of the whole for allreduce, broadcast and reduce; of one
+/// rank's part for reduce_scatter (what it receives), all_gather (what it sends) and all_to_all
+/// (what goes from one rank to another). `in` and `out` are memory of this GPU, aligned to their
+/// elements, and either do not overlap, or are in place: in == out; for reduce_scatter `out`, for
+/// all_gather `in` may also be this rank's part of the other. `in` of a broadcast counts on the
+/// root alone, `out` of a reduce likewise.
+struct CollectiveArgs {
+  CollectiveOp op;
+  DataType type;
+  Operator reduction;  ///< of the operations that combine
+  std::uint8_t rank;
+  std::uint8_t root;
+  std::uint8_t stages;  ///< 1: everybody gets all parts from where they are; 2: by an owner a piece
+  std::uint8_t lag;     ///< channels: steps between a tile's sending and taking, 1 to slots - 1
+  std::uint32_t tile_bytes;  ///< channels: at most slot_bytes; a multiple of 128
+  std::uint64_t count;
+  const void* in;
+  void* out;
+  unsigned char* scratch[kMostRanks];  ///< of every rank, as this GPU addresses it
+  ScratchShape shape;
+  const std::uint32_t* abort_word;  ///< not 0: give up. As this GPU addresses it
+  StatusRecord* status;             ///< a kernel that gives up says why. As this GPU addresses it
+  std::uint64_t time_limit_ns;      ///< of one wait
+  std::uint32_t kernel;             ///< what the status record is to call this launch
+};
+
+}  // namespace polypath

@@ -1,0 +1,384 @@
+// Collectives by cells: the lowest latency, for small buffers.
+//
+// A cell is 16 bytes that are stored and loaded at once: 12 bytes of data and a flag of 4. So
+// nobody needs a fence or a second message to say that the data are there: the cell that holds the
+// flag of this call holds its data. A thread moves pairs of cells: 3 words of 8 bytes in 32 bytes.
+//
+// A rank has a region of cells for each sender, in its own scratch; only the sender writes it, only
+// the owner of the scratch reads it. There are two rings of them, one for each hop (roles.h), and
+// two halves of both: call n uses half n % 2, and its flag is n modulo 2^31, and a bit that is
+//   never 0. A thread pushes its words of `in` to the peers, then combines what the peers pushed
+//   for its words and stores or pushes the result, then copies what is left to `out`. Each of these
+//   waits only until the very cells that it reads carry the flag.
+//
+// Reuse. Nothing says that a cell was read. It may be overwritten two calls later: a rank begins
+// call n + 2 once it ended call n + 1, which it ended only after every rank began call n + 1
+// (Roles::synchronises), and so ended call n with all its reading. In operations where not
+// everybody hears from everybody (broadcast, reduce), each rank also tells each other when it
+// begins (arrivals), and ends when all have begun.
+//
+// The number of the call is counted on the device, so a captured graph replays: each block adds its
+// share of kCallParts when it is done, the shares of a grid make kCallParts, and every block reads
+// the count before it adds; so all blocks read a count of the same call. A cell would be mistaken
+// for a newer one if it is awaited exactly 2^31 calls after it was last written, and in none
+// between.
+//
+// No deadlock: no thread waits before it has pushed all its words of `in`; a result waits for these
+// pushes alone, and copying for results. All blocks of a call must run at once.
+//
+// In place: a word of `out` is written by the thread that pushed the words of `in` at its place,
+// after it did. Results depend on neither the number of blocks nor time, as with channels.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "collectives/kernels/collective_args.h"
+#include "collectives/kernels/giving_up.cuh"
+#include "collectives/kernels/planted_faults.h"
+#include "collectives/kernels/reductions.cuh"
+#include "collectives/kernels/roles.h"
+#include "collectives/kernels/unroll.h"
+#include "simt/platform.cuh"
+
+namespace polypath::cells {
+
+inline constexpr std::uint32_t kWord = 8;
+inline constexpr int kWords = 3;  ///< of a pair
+static_assert(kCellRowData == simt::kWarp * kWords * kWord);
+
+/// In every flag: a cell that was never written has none.
+inline constexpr std::uint32_t kUsed = 1U << 31;
+
+struct alignas(16) Cell {
+  std::uint32_t data[3];
+  std::uint32_t flag;
+};
+
+/// A thread's part of a row.
+struct Words {
+  std::uint64_t at[kWords];
+};
+struct Pair {
+  Cell first;
+  Cell second;
+};
+
+SIMT_DEVICE Pair pair_of(const Words& words, std::uint32_t flag) {
+  const auto low = [](std::uint64_t word) { return static_cast<std::uint32_t>(word); };
+  const auto high = [](std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); };
+  return {{{low(words.at[0]), high(words.at[0]), low(words.at[1])}, flag},
+          {{high(words.at[1]), low(words.at[2]), high(words.at[2])}, flag}};
+}
+
+SIMT_DEVICE Words words_of(const Pair& pair) {
+  const auto word = [](std::uint32_t low, std::uint32_t high) {
+    return low | std::uint64_t{high} << 32;
+  };
+  return {{word(pair.first.data[0], pair.first.data[1]),
+           word(pair.first.data[2], pair.second.data[0]),
+           word(pair.second.data[1], pair.second.data[2])}};
+}
+
+/// Where this lane's k-th word of a row lies in a piece. A row is the pairs of a warp; its words,
+/// as its cells, lie k-th by k-th, so that a warp loads and stores neighbours.
+SIMT_DEVICE std::uint64_t place_of(std::uint64_t row, int k) {
+  return row * kCellRowData +
+         (std::uint64_t{static_cast<unsigned>(k)} * simt::kWarp + simt::lane_index()) * kWord;
+}
+
+/// True when the lane has words of that row in a piece of `length` bytes.
+SIMT_DEVICE bool has_words(std::uint64_t row, std::uint64_t length) {
+  return place_of(row, 0) < length;
+}
+
+/// User memory, of any alignment. Bytes behind the end of the piece read as 0.
+SIMT_DEVICE Words load_words(const unsigned char* piece, std::uint64_t row, std::uint64_t length) {
+  Words words{};
+  const bool aligned = reinterpret_cast<std::uintptr_t>(piece) % kWord == 0;
+  POLYPATH_UNROLL
+  for (int k = 0; k < kWords; ++k) {
+    const std::uint64_t place = place_of(row, k);
+    if (aligned && place + kWord <= length) {
+      words.at[k] = simt::load_streaming(reinterpret_cast<const std::uint64_t*>(piece + place));
+    } else {
+      POLYPATH_NO_UNROLL
+      for (std::uint32_t b = 0; b < kWord; ++b)
+        if (place + b < length)
+          words.at[k] |= std::uint64_t{simt::load_streaming(piece + place + b)} << (8 * b);
+    }
+  }
+  return words;
+}
+
+SIMT_DEVICE void store_words(unsigned char* piece, std::uint64_t row, std::uint64_t length,
+                             const Words& words) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(piece) % kWord == 0;
+  POLYPATH_UNROLL
+  for (int k = 0; k < kWords; ++k) {
+    const std::uint64_t place = place_of(row, k);
+    if (aligned && place + kWord <= length) {
+      simt::store_streaming(reinterpret_cast<std::uint64_t*>(piece + place), words.at[k]);
+    } else {
+      POLYPATH_NO_UNROLL
+      for (std::uint32_t b = 0; b < kWord; ++b)
+        if (place + b < length)
+          simt::store_streaming(piece + place + b,
+                                static_cast<unsigned char>(words.at[k] >> (8 * b)));
+    }
+  }
+}
+
+/// One call, as one thread sees it, of at most `kMost` ranks: fewer need fewer registers.
+template <typename Element, int kMost>
+class Call {
+ public:
+  SIMT_DEVICE Call(const CollectiveArgs& args, const Part& part)
+      : args_(args), part_(part), layout_{args.shape} {
+    if (planted(Fault::call_counted_too_early)) count_own_share();
+    const std::uint64_t number = simt::load_relaxed(calls()) / kCallParts;
+    flag_ = kUsed | (planted(Fault::flag_not_counted) ? 0 : static_cast<std::uint32_t>(number));
+    half_ = planted(Fault::halves_not_alternated) ? 0 : static_cast<std::uint32_t>(number % 2);
+    arrival_ = number + 1;
+    first_row_ = simt::warp_index() * std::uint64_t{simt::grid_size()} + simt::block_index();
+    row_step_ = std::uint64_t{simt::grid_size()} * (simt::block_size() / simt::kWarp);
+  }
+
+  /// False: gave up.
+  SIMT_DEVICE bool run() {
+    if (!part_.roles.synchronises) arrive();
+    push();
+    return combine() && take() && (part_.roles.synchronises || wait_for_arrivals());
+  }
+
+  /// All threads of the block, after run(): true for those that did not give up.
+  SIMT_DEVICE void count(bool done) const {
+    const bool gave_up = simt::barrier_any(0, simt::block_size(), !done);
+    if (!gave_up && !planted(Fault::call_counted_too_early)) count_own_share();
+  }
+
+ private:
+  SIMT_DEVICE std::uint64_t* calls() const {
+    return reinterpret_cast<std::uint64_t*>(args_.scratch[args_.rank] + ScratchLayout::calls());
+  }
+  SIMT_DEVICE void count_own_share() const {
+    if (simt::thread_index() != 0) return;
+    const std::uint32_t blocks = simt::grid_size();
+    const std::uint32_t rest = simt::block_index() == 0 ? kCallParts % blocks : 0;
+    simt::red_add_relaxed(calls(), std::uint64_t{kCallParts / blocks + rest});
+  }
+  SIMT_DEVICE const unsigned char* in(std::uint32_t rank) const {
+    return static_cast<const unsigned char*>(args_.in) + part_.pieces.in(rank);
+  }
+  SIMT_DEVICE unsigned char* out(std::uint32_t rank) const {
+    return static_cast<unsigned char*>(args_.out) + part_.pieces.out(rank);
+  }
+  /// This lane's first cell of a row; the second lies kWarp cells behind it.
+  SIMT_DEVICE Cell* cells(std::uint32_t receiver, std::uint32_t ring, std::uint32_t sender,
+                          std::uint64_t row) const {
+    return reinterpret_cast<Cell*>(args_.scratch[receiver] + layout_.cells(half_, ring, sender) +
+                                   row * kCellRowBytes) +
+           simt::lane_index();
+  }
+  SIMT_DEVICE bool in_set(std::uint32_t set, int rank) const { return ((set >> rank) & 1U) != 0; }
+
+  SIMT_DEVICE void push_pair(int to, std::uint32_t ring, std::uint64_t row, const Pair& pair) {
+    Cell* const at = cells(static_cast<std::uint32_t>(to), ring, args_.rank, row);
+    simt::store_relaxed(at, pair.first);
+    simt::store_relaxed(at + simt::kWarp, pair.second);
+  }
+
+  SIMT_DEVICE void push() {
+    const Roles& roles = part_.roles;
+    if (roles.push == 0) return;
+    for (std::uint64_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
+      Words words[kMost];
+      if (part_.pieces.in_stride == 0) {
+        words[0] = load_words(in(0), row, part_.pieces.longest);
+        POLYPATH_UNROLL
+        for (int p = 0; p < kMost; ++p)
+          if (in_set(roles.push, p)) push_pair(p, roles.ring, row, pair_of(words[0], flag_));
+        continue;
+      }
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMost; ++p)
+        if (in_set(roles.push, p) && has_words(row, part_.pieces.length(p)))
+          words[p] = load_words(in(p), row, part_.pieces.length(p));
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMost; ++p)
+        if (in_set(roles.push, p) && has_words(row, part_.pieces.length(p)))
+          push_pair(p, roles.ring, row, pair_of(words[p], flag_));
+    }
+  }
+
+  /// Waits for this lane's pairs of a row from all of `senders`.
+  SIMT_DEVICE bool wait_for_pairs(std::uint32_t senders, std::uint32_t ring, std::uint64_t row,
+                                  Pair (&pairs)[kMost]) {
+    int missing = 0;
+    const auto ready = [&] {
+      bool all = true;
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMost; ++p)
+        if (in_set(senders, p)) {
+          const Cell* const at = cells(args_.rank, ring, static_cast<std::uint32_t>(p), row);
+          pairs[p].first = simt::load_relaxed(at);
+          pairs[p].second = simt::load_relaxed(at + simt::kWarp);
+        }
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMost; ++p)
+        if (in_set(senders, p)) {
+          const bool whole = planted(Fault::half_a_pair_looked_at) || pairs[p].second.flag == flag_;
+          if (pairs[p].first.flag != flag_ || !whole) {
+            all = false;
+            missing = p;
+          }
+        }
+      return all;
+    };
+    return wait_for_rank(args_, ready, [&] {
+      return Awaited{static_cast<std::uint32_t>(missing), flag_, pairs_flag(pairs, missing)};
+    });
+  }
+
+  SIMT_DEVICE static std::uint32_t pairs_flag(const Pair (&pairs)[kMost], int of) {
+    std::uint32_t flag = 0;
+    POLYPATH_UNROLL
+    for (int p = 0; p < kMost; ++p)
+      if (p == of) flag = pairs[p].first.flag;
+    return flag;
+  }
+
+  SIMT_DEVICE bool combine() {
+    const Roles& roles = part_.roles;
+    if (!roles.owner) return true;
+    const std::uint64_t length = part_.pieces.length(args_.rank);
+    for (std::uint64_t row = first_row_; has_words(row, length); row += row_step_) {
+      Words own{};
+      if (roles.own_part) own = load_words(in(args_.rank), row, length);
+      Pair pairs[kMost];
+      if (!wait_for_pairs(roles.combine, 0, row, pairs)) return false;
+      Words result;
+      if constexpr (std::is_same_v<Element, Bytes>) {
+        result = own;
+        POLYPATH_UNROLL
+        for (int p = 0; p < kMost; ++p)
+          if (in_set(roles.combine, p)) result = words_of(pairs[p]);
+      } else if (args_.reduction == Operator::sum || args_.reduction == Operator::avg) {
+        result = combined(Reduction<Element, true>(args_), own, pairs);
+      } else {
+        result = combined(Reduction<Element, false>(args_), own, pairs);
+      }
+      const Pair pair = pair_of(result, flag_);
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMost; ++p)
+        if (in_set(roles.results, p)) push_pair(p, 1, row, pair);
+      if (roles.owner_keeps) store_words(out(args_.rank), row, length, result);
+    }
+    return true;
+  }
+
+  template <typename Operation>
+  SIMT_DEVICE Words combined(const Operation& operation, const Words& own,
+                             const Pair (&pairs)[kMost]) {
+    constexpr int kElements = static_cast<int>(kWord / sizeof(Element));
+    typename Operation::Sum sums[kWords][kElements];
+    bool first = true;
+    const auto add = [&](const Words& words) {
+      POLYPATH_UNROLL
+      for (int k = 0; k < kWords; ++k) {
+        Element elements[kElements];
+        memcpy(elements, &words.at[k], kWord);
+        POLYPATH_UNROLL
+        for (int e = 0; e < kElements; ++e) {
+          const auto next = operation.widen(elements[e]);
+          sums[k][e] = first ? next : operation.combine(sums[k][e], next);
+        }
+      }
+      first = false;
+    };
+    if (planted(Fault::own_part_first)) add(own);
+    POLYPATH_UNROLL
+    for (int p = 0; p < kMost; ++p) {
+      if (p == args_.rank && !planted(Fault::own_part_first)) add(own);
+      if (in_set(part_.roles.combine, p)) add(words_of(pairs[p]));
+    }
+    Words result;
+    POLYPATH_UNROLL
+    for (int k = 0; k < kWords; ++k) {
+      Element elements[kElements];
+      POLYPATH_UNROLL
+      for (int e = 0; e < kElements; ++e) elements[e] = operation.narrow(sums[k][e]);
+      memcpy(&result.at[k], elements, kWord);
+    }
+    return result;
+  }
+
+  SIMT_DEVICE bool take() {
+    const Roles& roles = part_.roles;
+    if ((roles.take | roles.keep) == 0) return true;
+    for (std::uint64_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
+      std::uint32_t senders = 0;
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMost; ++p) {
+        const std::uint64_t length = part_.pieces.length(p);
+        if (!has_words(row, length)) continue;
+        if (in_set(roles.keep, p) && in(p) != out(p))
+          store_words(out(p), row, length, load_words(in(p), row, length));
+        senders |= roles.take & (1U << p);
+      }
+      Pair pairs[kMost];
+      if (!wait_for_pairs(senders, 1, row, pairs)) return false;
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMost; ++p)
+        if (in_set(senders, p))
+          store_words(out(p), row, part_.pieces.length(p), words_of(pairs[p]));
+    }
+    return true;
+  }
+
+  SIMT_DEVICE bool meets_others() const {
+    return simt::block_index() == 0 && simt::thread_index() < args_.shape.ranks &&
+           simt::thread_index() != args_.rank && !planted(Fault::no_arrivals);
+  }
+  SIMT_DEVICE std::uint64_t* arrivals(std::uint32_t receiver) const {
+    return reinterpret_cast<std::uint64_t*>(args_.scratch[receiver] + ScratchLayout::arrivals());
+  }
+  SIMT_DEVICE void arrive() {
+    if (meets_others()) simt::store_relaxed(arrivals(simt::thread_index()) + args_.rank, arrival_);
+  }
+  SIMT_DEVICE bool wait_for_arrivals() {
+    if (!meets_others()) return true;
+    const std::uint64_t* const from = arrivals(args_.rank) + simt::thread_index();
+    return wait_for_rank(
+        args_, [&] { return simt::load_relaxed(from) >= arrival_; },
+        [&] { return Awaited{simt::thread_index(), arrival_, simt::load_relaxed(from)}; });
+  }
+
+  const CollectiveArgs& args_;
+  const Part& part_;
+  ScratchLayout layout_;
+  std::uint32_t half_;
+  std::uint32_t flag_;
+  std::uint64_t arrival_;  ///< the number of the call, from 1
+  std::uint64_t first_row_;
+  std::uint64_t row_step_;
+};
+
+template <typename Element, int kMost>
+SIMT_DEVICE void run_among(const CollectiveArgs& args) {
+  const Part part = part_of(args);
+  if (part.pieces.longest == 0) return;
+  Call<Element, kMost> call(args, part);
+  call.count(call.run());
+}
+
+template <typename Element>
+SIMT_DEVICE void run(const CollectiveArgs& args) {
+  if (args.shape.ranks <= kMostRanks / 2)
+    run_among<Element, static_cast<int>(kMostRanks / 2)>(args);
+  else
+    run_among<Element, static_cast<int>(kMostRanks)>(args);
+}
+
+}  // namespace polypath::cells

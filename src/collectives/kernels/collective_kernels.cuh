@@ -1,0 +1,28 @@
+// The two kernels of one data type, and their names.
+#pragma once
+
+#include "collectives/kernels/collective_cells.cuh"
+#include "collectives/kernels/collective_channels.cuh"
+
+#if defined(__CUDACC__)
+#define POLYPATH_PARAMETER const __grid_constant__
+#else
+#define POLYPATH_PARAMETER const
+// In the simulated driver one warp may do a block's work.
+#define POLYPATH_FOLDS(name) SIMT_FOLDS(name, 32)
+#endif
+#if !defined(POLYPATH_FOLDS)
+#define POLYPATH_FOLDS(name) static_assert(true)
+#endif
+
+#define POLYPATH_COLLECTIVE_KERNEL(family, type, Element)                 \
+  SIMT_KERNEL(polypath_##family##_##type, ::polypath::kCollectiveThreads, \
+              POLYPATH_PARAMETER ::polypath::CollectiveArgs args) {       \
+    ::polypath::family::run<Element>(args);                               \
+  }                                                                       \
+  POLYPATH_FOLDS(polypath_##family##_##type)
+
+/// For a source file of its own: nvcc takes half a minute for one type.
+#define POLYPATH_COLLECTIVE_KERNELS(type, Element)  \
+  POLYPATH_COLLECTIVE_KERNEL(cells, type, Element); \
+  POLYPATH_COLLECTIVE_KERNEL(channels, type, Element)

@@ -1,0 +1,19 @@
+// The compiled kernels, as data: a fat binary for each collectives_TYPE.cu, with machine code for
+// several GPUs and PTX for newer ones; a short text in a build without a CUDA compiler.
+// cmake/Kernels.cmake makes them.
+#pragma once
+
+#include <span>
+
+namespace polypath {
+
+std::span<const unsigned char> collectives_bytes_image() noexcept;
+std::span<const unsigned char> collectives_int8_image() noexcept;
+std::span<const unsigned char> collectives_int32_image() noexcept;
+std::span<const unsigned char> collectives_int64_image() noexcept;
+std::span<const unsigned char> collectives_float16_image() noexcept;
+std::span<const unsigned char> collectives_bfloat16_image() noexcept;
+std::span<const unsigned char> collectives_float32_image() noexcept;
+std::span<const unsigned char> collectives_float64_image() noexcept;
+
+}  // namespace polypath

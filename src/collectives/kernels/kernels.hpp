@@ -1,0 +1,49 @@
+// The collective kernels as the host sees them: which kernel runs a call, where its code is, how
+// large a scratch must be, what a call may ask for. Pure functions; launching is the caller's.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "collectives/collective_types.h"
+#include "collectives/kernels/collective_args.h"
+
+namespace polypath {
+
+/// How a kernel moves bytes (collective_cells.cuh, collective_channels.cuh).
+enum class KernelFamily : std::uint8_t {
+  cells,    ///< data and flags in the same words: the lowest latency, a third more bytes
+  channels  ///< tiles through rings of slots: all sizes, all of a link's bandwidth
+};
+
+struct CollectiveKernel {
+  const char* name;  ///< for cuModuleGetFunction
+  /// For cuModuleLoadData: one for all kernels of a data type. In a build without a CUDA compiler a
+  /// short text, which a real driver refuses and the simulated one takes.
+  std::span<const unsigned char> image;
+};
+
+/// The kernel that runs `op` on `type`: a grid of blocks of kCollectiveThreads threads, no dynamic
+/// shared memory, one parameter (CollectiveArgs). All blocks must be able to run at once; calls
+/// by cells take up to kCallParts blocks, calls by channels up to shape.channels.
+CollectiveKernel collective_kernel(KernelFamily family, CollectiveOp op, DataType type);
+
+/// True for the operations that combine elements: these have an operator.
+constexpr bool combines(CollectiveOp op) {
+  return op == CollectiveOp::allreduce || op == CollectiveOp::reduce_scatter ||
+         op == CollectiveOp::reduce;
+}
+
+/// Bytes of scratch, on each rank.
+constexpr std::uint64_t scratch_bytes(const ScratchShape& shape) {
+  return ScratchLayout{shape}.bytes();
+}
+
+/// The most elements (`count`) of a call by cells in a scratch of this shape.
+std::uint64_t most_by_cells(const ScratchShape& shape, CollectiveOp op, DataType type, int stages);
+
+/// What is wrong with a call, as a sentence for people; nullptr: nothing. Addresses are looked at
+/// for null and alignment alone. For checks and tests: a call that runs needs none of it.
+const char* wrong_with(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks);
+
+}  // namespace polypath

@@ -1,0 +1,36 @@
+// Defects that a test can switch on in the twins of the kernels, to see that it finds them. In the
+// library, and on GPUs, there are none.
+#pragma once
+
+namespace polypath {
+
+enum class Fault {
+  none,
+  // of channels
+  flag_before_data,      ///< the flag is set before the tile is written
+  flag_without_fence,    ///< ... behind it, but with no fence between
+  flag_without_barrier,  ///< ... behind what one warp wrote, not the block
+  no_wait_for_data,      ///< a tile is taken without waiting for it
+  no_wait_for_credit,    ///< a slot is filled without asking whether it was taken
+  credit_too_large,      ///< a ring is thought to have one slot more than it has
+  credit_before_taking,  ///< a slot is given back before it was read
+  counts_not_kept,       ///< a call begins to count anew
+  own_part_first,        ///< the sum begins with this rank's own part
+  // of cells
+  halves_not_alternated,  ///< every call uses the same half
+  flag_not_counted,       ///< every call uses the same flag
+  half_a_pair_looked_at,  ///< only the first cell of a pair is waited for
+  no_arrivals,            ///< the root runs ahead of those that it sends to
+  call_counted_too_early  ///< before all threads of the block know the call's number
+};
+
+#if defined(POLYPATH_PLANTED_FAULTS)
+extern Fault planted_fault;
+inline bool planted(Fault fault) { return planted_fault == fault; }
+#elif defined(__CUDACC__)
+__device__ constexpr bool planted(Fault) { return false; }
+#else
+constexpr bool planted(Fault) { return false; }
+#endif
+
+}  // namespace polypath

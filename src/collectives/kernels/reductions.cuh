@@ -1,0 +1,93 @@
+// How elements are combined: the operations of reduce_tile (simt/tile.cuh), one a data type.
+//
+// Always in rank order. The 16-bit types are combined as float and rounded once, at the end. Sums
+// and products of integers wrap; their average is the (wrapped) sum, divided and truncated towards
+// 0. min and max take the second operand only when it compares less or greater: a NaN stays if it
+// came first.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "collectives/kernels/collective_args.h"
+#include "simt/platform.cuh"
+
+namespace polypath {
+
+template <typename T>
+struct SumOf {
+  using type = T;
+};
+template <>
+struct SumOf<simt::float16> {
+  using type = float;
+};
+template <>
+struct SumOf<simt::bfloat16> {
+  using type = float;
+};
+
+/// `kSums`: for the operators sum and avg, else for the others. Integers are given as the unsigned
+/// type of their width.
+template <typename T, bool kSums>
+class Reduction {
+ public:
+  using Element = T;
+  using Sum = typename SumOf<T>::type;
+
+  SIMT_DEVICE explicit Reduction(const CollectiveArgs& args)
+      : operator_(args.reduction),
+        is_signed_(args.type == DataType::int8 || args.type == DataType::int32 ||
+                   args.type == DataType::int64),
+        ranks_(args.shape.ranks) {}
+
+  SIMT_DEVICE Sum widen(T element) const {
+    if constexpr (std::is_same_v<T, Sum>)
+      return element;
+    else
+      return simt::to_float(element);
+  }
+
+  SIMT_DEVICE Sum combine(Sum sum, Sum next) const {
+    if constexpr (kSums) return static_cast<Sum>(sum + next);
+    if (operator_ == Operator::product) return static_cast<Sum>(sum * next);
+    const bool less = operator_ == Operator::min ? is_less(next, sum) : is_less(sum, next);
+    return less ? next : sum;
+  }
+
+  SIMT_DEVICE T narrow(Sum sum) const {
+    if (kSums && operator_ == Operator::avg) sum = divided(sum);
+    if constexpr (std::is_same_v<T, simt::float16>)
+      return simt::to_float16(sum);
+    else if constexpr (std::is_same_v<T, simt::bfloat16>)
+      return simt::to_bfloat16(sum);
+    else
+      return sum;
+  }
+
+ private:
+  SIMT_DEVICE bool is_less(Sum a, Sum b) const {
+    if constexpr (std::is_unsigned_v<Sum>) {
+      using Signed = std::make_signed_t<Sum>;
+      if (is_signed_) return static_cast<Signed>(a) < static_cast<Signed>(b);
+    }
+    return a < b;
+  }
+  SIMT_DEVICE Sum divided(Sum sum) const {
+    if constexpr (std::is_unsigned_v<Sum>) {
+      using Signed = std::make_signed_t<Sum>;
+      if (is_signed_)
+        return static_cast<Sum>(static_cast<Signed>(sum) / static_cast<Signed>(ranks_));
+    }
+    return static_cast<Sum>(sum / static_cast<Sum>(ranks_));
+  }
+
+  Operator operator_;
+  bool is_signed_;
+  std::uint32_t ranks_;
+};
+
+/// Of the operations that combine nothing: bytes of any type, from one source.
+struct Bytes {};
+
+}  // namespace polypath

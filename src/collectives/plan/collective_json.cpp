@@ -1,0 +1,82 @@
+#include "collectives/plan/collective_json.hpp"
+
+namespace polypath {
+namespace {
+
+using nlohmann::json;
+
+json stages_json(const std::vector<CollectiveStage>& stages) {
+  json rows = json::array();
+  for (const CollectiveStage& stage : stages)
+    rows.push_back({{"stage", stage.name},
+                    {"moves", stage.moves},
+                    {"links", stage.links},
+                    {"busiest_gbps", stage.busiest_gbps},
+                    {"us", stage.us}});
+  return rows;
+}
+
+json candidates_json(const std::vector<CollectiveCandidate>& candidates) {
+  json rows = json::array();
+  for (const CollectiveCandidate& one : candidates)
+    rows.push_back({{"algorithm", to_string(one.algorithm)},
+                    {"us", one.us > 0 ? json(one.us) : json()},
+                    {"bus_gbps", one.bus_gbps > 0 ? json(one.bus_gbps) : json()},
+                    {"limit_bus_gbps", one.limit_bus_gbps},
+                    {"reason", one.reason}});
+  return rows;
+}
+
+/// Times the ring over direct links, of the plan and of every other algorithm that was weighed.
+json against_ring_json(const CollectivePlan& plan) {
+  double ring = 0;
+  for (const CollectiveCandidate& one : plan.candidates)
+    if (one.algorithm == Algorithm::ring) ring = one.us;
+  if (ring <= 0) return nullptr;
+  json times = json::object();
+  for (const CollectiveCandidate& one : plan.candidates)
+    if (one.us > 0) times[std::string(to_string(one.algorithm))] = ring / one.us;
+  return times;
+}
+
+}  // namespace
+
+json to_json(const CollectivePlan& plan) {
+  const CollectiveRequest& request = plan.request;
+  json kernel;
+  if (plan.kernel)
+    kernel = {{"blocks", plan.kernel->blocks},
+              {"slot_bytes", plan.kernel->slot_bytes},
+              {"stages", plan.kernel->stages}};
+  const bool islands = plan.algorithm == Algorithm::hierarchical;
+  return {{"op", to_string(request.op)},
+          {"type", to_string(request.type)},
+          {"operator", request.reduces() ? json(to_string(request.operation)) : json()},
+          {"bytes", request.bytes()},
+          {"count", request.count},
+          {"gpus", request.gpus},
+          {"root", request.root},
+          {"nodes", request.nodes},
+          {"network_gbps", request.nodes > 1 ? json(request.network_gbps) : json()},
+          {"algorithm", to_string(plan.algorithm)},
+          {"reason", plan.reason},
+          {"islands", islands ? json(plan.islands) : json()},
+          {"lanes", islands ? json(plan.lanes) : json()},
+          {"ring", plan.algorithm == Algorithm::ring ? json(plan.ring) : json()},
+          {"order", request.reduces() ? json(plan.order) : json()},
+          {"rank_order", plan.rank_order},
+          {"kernel", std::move(kernel)},
+          {"chunks", plan.chunks},
+          {"chunk_bytes", plan.chunk_bytes},
+          {"stages", stages_json(plan.stages)},
+          {"predicted_us", plan.predicted_us},
+          {"bus_gbps", plan.bus_gbps},
+          {"limit_bus_gbps", plan.limit_bus_gbps},
+          {"link_limit_bus_gbps", plan.link_limit_bus_gbps},
+          {"unproven", plan.unproven},
+          {"candidates", candidates_json(plan.candidates)},
+          {"times_ring", against_ring_json(plan)},
+          {"published_us", plan.published_us > 0 ? json(plan.published_us) : json()}};
+}
+
+}  // namespace polypath

@@ -1,0 +1,491 @@
+#include "collectives/plan/collective_plan.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "collectives/plan/islands.hpp"
+#include "collectives/plan/kernel_cost.hpp"
+#include "collectives/plan/node_pipeline.hpp"
+#include "collectives/plan/schedule_time.hpp"
+#include "collectives/plan/schedules.hpp"
+#include "collectives/plan/trees.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr std::array kAlgorithms{
+    Algorithm::none,       Algorithm::cells,        Algorithm::flat, Algorithm::rotation,
+    Algorithm::host_trees, Algorithm::hierarchical, Algorithm::ring};
+
+/// Beyond this the scratch of cells is wasted: flat is faster before.
+constexpr std::uint64_t kMostCellBytes = kMiB;
+/// Chunks of what runs by copies.
+constexpr std::uint64_t kLeastChunk = 64 * kKiB;
+constexpr std::uint64_t kMostChunks = 64;
+/// With more ranks a chunk has many more steps.
+constexpr std::uint64_t kMostChunksOfMany = 16;
+constexpr int kMany = 4;
+/// The paper's streams for large messages.
+constexpr std::uint64_t kPublishedChunks = 8;
+/// What runs by copies has to promise this much against kernels: the list schedule says 344 GB/s
+/// where copies and sums reached 230 to 300 on 4 x H200.
+constexpr double kCopiesMustReach = 0.85;
+
+/// An algorithm with what it takes, once weighed.
+struct Weighed {
+  Algorithm algorithm = Algorithm::none;
+  double us = 0;
+  std::optional<KernelPlan> kernel;
+  std::vector<CollectiveStage> stages;
+  std::uint64_t chunk_bytes = 0;
+  int lanes = 1;
+  std::string reason;  // why it cannot be taken, unless it is asked for and was weighed
+};
+
+class PlanMaker {
+ public:
+  PlanMaker(const Node& node, const CollectiveRequest& request, const CollectiveOptions& options)
+      : node_(node), request_(request), options_(options) {
+    plan_.request = request;
+    by_links_ = find_islands(node, request.gpus, /*by_socket=*/false);
+    plan_.islands = by_links_.size() > 1 ? by_links_ : find_islands(node, request.gpus, true);
+    plan_.ring = best_ring(node, request);
+    if (request.ranks() > 1) no_kernels_ = why_no_kernels(node, request);
+    if (no_kernels_.empty() && !options.kernels) no_kernels_ = "the settings allow copies alone";
+  }
+
+  CollectivePlan make() && {
+    limits();
+    if (request_.bytes() == 0) {
+      nothing("there is nothing to move");
+      return std::move(plan_);
+    }
+    if (request_.ranks() == 1 && request_.nodes == 1) {
+      nothing("one rank: nothing to do but to copy its input, unless it is in place");
+      plan_.predicted_us =
+          node_.costs.copy_start_us + transfer_us(2 * request_.bytes(), node_.costs.memory_gbps);
+      return std::move(plan_);
+    }
+    if (request_.nodes > 1) {
+      several_nodes();
+      return std::move(plan_);
+    }
+    std::vector<Weighed> all;
+    for (const Algorithm algorithm : kAlgorithms)
+      if (algorithm != Algorithm::none) all.push_back(weigh(algorithm));
+    take(all);
+    if (options_.compare) weigh_published();
+    return std::move(plan_);
+  }
+
+ private:
+  /// Whether an algorithm is to be weighed even if it cannot be taken.
+  [[nodiscard]] bool wanted(Algorithm algorithm) const {
+    return options_.compare || options_.algorithm == algorithm;
+  }
+
+  void limits() {
+    const double bus = request_.bus_factor();
+    TreeFilter all;
+    TreeFilter links;
+    links.host = false;
+    message_limit_ = collective_limit_gbps(node_, request_, all);
+    link_limit_ = collective_limit_gbps(node_, request_, links);
+    if (request_.nodes > 1) {
+      const auto nodes = static_cast<double>(request_.nodes);
+      const double network = request_.network_gbps * nodes / (2 * (nodes - 1));
+      const auto bounded = [&](double gbps) {
+        return request_.ranks() == 1 ? network : std::min(gbps, network);
+      };
+      message_limit_ = bounded(message_limit_);
+      link_limit_ = bounded(link_limit_);
+    }
+    plan_.limit_bus_gbps = message_limit_ * bus;
+    plan_.link_limit_bus_gbps = link_limit_ * bus;
+  }
+
+  void nothing(std::string reason) {
+    plan_.reason = std::move(reason);
+    describe_order(Algorithm::none);
+    plan_.candidates.push_back({});
+  }
+
+  void several_nodes() {
+    const NodePipeline pipeline =
+        plan_node_pipeline(node_, request_, options_, no_kernels_.empty());
+    plan_.algorithm = pipeline.algorithm;
+    plan_.kernel = pipeline.kernel;
+    plan_.stages = pipeline.stages;
+    plan_.chunks = pipeline.chunks;
+    plan_.chunk_bytes = pipeline.chunk_bytes;
+    plan_.predicted_us = pipeline.us;
+    plan_.bus_gbps = bus_gbps(pipeline.us);
+    plan_.unproven = true;
+    plan_.rank_order = false;
+    plan_.reason =
+        "inside each node slices to their owners, between nodes an existing engine, chunk by chunk";
+    std::vector<std::string> ranks;
+    for (int rank = 0; rank < request_.ranks(); ++rank) ranks.push_back(fmt::format("r{}", rank));
+    plan_.order = fmt::format(
+        "on each node {}; then the nodes, in the order of the engine between "
+        "them",
+        fmt::join(ranks, ", "));
+    plan_.candidates.push_back(
+        {plan_.algorithm, plan_.predicted_us, plan_.bus_gbps, plan_.limit_bus_gbps, ""});
+  }
+
+  [[nodiscard]] double bus_gbps(double us) const {
+    return rate_gbps(request_.bytes(), us) * request_.bus_factor();
+  }
+
+  // ---- Weighing -------------------------------------------------------------------------------
+
+  Weighed weigh(Algorithm algorithm) {
+    switch (algorithm) {
+      case Algorithm::none: return {};
+      case Algorithm::cells: return weigh_cells();
+      case Algorithm::flat: return weigh_flat();
+      case Algorithm::rotation: return weigh_rotation();
+      case Algorithm::host_trees: return weigh_host_trees();
+      case Algorithm::hierarchical: return weigh_hierarchical();
+      case Algorithm::ring: return weigh_ring();
+    }
+    return {};
+  }
+
+  static Weighed of_kernel(Algorithm algorithm, KernelCost cost) {
+    Weighed weighed{algorithm, cost.us, cost.kernel, std::move(cost.stages), 0, 1, ""};
+    return weighed;
+  }
+
+  Weighed weigh_cells() const {
+    if (!no_kernels_.empty()) return {Algorithm::cells, 0, {}, {}, 0, 1, no_kernels_};
+    if (request_.bytes() > kMostCellBytes)
+      return {Algorithm::cells, 0, {}, {}, 0, 1, "a flag in every cell: small messages only"};
+    return of_kernel(Algorithm::cells, cells_cost(node_, request_, options_.max_blocks));
+  }
+
+  Weighed weigh_flat() const {
+    if (!no_kernels_.empty()) return {Algorithm::flat, 0, {}, {}, 0, 1, no_kernels_};
+    return of_kernel(Algorithm::flat, flat_cost(node_, request_, options_.max_blocks));
+  }
+
+  Weighed weigh_rotation() const {
+    Weighed weighed{Algorithm::rotation, 0, {}, {}, 0, 1, why_no_kernels(node_, request_)};
+    if (!weighed.reason.empty()) return weighed;
+    if (no_kernels_.empty()) weighed.reason = "as flat, but every chunk costs copies and events";
+    by_schedule(weighed, [&](std::uint64_t chunk) {
+      return flat_schedule(node_, request_, chunk, /*by_host=*/false);
+    });
+    return weighed;
+  }
+
+  Weighed weigh_host_trees() const {
+    Weighed weighed{Algorithm::host_trees, 0, {}, {}, 0, 1, ""};
+    if (no_kernels_.empty())
+      weighed.reason = fmt::format(
+          "links between GPUs carry more; host memory as well could add {:.0f} % at most",
+          100 * (link_limit_ > 0 ? message_limit_ / link_limit_ - 1 : 0));
+    by_schedule(weighed, [&](std::uint64_t chunk) {
+      return flat_schedule(node_, request_, chunk, /*by_host=*/true);
+    });
+    return weighed;
+  }
+
+  Weighed weigh_hierarchical() const {
+    Weighed weighed{Algorithm::hierarchical, 0, {}, {}, 0, 1, ""};
+    if (request_.op != CollectiveOp::allreduce) {
+      weighed.reason = "for allreduce only";
+    } else if (plan_.islands.size() < 2) {
+      weighed.reason = "one island: all links between these GPUs are alike";
+    } else {
+      weighed.reason = why_no_kernels(node_, request_);
+    }
+    if (!weighed.reason.empty()) return weighed;
+    if (by_links_.size() < 2)
+      weighed.reason = "links between GPUs carry as much across sockets as within";
+    std::size_t members = plan_.islands.front().size();
+    for (const auto& island : plan_.islands) members = std::min(members, island.size());
+    for (const int lanes : {1, static_cast<int>(members)}) {
+      Weighed with = weighed;
+      with.us = 0;
+      with.lanes = lanes;
+      by_schedule(with, [&](std::uint64_t chunk) {
+        return hierarchical_schedule(node_, request_, plan_.islands, lanes, chunk);
+      });
+      if (weighed.us == 0 || with.us < weighed.us) weighed = std::move(with);
+    }
+    return weighed;
+  }
+
+  void weigh_published() {
+    const bool can_run = request_.op == CollectiveOp::allreduce && plan_.islands.size() > 1 &&
+                         why_no_kernels(node_, request_).empty();
+    if (!can_run) return;
+    const auto schedule = hierarchical_schedule(node_, request_, plan_.islands, /*lanes=*/1,
+                                                request_.bytes() / kPublishedChunks);
+    plan_.published_us = schedule_time(node_, schedule).us;
+  }
+
+  Weighed weigh_ring() const {
+    Weighed weighed{Algorithm::ring, 0, {}, {}, 0, 1, ""};
+    if (request_.op != CollectiveOp::allreduce) {
+      weighed.reason = "for allreduce only";
+    } else if (!ring_is_linked()) {
+      weighed.reason = "there is no link for every hop";
+    }
+    if (!weighed.reason.empty()) return weighed;
+    weighed.reason = "sums in another order than that of ranks: only on request";
+    by_schedule(weighed, [&](std::uint64_t chunk) {
+      return ring_schedule(node_, request_, plan_.ring, chunk);
+    });
+    return weighed;
+  }
+
+  [[nodiscard]] bool ring_is_linked() const {
+    for (std::size_t p = 0; p < plan_.ring.size(); ++p)
+      if (!ring_link(p)) return false;
+    return true;
+  }
+
+  [[nodiscard]] std::optional<int> ring_link(std::size_t place) const {
+    const auto gpu = [&](std::size_t p) {
+      const int rank = plan_.ring[p % plan_.ring.size()];
+      return MemoryId::gpu(request_.gpus[static_cast<std::size_t>(rank)]);
+    };
+    return node_.find_link(gpu(place), gpu(place + 1));
+  }
+
+  /// The size of chunks with which the schedule ends first, if anybody asks.
+  void by_schedule(Weighed& weighed,
+                   const std::function<CollectiveSchedule(std::uint64_t)>& make) const {
+    if (!weighed.reason.empty() && !wanted(weighed.algorithm)) return;
+    const auto ranks = static_cast<std::uint64_t>(request_.ranks());
+    const std::uint64_t unit = weighed.algorithm == Algorithm::hierarchical
+                                   ? request_.bytes() / static_cast<std::uint64_t>(weighed.lanes)
+                                   : request_.bytes() / ranks;
+    const std::uint64_t most = request_.ranks() > kMany ? kMostChunksOfMany : kMostChunks;
+    // Scratch may ask for more chunks than are best.
+    for (std::uint64_t chunks = 1; chunks <= most || weighed.us == 0; chunks *= 2) {
+      const std::uint64_t bytes = options_.chunk_bytes > 0
+                                      ? options_.chunk_bytes
+                                      : std::max(kLeastChunk, (unit + chunks - 1) / chunks);
+      const bool last = bytes == kLeastChunk || options_.chunk_bytes > 0;
+      const CollectiveSchedule schedule = make(bytes);
+      if (schedule.scratch_bytes <= options_.scratch_bytes || last) {
+        const ScheduleTime time = schedule_time(node_, schedule);
+        if (weighed.us == 0 || time.us < weighed.us) {
+          weighed.us = time.us;
+          weighed.chunk_bytes = bytes;
+          weighed.stages = stages_of(schedule, time);
+        }
+      }
+      if (last) break;
+    }
+  }
+
+  [[nodiscard]] std::vector<CollectiveStage> stages_of(const CollectiveSchedule& schedule,
+                                                       const ScheduleTime& time) const {
+    std::vector<CollectiveStage> stages;
+    std::vector<LinkBytes> bytes(schedule.stages.size(), LinkBytes(node_.links.size(), 0));
+    for (const CollectiveStep& step : schedule.steps)
+      if (step.link >= 0)
+        bytes[static_cast<std::size_t>(step.stage)][static_cast<std::size_t>(step.link)] +=
+            static_cast<double>(bytes_of(schedule, step, step.partial.front()));
+    for (std::size_t i = 0; i < schedule.stages.size(); ++i) {
+      const Drain busy = drain(node_, bytes[i], 1);
+      if (busy.us == 0) continue;
+      CollectiveStage stage{schedule.stages[i], "", {}, busy.gbps, time.stage_us[i]};
+      for (std::size_t link = 0; link < node_.links.size(); ++link)
+        if (bytes[i][link] > 0)
+          stage.links.push_back(fmt::format("{}>{}", to_string(node_.links[link].from),
+                                            to_string(node_.links[link].to)));
+      stages.push_back(std::move(stage));
+    }
+    return stages;
+  }
+
+  // ---- Choosing -------------------------------------------------------------------------------
+
+  /// By how much its prediction counts against the others'.
+  [[nodiscard]] static double handicapped(const Weighed& one) {
+    return runs_by_kernels(one.algorithm) ? one.us : one.us / kCopiesMustReach;
+  }
+
+  void take(std::vector<Weighed>& all) {
+    const Weighed* best = nullptr;
+    for (const Weighed& one : all) {
+      if (one.us == 0) continue;
+      if (options_.algorithm ? one.algorithm != *options_.algorithm : !one.reason.empty()) continue;
+      if (best == nullptr || handicapped(one) < handicapped(*best)) best = &one;
+    }
+    if (best == nullptr) {
+      const auto asked = std::ranges::find_if(all, [&](const Weighed& one) {
+        return options_.algorithm && one.algorithm == *options_.algorithm;
+      });
+      throw InvalidArgument(
+          fmt::format("{} cannot run as {} here: {}", to_string(request_.op),
+                      options_.algorithm ? to_string(*options_.algorithm) : "any algorithm",
+                      asked != all.end() ? asked->reason : no_kernels_));
+    }
+    plan_.algorithm = best->algorithm;
+    plan_.kernel = best->kernel;
+    plan_.stages = best->stages;
+    plan_.lanes = best->lanes;
+    plan_.chunk_bytes = best->chunk_bytes;
+    plan_.chunks = chunks_of(*best);
+    plan_.predicted_us = best->us;
+    plan_.bus_gbps = bus_gbps(best->us);
+    plan_.reason = options_.algorithm ? "asked for" : "predicted to end first";
+    plan_.candidates.push_back(candidate(*best));
+    plan_.candidates.back().reason.clear();
+    for (const Weighed& one : all) {
+      if (&one == best) continue;
+      plan_.candidates.push_back(candidate(one));
+      std::string& reason = plan_.candidates.back().reason;
+      if (!reason.empty()) continue;
+      if (options_.algorithm)
+        reason = "not asked for";
+      else if (one.us >= best->us)
+        reason = fmt::format("{:.2f} times as long", one.us / best->us);
+      else
+        reason = fmt::format("{:.2f} times as long, but what runs by copies has to promise {:.2f}",
+                             one.us / best->us, kCopiesMustReach);
+    }
+    describe_order(best->algorithm);
+  }
+
+  [[nodiscard]] int chunks_of(const Weighed& weighed) const {
+    if (weighed.chunk_bytes == 0) return 0;
+    const auto parts = static_cast<std::uint64_t>(
+        weighed.algorithm == Algorithm::hierarchical ? weighed.lanes : request_.ranks());
+    const std::uint64_t unit = (request_.bytes() + parts - 1) / parts;
+    return static_cast<int>(
+        std::max<std::uint64_t>(1, (unit + weighed.chunk_bytes - 1) / weighed.chunk_bytes));
+  }
+
+  [[nodiscard]] CollectiveCandidate candidate(const Weighed& weighed) {
+    return {weighed.algorithm, weighed.us, bus_gbps(weighed.us), limit_of(weighed.algorithm),
+            weighed.reason};
+  }
+
+  /// Of the trees that the algorithm is made of, as bus bandwidth.
+  [[nodiscard]] double limit_of(Algorithm algorithm) {
+    switch (algorithm) {
+      case Algorithm::none: return 0;
+      case Algorithm::cells:
+      case Algorithm::flat:
+      case Algorithm::rotation: {
+        // A root's slices may pass their owners: trees of depth two.
+        const bool rooted =
+            request_.op == CollectiveOp::broadcast || request_.op == CollectiveOp::reduce;
+        if (rooted) return plan_.link_limit_bus_gbps;
+        if (!star_limit_) {
+          TreeFilter stars;
+          stars.stars_only = true;
+          stars.host = false;
+          star_limit_ = collective_limit_gbps(node_, request_, stars);
+        }
+        return *star_limit_ * request_.bus_factor();
+      }
+      case Algorithm::hierarchical: return plan_.link_limit_bus_gbps;
+      case Algorithm::host_trees: return plan_.limit_bus_gbps;
+      case Algorithm::ring: return ring_limit();
+    }
+    return 0;
+  }
+
+  [[nodiscard]] double ring_limit() const {
+    if (!ring_is_linked()) return 0;
+    LinkBytes bytes(node_.links.size(), 0);
+    for (std::size_t p = 0; p < plan_.ring.size(); ++p)
+      bytes[static_cast<std::size_t>(*ring_link(p))] += 1;
+    // Every hop carries the bus factor's part of the message.
+    const double us = drain(node_, bytes, 1).us;
+    return us > 0 ? 1 / (us * kBytesPerGbpsUs) : 0;
+  }
+
+  void describe_order(Algorithm algorithm) {
+    if (!request_.reduces()) return;
+    std::vector<std::string> names;
+    if (algorithm == Algorithm::hierarchical) {
+      for (const auto& island : plan_.islands)
+        for (const int rank : island) names.push_back(fmt::format("r{}", rank));
+      plan_.rank_order = in_rank_order(plan_.islands);
+    } else if (algorithm == Algorithm::ring) {
+      for (const int rank : plan_.ring) names.push_back(fmt::format("r{}", rank));
+      plan_.rank_order = false;
+    } else {
+      for (int rank = 0; rank < request_.ranks(); ++rank) names.push_back(fmt::format("r{}", rank));
+    }
+    plan_.order = fmt::format("{}", fmt::join(names, ", "));
+    if (algorithm == Algorithm::ring)
+      plan_.order += "; slice s of the ring begins behind its place s";
+  }
+
+  const Node& node_;
+  const CollectiveRequest& request_;
+  const CollectiveOptions& options_;
+  CollectivePlan plan_;
+  std::vector<std::vector<int>> by_links_;
+  std::string no_kernels_;
+  double message_limit_ = 0;
+  double link_limit_ = 0;
+  std::optional<double> star_limit_;
+};
+
+}  // namespace
+
+std::string_view to_string(Algorithm algorithm) noexcept {
+  switch (algorithm) {
+    case Algorithm::none: return "none";
+    case Algorithm::cells: return "cells";
+    case Algorithm::flat: return "flat";
+    case Algorithm::rotation: return "rotation";
+    case Algorithm::host_trees: return "host-trees";
+    case Algorithm::hierarchical: return "hierarchical";
+    case Algorithm::ring: return "ring";
+  }
+  return "?";
+}
+
+Algorithm parse_algorithm(std::string_view text) {
+  std::vector<std::string_view> names;
+  for (const Algorithm algorithm : kAlgorithms) {
+    if (algorithm == Algorithm::none) continue;
+    names.push_back(to_string(algorithm));
+    if (names.back() == text) return algorithm;
+  }
+  throw InvalidArgument(
+      fmt::format("there is no algorithm '{}': {}", text, fmt::join(names, ", ")));
+}
+
+CollectivePlan plan_collective(const Node& node, const CollectiveRequest& request,
+                               const CollectiveOptions& options) {
+  validate(node, request);
+  return PlanMaker(node, request, options).make();
+}
+
+CollectiveSchedule make_collective_schedule(const Node& node, const CollectivePlan& plan) {
+  switch (plan.algorithm) {
+    case Algorithm::rotation:
+      return flat_schedule(node, plan.request, plan.chunk_bytes, /*by_host=*/false);
+    case Algorithm::host_trees:
+      return flat_schedule(node, plan.request, plan.chunk_bytes, /*by_host=*/true);
+    case Algorithm::hierarchical:
+      return hierarchical_schedule(node, plan.request, plan.islands, plan.lanes, plan.chunk_bytes);
+    case Algorithm::ring: return ring_schedule(node, plan.request, plan.ring, plan.chunk_bytes);
+    case Algorithm::none:
+    case Algorithm::cells:
+    case Algorithm::flat: break;
+  }
+  throw InvalidArgument(fmt::format("{} has no schedule of copies", to_string(plan.algorithm)));
+}
+
+}  // namespace polypath

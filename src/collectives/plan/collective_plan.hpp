@@ -1,0 +1,103 @@
+// The plan of a collective: which algorithm, in which stages, over which links, how long, and why
+// not another. A plain value; making one is a pure function of the node, the request and the
+// options, the same on all ranks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/plan/collective_schedule.hpp"
+#include "collectives/plan/request.hpp"
+
+namespace polypath {
+
+enum class Algorithm : std::uint8_t {
+  none,          ///< one rank of one node: a copy within its memory
+  cells,         ///< one kernel a rank: cells of data with a flag in each, for small messages
+  flat,          ///< one kernel a rank: slices to their owners, sums to all, pipelined in tiles
+  rotation,      ///< flat, by copies: each rank sends to one rank at a time, and receives from one
+  host_trees,    ///< flat, by copies through host memory: a result goes down once and up to all
+  hierarchical,  ///< by copies: reduce inside islands, exchange between leaders, broadcast inside
+  ring,          ///< by copies: the baseline; sums in another order, so only on request
+};
+std::string_view to_string(Algorithm algorithm) noexcept;
+/// Throws InvalidArgument, which lists what there is.
+Algorithm parse_algorithm(std::string_view text);
+
+/// Whether it is run by one kernel on each rank; otherwise by a CollectiveSchedule.
+constexpr bool runs_by_kernels(Algorithm algorithm) noexcept {
+  return algorithm == Algorithm::cells || algorithm == Algorithm::flat;
+}
+
+/// How the kernel of a rank is launched.
+struct KernelPlan {
+  int blocks = 0;                ///< all of a rank, which have to run at once
+  std::uint64_t slot_bytes = 0;  ///< flat: of one slot of a channel, that is, of a tile
+  int stages = 1;                ///< 1: all from where it is; 2: by an owner of each slice
+
+  friend bool operator==(const KernelPlan&, const KernelPlan&) = default;
+};
+
+/// A stage of the algorithm, for people: "reduce-scatter: slices to their owners".
+struct CollectiveStage {
+  std::string name;
+  std::string moves;               ///< what goes where
+  std::vector<std::string> links;  ///< "gpu0>gpu1", each once
+  double busiest_gbps = 0;         ///< of the link or port that takes longest, while it is busy
+  double us = 0;  ///< the stage's bytes alone; stages overlap, so the sum may exceed the prediction
+};
+
+/// An algorithm that was weighed.
+struct CollectiveCandidate {
+  Algorithm algorithm = Algorithm::none;
+  double us = 0;  ///< predicted; 0: cannot run here, or was not weighed
+  double bus_gbps = 0;
+  double limit_bus_gbps = 0;  ///< of any algorithm over the trees that this one is made of
+  std::string reason;         ///< why it was left out; empty for the one that is taken
+};
+
+struct CollectiveOptions {
+  std::optional<Algorithm> algorithm;                     ///< this one, if it can run
+  int max_blocks = 0;                                     ///< of a kernel; 0: what is best
+  std::uint64_t chunk_bytes = 0;                          ///< of what runs by copies; 0: the best
+  std::uint64_t scratch_bytes = std::uint64_t{64} << 20;  ///< a rank, for what runs by copies
+  bool kernels = true;   ///< whether ranks may store to each other's scratch; false: copies alone
+  bool compare = false;  ///< weigh every algorithm by its schedule, also those that cannot win
+};
+
+struct CollectivePlan {
+  CollectiveRequest request;
+  Algorithm algorithm = Algorithm::none;
+  std::vector<std::vector<int>> islands;  ///< ranks; of hierarchical in the order of summation
+  int lanes = 1;           ///< hierarchical: parts of the message, each with leaders of its own
+  std::vector<int> ring;   ///< of ring: ranks in the order of the hops
+  std::string order;       ///< of summation: "r0, r1, r2, r3"; empty where nothing is summed
+  bool rank_order = true;  ///< whether that is the sequential sum
+  std::optional<KernelPlan> kernel;
+  std::uint64_t chunk_bytes = 0;  ///< of what runs by copies
+  int chunks = 0;
+  std::vector<CollectiveStage> stages;
+  double predicted_us = 0;
+  double bus_gbps = 0;             ///< predicted
+  double limit_bus_gbps = 0;       ///< packing of all trees, those through host memory included
+  double link_limit_bus_gbps = 0;  ///< of trees over links between GPUs alone
+  bool unproven = false;           ///< several nodes: nobody measured such a machine
+  std::string reason;              ///< why this algorithm
+  std::vector<CollectiveCandidate> candidates;  ///< the one taken first
+  /// With `compare`, where there are islands: the three stages of the paper (IEEE Micro 2021), one
+  /// leader an island and eight chunks. Else 0.
+  double published_us = 0;
+};
+
+/// Throws InvalidArgument for a request that is not valid on the node (request.hpp), and when
+/// `options.algorithm` cannot run it.
+CollectivePlan plan_collective(const Node& node, const CollectiveRequest& request,
+                               const CollectiveOptions& options);
+
+/// The steps of a plan whose algorithm does not run by kernels. Throws InvalidArgument for others.
+CollectiveSchedule make_collective_schedule(const Node& node, const CollectivePlan& plan);
+
+}  // namespace polypath

@@ -1,0 +1,172 @@
+#include <algorithm>
+
+#include "collectives/plan/schedule_builder.hpp"
+#include "collectives/plan/schedules.hpp"
+
+namespace polypath {
+namespace {
+
+enum Stage : std::uint8_t { kReduce, kExchange, kBroadcast };
+
+/// Every stage of a rank has streams of its own: a chunk's broadcast does not hold back the next
+/// chunk's reduction over the same link.
+int queue_of(Stage stage, int to_rank) { return 3 * (to_rank + 1) + stage; }
+constexpr int kSums = -1;
+
+/// Chunks of a lane that are under way at a leader: one is gathered, one summed, one passed on.
+constexpr int kSlots = 3;
+
+class Hierarchical {
+ public:
+  Hierarchical(const Node& node, const CollectiveRequest& request,
+               const std::vector<std::vector<int>>& islands, int lanes, std::uint64_t chunk_bytes)
+      : request_(request),
+        islands_(islands),
+        lanes_(static_cast<std::uint64_t>(lanes)),
+        builder_(node, request, {"reduce inside", "exchange between", "broadcast inside"}) {
+    std::uint64_t largest = 0;
+    for (std::uint64_t lane = 0; lane < lanes_; ++lane)
+      largest = std::max(largest, of_lane(lane).count);
+    const std::uint64_t chunk = std::max<std::uint64_t>(1, chunk_bytes / size_of(request.type));
+    chunks_ = std::max<std::uint64_t>(1, (largest + chunk - 1) / chunk);
+    for (std::uint64_t lane = 0; lane < lanes_; ++lane)
+      for (std::uint64_t i = 0; i < chunks_; ++i) chunk_ = std::max(chunk_, range(lane, i).count);
+    std::size_t members = 0;
+    std::uint64_t least = islands_.front().size();
+    for (const auto& island : islands_) {
+      members = std::max(members, island.size());
+      least = std::min<std::uint64_t>(least, island.size());
+    }
+    // Where no rank leads two lanes, they share the offsets.
+    for (std::uint64_t lane = 0; lane < (lanes_ <= least ? 1 : lanes_); ++lane) {
+      auto& slots = slots_.emplace_back();
+      for (int i = 0; i < kSlots; ++i) {
+        Slot& slot = slots.emplace_back();
+        for (std::size_t member = 0; member + 1 < members; ++member)
+          slot.received.push_back(builder_.allot_scratch(chunk_, false));
+        slot.arrived = builder_.allot_scratch(chunk_, true);
+        slot.partial = builder_.allot_scratch(chunk_, true);
+      }
+    }
+  }
+
+  CollectiveSchedule make() && {
+    // Chunk i does its step s in wave i + s; the older chunks first, whose steps free what the
+    // newer ones use.
+    const std::uint64_t steps = 2 * islands_.size() + 1;
+    for (std::uint64_t wave = 0; wave < chunks_ + steps; ++wave) {
+      for (std::uint64_t step = steps; step-- > 0;) {
+        if (wave < step || wave - step >= chunks_) continue;
+        for (std::uint64_t lane = 0; lane < lanes_; ++lane) do_step(step, lane, wave - step);
+      }
+    }
+    return std::move(builder_).finish();
+  }
+
+ private:
+  struct Slot {
+    std::vector<std::uint64_t> received;  // of each member but the leader
+    std::uint64_t arrived = 0;            // sum of the islands before
+    std::uint64_t partial = 0;            // that sum with this island's
+  };
+
+  [[nodiscard]] ElementRange of_lane(std::uint64_t lane) const {
+    return part_of(request_.count, lanes_, lane, request_.type);
+  }
+
+  [[nodiscard]] ElementRange range(std::uint64_t lane, std::uint64_t i) const {
+    const ElementRange whole = of_lane(lane);
+    ElementRange part = part_of(whole.count, chunks_, i, request_.type);
+    part.first += whole.first;
+    return part;
+  }
+
+  [[nodiscard]] int leader(std::size_t island, std::uint64_t lane) const {
+    return islands_[island][lane % islands_[island].size()];
+  }
+
+  [[nodiscard]] const Slot& slot(std::uint64_t lane, std::uint64_t i) const {
+    return slots_[lane % slots_.size()][i % kSlots];
+  }
+
+  /// Of n islands number k gathers in step k, sums and passes on in step k + 1, gets the result in
+  /// step 2 n - 1 - k, unless it is the last, which makes it, and broadcasts it in step 2 n - k.
+  void do_step(std::uint64_t step, std::uint64_t lane, std::uint64_t i) {
+    const std::uint64_t islands = islands_.size();
+    if (step < islands) gather(step, lane, i);
+    if (step >= 1 && step <= islands) sum(step - 1, lane, i);
+    if (step > islands && step < 2 * islands) pass_back(2 * islands - 1 - step, lane, i);
+    if (step > islands) broadcast(2 * islands - step, lane, i);
+  }
+
+  /// Members of the island give to their leader.
+  void gather(std::size_t island, std::uint64_t lane, std::uint64_t i) {
+    const int to = leader(island, lane);
+    const ElementRange part = range(lane, i);
+    std::size_t place = 0;
+    for (const int rank : islands_[island]) {
+      if (rank == to) continue;
+      builder_.copy(kReduce, queue_of(kReduce, to), {builder_.input(rank, part.first)},
+                    ScheduleBuilder::scratch(to, slot(lane, i).received[place++]), part.count);
+    }
+  }
+
+  /// The leader adds its island's, in the order of ranks, to what arrived, and passes it on.
+  void sum(std::size_t island, std::uint64_t lane, std::uint64_t i) {
+    const int at = leader(island, lane);
+    const ElementRange part = range(lane, i);
+    std::vector<Operand> operands;
+    if (island > 0) operands.push_back({ScheduleBuilder::scratch(at, slot(lane, i).arrived), true});
+    std::size_t place = 0;
+    for (const int rank : islands_[island])
+      operands.push_back({rank == at
+                              ? builder_.input(at, part.first)
+                              : ScheduleBuilder::scratch(at, slot(lane, i).received[place++])});
+    if (island + 1 == islands_.size()) {
+      builder_.reduce(kExchange, kSums, at, operands, {builder_.output(at, part.first)},
+                      part.count);
+      return;
+    }
+    const Operand partial{ScheduleBuilder::scratch(at, slot(lane, i).partial), true};
+    builder_.reduce(island == 0 ? kReduce : kExchange, kSums, at, operands, partial, part.count);
+    const int next = leader(island + 1, lane);
+    builder_.copy(kExchange, queue_of(kExchange, next), partial,
+                  ScheduleBuilder::scratch(next, slot(lane, i).arrived), part.count);
+  }
+
+  /// The result from the leader of the island behind to this island's.
+  void pass_back(std::size_t island, std::uint64_t lane, std::uint64_t i) {
+    const int from = leader(island + 1, lane);
+    const int to = leader(island, lane);
+    const std::uint64_t first = range(lane, i).first;
+    builder_.copy(kExchange, queue_of(kExchange, to), {builder_.output(from, first)},
+                  builder_.output(to, first), range(lane, i).count);
+  }
+
+  void broadcast(std::size_t island, std::uint64_t lane, std::uint64_t i) {
+    const int from = leader(island, lane);
+    const std::uint64_t first = range(lane, i).first;
+    for (const int rank : islands_[island])
+      if (rank != from)
+        builder_.copy(kBroadcast, queue_of(kBroadcast, rank), {builder_.output(from, first)},
+                      builder_.output(rank, first), range(lane, i).count);
+  }
+
+  const CollectiveRequest& request_;
+  const std::vector<std::vector<int>>& islands_;
+  std::uint64_t lanes_;
+  ScheduleBuilder builder_;
+  std::uint64_t chunks_ = 1;
+  std::uint64_t chunk_ = 0;               // elements of the largest
+  std::vector<std::vector<Slot>> slots_;  // [lane]
+};
+
+}  // namespace
+
+CollectiveSchedule hierarchical_schedule(const Node& node, const CollectiveRequest& request,
+                                         const std::vector<std::vector<int>>& islands, int lanes,
+                                         std::uint64_t chunk_bytes) {
+  return Hierarchical(node, request, islands, lanes, chunk_bytes).make();
+}
+
+}  // namespace polypath

@@ -1,0 +1,264 @@
+#include "collectives/plan/kernel_cost.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/units.hpp"
+#include "collectives/plan/islands.hpp"
+
+namespace polypath {
+namespace {
+
+/// A cell of 16 bytes holds 12 of data and a flag.
+constexpr double kCellBytesAByte = 4.0 / 3;
+/// A block sends so many bytes of a message by cells before another is worth its start.
+/// (2 x H200, kernels_on_gpus: 32 blocks best at 64 KiB, 128 from 256 KiB on.)
+constexpr std::uint64_t kCellBytesABlock = 2 * kKiB;
+constexpr int kMostCellBlocks = 128;
+/// From this size on, as many blocks as there may be keep more stores in flight (2 x H200: 96 best
+/// at 4 MiB, 128 from 16 MiB on).
+constexpr std::uint64_t kManyBlocksFrom = 2 * kMiB;
+constexpr int kMostFlatBlocks = 128;
+/// Where all goes from or to one rank fewer fill its links, and more get in each other's way.
+constexpr int kMostRootedBlocks = 64;
+/// A tile: a block's part of a slice, up to what keeps a ring of them small (2 x H200: 32 KiB best
+/// at 4 MiB, 64 KiB from 16 MiB on).
+constexpr std::uint64_t kLeastSlot = 4 * kKiB;
+constexpr std::uint64_t kMostSlot = 64 * kKiB;
+
+/// What a stage of channels takes beside its bytes, its fence and its flag: blocks meet, and a tile
+/// waits for its turn (2 x H200: a call of one stage takes 12.0 us, of two 15.6, by cells 5.0).
+constexpr double kTurnUs = 5;
+
+/// Who sends how many bytes to whom, in one stage.
+class Traffic {
+ public:
+  Traffic(const Node& node, const CollectiveRequest& request)
+      : node_(node), request_(request), links_(node.links.size(), 0) {
+    const auto ranks = request.gpus.size();
+    out_.assign(ranks, 0);
+    in_.assign(ranks, 0);
+  }
+
+  void send(int from, int to, double bytes) {
+    const auto gpu = [&](int rank) {
+      return MemoryId::gpu(request_.gpus[static_cast<std::size_t>(rank)]);
+    };
+    links_[static_cast<std::size_t>(node_.find_link(gpu(from), gpu(to)).value())] += bytes;
+    out_[static_cast<std::size_t>(from)] += bytes;
+    in_[static_cast<std::size_t>(to)] += bytes;
+  }
+
+  void add(const Traffic& other) {
+    for (std::size_t i = 0; i < links_.size(); ++i) links_[i] += other.links_[i];
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      out_[i] += other.out_[i];
+      in_[i] += other.in_[i];
+    }
+  }
+
+  [[nodiscard]] const LinkBytes& links() const { return links_; }
+  [[nodiscard]] double most_out() const { return *std::ranges::max_element(out_); }
+  [[nodiscard]] double most_in() const { return *std::ranges::max_element(in_); }
+
+  [[nodiscard]] CollectiveStage stage(std::string name, std::string moves) const {
+    CollectiveStage stage{std::move(name), std::move(moves), {}, 0, 0};
+    for (std::size_t i = 0; i < links_.size(); ++i)
+      if (links_[i] > 0)
+        stage.links.push_back(
+            fmt::format("{}>{}", to_string(node_.links[i].from), to_string(node_.links[i].to)));
+    const Drain busy = drain(node_, links_, node_.costs.switch_share);
+    stage.busiest_gbps = busy.gbps;
+    stage.us = busy.us;
+    return stage;
+  }
+
+ private:
+  const Node& node_;
+  const CollectiveRequest& request_;
+  LinkBytes links_;
+  std::vector<double> out_;
+  std::vector<double> in_;
+};
+
+/// Slices to their owners (`to_owners`), or from them. Of a rooted operation the root is the other
+/// end of one stage: broadcast deals slices out, reduce collects them.
+Traffic slices(const Node& node, const CollectiveRequest& request, bool to_owners, bool rooted) {
+  Traffic traffic(node, request);
+  const double slice = static_cast<double>(request.bytes()) / static_cast<double>(request.ranks());
+  for (int owner = 0; owner < request.ranks(); ++owner)
+    for (int rank = 0; rank < request.ranks(); ++rank) {
+      if (rank == owner) continue;
+      if (rooted && rank != request.root) continue;
+      // The root has what it dealt out.
+      if (!rooted && !to_owners && request.op == CollectiveOp::broadcast && rank == request.root)
+        continue;
+      to_owners ? traffic.send(rank, owner, slice) : traffic.send(owner, rank, slice);
+    }
+  return traffic;
+}
+
+struct NamedTraffic {
+  std::string name;
+  std::string moves;
+  Traffic traffic;
+};
+
+/// In one stage everybody gets everything from where it is.
+std::vector<NamedTraffic> pushed(const Node& node, const CollectiveRequest& request) {
+  Traffic traffic(node, request);
+  const auto bytes = static_cast<double>(request.bytes());
+  for (int from = 0; from < request.ranks(); ++from)
+    for (int to = 0; to < request.ranks(); ++to) {
+      if (from == to) continue;
+      if (request.op == CollectiveOp::broadcast && from != request.root) continue;
+      if (request.op == CollectiveOp::reduce && to != request.root) continue;
+      traffic.send(from, to, bytes);
+    }
+  return {{"push", request.reduces() ? "all to all, who sum in rank order" : "all to all",
+           std::move(traffic)}};
+}
+
+/// Operations by parts have one stage, the others one or two.
+std::vector<NamedTraffic> stages_of(const Node& node, const CollectiveRequest& request,
+                                    int stages) {
+  if (stages == 1 && !request.by_parts()) return pushed(node, request);
+  const NamedTraffic scatter_sums{"reduce-scatter", "slices to their owners, who sum in rank order",
+                                  slices(node, request, true, false)};
+  const NamedTraffic gather{"all-gather", "owners' slices to all",
+                            slices(node, request, false, false)};
+  switch (request.op) {
+    case CollectiveOp::allreduce: return {scatter_sums, gather};
+    case CollectiveOp::reduce_scatter: return {scatter_sums};
+    case CollectiveOp::all_gather: return {gather};
+    case CollectiveOp::broadcast:
+      return {{"scatter", "the root's slices to their owners", slices(node, request, true, true)},
+              gather};
+    case CollectiveOp::reduce:
+      return {scatter_sums,
+              {"gather", "owners' sums to the root", slices(node, request, false, true)}};
+    case CollectiveOp::all_to_all:
+      return {{"exchange", "each rank's part to each", slices(node, request, true, false)}};
+  }
+  return {};
+}
+
+/// Time of the bytes, of which each is `factor` on the wire and in scratch, unless memory or too
+/// few blocks are slower than the wire.
+double bytes_us(const Node& node, const Traffic& traffic, double own_bytes, int blocks,
+                double factor) {
+  const double wire = drain(node, traffic.links(), node.costs.switch_share).us;
+  const double stored =
+      traffic.most_out() / (static_cast<double>(blocks) * node.costs.block_gbps * kBytesPerGbpsUs);
+  // What is sent is read once; what arrives is written, read, and its result written.
+  const double memory = (traffic.most_out() + 3 * traffic.most_in() + own_bytes) /
+                        (node.costs.memory_gbps * kBytesPerGbpsUs);
+  return factor * std::max({wire, stored, memory});
+}
+
+int at_most(int blocks, int max_blocks) {
+  return std::max(1, max_blocks > 0 ? std::min(blocks, max_blocks) : blocks);
+}
+
+}  // namespace
+
+Drain drain(const Node& node, const LinkBytes& bytes, double switch_share) {
+  Drain slowest;
+  std::vector<double> port_bytes(node.ports.size(), 0);
+  std::vector<double> port_share(node.ports.size(), 1);
+  const auto take = [&](double load, double gbps, const std::string& name) {
+    const double us = load / (gbps * kBytesPerGbpsUs);
+    if (us > slowest.us) slowest = {us, name, gbps};
+  };
+  for (std::size_t i = 0; i < node.links.size(); ++i) {
+    const Link& link = node.links[i];
+    if (bytes[i] <= 0) continue;
+    const double share = link.type == LinkType::nvswitch ? switch_share : 1;
+    for (const int port : link.ports) {
+      port_bytes[static_cast<std::size_t>(port)] += bytes[i];
+      double& least = port_share[static_cast<std::size_t>(port)];
+      least = std::min(least, share);
+    }
+    take(bytes[i], link.gbps * share,
+         fmt::format("{}>{}", to_string(link.from), to_string(link.to)));
+  }
+  for (std::size_t i = 0; i < node.ports.size(); ++i)
+    take(port_bytes[i], node.ports[i].gbps * port_share[i], "port " + node.ports[i].name);
+  return slowest;
+}
+
+std::string why_no_kernels(const Node& node, const CollectiveRequest& request) {
+  for (const int from : request.gpus)
+    for (const int to : request.gpus)
+      if (from != to && peer_gbps(node, from, to) == 0)
+        return fmt::format("gpu{} does not reach gpu{}'s memory", from, to);
+  return {};
+}
+
+namespace {
+
+/// Fills in stages and time of a kernel that is launched so; `hop_us` of each stage beside its
+/// bytes.
+KernelCost cost_of(const Node& node, const CollectiveRequest& request, KernelPlan kernel,
+                   double hop_us, double factor) {
+  KernelCost cost;
+  cost.kernel = kernel;
+  Traffic all(node, request);
+  for (const NamedTraffic& stage : stages_of(node, request, kernel.stages)) {
+    all.add(stage.traffic);
+    cost.stages.push_back(stage.traffic.stage(stage.name, stage.moves));
+    cost.stages.back().us *= factor;
+  }
+  cost.us = node.costs.kernel_start_us + kernel.stages * hop_us +
+            bytes_us(node, all, static_cast<double>(request.bytes()), kernel.blocks, factor);
+  return cost;
+}
+
+/// Blocks that fill the links in one direction.
+int filling_blocks(const Node& node, const CollectiveRequest& request, int stages) {
+  Traffic all(node, request);
+  for (const NamedTraffic& stage : stages_of(node, request, stages)) all.add(stage.traffic);
+  const double wire = drain(node, all.links(), node.costs.switch_share).us;
+  const double out_gbps = wire > 0 ? all.most_out() / (wire * kBytesPerGbpsUs) : 0;
+  return static_cast<int>(std::bit_ceil(
+      static_cast<unsigned>(std::max(1.0, std::ceil(out_gbps / node.costs.block_gbps)))));
+}
+
+template <typename CostOfStages>
+KernelCost best_stages(const CollectiveRequest& request, const CostOfStages& cost) {
+  KernelCost best = cost(1);
+  if (request.by_parts()) return best;
+  KernelCost two = cost(2);
+  return two.us < best.us ? two : best;
+}
+
+}  // namespace
+
+KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
+  const auto blocks = static_cast<int>(std::clamp<std::uint64_t>(
+      (request.bytes() + kCellBytesABlock - 1) / kCellBytesABlock, 1, kMostCellBlocks));
+  return best_stages(request, [&](int stages) {
+    return cost_of(node, request, {at_most(blocks, max_blocks), 0, stages}, node.costs.flag_us,
+                   kCellBytesAByte);
+  });
+}
+
+KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
+  return best_stages(request, [&](int stages) {
+    const bool rooted = request.op == CollectiveOp::broadcast || request.op == CollectiveOp::reduce;
+    const int most = rooted ? kMostRootedBlocks : kMostFlatBlocks;
+    const int wanted =
+        request.bytes() >= kManyBlocksFrom ? most : filling_blocks(node, request, stages) * 2;
+    KernelPlan kernel{at_most(std::min(wanted, most), max_blocks), 0, stages};
+    const std::uint64_t tile = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
+                               static_cast<std::uint64_t>(kernel.blocks);
+    kernel.slot_bytes =
+        std::clamp(std::bit_ceil(std::max<std::uint64_t>(tile, 1)), kLeastSlot, kMostSlot);
+    return cost_of(node, request, kernel, node.costs.fence_us + node.costs.flag_us + kTurnUs, 1);
+  });
+}
+
+}  // namespace polypath

@@ -1,0 +1,46 @@
+// How long the algorithms take that run by one kernel on each rank, and how their kernels are best
+// launched.
+//
+//   cells   T = kernel_start + stages * flag + max(wire, memory) * 4 / 3, for the flags
+//   flat    T = kernel_start + stages * (fence + flag) + max(wire, memory)
+//
+// One stage: everybody gets all from where it is; two: slices to their owners, and from them. The
+// operations by parts have one; of the others the better number is taken.
+//
+// The wire is the link or port that takes longest for what it carries, of an NVSwitch with the part
+// of its rate that stores reach; no faster than the blocks of a GPU store. Fitted to a prototype on
+// 4 x H200 (docs/collectives-planning.md).
+#pragma once
+
+#include <optional>
+
+#include "collectives/plan/collective_plan.hpp"
+
+namespace polypath {
+
+/// What each link carries, bytes, by index into Node::links.
+using LinkBytes = std::vector<double>;
+
+/// The time until all links and ports are done, and which takes so long: "gpu0>gpu1", "port
+/// xbus-out".
+struct Drain {
+  double us = 0;
+  std::string busiest;
+  double gbps = 0;  ///< of the busiest
+};
+Drain drain(const Node& node, const LinkBytes& bytes, double switch_share);
+
+/// Why kernels cannot run: the first pair of ranks whose GPUs do not reach each other's memory.
+/// Empty when they can.
+std::string why_no_kernels(const Node& node, const CollectiveRequest& request);
+
+struct KernelCost {
+  double us = 0;
+  KernelPlan kernel;
+  std::vector<CollectiveStage> stages;
+};
+/// `max_blocks` 0: as many as are best. There must be links between all ranks.
+KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
+KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
+
+}  // namespace polypath

@@ -1,0 +1,24 @@
+// Several equal nodes: inside each slices to their owners, between equal ranks of the nodes the
+// allreduce of an existing engine, inside all-gather; chunk by chunk, so that the three overlap. A
+// prediction: nobody measured such a machine.
+#pragma once
+
+#include "collectives/plan/collective_plan.hpp"
+
+namespace polypath {
+
+struct NodePipeline {
+  Algorithm algorithm = Algorithm::flat;  ///< inside the nodes
+  std::optional<KernelPlan> kernel;
+  std::vector<CollectiveStage> stages;
+  int chunks = 1;
+  std::uint64_t chunk_bytes = 0;  ///< of the message
+  double us = 0;
+};
+
+/// The number of chunks with which the last one ends first. The ranks of a node share its network;
+/// between n nodes 2 (n - 1) / n of the message leave each.
+NodePipeline plan_node_pipeline(const Node& node, const CollectiveRequest& request,
+                                const CollectiveOptions& options, bool kernels);
+
+}  // namespace polypath

@@ -1,0 +1,142 @@
+#include "collectives/plan/schedule_builder.hpp"
+
+#include <algorithm>
+
+namespace polypath {
+namespace {
+
+constexpr std::uint64_t kAlignment = 128;
+
+}  // namespace
+
+ElementRange part_of(std::uint64_t elements, std::uint64_t parts, std::uint64_t index,
+                     DataType type) noexcept {
+  const std::uint64_t granule = kAlignment / size_of(type);
+  const auto bound = [&](std::uint64_t i) {
+    if (i == parts) return elements;
+    const std::uint64_t even = elements / parts * i + elements % parts * i / parts;
+    return std::min(elements, (even + granule - 1) / granule * granule);
+  };
+  const std::uint64_t first = bound(index);
+  return {first, bound(index + 1) - first};
+}
+
+ScheduleBuilder::ScheduleBuilder(const Node& node, const CollectiveRequest& request,
+                                 std::vector<std::string> stages)
+    : node_(node) {
+  schedule_.request = request;
+  schedule_.stages = std::move(stages);
+}
+
+CollectivePlace ScheduleBuilder::input(int rank, std::uint64_t element) const {
+  return {CollectiveBuffer::input, rank, element * size_of(schedule_.request.type)};
+}
+
+CollectivePlace ScheduleBuilder::output(int rank, std::uint64_t element) const {
+  return {CollectiveBuffer::output, rank, element * size_of(schedule_.request.type)};
+}
+
+namespace {
+
+std::uint64_t allot(std::uint64_t& used, std::uint64_t elements, DataType type) {
+  const std::uint64_t offset = used;
+  const std::uint64_t bytes = elements * size_of(type);
+  used += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return offset;
+}
+
+DataType type_of(const CollectiveRequest& request, bool partial) {
+  return partial ? accumulator_of(request.type) : request.type;
+}
+
+}  // namespace
+
+std::uint64_t ScheduleBuilder::allot_scratch(std::uint64_t elements, bool partial) {
+  return allot(schedule_.scratch_bytes, elements, type_of(schedule_.request, partial));
+}
+
+std::uint64_t ScheduleBuilder::allot_host(std::uint64_t elements, bool partial) {
+  return allot(schedule_.host_bytes, elements, type_of(schedule_.request, partial));
+}
+
+CollectivePlace ScheduleBuilder::near_host(int rank, std::uint64_t offset) const {
+  const int gpu = schedule_.request.gpus[static_cast<std::size_t>(rank)];
+  return {CollectiveBuffer::host, node_.gpus[static_cast<std::size_t>(gpu)].numa, offset};
+}
+
+MemoryId ScheduleBuilder::memory_of(const CollectivePlace& place) const {
+  if (place.buffer == CollectiveBuffer::host) return MemoryId::host(place.rank);
+  return MemoryId::gpu(schedule_.request.gpus[static_cast<std::size_t>(place.rank)]);
+}
+
+ScheduleBuilder::Key ScheduleBuilder::key_of(const CollectivePlace& place) const {
+  const bool one = place.buffer == CollectiveBuffer::output && !schedule_.request.by_parts();
+  const auto buffer = one ? CollectiveBuffer::input : place.buffer;
+  return {static_cast<int>(buffer), place.rank, place.offset};
+}
+
+void ScheduleBuilder::copy(int stage, int queue, const Operand& from, const CollectivePlace& to,
+                           std::uint64_t elements) {
+  if (elements == 0) return;
+  CollectiveStep step;
+  step.kind = CollectiveStepKind::copy;
+  step.rank = from.place.buffer == CollectiveBuffer::host ? to.rank : from.place.rank;
+  const MemoryId source = memory_of(from.place);
+  const MemoryId destination = memory_of(to);
+  if (source != destination) step.link = node_.find_link(source, destination).value();
+  step.operands = {from.place};
+  step.partial = {from.partial};
+  step.to = to;
+  step.to_partial = from.partial;
+  step.elements = elements;
+  step.stage = stage;
+  add(std::move(step), queue);
+}
+
+void ScheduleBuilder::reduce(int stage, int queue, int rank, const std::vector<Operand>& operands,
+                             const Operand& to, std::uint64_t elements) {
+  if (elements == 0) return;
+  CollectiveStep step;
+  step.kind = CollectiveStepKind::reduce;
+  step.rank = rank;
+  for (const Operand& operand : operands) {
+    step.operands.push_back(operand.place);
+    step.partial.push_back(operand.partial);
+  }
+  step.to = to.place;
+  step.to_partial = to.partial;
+  step.elements = elements;
+  step.stage = stage;
+  add(std::move(step), queue);
+}
+
+void ScheduleBuilder::add(CollectiveStep step, int queue) {
+  const int index = static_cast<int>(schedule_.steps.size());
+  const auto [place, is_new] = queues_.try_emplace({step.rank, queue}, schedule_.queues);
+  if (is_new) ++schedule_.queues;
+  step.queue = place->second;
+
+  std::map<int, int> last;  // of each queue the last step that this one waits for
+  const auto wait_for = [&](int other) {
+    const int of = schedule_.steps[static_cast<std::size_t>(other)].queue;
+    if (of == step.queue) return;
+    const auto known = last.try_emplace(of, other).first;
+    known->second = std::max(known->second, other);
+  };
+  for (const CollectivePlace& from : step.operands) {
+    Use& use = uses_[key_of(from)];
+    if (use.writer) wait_for(*use.writer);
+    use.readers.push_back(index);
+  }
+  Use& use = uses_[key_of(step.to)];
+  if (use.writer) wait_for(*use.writer);
+  for (const int reader : use.readers)
+    if (reader != index) wait_for(reader);
+  use.writer = index;
+  use.readers.clear();
+  for (const auto& [of, other] : last) step.after.push_back(other);
+  std::ranges::sort(step.after);
+  schedule_.steps.push_back(std::move(step));
+}
+
+}  // namespace polypath

@@ -1,0 +1,72 @@
+// Writes down a CollectiveSchedule step by step, and finds what each step must wait for: whoever
+// wrote what it reads, and whoever reads or wrote what it writes.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "collectives/plan/collective_schedule.hpp"
+
+namespace polypath {
+
+/// Part `index` of `elements` in `parts` nearly equal ones: [first, first + count). Inner bounds
+/// lie at multiples of 128 bytes, so that parts stay aligned; the last parts may be empty.
+struct ElementRange {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+};
+ElementRange part_of(std::uint64_t elements, std::uint64_t parts, std::uint64_t index,
+                     DataType type) noexcept;
+
+/// Elements of a buffer, without their size: plain, or partial sums of the accumulator's type.
+struct Operand {
+  CollectivePlace place;
+  bool partial = false;
+};
+
+/// Steps are to be added so that each comes behind all that it depends on. A buffer has to be used
+/// in the same pieces by all steps: dependencies go by where a piece begins. Input and output of a
+/// rank count as one buffer, since a call may be in place.
+class ScheduleBuilder {
+ public:
+  ScheduleBuilder(const Node& node, const CollectiveRequest& request,
+                  std::vector<std::string> stages);
+
+  [[nodiscard]] CollectivePlace input(int rank, std::uint64_t element) const;
+  [[nodiscard]] CollectivePlace output(int rank, std::uint64_t element) const;
+  /// A new piece of scratch on every rank (of host memory: in each), of so many elements.
+  std::uint64_t allot_scratch(std::uint64_t elements, bool partial);
+  std::uint64_t allot_host(std::uint64_t elements, bool partial);
+  [[nodiscard]] static CollectivePlace scratch(int rank, std::uint64_t offset) {
+    return {CollectiveBuffer::scratch, rank, offset};
+  }
+  /// The near host memory of the rank.
+  [[nodiscard]] CollectivePlace near_host(int rank, std::uint64_t offset) const;
+
+  /// What `queue` stands for: steps of one (rank, queue) run in order.
+  void copy(int stage, int queue, const Operand& from, const CollectivePlace& to,
+            std::uint64_t elements);
+  void reduce(int stage, int queue, int rank, const std::vector<Operand>& operands,
+              const Operand& to, std::uint64_t elements);
+
+  [[nodiscard]] CollectiveSchedule finish() && { return std::move(schedule_); }
+
+ private:
+  using Key = std::tuple<int, int, std::uint64_t>;  // buffer, rank, offset
+  struct Use {
+    std::optional<int> writer;
+    std::vector<int> readers;  // since
+  };
+
+  [[nodiscard]] MemoryId memory_of(const CollectivePlace& place) const;
+  [[nodiscard]] Key key_of(const CollectivePlace& place) const;
+  void add(CollectiveStep step, int queue);
+
+  const Node& node_;
+  CollectiveSchedule schedule_;
+  std::map<std::pair<int, int>, int> queues_;  // (rank, queue) -> index
+  std::map<Key, Use> uses_;
+};
+
+}  // namespace polypath

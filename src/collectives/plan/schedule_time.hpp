@@ -1,0 +1,21 @@
+// How long the steps of a schedule take on the capacity graph: a list schedule in virtual time.
+// Each step starts when its queue and its dependencies let it, copies share links and ports fairly,
+// and reductions run at the rate of the GPU's memory. A prediction: the simulated node says more
+// (docs/ simulated-node.md), a GPU says what is true.
+#pragma once
+
+#include "collectives/plan/collective_schedule.hpp"
+
+namespace polypath {
+
+struct ScheduleTime {
+  double us = 0;                 ///< until the last step ends
+  std::vector<double> stage_us;  ///< of each stage, from its first start to its last end
+};
+
+/// Counts Costs::copy_issue_us for each step and call_us for each wait on the CPU of the step's
+/// rank, which issues in the order of the list; copy_start_us or copy_gap_us and kernel_start_us
+/// for the start; event_us for each change of queues, and flag_us more between ranks.
+ScheduleTime schedule_time(const Node& node, const CollectiveSchedule& schedule);
+
+}  // namespace polypath

@@ -1,0 +1,44 @@
+// The C API of planned collectives (polypath.h).
+#include "collectives/plan/collective_json.hpp"
+#include "core/c_boundary.hpp"
+
+using namespace polypath;
+
+namespace {
+
+CollectiveRequest request_from(const Node& node, const polypath_collective_request& wanted) {
+  require(wanted.op != nullptr, "op of the request is null");
+  const int gpus = static_cast<int>(node.gpus.size());
+  require(wanted.ranks >= 0, "ranks is negative");
+  if (wanted.gpus == nullptr && wanted.ranks > gpus)
+    throw InvalidArgument(std::to_string(wanted.ranks) + " ranks need as many GPUs: " + node.name +
+                          " has " + std::to_string(gpus));
+  require(wanted.gpus == nullptr || wanted.ranks > 0, "gpus are given, but no ranks");
+  CollectiveRequest request =
+      request_of_bytes(parse_collective_op(wanted.op),
+                       wanted.type == nullptr ? DataType::float32 : parse_data_type(wanted.type),
+                       wanted.bytes, wanted.ranks > 0 ? wanted.ranks : gpus);
+  if (wanted.gpus != nullptr) request.gpus.assign(wanted.gpus, wanted.gpus + wanted.ranks);
+  if (wanted.operation != nullptr) request.operation = parse_operator(wanted.operation);
+  request.root = wanted.root;
+  request.nodes = wanted.nodes == 0 ? 1 : wanted.nodes;
+  request.network_gbps = wanted.network_gbps;
+  return request;
+}
+
+}  // namespace
+
+polypath_status polypath_plan_collective(polypath_context* context,
+                                         const polypath_collective_request* request, char** json) {
+  return guarded([&] {
+    require(context != nullptr, "context is null");
+    require(request != nullptr, "request is null");
+    const Node& node = context->context.node();
+    CollectiveOptions options;
+    if (request->algorithm != nullptr) options.algorithm = parse_algorithm(request->algorithm);
+    require(request->max_blocks >= 0, "max_blocks is negative");
+    options.max_blocks = request->max_blocks;
+    options.compare = request->compare != 0;
+    give(to_json(plan_collective(node, request_from(node, *request), options)), json);
+  });
+}

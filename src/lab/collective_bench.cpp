@@ -1,0 +1,227 @@
+#include "lab/collective_bench.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <span>
+#include <thread>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "tune/group_timer.hpp"
+
+namespace polypath {
+namespace {
+
+/// Calls in one verified row, each with contents of its own, as long as they are small.
+constexpr int kRow = 4;
+constexpr std::uint64_t kMostInARow = 64 * kMiB;
+/// Ranks start a verified row so much apart, at the most.
+constexpr int kSkewUs = 300;
+constexpr unsigned char kPoison = 0xA5;
+
+}  // namespace
+
+/// What the calls of a row read and write: of each call its own.
+class CollectiveBench::Buffers {
+ public:
+  Buffers(const CudaDriver& driver, const CollectiveShape& shape, int rank, int calls)
+      : driver_(driver),
+        sent_(shape.sent(rank) * size_of(shape.type)),
+        received_(shape.received(rank) * size_of(shape.type)) {
+    for (int i = 0; i < calls; ++i) {
+      send_.push_back(allocate(sent_));
+      recv_.push_back(allocate(received_));
+    }
+    host_.resize(std::max(sent_, received_));
+  }
+  ~Buffers() {
+    for (const CUdeviceptr address : owned_) POLYPATH_WARN(driver_, mem_free(address));
+  }
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+
+  [[nodiscard]] int calls() const { return static_cast<int>(send_.size()); }
+  [[nodiscard]] CUdeviceptr send(int call) const { return send_[static_cast<std::size_t>(call)]; }
+  [[nodiscard]] CUdeviceptr recv(int call) const { return recv_[static_cast<std::size_t>(call)]; }
+
+  void fill(const CollectiveShape& shape, std::uint64_t seed, int rank) {
+    for (int call = 0; call < calls(); ++call) {
+      const auto memory = std::span(host_).first(sent_);
+      fill_contribution(memory, shape.type, seed + static_cast<std::uint64_t>(call), rank);
+      if (sent_ > 0) POLYPATH_CHECK(driver_, memcpy_sync(send(call), host(), sent_));
+    }
+  }
+  void poison(CUstream stream) const {
+    for (const CUdeviceptr address : recv_)
+      if (received_ > 0)
+        POLYPATH_CHECK(driver_, memset_d8_async(address, kPoison, received_, stream));
+  }
+  /// What is wrong; empty: nothing.
+  std::string compare(const CollectiveShape& shape, std::uint64_t seed, int rank, bool any_order) {
+    for (int call = 0; call < calls() && received_ > 0; ++call) {
+      POLYPATH_CHECK(driver_, memcpy_sync(host(), recv(call), received_));
+      const auto wrong =
+          first_wrong_element(std::span(host_).first(received_), shape,
+                              seed + static_cast<std::uint64_t>(call), rank, any_order);
+      if (wrong)
+        return fmt::format("element {} of call {} is wrong on rank {}", *wrong, call, rank);
+    }
+    return {};
+  }
+
+ private:
+  CUdeviceptr allocate(std::uint64_t bytes) {
+    CUdeviceptr address = 0;
+    if (bytes == 0) return address;
+    POLYPATH_CHECK(driver_, mem_alloc(&address, bytes));
+    owned_.push_back(address);
+    return address;
+  }
+  [[nodiscard]] CUdeviceptr host() { return reinterpret_cast<CUdeviceptr>(host_.data()); }
+
+  const CudaDriver& driver_;
+  std::uint64_t sent_;
+  std::uint64_t received_;
+  std::vector<CUdeviceptr> owned_, send_, recv_;
+  std::vector<std::byte> host_;
+};
+
+CollectiveBench::CollectiveBench(Collectives& collectives, std::shared_ptr<const Nccl> nccl,
+                                 ClockFunction clock)
+    : collectives_(collectives),
+      comm_(collectives.communicator()),
+      nccl_(std::move(nccl)),
+      clock_(std::move(clock)),
+      stream_(comm_.driver(), comm_.context()),
+      start_(comm_.driver(), comm_.context()),
+      end_(comm_.driver(), comm_.context()) {
+  if (nccl_ == nullptr) return;
+  std::vector<NcclId> ids(static_cast<std::size_t>(comm_.size()));
+  NcclId mine{};
+  if (comm_.rank() == 0) mine = nccl_->unique_id();
+  comm_.exchange(mine, std::as_writable_bytes(std::span(ids)));
+  const CurrentContext current(comm_.driver(), comm_.context());
+  baseline_ = std::make_unique<NcclCommunicator>(nccl_, ids.front(), comm_.rank(), comm_.size());
+}
+
+void CollectiveBench::agree(const std::string& problem) {
+  using Text = std::array<char, 248>;
+  Text mine{};
+  problem.copy(mine.data(), mine.size() - 1);
+  std::vector<Text> all(static_cast<std::size_t>(comm_.size()));
+  comm_.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  for (const Text& text : all)
+    if (text.front() != '\0') throw Error(text.data());
+}
+
+std::vector<double> CollectiveBench::slowest(const std::vector<double>& mine) {
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(comm_.size()));
+  comm_.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  std::vector<double> most = mine;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    most[i % mine.size()] = std::max(most[i % mine.size()], all[i]);
+  return most;
+}
+
+void CollectiveBench::verify(const char* name, const Way& way, Buffers& buffers,
+                             const CollectiveShape& shape, bool any_order) {
+  const int rank = comm_.rank();
+  seed_ += kRow;
+  buffers.fill(shape, seed_, rank);
+  buffers.poison(stream_.get());
+  POLYPATH_CHECK(comm_.driver(), stream_synchronize(stream_.get()));
+  agree({});  // all have filled: whoever is early finds poison in nobody's way
+  std::mt19937_64 random(seed_ + static_cast<std::uint64_t>(rank));
+  const std::chrono::microseconds skew(std::uniform_int_distribution(0, kSkewUs)(random));
+  std::this_thread::sleep_for(skew);
+  for (int call = 0; call < buffers.calls(); ++call)
+    way({shape.op, shape.type, shape.reduction, shape.root, shape.count, buffers.send(call),
+         buffers.recv(call)},
+        stream_.get());
+  POLYPATH_CHECK(comm_.driver(), stream_synchronize(stream_.get()));
+  comm_.check();
+  const std::string wrong = buffers.compare(shape, seed_, rank, any_order);
+  agree(wrong.empty() ? wrong : fmt::format("{}: {}", name, wrong));
+}
+
+double CollectiveBench::time_row(const Way& way, const CollectiveCall& call, int calls,
+                                 double* cpu_us) {
+  const CudaDriver& driver = comm_.driver();
+  agree({});
+  POLYPATH_CHECK(driver, event_record(start_.get(), stream_.get()));
+  const double begin = clock_();
+  for (int i = 0; i < calls; ++i) way(call, stream_.get());
+  *cpu_us = (clock_() - begin) / calls;
+  POLYPATH_CHECK(driver, event_record(end_.get(), stream_.get()));
+  POLYPATH_CHECK(driver, stream_synchronize(stream_.get()));
+  comm_.check();
+  return elapsed_us(driver, start_, end_) / calls;
+}
+
+nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
+  const CollectiveRequest sizes =
+      request_of_bytes(request.op, request.type, request.bytes, comm_.size());
+  const CollectiveShape shape{request.op,  request.type, request.operation,
+                              sizes.count, comm_.size(), request.root};
+  const CurrentContext current(comm_.driver(), comm_.context());
+  const Way ours = [&](const CollectiveCall& call, CUstream stream) {
+    collectives_.run(call, stream);
+  };
+  const Way theirs = [&](const CollectiveCall& call, CUstream stream) {
+    baseline_->run(call.op, call.send, call.recv, call.count, call.type, call.operation, call.root,
+                   stream);
+  };
+  Buffers buffers(comm_.driver(), shape, comm_.rank(), request.bytes <= kMostInARow ? kRow : 1);
+  verify("polypath", ours, buffers, shape, false);
+  if (baseline_) verify("NCCL", theirs, buffers, shape, true);
+
+  const CollectiveCall call{shape.op,    shape.type,      shape.reduction, shape.root,
+                            shape.count, buffers.send(0), buffers.recv(0)};
+  std::vector<double> us, cpu_us, baseline_us, baseline_cpu_us;
+  for (int i = -request.warmup; i < request.iterations; ++i) {
+    double cpu = 0;
+    const double mine = time_row(ours, call, request.calls, &cpu);
+    if (i >= 0) {
+      us.push_back(mine);
+      cpu_us.push_back(cpu);
+    }
+    if (!baseline_) continue;
+    const double other = time_row(theirs, call, request.calls, &cpu);
+    if (i >= 0) {
+      baseline_us.push_back(other);
+      baseline_cpu_us.push_back(cpu);
+    }
+  }
+  verify("polypath, after it was timed", ours, buffers, shape, false);
+
+  const CollectivePlan& plan = collectives_.plan(call);
+  const double taken = median(slowest(us));
+  const double factor = sizes.bus_factor();
+  nlohmann::json row{{"op", to_string(shape.op)},
+                     {"bytes", sizes.bytes()},
+                     {"type", to_string(shape.type)},
+                     {"ranks", comm_.size()},
+                     {"algorithm", to_string(plan.algorithm)},
+                     {"us", taken},
+                     {"bus_gbps", factor * rate_gbps(sizes.bytes(), taken)},
+                     {"predicted_us", plan.predicted_us},
+                     {"limit_bus_gbps", plan.limit_bus_gbps},
+                     {"cpu_us", median(slowest(cpu_us))},
+                     {"verified", true},
+                     {"exact", true}};
+  if (baseline_) {
+    const double theirs_us = median(slowest(baseline_us));
+    row["baseline"] = {{"name", "NCCL " + nccl_->version()},
+                       {"us", theirs_us},
+                       {"bus_gbps", factor * rate_gbps(sizes.bytes(), theirs_us)},
+                       {"cpu_us", median(slowest(baseline_cpu_us))}};
+    row["speedup"] = theirs_us / taken;
+  }
+  return row;
+}
+
+}  // namespace polypath

@@ -1,0 +1,61 @@
+// One row of a benchmark of collectives: polypath and NCCL in alternating pairs, rows of calls,
+// every element compared.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "collectives/collectives.hpp"
+#include "lab/nccl.hpp"
+#include "lab/pairs.hpp"
+#include "lab/rank_order.hpp"
+
+namespace polypath {
+
+struct CollectiveBenchRequest {
+  CollectiveOp op = CollectiveOp::allreduce;
+  DataType type = DataType::float32;
+  Operator operation = Operator::sum;
+  int root = 0;
+  std::uint64_t bytes = 0;  ///< a rank's larger buffer; rounded up to whole elements of every rank
+  int warmup = 1;           ///< untimed pairs first
+  int iterations = 10;      ///< timed pairs, at least 1
+  int calls = 10;           ///< in a row, whose time is one sample
+};
+
+/// One a rank; all ranks run the same rows. Not thread-safe.
+class CollectiveBench {
+ public:
+  /// Collective. `nccl`: the baseline; null for none.
+  CollectiveBench(Collectives& collectives, std::shared_ptr<const Nccl> nccl, ClockFunction clock);
+
+  /// Collective. The row as polypath_bench_collective() documents it, the same on all ranks: a time
+  /// is that of the slowest rank. Throws Error, on all ranks, when an element is wrong.
+  nlohmann::json run(const CollectiveBenchRequest& request);
+
+ private:
+  class Buffers;
+  using Way = std::function<void(const CollectiveCall&, CUstream)>;
+  struct Samples {
+    double us = 0;      ///< a call, median
+    double cpu_us = 0;  ///< of issuing it, median
+  };
+
+  void verify(const char* name, const Way& way, Buffers& buffers, const CollectiveShape& shape,
+              bool any_order);
+  double time_row(const Way& way, const CollectiveCall& call, int calls, double* cpu_us);
+  void agree(const std::string& problem);
+  std::vector<double> slowest(const std::vector<double>& mine);
+
+  Collectives& collectives_;
+  Communicator& comm_;
+  std::shared_ptr<const Nccl> nccl_;
+  std::unique_ptr<NcclCommunicator> baseline_;
+  ClockFunction clock_;
+  Stream stream_;
+  Event start_;
+  Event end_;
+  std::uint64_t seed_ = 1;
+};
+
+}  // namespace polypath

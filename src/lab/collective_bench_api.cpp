@@ -1,0 +1,54 @@
+// The C API of the benchmark of collectives (lab.h).
+#include <polypath/lab.h>
+
+#include "collectives/collectives_handle.hpp"
+#include "core/c_boundary.hpp"
+#include "lab/collective_bench.hpp"
+
+struct polypath_collective_bench {
+  polypath::CollectiveBench bench;
+};
+
+using namespace polypath;
+
+polypath_status polypath_collective_bench_create(polypath_comm* comm, const char* nccl,
+                                                 polypath_collective_bench** bench) {
+  return guarded([&] {
+    require(bench != nullptr, "bench is null");
+    Collectives& collectives = collectives_of(comm);
+    std::shared_ptr<const Nccl> baseline;
+    if (nccl != nullptr) {
+      std::string why;
+      baseline = Nccl::load(nccl, &why);
+      if (baseline == nullptr) throw NotSupported("NCCL cannot be used: " + why);
+    }
+    *bench = new polypath_collective_bench{
+        CollectiveBench(collectives, std::move(baseline), cpu_clock(comm->context->source()))};
+  });
+}
+
+void polypath_collective_bench_destroy(polypath_collective_bench* bench) { delete bench; }
+
+polypath_status polypath_collective_bench_run(polypath_collective_bench* bench,
+                                              const polypath_collective_bench_request* request,
+                                              char** json) {
+  return guarded([&] {
+    require(bench != nullptr, "bench is null");
+    require(request != nullptr, "request is null");
+    require(request->op != nullptr && request->type != nullptr && request->operation != nullptr,
+            "op, type or operation of the request is null");
+    require(request->bytes > 0, "bytes is 0");
+    require(request->warmup >= 0, "warmup is negative");
+    require(request->iterations >= 1 && request->calls >= 1,
+            "iterations and calls must be at least 1");
+    CollectiveBenchRequest wanted;
+    wanted.op = parse_collective_op(request->op);
+    wanted.type = parse_data_type(request->type);
+    wanted.operation = parse_operator(request->operation);
+    wanted.bytes = request->bytes;
+    wanted.warmup = request->warmup;
+    wanted.iterations = request->iterations;
+    wanted.calls = request->calls;
+    give(bench->bench.run(wanted), json);
+  });
+}

@@ -1,0 +1,63 @@
+// NCCL as the baseline of collectives, found at run time: its library is opened by name, and only
+// the calls that are measured are asked for. Nothing of polypath needs it.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "collectives/collective_types.h"
+
+namespace polypath {
+
+/// What names a new communicator of NCCL's: made by one rank, and given to all.
+using NcclId = std::array<std::byte, 128>;
+
+struct NcclFunctions;  // nccl.cpp
+
+/// The library. Thread-safe.
+class Nccl {
+ public:
+  /// Opens `library`, libnccl.so.2 when it is empty. Null, with the reason in `*why`, when there is
+  /// none or it lacks a function. It stays loaded for the life of the process.
+  static std::shared_ptr<const Nccl> load(const std::string& library, std::string* why);
+
+  /// "2.28.9".
+  [[nodiscard]] std::string version() const;
+  /// Throws Error.
+  [[nodiscard]] NcclId unique_id() const;
+
+ private:
+  friend class NcclCommunicator;
+  explicit Nccl(std::shared_ptr<const NcclFunctions> functions)
+      : functions_(std::move(functions)) {}
+  std::shared_ptr<const NcclFunctions> functions_;
+};
+
+/// One rank of a communicator of NCCL's, on the GPU whose context is current when it is made and
+/// used. One thread at a time.
+class NcclCommunicator {
+ public:
+  /// By all ranks at once, with the same `id`. Throws Error.
+  NcclCommunicator(std::shared_ptr<const Nccl> nccl, const NcclId& id, int rank, int size);
+  ~NcclCommunicator();
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  /// `count` as in NCCL: of allreduce, reduce and broadcast all elements; of reduce_scatter those
+  /// that a rank receives; of all_gather those that it sends; of all_to_all those for each rank.
+  /// Throws Error.
+  void run(CollectiveOp op, CUdeviceptr send, CUdeviceptr recv, std::uint64_t count, DataType type,
+           Operator reduction, int root, CUstream stream);
+
+ private:
+  std::shared_ptr<const Nccl> nccl_;
+  int size_;
+  void* handle_ = nullptr;
+};
+
+}  // namespace polypath

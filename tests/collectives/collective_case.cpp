@@ -1,0 +1,352 @@
+#include "collective_case.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <type_traits>
+
+#include "simt/half.cuh"
+
+namespace polypath::test {
+namespace {
+
+const char* name_of(CollectiveOp op) {
+  switch (op) {
+    case CollectiveOp::allreduce: return "allreduce";
+    case CollectiveOp::reduce_scatter: return "reduce_scatter";
+    case CollectiveOp::all_gather: return "all_gather";
+    case CollectiveOp::broadcast: return "broadcast";
+    case CollectiveOp::reduce: return "reduce";
+    case CollectiveOp::all_to_all: return "all_to_all";
+  }
+  return "?";
+}
+
+const char* name_of(DataType type) {
+  switch (type) {
+    case DataType::int8: return "int8";
+    case DataType::uint8: return "uint8";
+    case DataType::int32: return "int32";
+    case DataType::uint32: return "uint32";
+    case DataType::int64: return "int64";
+    case DataType::uint64: return "uint64";
+    case DataType::float16: return "float16";
+    case DataType::bfloat16: return "bfloat16";
+    case DataType::float32: return "float32";
+    case DataType::float64: return "float64";
+  }
+  return "?";
+}
+
+const char* name_of(Operator reduction) {
+  switch (reduction) {
+    case Operator::sum: return "sum";
+    case Operator::product: return "product";
+    case Operator::min: return "min";
+    case Operator::max: return "max";
+    case Operator::avg: return "avg";
+  }
+  return "?";
+}
+
+const char* name_of(Placement placement) {
+  switch (placement) {
+    case Placement::apart: return "";
+    case Placement::in_place: return " in place";
+    case Placement::own_part: return " in place, by its own part";
+  }
+  return "?";
+}
+
+float widened(simt::float16 value) { return simt::to_float(value); }
+float widened(simt::bfloat16 value) { return simt::to_float(value); }
+template <typename T>
+T widened(T value) {
+  return value;
+}
+
+template <typename T, typename Sum>
+T narrowed(Sum sum) {
+  if constexpr (std::is_same_v<T, simt::float16>)
+    return simt::to_float16(sum);
+  else if constexpr (std::is_same_v<T, simt::bfloat16>)
+    return simt::to_bfloat16(sum);
+  else
+    return sum;
+}
+
+/// Integers wrap: their arithmetic is that of the unsigned type.
+template <typename Sum, typename Operation>
+Sum arithmetic(Sum a, Sum b, const Operation& operation) {
+  if constexpr (std::is_integral_v<Sum>) {
+    using Wide = std::uint64_t;
+    return static_cast<Sum>(operation(static_cast<Wide>(a), static_cast<Wide>(b)));
+  } else {
+    return operation(a, b);
+  }
+}
+
+template <typename Sum>
+Sum combined(Operator reduction, Sum a, Sum b) {
+  switch (reduction) {
+    case Operator::sum:
+    case Operator::avg: return arithmetic(a, b, [](auto x, auto y) { return x + y; });
+    case Operator::product: return arithmetic(a, b, [](auto x, auto y) { return x * y; });
+    case Operator::min: return b < a ? b : a;
+    case Operator::max: return a < b ? b : a;
+  }
+  return a;
+}
+
+/// Element `index` of the elementwise combination of all inputs.
+template <typename T>
+void combine(const CollectiveCase& what, const std::vector<Bytes>& inputs, std::uint64_t first,
+             Bytes& result) {
+  for (std::uint64_t i = 0; i < result.size() / sizeof(T); ++i) {
+    using Sum = decltype(widened(T{}));
+    Sum sum{};
+    for (std::uint32_t rank = 0; rank < what.ranks; ++rank) {
+      T element;
+      std::memcpy(&element, inputs[rank].data() + (first + i) * sizeof(T), sizeof(T));
+      sum = rank == 0 ? widened(element) : combined(what.reduction, sum, widened(element));
+    }
+    if (what.reduction == Operator::avg) sum = static_cast<Sum>(sum / static_cast<Sum>(what.ranks));
+    const T element = narrowed<T>(sum);
+    std::memcpy(result.data() + i * sizeof(T), &element, sizeof(T));
+  }
+}
+
+Bytes combined_inputs(const CollectiveCase& what, const std::vector<Bytes>& inputs,
+                      std::uint64_t first, std::uint64_t count) {
+  Bytes result(count * size_of(what.type));
+  switch (what.type) {
+    case DataType::int8: combine<std::int8_t>(what, inputs, first, result); break;
+    case DataType::uint8: combine<std::uint8_t>(what, inputs, first, result); break;
+    case DataType::int32: combine<std::int32_t>(what, inputs, first, result); break;
+    case DataType::uint32: combine<std::uint32_t>(what, inputs, first, result); break;
+    case DataType::int64: combine<std::int64_t>(what, inputs, first, result); break;
+    case DataType::uint64: combine<std::uint64_t>(what, inputs, first, result); break;
+    case DataType::float16: combine<simt::float16>(what, inputs, first, result); break;
+    case DataType::bfloat16: combine<simt::bfloat16>(what, inputs, first, result); break;
+    case DataType::float32: combine<float>(what, inputs, first, result); break;
+    case DataType::float64: combine<double>(what, inputs, first, result); break;
+  }
+  return result;
+}
+
+template <typename T>
+void put_random(Random& random, unsigned char* to) {
+  // +- 1 to 2, times a power of 2 from 1/8 to 4: sums round, products of eight stay finite but for
+  // float16, and nothing becomes a NaN.
+  const std::uint64_t bits = random();
+  const auto fraction = 1.0F + static_cast<float>(bits % (1U << 20)) / static_cast<float>(1U << 20);
+  const auto scale = static_cast<float>(1U << ((bits >> 20) % 6)) / 8.0F;
+  const float value = ((bits >> 32) & 1U) != 0 ? -fraction * scale : fraction * scale;
+  T element;
+  if constexpr (std::is_same_v<T, simt::float16>)
+    element = simt::to_float16(value);
+  else if constexpr (std::is_same_v<T, simt::bfloat16>)
+    element = simt::to_bfloat16(value);
+  else
+    element = static_cast<T>(value) * static_cast<T>(1.0 + 1e-9 * static_cast<double>(bits >> 44));
+  std::memcpy(to, &element, sizeof(T));
+}
+
+/// One of them.
+template <typename T, std::size_t kCount>
+T one_of(Random& random, const std::array<T, kCount>& choices) {
+  return choices[random() % kCount];
+}
+
+}  // namespace
+
+std::uint64_t CollectiveCase::in_bytes() const {
+  const bool many = op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_to_all;
+  return count * size_of(type) * (many ? ranks : 1);
+}
+
+std::uint64_t CollectiveCase::out_bytes() const {
+  const bool many = op == CollectiveOp::all_gather || op == CollectiveOp::all_to_all;
+  return count * size_of(type) * (many ? ranks : 1);
+}
+
+std::uint64_t CollectiveCase::part_offset(std::uint32_t rank) const {
+  return placement == Placement::own_part ? rank * count * size_of(type) : 0;
+}
+
+std::string CollectiveCase::text() const {
+  const auto number = [](std::uint64_t value) { return std::to_string(value); };
+  return std::string(name_of(op)) + " of " + number(count) + " " + name_of(type) +
+         (combines(op) ? std::string(" ") + name_of(reduction) : "") + ", " + number(ranks) +
+         " ranks, root " + number(root) +
+         (family == KernelFamily::cells
+              ? ", cells"
+              : ", channels, tiles of " + number(tile_bytes) + ", lag " + number(lag)) +
+         ", " + number(static_cast<std::uint64_t>(stages)) + " stages, " + number(blocks) +
+         " blocks" + name_of(placement) + ", shifted by " + number(in_shift) + " and " +
+         number(out_shift);
+}
+
+CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint64_t most_bytes,
+                           std::uint32_t most_blocks) {
+  constexpr std::array kOps{CollectiveOp::allreduce,  CollectiveOp::allreduce,
+                            CollectiveOp::allreduce,  CollectiveOp::reduce_scatter,
+                            CollectiveOp::all_gather, CollectiveOp::broadcast,
+                            CollectiveOp::reduce,     CollectiveOp::all_to_all};
+  CollectiveCase what;
+  what.family = random() % 2 == 0 ? KernelFamily::cells : KernelFamily::channels;
+  what.op = one_of(random, kOps);
+  what.type = static_cast<DataType>(random() % 10);
+  what.reduction = static_cast<Operator>(random() % 5);
+  what.ranks = shape.ranks;
+  what.root = static_cast<std::uint32_t>(random() % shape.ranks);
+  what.stages = random() % 2 == 0 ? 1 : 2;
+  what.blocks = static_cast<std::uint32_t>(
+      1 + random() % (what.family == KernelFamily::cells ? most_blocks
+                                                         : std::min(most_blocks, shape.channels)));
+  what.tile_bytes = static_cast<std::uint32_t>(
+      kScratchGranule * (1 + random() % (shape.slot_bytes / kScratchGranule)));
+  what.lag = static_cast<std::uint32_t>(1 + random() % (shape.slots - 1));
+
+  std::uint64_t most = most_bytes / size_of(what.type);
+  if (what.family == KernelFamily::cells)
+    most = std::min(most, most_by_cells(shape, what.op, what.type, what.stages));
+  what.count = 1;
+  const std::uint64_t parts = std::max(what.in_bytes(), what.out_bytes()) / size_of(what.type);
+  most = std::max<std::uint64_t>(most / parts, 1);
+  switch (random() % 4) {
+    case 0: what.count = random() % std::min<std::uint64_t>(most, 2 * shape.ranks); break;
+    case 1: what.count = random() % std::min<std::uint64_t>(most, 2000); break;
+    default: what.count = random() % (most + 1); break;
+  }
+
+  if (random() % 2 == 0) {
+    const bool has_parts =
+        what.op == CollectiveOp::reduce_scatter || what.op == CollectiveOp::all_gather;
+    what.placement = has_parts && random() % 4 != 0 ? Placement::own_part : Placement::in_place;
+    if (what.op == CollectiveOp::all_gather) what.placement = Placement::own_part;
+  }
+  if (random() % 2 == 0) {
+    what.in_shift = static_cast<std::uint32_t>(random() % 16);
+    what.out_shift = what.placement == Placement::apart ? static_cast<std::uint32_t>(random() % 16)
+                                                        : what.in_shift;
+  }
+  return what;
+}
+
+Bytes random_input(Random& random, const CollectiveCase& what) {
+  Bytes input(what.in_bytes());
+  const std::size_t element = size_of(what.type);
+  for (std::size_t at = 0; at < input.size(); at += element) {
+    switch (what.type) {
+      case DataType::float16: put_random<simt::float16>(random, &input[at]); break;
+      case DataType::bfloat16: put_random<simt::bfloat16>(random, &input[at]); break;
+      case DataType::float32: put_random<float>(random, &input[at]); break;
+      case DataType::float64: put_random<double>(random, &input[at]); break;
+      case DataType::int8:
+      case DataType::uint8:
+      case DataType::int32:
+      case DataType::uint32:
+      case DataType::int64:
+      case DataType::uint64: {
+        const std::uint64_t bits = random();
+        std::memcpy(&input[at], &bits, element);
+        break;
+      }
+    }
+  }
+  return input;
+}
+
+Bytes expected_output(const CollectiveCase& what, const std::vector<Bytes>& inputs,
+                      std::uint32_t rank) {
+  const std::uint64_t part = what.count * size_of(what.type);
+  Bytes result;
+  const auto append = [&](const Bytes& from, std::uint64_t offset) {
+    const auto begin = from.begin() + static_cast<std::ptrdiff_t>(offset);
+    result.insert(result.end(), begin, begin + static_cast<std::ptrdiff_t>(part));
+  };
+  switch (what.op) {
+    case CollectiveOp::allreduce: return combined_inputs(what, inputs, 0, what.count);
+    case CollectiveOp::reduce_scatter:
+      return combined_inputs(what, inputs, rank * what.count, what.count);
+    case CollectiveOp::reduce:
+      return rank == what.root ? combined_inputs(what, inputs, 0, what.count) : Bytes{};
+    case CollectiveOp::broadcast: return inputs[what.root];
+    case CollectiveOp::all_gather:
+      for (const Bytes& input : inputs) append(input, 0);
+      return result;
+    case CollectiveOp::all_to_all:
+      for (const Bytes& input : inputs) append(input, rank * part);
+      return result;
+  }
+  return result;
+}
+
+std::vector<Image> images_of(Random& random, const CollectiveCase& what) {
+  constexpr std::uint64_t kGuard = 64;
+  const std::size_t element = size_of(what.type);
+  std::vector<Bytes> inputs;
+  for (std::uint32_t rank = 0; rank < what.ranks; ++rank)
+    inputs.push_back(random_input(random, what));
+
+  std::vector<Image> images(what.ranks);
+  for (std::uint32_t rank = 0; rank < what.ranks; ++rank) {
+    Image& image = images[rank];
+    const std::uint64_t first = kGuard + what.in_shift * element;
+    std::uint64_t end = 0;
+    if (what.placement == Placement::apart) {
+      image.in_at = first;
+      const std::uint64_t next = (first + what.in_bytes() + kGuard + 15) / 16 * 16;
+      image.out_at = next + what.out_shift * element;
+      end = image.out_at + what.out_bytes();
+    } else {
+      const bool in_is_part = what.op == CollectiveOp::all_gather;
+      image.in_at = first + (in_is_part ? what.part_offset(rank) : 0);
+      image.out_at = first + (in_is_part ? 0 : what.part_offset(rank));
+      end = first + std::max(what.in_bytes(), what.out_bytes());
+    }
+    image.before.resize((end + kGuard + 15) / 16 * 16);
+    for (unsigned char& byte : image.before) byte = static_cast<unsigned char>(random() | 1U);
+    std::ranges::copy(inputs[rank],
+                      image.before.begin() + static_cast<std::ptrdiff_t>(image.in_at));
+    image.after = image.before;
+    std::ranges::copy(expected_output(what, inputs, rank),
+                      image.after.begin() + static_cast<std::ptrdiff_t>(image.out_at));
+  }
+  return images;
+}
+
+std::string difference(const Image& image, const unsigned char* found) {
+  std::uint64_t wrong = 0;
+  std::uint64_t first = 0;
+  if (std::memcmp(image.after.data(), found, image.after.size()) == 0) return {};
+  for (std::uint64_t i = image.after.size(); i-- > 0;)
+    if (image.after[i] != found[i]) {
+      first = i;
+      ++wrong;
+    }
+  return std::to_string(wrong) + " of " + std::to_string(image.after.size()) +
+         " bytes are wrong, the first at offset " + std::to_string(first) + " (in at " +
+         std::to_string(image.in_at) + ", out at " + std::to_string(image.out_at) +
+         "): " + std::to_string(found[first]) + " instead of " +
+         std::to_string(image.after[first]) + ", before the call " +
+         std::to_string(image.before[first]);
+}
+
+CollectiveArgs args_of(const CollectiveCase& what, const ScratchShape& shape, std::uint32_t rank) {
+  CollectiveArgs args{};
+  args.op = what.op;
+  args.type = what.type;
+  args.reduction = what.reduction;
+  args.rank = static_cast<std::uint8_t>(rank);
+  args.root = static_cast<std::uint8_t>(what.root);
+  args.stages = static_cast<std::uint8_t>(what.stages);
+  args.lag = static_cast<std::uint8_t>(what.lag);
+  args.tile_bytes = what.tile_bytes;
+  args.count = what.count;
+  args.shape = shape;
+  return args;
+}
+
+}  // namespace polypath::test

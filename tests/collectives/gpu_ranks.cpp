@@ -1,0 +1,114 @@
+#include "gpu_ranks.hpp"
+
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace polypath::test {
+
+GpuRank::GpuRank(const CudaDriver& driver, std::uint32_t rank) : driver_(driver), rank_(rank) {
+  CUdevice device = 0;
+  POLYPATH_CHECK(driver, device_get(&device, static_cast<int>(rank)));
+  POLYPATH_CHECK(driver, primary_ctx_retain(&context_, device));
+  use();
+  POLYPATH_CHECK(driver, stream_create(&stream_, CU_STREAM_NON_BLOCKING));
+  void* pinned = nullptr;
+  constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+  POLYPATH_CHECK(driver, mem_host_alloc(&pinned, 4096, kFlags));
+  status_ = new (pinned) StatusRecord{};
+  abort_word_ = new (static_cast<unsigned char*>(pinned) + 1024) std::uint32_t{0};
+  load_kernels();
+}
+
+/// All, before any is launched: loading one may wait for kernels that run.
+void GpuRank::load_kernels() {
+  std::map<const unsigned char*, CUmodule> modules;
+  for (const KernelFamily family : {KernelFamily::cells, KernelFamily::channels})
+    for (const CollectiveOp op : {CollectiveOp::allreduce, CollectiveOp::all_gather})
+      for (int type = 0; type < 10; ++type) {
+        const CollectiveKernel kernel = collective_kernel(family, op, static_cast<DataType>(type));
+        if (functions_.contains(kernel.name)) continue;
+        CUmodule& module = modules[kernel.image.data()];
+        if (module == nullptr)
+          POLYPATH_CHECK(driver_, module_load_data(&module, kernel.image.data()));
+        POLYPATH_CHECK(driver_, module_get_function(&functions_[kernel.name], module, kernel.name));
+      }
+}
+
+void GpuRank::use() const { POLYPATH_CHECK(driver_, ctx_set_current(context_)); }
+
+CUdeviceptr GpuRank::alloc(std::uint64_t bytes) {
+  use();
+  CUdeviceptr memory = 0;
+  POLYPATH_CHECK(driver_, mem_alloc(&memory, bytes));
+  POLYPATH_CHECK(driver_, memset_d8_async(memory, 0, bytes, stream_));
+  synchronize();
+  return memory;
+}
+
+void GpuRank::launch(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks) {
+  const CollectiveKernel kernel = collective_kernel(family, args.op, args.type);
+  const CUfunction function = functions_.at(kernel.name);
+  CollectiveArgs copy = args;
+  void* parameters[] = {&copy};
+  POLYPATH_CHECK(driver_, launch_kernel(function, blocks, 1, 1, kCollectiveThreads, 1, 1, 0,
+                                        stream_, parameters, nullptr));
+}
+
+void GpuRank::synchronize() const { POLYPATH_CHECK(driver_, stream_synchronize(stream_)); }
+
+GpuRanks::GpuRanks(const CudaDriver& driver, const ScratchShape& shape) : shape_(shape) {
+  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
+    ranks_.push_back(std::make_unique<GpuRank>(driver, rank));
+  for (const auto& rank : ranks_) {
+    rank->use();
+    for (const auto& other : ranks_)
+      if (other != rank) POLYPATH_CHECK(driver, ctx_enable_peer_access(other->context_, 0));
+    scratch_.push_back(rank->alloc(scratch_bytes(shape_)));
+  }
+}
+
+void GpuRanks::complete(CollectiveArgs& args, CUdeviceptr in, CUdeviceptr out) const {
+  args.in = reinterpret_cast<const void*>(in);
+  args.out = reinterpret_cast<void*>(out);
+  for (std::uint32_t rank = 0; rank < size(); ++rank)
+    args.scratch[rank] = reinterpret_cast<unsigned char*>(scratch_[rank]);
+  args.abort_word = ranks_[args.rank]->abort_word_;
+  args.status = ranks_[args.rank]->status_;
+  args.time_limit_ns = 5'000'000'000;
+}
+
+void GpuRanks::on_all(const std::function<void(GpuRank&)>& run) {
+  std::mutex mutex;
+  std::exception_ptr failure;
+  {
+    std::vector<std::jthread> threads;
+    for (const auto& rank : ranks_)
+      threads.emplace_back([&] {
+        try {
+          rank->use();
+          run(*rank);
+        } catch (...) {
+          const std::scoped_lock lock(mutex);
+          failure = std::current_exception();
+        }
+      });
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::string GpuRanks::failures() const {
+  std::string text;
+  for (const auto& rank : ranks_) {
+    const volatile StatusRecord& status = *rank->status_;
+    if (status.given_up == 0) continue;
+    text += "rank " + std::to_string(rank->rank_) + ", block " + std::to_string(status.block) +
+            " gave up (" + std::to_string(status.reason) + "): rank " +
+            std::to_string(status.waited_for_rank) + " was to bring " +
+            std::to_string(status.expected) + ", but " + std::to_string(status.seen) +
+            " was there\n";
+  }
+  return text;
+}
+
+}  // namespace polypath::test

@@ -1,0 +1,72 @@
+// One rank a GPU, in one process, through the driver alone: memory, streams and the collectives'
+// kernels, for programs that try these without communicators.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/kernels/kernels.hpp"
+#include "comm/status_record.hpp"
+#include "driver/check.hpp"
+
+namespace polypath::test {
+
+class GpuRank {
+ public:
+  GpuRank(const CudaDriver& driver, std::uint32_t rank);
+
+  std::uint32_t rank() const { return rank_; }
+  CUstream stream() const { return stream_; }
+  const StatusRecord& status() const { return *status_; }
+
+  /// Makes its context the calling thread's.
+  void use() const;
+  CUdeviceptr alloc(std::uint64_t bytes);
+  void launch(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks);
+  void synchronize() const;
+
+ private:
+  friend class GpuRanks;
+
+  void load_kernels();
+
+  const CudaDriver& driver_;
+  std::uint32_t rank_;
+  CUcontext context_ = nullptr;
+  CUstream stream_ = nullptr;
+  std::map<std::string, CUfunction> functions_;
+  StatusRecord* status_ = nullptr;
+  std::uint32_t* abort_word_ = nullptr;
+};
+
+class GpuRanks {
+ public:
+  /// GPUs 0 to shape.ranks - 1, each able to address the others' memory.
+  GpuRanks(const CudaDriver& driver, const ScratchShape& shape);
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(ranks_.size()); }
+  GpuRank& operator[](std::uint32_t rank) { return *ranks_[rank]; }
+  const ScratchShape& shape() const { return shape_; }
+
+  /// Completes `args` with what the rank knows.
+  void complete(CollectiveArgs& args, CUdeviceptr in, CUdeviceptr out) const;
+
+  /// Calls `run` once a rank, each in a thread of its own with that GPU's context.
+  void on_all(const std::function<void(GpuRank&)>& run);
+
+  /// What the ranks that gave up say; empty: none did.
+  std::string failures() const;
+
+ private:
+  ScratchShape shape_;
+  std::vector<std::unique_ptr<GpuRank>> ranks_;
+  std::vector<CUdeviceptr> scratch_;
+};
+
+}  // namespace polypath::test

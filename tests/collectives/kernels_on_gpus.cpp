@@ -1,0 +1,357 @@
+// The collectives' kernels on the GPUs of this machine, one process: random rows of calls whose
+// ranks start at random moments, every byte checked; then how long calls take, by size, kernel and
+// shape.
+//
+//   kernels_on_gpus [--gpus N] [--rows N] [--seed N] [--most BYTES] [--all] [--op allreduce|...]
+//                   [--driver LIBRARY] [--type float32|bfloat16]
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collective_case.hpp"
+#include "gpu_ranks.hpp"
+
+namespace polypath::test {
+namespace {
+
+constexpr std::uint64_t kKiB = 1024;
+constexpr std::uint64_t kMiB = 1024 * kKiB;
+
+struct Options {
+  std::uint32_t gpus = 0;  ///< 0: all, up to kMostRanks
+  std::uint64_t rows = 300;
+  std::uint64_t seed = 1;
+  std::uint64_t most = 256 * kMiB;
+  bool all = false;  ///< print every shape, not the best of each kernel
+  std::string op = "allreduce";
+  DataType type = DataType::float32;
+  std::string driver = "libcuda.so.1";
+};
+
+/// A row: calls one after another on each rank's stream, begun at random moments.
+bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdeviceptr>& memory,
+             Random& random, std::uint64_t row) {
+  constexpr int kCalls = 6;
+  constexpr std::uint64_t kMost = kMiB;
+  std::vector<CollectiveCase> cases;
+  std::vector<std::vector<Image>> images;
+  std::vector<std::vector<std::uint64_t>> places(ranks.size());
+  std::vector<std::uint64_t> ends(ranks.size(), 0);
+  for (int call = 0; call < kCalls; ++call) {
+    cases.push_back(random_case(random, ranks.shape(), kMost, 64));
+    images.push_back(images_of(random, cases.back()));
+    for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
+      places[rank].push_back(ends[rank]);
+      ends[rank] += (images.back()[rank].before.size() + 255) / 256 * 256;
+    }
+  }
+  std::vector<std::uint64_t> seeds;
+  for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) seeds.push_back(random());
+  std::vector<std::string> wrong(ranks.size());
+  std::barrier ready(ranks.size());
+  ranks.on_all([&](GpuRank& rank) {
+    const std::uint32_t r = rank.rank();
+    for (int call = 0; call < kCalls; ++call)
+      POLYPATH_CHECK(driver,
+                     memcpy_async(memory[r] + places[r][call],
+                                  reinterpret_cast<CUdeviceptr>(images[call][r].before.data()),
+                                  images[call][r].before.size(), rank.stream()));
+    rank.synchronize();
+    Random skew(seeds[r]);
+    ready.arrive_and_wait();
+    for (int call = 0; call < kCalls; ++call) {
+      CollectiveArgs args = args_of(cases[call], ranks.shape(), r);
+      const CUdeviceptr at = memory[r] + places[r][call];
+      ranks.complete(args, at + images[call][r].in_at, at + images[call][r].out_at);
+      if (skew() % 2 == 0) {
+        const auto until =
+            std::chrono::steady_clock::now() + std::chrono::microseconds(skew() % 100);
+        while (std::chrono::steady_clock::now() < until) {
+        }
+      }
+      if (const char* what = wrong_with(cases[call].family, args, cases[call].blocks))
+        throw std::runtime_error(cases[call].text() + ": " + what);
+      rank.launch(cases[call].family, args, cases[call].blocks);
+    }
+    rank.synchronize();
+    for (int call = 0; call < kCalls; ++call) {
+      Bytes found(images[call][r].after.size());
+      POLYPATH_CHECK(driver, memcpy_sync(reinterpret_cast<CUdeviceptr>(found.data()),
+                                         memory[r] + places[r][call], found.size()));
+      const std::string text = difference(images[call][r], found.data());
+      if (!text.empty() && wrong[r].empty())
+        wrong[r] = "call " + std::to_string(call) + " on rank " + std::to_string(r) + ": " +
+                   cases[call].text() + "\n  " + text + "\n";
+    }
+  });
+  std::string text = ranks.failures();
+  for (const std::string& line : wrong) text += line;
+  if (!text.empty())
+    std::printf("row %llu is wrong:\n%s", static_cast<unsigned long long>(row), text.c_str());
+  return text.empty();
+}
+
+struct Timed {
+  CollectiveCase what;
+  double us;
+  bool exact;
+};
+
+/// Calls one after another; the time of one, on the slowest rank.
+class Timer {
+ public:
+  Timer(const CudaDriver& driver, GpuRanks& ranks, CollectiveCase largest, Random& random)
+      : driver_(driver), ranks_(ranks) {
+    for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
+      inputs_.push_back(random_input(random, largest));
+      in_.push_back(ranks[rank].alloc(largest.in_bytes()));
+      out_.push_back(ranks[rank].alloc(largest.out_bytes()));
+      POLYPATH_CHECK(driver,
+                     memcpy_sync(in_.back(), reinterpret_cast<CUdeviceptr>(inputs_.back().data()),
+                                 largest.in_bytes()));
+      CUevent& begin = begin_.emplace_back();
+      CUevent& end = end_.emplace_back();
+      POLYPATH_CHECK(driver, event_create(&begin, CU_EVENT_DEFAULT));
+      POLYPATH_CHECK(driver, event_create(&end, CU_EVENT_DEFAULT));
+    }
+    void* pinned = nullptr;
+    POLYPATH_CHECK(driver, mem_host_alloc(&pinned, largest.out_bytes() * ranks.size(),
+                                          CU_MEMHOSTALLOC_PORTABLE));
+    found_ = static_cast<unsigned char*>(pinned);
+    stride_ = largest.out_bytes();
+  }
+
+  /// The outputs that all calls of this operation, type and count must have.
+  void expect(const CollectiveCase& what) {
+    expected_.clear();
+    std::vector<Bytes> inputs;
+    for (const Bytes& input : inputs_)
+      inputs.emplace_back(input.begin(),
+                          input.begin() + static_cast<std::ptrdiff_t>(what.in_bytes()));
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank)
+      expected_.push_back(rank > 0 && what.op == CollectiveOp::allreduce
+                              ? Bytes{}
+                              : expected_output(what, inputs, rank));
+  }
+
+  Timed time(const CollectiveCase& what) {
+    const std::uint64_t bytes = std::max(what.in_bytes(), what.out_bytes());
+    const int warm = 3;
+    const int calls = bytes <= kMiB ? 100 : bytes <= 32 * kMiB ? 30 : 8;
+    std::vector<float> ms(ranks_.size());
+    std::vector<char> exact(ranks_.size(), 1);
+    std::barrier ready(ranks_.size());
+    ranks_.on_all([&](GpuRank& rank) {
+      const std::uint32_t r = rank.rank();
+      CollectiveArgs args = args_of(what, ranks_.shape(), r);
+      ranks_.complete(args, in_[r], out_[r]);
+      POLYPATH_CHECK(driver_, memset_d8_async(out_[r], 0xA5, what.out_bytes(), rank.stream()));
+      for (int call = 0; call < warm; ++call) rank.launch(what.family, args, what.blocks);
+      rank.synchronize();
+      ready.arrive_and_wait();
+      // The first of the row takes what the ranks' starts are apart.
+      rank.launch(what.family, args, what.blocks);
+      POLYPATH_CHECK(driver_, event_record(begin_[r], rank.stream()));
+      for (int call = 0; call < calls; ++call) rank.launch(what.family, args, what.blocks);
+      POLYPATH_CHECK(driver_, event_record(end_[r], rank.stream()));
+      rank.synchronize();
+      POLYPATH_CHECK(driver_, event_elapsed_time(&ms[r], begin_[r], end_[r]));
+      const Bytes& expected = expected_[what.op == CollectiveOp::allreduce ? 0 : r];
+      if (expected.empty()) return;
+      unsigned char* const found = found_ + r * stride_;
+      POLYPATH_CHECK(driver_,
+                     memcpy_sync(reinterpret_cast<CUdeviceptr>(found), out_[r], expected.size()));
+      exact[r] = std::memcmp(found, expected.data(), expected.size()) == 0 ? 1 : 0;
+    });
+    const std::string failures = ranks_.failures();
+    if (!failures.empty()) throw std::runtime_error(what.text() + "\n" + failures);
+    return {what, 1000.0 * *std::ranges::max_element(ms) / calls,
+            std::ranges::all_of(exact, [](char right) { return right != 0; })};
+  }
+
+ private:
+  const CudaDriver& driver_;
+  GpuRanks& ranks_;
+  std::vector<Bytes> inputs_;
+  std::vector<CUdeviceptr> in_;
+  std::vector<CUdeviceptr> out_;
+  std::vector<CUevent> begin_;
+  std::vector<CUevent> end_;
+  std::vector<Bytes> expected_;
+  unsigned char* found_ = nullptr;
+  std::uint64_t stride_ = 0;
+};
+
+/// Bytes that a port must carry, by the whole size of the buffers (the larger of in and out).
+double bus_bytes(const CollectiveCase& what) {
+  const auto bytes = static_cast<double>(std::max(what.in_bytes(), what.out_bytes()));
+  const double others = static_cast<double>(what.ranks - 1) / what.ranks;
+  if (what.op == CollectiveOp::allreduce) return 2 * others * bytes;
+  if (what.op == CollectiveOp::broadcast || what.op == CollectiveOp::reduce) return bytes;
+  return others * bytes;
+}
+
+std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const ScratchShape& shape) {
+  std::vector<CollectiveCase> found;
+  CollectiveCase what = base;
+  const bool staged = base.op == CollectiveOp::allreduce || base.op == CollectiveOp::broadcast ||
+                      base.op == CollectiveOp::reduce;
+  const std::uint64_t bytes = std::max(base.in_bytes(), base.out_bytes());
+  for (int stages = 1; stages <= (staged ? 2 : 1); ++stages) {
+    what.stages = stages;
+    what.family = KernelFamily::cells;
+    if (what.count <= most_by_cells(shape, what.op, what.type, stages) && bytes <= 8 * kMiB)
+      for (const std::uint32_t blocks : {4, 8, 16, 32, 64, 128}) {
+        what.blocks = blocks;
+        found.push_back(what);
+      }
+    what.family = KernelFamily::channels;
+    if (staged && stages == 1 && bytes > 4 * kMiB) continue;
+    for (const std::uint32_t blocks : {8, 16, 32, 64, 96, 128})
+      for (const std::uint64_t tile : {4 * kKiB, 8 * kKiB, 16 * kKiB, 32 * kKiB, 64 * kKiB})
+        for (const std::uint32_t lag : {1, 2}) {
+          if (bytes > 16 * kMiB && (blocks < 32 || tile < 8 * kKiB)) continue;
+          // A share of one tile or less: larger tiles and lags change nothing.
+          const std::uint64_t share = bytes / (stages == 2 ? base.ranks : 1) / blocks;
+          if ((share <= tile / 2 || share <= tile) && lag > 1) continue;
+          if (share <= tile / 2 && tile > 4 * kKiB) continue;
+          what.blocks = blocks;
+          what.tile_bytes = static_cast<std::uint32_t>(tile);
+          what.lag = lag;
+          found.push_back(what);
+        }
+  }
+  return found;
+}
+
+bool print_times(const CudaDriver& driver, GpuRanks& ranks, const Options& options, CollectiveOp op,
+                 Random& random) {
+  CollectiveCase base;
+  base.op = op;
+  base.type = options.type;
+  base.ranks = ranks.size();
+  const bool many =
+      op != CollectiveOp::allreduce && op != CollectiveOp::broadcast && op != CollectiveOp::reduce;
+  const auto count_for = [&](std::uint64_t bytes) {
+    return bytes / size_of(base.type) / (many ? base.ranks : 1);
+  };
+  base.count = count_for(options.most);
+  Timer timer(driver, ranks, base, random);
+  std::printf("%10s %-8s %6s %6s %7s %3s %10s %9s  %s\n", "bytes", "kernel", "stages", "blocks",
+              "tile", "lag", "us", "bus GB/s", "exact");
+  bool exact = true;
+  for (std::uint64_t bytes = 4 * kKiB; bytes <= options.most; bytes *= 4) {
+    base.count = count_for(bytes);
+    timer.expect(base);
+    std::vector<Timed> times;
+    for (const CollectiveCase& what : shapes_for(base, ranks.shape()))
+      times.push_back(timer.time(what));
+    std::ranges::stable_sort(times, {}, &Timed::us);
+    std::size_t cells = 0;
+    std::size_t channels = 0;
+    for (const Timed& time : times) {
+      exact = exact && time.exact;
+      std::size_t& printed = time.what.family == KernelFamily::cells ? cells : channels;
+      if (++printed > 6 && !options.all && time.exact) continue;
+      const bool is_cells = time.what.family == KernelFamily::cells;
+      std::printf("%10llu %-8s %6d %6u %7u %3u %10.2f %9.1f  %s\n",
+                  static_cast<unsigned long long>(bytes), is_cells ? "cells" : "channels",
+                  time.what.stages, time.what.blocks, is_cells ? 0 : time.what.tile_bytes,
+                  is_cells ? 0 : time.what.lag, time.us, bus_bytes(time.what) / time.us / 1000.0,
+                  time.exact ? "yes" : "NO");
+    }
+    std::fflush(stdout);
+  }
+  return exact;
+}
+
+bool run(const Options& options) {
+  std::string why;
+  const auto driver = load_cuda_driver(options.driver, &why);
+  if (driver == nullptr) throw std::runtime_error(why);
+  int gpus = 0;
+  POLYPATH_CHECK(*driver, device_get_count(&gpus));
+  const std::uint32_t wanted =
+      options.gpus != 0 ? options.gpus : std::min(static_cast<std::uint32_t>(gpus), kMostRanks);
+  Random random(options.seed);
+
+  bool right = true;
+  if (options.rows > 0) {
+    // Small rings and regions, so that they go round often.
+    GpuRanks ranks(*driver, {wanted, 32, 3, 4096, 256 * 1024});
+    std::vector<CUdeviceptr> memory;
+    for (std::uint32_t rank = 0; rank < ranks.size(); ++rank)
+      memory.push_back(ranks[rank].alloc(64 * kMiB));
+    std::uint64_t wrong = 0;
+    for (std::uint64_t row = 0; row < options.rows && wrong < 5; ++row)
+      wrong += run_row(*driver, ranks, memory, random, row) ? 0 : 1;
+    std::printf("%llu rows of calls on %u GPUs: %llu wrong\n",
+                static_cast<unsigned long long>(options.rows), wanted,
+                static_cast<unsigned long long>(wrong));
+    std::fflush(stdout);
+    right = wrong == 0;
+  }
+  if (options.op != "none" && right) {
+    GpuRanks ranks(*driver, {wanted, 128, 4, 64 * 1024, 4 * 1024 * 1024});
+    const std::pair<const char*, CollectiveOp> ops[] = {
+        {"allreduce", CollectiveOp::allreduce},   {"reduce_scatter", CollectiveOp::reduce_scatter},
+        {"all_gather", CollectiveOp::all_gather}, {"broadcast", CollectiveOp::broadcast},
+        {"reduce", CollectiveOp::reduce},         {"all_to_all", CollectiveOp::all_to_all}};
+    for (const auto& [name, op] : ops)
+      if (options.op == name || options.op == "every") {
+        std::printf("%s, %u GPUs\n", name, wanted);
+        right = print_times(*driver, ranks, options, op, random) && right;
+      }
+  }
+  return right;
+}
+
+Options parsed(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    if (name == "--all") {
+      options.all = true;
+      continue;
+    }
+    if (i + 1 == argc) throw std::runtime_error(name + " needs a value");
+    const std::string value = argv[++i];
+    if (name == "--gpus")
+      options.gpus = static_cast<std::uint32_t>(std::stoul(value));
+    else if (name == "--rows")
+      options.rows = std::stoull(value);
+    else if (name == "--seed")
+      options.seed = std::stoull(value);
+    else if (name == "--most")
+      options.most = std::stoull(value);
+    else if (name == "--op")
+      options.op = value;
+    else if (name == "--driver")
+      options.driver = value;
+    else if (name == "--type")
+      options.type = value == "bfloat16" ? DataType::bfloat16 : DataType::float32;
+    else
+      throw std::runtime_error("there is no " + name);
+  }
+  return options;
+}
+
+}  // namespace
+}  // namespace polypath::test
+
+int main(int argc, char** argv) {
+  // A kernel that is loaded as it is first launched may wait for those that run, and they for it.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  try {
+    return polypath::test::run(polypath::test::parsed(argc, argv)) ? EXIT_SUCCESS : EXIT_FAILURE;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "kernels_on_gpus: %s\n", error.what());
+    return EXIT_FAILURE;
+  }
+}

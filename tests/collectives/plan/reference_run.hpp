@@ -1,0 +1,194 @@
+// Runs the steps of a schedule on memory of its own, in an order that is random but for what the
+// schedule demands: what a dependency misses, some order shows.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "collectives/plan/collective_schedule.hpp"
+
+namespace polypath {
+
+/// An element type T whose sums are made in Accumulator.
+template <typename T, typename Accumulator = T>
+struct Elements {
+  using Type = T;
+  using Sum = Accumulator;
+  static Sum widen(T value) { return static_cast<Sum>(value); }
+  static T narrow(Sum value) { return static_cast<T>(value); }
+};
+
+/// bfloat16, summed in float32, rounded to nearest even.
+struct Bfloat16 {
+  using Type = std::uint16_t;
+  using Sum = float;
+  static Sum widen(Type value) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
+  }
+  static Type narrow(Sum value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    return static_cast<Type>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+  }
+};
+
+template <typename Sum>
+Sum apply(Operator operation, Sum a, Sum b) {
+  switch (operation) {
+    case Operator::avg:
+    case Operator::sum: return static_cast<Sum>(a + b);
+    case Operator::product: return static_cast<Sum>(a * b);
+    case Operator::min: return b < a ? b : a;
+    case Operator::max: return a < b ? b : a;
+  }
+  return a;
+}
+
+/// What each rank's buffers hold. `E`: Elements or Bfloat16.
+template <typename E>
+class ReferenceRun {
+ public:
+  using Type = typename E::Type;
+  using Sum = typename E::Sum;
+  using Buffer = std::vector<std::byte>;
+
+  static constexpr std::byte kPoison{0xC3};
+
+  /// `inputs` of each rank; `output_elements` of each rank, poisoned. In place: an output is its
+  /// input.
+  ReferenceRun(const Node& node, const CollectiveSchedule& schedule,
+               const std::vector<std::vector<Type>>& inputs, std::uint64_t output_elements,
+               bool in_place)
+      : schedule_(schedule), in_place_(in_place) {
+    for (const auto& input : inputs) {
+      Buffer bytes(input.size() * sizeof(Type));
+      if (!input.empty()) std::memcpy(bytes.data(), input.data(), bytes.size());
+      inputs_.push_back(std::move(bytes));
+      outputs_.emplace_back(output_elements * sizeof(Type), kPoison);
+      scratch_.emplace_back(schedule.scratch_bytes, kPoison);
+    }
+    for (std::size_t i = 0; i < node.hosts.size(); ++i)
+      hosts_.emplace_back(schedule.host_bytes, kPoison);
+  }
+
+  /// All steps, each once its queue and `after` let it; which of those that may run is random.
+  void run(std::mt19937_64& random) {
+    const std::size_t count = schedule_.steps.size();
+    std::vector<std::set<int>> waits(count);
+    std::vector<std::vector<int>> next(count);
+    std::map<int, int> last;
+    for (std::size_t i = 0; i < count; ++i) {
+      const CollectiveStep& step = schedule_.steps[i];
+      for (const int other : step.after) {
+        ASSERT_LT(other, static_cast<int>(i));
+        waits[i].insert(other);
+      }
+      if (const auto before = last.find(step.queue); before != last.end())
+        waits[i].insert(before->second);
+      last[step.queue] = static_cast<int>(i);
+      for (const int other : waits[i])
+        next[static_cast<std::size_t>(other)].push_back(static_cast<int>(i));
+    }
+    std::vector<int> ready;
+    for (std::size_t i = 0; i < count; ++i)
+      if (waits[i].empty()) ready.push_back(static_cast<int>(i));
+    std::size_t done = 0;
+    while (!ready.empty()) {
+      // Sometimes the newest, sometimes any: both far ahead and far behind.
+      const std::size_t which = random() % 3 == 0 ? ready.size() - 1 : random() % ready.size();
+      const int index = ready[which];
+      ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(which));
+      ASSERT_NO_FATAL_FAILURE(execute(schedule_.steps[static_cast<std::size_t>(index)]));
+      ++done;
+      for (const int other : next[static_cast<std::size_t>(index)]) {
+        auto& left = waits[static_cast<std::size_t>(other)];
+        left.erase(index);
+        if (left.empty()) ready.push_back(other);
+      }
+    }
+    ASSERT_EQ(done, count);
+  }
+
+  [[nodiscard]] std::vector<Type> output(int rank) const {
+    const Buffer& bytes = (in_place_ ? inputs_ : outputs_)[static_cast<std::size_t>(rank)];
+    std::vector<Type> elements(bytes.size() / sizeof(Type));
+    if (!elements.empty()) std::memcpy(elements.data(), bytes.data(), bytes.size());
+    return elements;
+  }
+
+ private:
+  std::byte* at(const CollectivePlace& place, std::uint64_t bytes) {
+    Buffer& buffer = buffer_of(place);
+    EXPECT_LE(place.offset + bytes, buffer.size());
+    return place.offset + bytes <= buffer.size() ? buffer.data() + place.offset : nullptr;
+  }
+
+  Buffer& buffer_of(const CollectivePlace& place) {
+    const auto rank = static_cast<std::size_t>(place.rank);
+    switch (place.buffer) {
+      case CollectiveBuffer::input: return inputs_.at(rank);
+      case CollectiveBuffer::output: return (in_place_ ? inputs_ : outputs_).at(rank);
+      case CollectiveBuffer::scratch: return scratch_.at(rank);
+      case CollectiveBuffer::host: return hosts_.at(rank);
+    }
+    return inputs_.front();
+  }
+
+  void execute(const CollectiveStep& step) {
+    if (step.kind == CollectiveStepKind::copy) {
+      const std::uint64_t bytes = bytes_of(schedule_, step, step.partial.front());
+      const std::byte* from = at(step.operands.front(), bytes);
+      std::byte* to = at(step.to, bytes);
+      ASSERT_TRUE(from != nullptr && to != nullptr);
+      std::memmove(to, from, bytes);
+      return;
+    }
+    std::vector<const std::byte*> operands;
+    for (std::size_t i = 0; i < step.operands.size(); ++i) {
+      EXPECT_EQ(step.operands[i].rank, step.rank) << "a reduction reads its own rank's memory";
+      operands.push_back(at(step.operands[i], bytes_of(schedule_, step, step.partial[i])));
+      ASSERT_NE(operands.back(), nullptr);
+    }
+    EXPECT_EQ(step.to.rank, step.rank);
+    std::byte* const to = at(step.to, bytes_of(schedule_, step, step.to_partial));
+    ASSERT_NE(to, nullptr);
+    for (std::uint64_t e = 0; e < step.elements; ++e) {
+      Sum sum = load(operands[0], step.partial[0], e);
+      for (std::size_t i = 1; i < operands.size(); ++i)
+        sum = apply(schedule_.request.operation, sum, load(operands[i], step.partial[i], e));
+      if (step.to_partial) {
+        std::memcpy(to + e * sizeof(Sum), &sum, sizeof(Sum));
+      } else {
+        if (schedule_.request.operation == Operator::avg)
+          sum = static_cast<Sum>(sum / static_cast<Sum>(schedule_.request.ranks()));
+        const Type value = E::narrow(sum);
+        std::memcpy(to + e * sizeof(Type), &value, sizeof(Type));
+      }
+    }
+  }
+
+  static Sum load(const std::byte* from, bool partial, std::uint64_t element) {
+    if (partial) {
+      Sum sum;
+      std::memcpy(&sum, from + element * sizeof(Sum), sizeof(Sum));
+      return sum;
+    }
+    Type value;
+    std::memcpy(&value, from + element * sizeof(Type), sizeof(Type));
+    return E::widen(value);
+  }
+
+  const CollectiveSchedule& schedule_;
+  bool in_place_;
+  std::vector<Buffer> inputs_;
+  std::vector<Buffer> outputs_;
+  std::vector<Buffer> scratch_;
+  std::vector<Buffer> hosts_;
+};
+
+}  // namespace polypath

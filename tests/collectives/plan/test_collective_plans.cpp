@@ -1,0 +1,246 @@
+// Plans of known nodes as tables: algorithm, prediction, and how it compares with what was measured
+// or published.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "collectives/plan/collective_json.hpp"
+#include "collectives/plan/kernel_cost.hpp"
+#include "collectives/plan/schedule_time.hpp"
+#include "known_node.hpp"
+#include "plan_inputs.hpp"
+#include "topology/node_file.hpp"
+
+namespace polypath {
+namespace {
+
+using ::testing::HasSubstr;
+
+CollectivePlan allreduce_of(const std::string& name, std::uint64_t bytes, int ranks = 4,
+                            const CollectiveOptions& options = {}) {
+  return plan_collective(known(name),
+                         request_of_bytes(CollectiveOp::allreduce, DataType::float32, bytes, ranks),
+                         options);
+}
+
+CollectivePlan compared(const std::string& name, std::uint64_t bytes) {
+  CollectiveOptions options;
+  options.compare = true;
+  return allreduce_of(name, bytes, 4, options);
+}
+
+double us_of(const CollectivePlan& plan, Algorithm algorithm) {
+  for (const CollectiveCandidate& one : plan.candidates)
+    if (one.algorithm == algorithm) return one.us;
+  return 0;
+}
+
+/// What two GPUs took; microseconds (bench/results/2026-11-22-2xh200-collectives).
+TEST(CollectivePlans, PredictWhatTwoH200Took) {
+  struct Row {
+    std::uint64_t bytes;
+    Algorithm algorithm;
+    double us;
+  };
+  CollectiveOptions options;
+  options.max_blocks = 99;  // of the first communicator of a program
+  for (const Row& row :
+       {Row{64 * kKiB, Algorithm::cells, 6.0}, Row{256 * kKiB, Algorithm::cells, 6.8},
+        Row{4 * kMiB, Algorithm::flat, 29.3}, Row{16 * kMiB, Algorithm::flat, 72.7},
+        Row{64 * kMiB, Algorithm::flat, 225}, Row{256 * kMiB, Algorithm::flat, 814},
+        Row{kGiB, Algorithm::flat, 3236}}) {
+    SCOPED_TRACE(format_bytes(row.bytes));
+    const CollectivePlan plan = allreduce_of("hgx-h200-x4", row.bytes, 2, options);
+    EXPECT_EQ(plan.algorithm, row.algorithm);
+    EXPECT_NEAR(plan.predicted_us, row.us, 0.25 * row.us);
+  }
+  EXPECT_EQ(allreduce_of("hgx-h200-x4", kMiB, 2, options).algorithm, Algorithm::cells);
+}
+
+TEST(CollectivePlans, OfKnownNodes) {
+  struct Row {
+    const char* node;
+    std::uint64_t bytes;
+    int ranks;
+    Algorithm algorithm;
+    double least_of_limit;  ///< bus bandwidth over that of the algorithm's own trees
+  };
+  for (const Row& row : {
+           Row{"narval", 64 * kKiB, 4, Algorithm::cells, 0},
+           Row{"narval", 256 * kMiB, 4, Algorithm::flat, .95},
+           Row{"beluga", 256 * kMiB, 4, Algorithm::flat, .95},
+           Row{"marenostrum5", 256 * kMiB, 4, Algorithm::flat, .95},
+           Row{"cedar", 64 * kMiB, 4, Algorithm::flat, .95},
+           Row{"gh200-quad", 64 * kMiB, 4, Algorithm::flat, .9},
+           Row{"mist", 64 * kMiB, 4, Algorithm::hierarchical, .85},
+           Row{"mist", kGiB, 4, Algorithm::hierarchical, .95},
+           Row{"mist", kGiB, 2, Algorithm::flat, .95},
+           Row{"dgx-h200-x8", 256 * kMiB, 8, Algorithm::flat, .85},
+           Row{"pcie-4gpu", 64 * kMiB, 4, Algorithm::host_trees, .90},
+       }) {
+    SCOPED_TRACE(std::string(row.node) + " " + format_bytes(row.bytes));
+    const CollectivePlan plan = allreduce_of(row.node, row.bytes, row.ranks);
+    EXPECT_EQ(plan.algorithm, row.algorithm) << to_string(plan.algorithm);
+    EXPECT_GE(plan.bus_gbps, row.least_of_limit * plan.candidates.front().limit_bus_gbps);
+    EXPECT_LE(plan.bus_gbps, plan.limit_bus_gbps);
+    EXPECT_TRUE(plan.rank_order);
+    EXPECT_FALSE(plan.unproven);
+    EXPECT_EQ(plan.kernel.has_value(), runs_by_kernels(plan.algorithm));
+  }
+}
+
+/// Predictions beside what the paper of the hierarchical and the flat algorithm measured against
+/// NCCL, whose place the ring over direct links takes.
+TEST(CollectivePlans, AgainstTheRingOverDirectLinks) {
+  struct Row {
+    const char* node;
+    std::uint64_t bytes;
+    Algorithm algorithm;
+    double least;
+  };
+  for (const Row& row : {Row{"mist", 64 * kMiB, Algorithm::hierarchical, 1.25},
+                         Row{"mist", kGiB, Algorithm::hierarchical, 1.38},
+                         Row{"cedar", 64 * kMiB, Algorithm::flat, 1.06},
+                         Row{"pcie-4gpu", 64 * kMiB, Algorithm::host_trees, 1.2}}) {
+    SCOPED_TRACE(row.node);
+    const CollectivePlan plan = compared(row.node, row.bytes);
+    EXPECT_EQ(plan.algorithm, row.algorithm);
+    EXPECT_GE(us_of(plan, Algorithm::ring) / plan.predicted_us, row.least);
+    EXPECT_EQ(to_json(plan)["times_ring"]["ring"], 1.0);
+  }
+  // Where all GPUs are linked alike three stages leave links idle: 2.77 times were measured with the
+  // paper's; with all ranks as leaders and small chunks they are better.
+  const CollectivePlan cedar = compared("cedar", 64 * kMiB);
+  EXPECT_GE(cedar.published_us / cedar.predicted_us, 2.7);
+  EXPECT_GE(us_of(cedar, Algorithm::hierarchical) / cedar.predicted_us, 1.95);
+  EXPECT_EQ(compared("narval", 64 * kMiB).published_us, 0);
+}
+
+TEST(CollectivePlans, ComparingChangesNoChoice) {
+  for (const char* name : {"mist", "cedar", "narval", "hgx-h200-x4", "pcie-4gpu"})
+    for (std::uint64_t bytes = 4 * kKiB; bytes <= kGiB; bytes *= 16) {
+      SCOPED_TRACE(std::string(name) + " " + format_bytes(bytes));
+      const CollectivePlan plan = allreduce_of(name, bytes);
+      const CollectivePlan with = compared(name, bytes);
+      EXPECT_EQ(plan.algorithm, with.algorithm);
+      EXPECT_EQ(plan.predicted_us, with.predicted_us);
+      for (std::size_t i = 1; i < with.candidates.size(); ++i)
+        EXPECT_FALSE(with.candidates[i].reason.empty());
+    }
+}
+
+TEST(CollectivePlans, ARankThatIsNotBesideItsNeighbourHasAnotherOrder) {
+  auto request = request_of_bytes(CollectiveOp::allreduce, DataType::float32, 64 * kMiB, 4);
+  request.gpus = {0, 2, 1, 3};
+  const CollectivePlan plan = plan_collective(known("mist"), request, {});
+  EXPECT_EQ(plan.algorithm, Algorithm::hierarchical);
+  EXPECT_EQ(plan.order, "r0, r2, r1, r3");
+  EXPECT_FALSE(plan.rank_order);
+}
+
+TEST(CollectivePlans, ChunksAndScratchKeepTheirLimits) {
+  CollectiveOptions options;
+  options.scratch_bytes = 8 * kMiB;
+  const CollectivePlan plan = allreduce_of("mist", 256 * kMiB, 4, options);
+  const CollectiveSchedule schedule = make_collective_schedule(known("mist"), plan);
+  EXPECT_LE(schedule.scratch_bytes, options.scratch_bytes);
+  EXPECT_EQ(schedule_time(known("mist"), schedule).us, plan.predicted_us);
+  options.chunk_bytes = 300000;
+  EXPECT_EQ(allreduce_of("mist", 256 * kMiB, 4, options).chunk_bytes, 300000u);
+  EXPECT_THROW(make_collective_schedule(known("narval"), allreduce_of("narval", kMiB)),
+               InvalidArgument);
+}
+
+TEST(CollectivePlans, FewerBlocksAreSlowerOnceTheyCannotFillTheLinks) {
+  CollectiveOptions options;
+  options.max_blocks = 8;
+  const double with_eight = allreduce_of("hgx-h200-x4", 64 * kMiB, 4, options).predicted_us;
+  EXPECT_GT(with_eight, 1.5 * allreduce_of("hgx-h200-x4", 64 * kMiB).predicted_us);
+  EXPECT_EQ(allreduce_of("hgx-h200-x4", 64 * kMiB, 4, options).kernel->blocks, 8);
+}
+
+TEST(CollectivePlans, SeveralNodesAreBoundByTheirNetwork) {
+  auto request = request_of_bytes(CollectiveOp::allreduce, DataType::float32, kGiB, 4);
+  request.nodes = 4;
+  request.network_gbps = 25;
+  const CollectivePlan plan = plan_collective(known("hgx-h200-x4"), request, {});
+  EXPECT_TRUE(plan.unproven);
+  EXPECT_FALSE(plan.rank_order);
+  EXPECT_THAT(plan.order, HasSubstr("on each node r0, r1, r2, r3"));
+  EXPECT_EQ(plan.stages.size(), 3u);
+  EXPECT_EQ(plan.stages[1].name, "allreduce between nodes");
+  // 1.5 of the message leave a node, 1.875 count for 16 ranks.
+  EXPECT_NEAR(plan.limit_bus_gbps, 25 / 1.5 * 1.875, 1e-9);
+  EXPECT_GT(plan.bus_gbps, .95 * plan.limit_bus_gbps);
+  EXPECT_LE(plan.bus_gbps, plan.limit_bus_gbps);
+  EXPECT_GT(plan.chunks, 1);
+
+  // Where the network is faster than the node, the node is the bound.
+  request.network_gbps = 1e5;
+  const CollectivePlan fast = plan_collective(known("hgx-h200-x4"), request, {});
+  EXPECT_NEAR(fast.limit_bus_gbps / 1.875, fast.link_limit_bus_gbps / 1.875 * 426.4 / 388.5, 1);
+}
+
+TEST(CollectivePlans, AnEmptyMessageIsAPlan) {
+  EXPECT_EQ(allreduce_of("narval", 0).algorithm, Algorithm::none);
+  EXPECT_EQ(allreduce_of("narval", 0).predicted_us, 0);
+}
+
+TEST(CollectivePlans, OneRankHasNothingToDo) {
+  const CollectivePlan plan = allreduce_of("narval", kMiB, 1);
+  EXPECT_EQ(plan.algorithm, Algorithm::none);
+  EXPECT_THAT(plan.reason, HasSubstr("one rank"));
+}
+
+TEST(CollectivePlans, WhatCannotRunSaysWhy) {
+  const auto why = [](const char* node, Algorithm algorithm, CollectiveOp op) -> std::string {
+    CollectiveOptions options;
+    options.algorithm = algorithm;
+    try {
+      plan_collective(known(node), request_of_bytes(op, DataType::float32, 2 * kMiB, 4), options);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(why("pcie-4gpu", Algorithm::flat, CollectiveOp::allreduce),
+              HasSubstr("gpu0 does not reach gpu1's memory"));
+  EXPECT_THAT(why("narval", Algorithm::hierarchical, CollectiveOp::allreduce),
+              HasSubstr("one island"));
+  EXPECT_THAT(why("mist", Algorithm::ring, CollectiveOp::broadcast),
+              HasSubstr("for allreduce only"));
+  EXPECT_THAT(why("mist", Algorithm::cells, CollectiveOp::allreduce), HasSubstr("small messages"));
+  EXPECT_EQ(why("mist", Algorithm::ring, CollectiveOp::allreduce), "");
+  EXPECT_EQ(why("cedar", Algorithm::hierarchical, CollectiveOp::allreduce), "");
+  EXPECT_THROW(parse_algorithm("tree"), InvalidArgument);
+  EXPECT_EQ(parse_algorithm("host-trees"), Algorithm::host_trees);
+}
+
+TEST(CollectivePlans, HoldOnRandomNodes) {
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const Node node = random_node(random);
+    auto request =
+        request_of_bytes(static_cast<CollectiveOp>(pick(random, 0, 5)), DataType::bfloat16,
+                         random() % (std::uint64_t{1} << pick(random, 1, 28)),
+                         pick(random, 2, static_cast<int>(node.gpus.size())));
+    request.root = pick(random, 0, request.ranks() - 1);
+    CollectiveOptions options;
+    options.kernels = random() % 2 == 0;
+    options.compare = random() % 4 == 0;
+    const CollectivePlan plan = plan_collective(node, request, options);
+    EXPECT_EQ(to_json(plan), to_json(plan_collective(node, request, options)));
+    EXPECT_LE(plan.bus_gbps, plan.limit_bus_gbps * (1 + 1e-6));
+    EXPECT_LE(plan.link_limit_bus_gbps, plan.limit_bus_gbps * (1 + 1e-6));
+    EXPECT_TRUE(options.kernels || !runs_by_kernels(plan.algorithm));
+    EXPECT_EQ(plan.candidates.front().algorithm, plan.algorithm);
+    EXPECT_TRUE(plan.candidates.front().reason.empty());
+    for (const CollectiveCandidate& one : plan.candidates)
+      EXPECT_LE(one.bus_gbps, plan.limit_bus_gbps * (1 + 1e-6)) << to_string(one.algorithm);
+  }
+}
+
+}  // namespace
+}  // namespace polypath

@@ -1,0 +1,268 @@
+// Schedules, run on memory: random contents, random order, every element compared.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "collectives/plan/schedule_builder.hpp"
+#include "collectives/plan/schedules.hpp"
+#include "plan_inputs.hpp"
+#include "reference_run.hpp"
+
+namespace polypath {
+namespace {
+
+template <typename E>
+constexpr DataType type_of() {
+  if constexpr (std::is_same_v<E, Bfloat16>)
+    return DataType::bfloat16;
+  else if constexpr (std::is_same_v<typename E::Type, std::uint32_t>)
+    return DataType::uint32;
+  else if constexpr (std::is_same_v<typename E::Type, std::uint8_t>)
+    return DataType::uint8;
+  else if constexpr (std::is_same_v<typename E::Type, float>)
+    return DataType::float32;
+  else
+    return DataType::float64;
+}
+
+template <typename E>
+std::vector<typename E::Type> random_elements(Random& random, std::uint64_t count) {
+  std::vector<typename E::Type> values(count);
+  for (auto& value : values) {
+    // Of very different sizes, so that another order of a sum has other bits.
+    const double scale = std::ldexp(1.0, pick(random, -20, 20));
+    const double real = scale * (static_cast<double>(random() % 2000001) / 1e6 - 1);
+    if constexpr (std::is_integral_v<typename E::Type> && !std::is_same_v<E, Bfloat16>)
+      value = static_cast<typename E::Type>(random());
+    else
+      value = E::narrow(static_cast<typename E::Sum>(real));
+  }
+  return values;
+}
+
+/// The reduction of one element of every rank, in this order.
+template <typename E>
+typename E::Type reduced(const CollectiveRequest& request, const std::vector<int>& order,
+                         const std::vector<std::vector<typename E::Type>>& inputs,
+                         std::uint64_t element) {
+  using Sum = typename E::Sum;
+  Sum sum = E::widen(inputs[static_cast<std::size_t>(order.front())][element]);
+  for (std::size_t i = 1; i < order.size(); ++i)
+    sum = apply<Sum>(request.operation, sum,
+                     E::widen(inputs[static_cast<std::size_t>(order[i])][element]));
+  if (request.operation == Operator::avg)
+    sum = static_cast<Sum>(sum / static_cast<Sum>(order.size()));
+  return E::narrow(sum);
+}
+
+/// Every element of every rank is right; what is not to be written keeps its poison.
+template <typename E>
+void expect_right(const CollectiveRequest& request, const std::vector<int>& order,
+                  const std::vector<std::vector<typename E::Type>>& inputs,
+                  const ReferenceRun<E>& run, bool in_place) {
+  const int ranks = request.ranks();
+  const std::uint64_t count = request.count;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto out = run.output(rank);
+    const auto me = static_cast<std::size_t>(rank);
+    std::uint64_t wrong = 0;
+    const auto expect = [&](std::uint64_t at, typename E::Type value) {
+      wrong += std::memcmp(&out[at], &value, sizeof value) == 0 ? 0u : 1u;
+    };
+    for (std::uint64_t i = 0; i < count; ++i) {
+      switch (request.op) {
+        case CollectiveOp::allreduce: expect(i, reduced<E>(request, order, inputs, i)); break;
+        case CollectiveOp::broadcast:
+          expect(i, inputs[static_cast<std::size_t>(request.root)][i]);
+          break;
+        case CollectiveOp::reduce:
+          if (rank == request.root)
+            expect(i, reduced<E>(request, order, inputs, i));
+          else if (in_place)
+            expect(i, inputs[me][i]);
+          break;
+        case CollectiveOp::reduce_scatter:
+          expect(i, reduced<E>(request, order, inputs, me * count + i));
+          break;
+        case CollectiveOp::all_gather:
+          for (int other = 0; other < ranks; ++other)
+            expect(static_cast<std::uint64_t>(other) * count + i,
+                   inputs[static_cast<std::size_t>(other)][i]);
+          break;
+        case CollectiveOp::all_to_all:
+          for (int other = 0; other < ranks; ++other)
+            expect(static_cast<std::uint64_t>(other) * count + i,
+                   inputs[static_cast<std::size_t>(other)][me * count + i]);
+          break;
+      }
+    }
+    EXPECT_EQ(wrong, 0u) << "rank " << rank;
+    if (request.op == CollectiveOp::reduce && rank != request.root && !in_place && count > 0) {
+      std::vector<typename E::Type> poison(count);
+      std::memset(poison.data(), static_cast<int>(ReferenceRun<E>::kPoison),
+                  count * sizeof(typename E::Type));
+      EXPECT_EQ(std::memcmp(out.data(), poison.data(), count * sizeof(typename E::Type)), 0);
+    }
+  }
+}
+
+std::uint64_t input_elements(const CollectiveRequest& request) {
+  const bool parts =
+      request.op == CollectiveOp::reduce_scatter || request.op == CollectiveOp::all_to_all;
+  return parts ? request.elements() : request.count;
+}
+
+std::uint64_t output_elements(const CollectiveRequest& request) {
+  return request.op == CollectiveOp::reduce_scatter ? request.count : request.elements();
+}
+
+template <typename E>
+void run_and_check(Random& random, const Node& node, const CollectiveSchedule& schedule,
+                   const std::vector<int>& order) {
+  const CollectiveRequest& request = schedule.request;
+  const bool in_place = !request.by_parts() && random() % 2 == 0;
+  std::vector<std::vector<typename E::Type>> inputs;
+  for (int rank = 0; rank < request.ranks(); ++rank)
+    inputs.push_back(random_elements<E>(random, input_elements(request)));
+  ReferenceRun<E> run(node, schedule, inputs, output_elements(request), in_place);
+  ASSERT_NO_FATAL_FAILURE(run.run(random));
+  expect_right(request, order, inputs, run, in_place);
+}
+
+std::vector<int> shuffled(Random& random, int count) {
+  std::vector<int> values(static_cast<std::size_t>(count));
+  std::iota(values.begin(), values.end(), 0);
+  std::ranges::shuffle(values, random);
+  return values;
+}
+
+template <typename E>
+CollectiveRequest random_request(Random& random, const Node& node, CollectiveOp op) {
+  CollectiveRequest request;
+  request.op = op;
+  request.type = type_of<E>();
+  request.operation = static_cast<Operator>(pick(random, 0, 4));
+  request.gpus = shuffled(random, static_cast<int>(node.gpus.size()));
+  request.gpus.resize(
+      static_cast<std::size_t>(pick(random, 2, static_cast<int>(node.gpus.size()))));
+  request.count = static_cast<std::uint64_t>(pick(random, 0, pick(random, 1, 9000)));
+  request.root = pick(random, 0, request.ranks() - 1);
+  return request;
+}
+
+template <typename E>
+class CollectiveSchedules : public ::testing::Test {};
+
+using Types = ::testing::Types<Elements<float>, Elements<double>, Elements<std::uint32_t>,
+                               Elements<std::uint8_t>, Bfloat16>;
+
+constexpr CollectiveOp kOps[] = {CollectiveOp::allreduce,  CollectiveOp::reduce_scatter,
+                                 CollectiveOp::all_gather, CollectiveOp::broadcast,
+                                 CollectiveOp::reduce,     CollectiveOp::all_to_all};
+
+class NamesOfTypes {
+ public:
+  template <typename E>
+  static std::string GetName(int /*index*/) {
+    return std::string(to_string(type_of<E>()));
+  }
+};
+TYPED_TEST_SUITE(CollectiveSchedules, Types, NamesOfTypes);
+
+TYPED_TEST(CollectiveSchedules, FlatInRankOrder) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed)
+    for (const CollectiveOp op : kOps) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + " " + std::string(to_string(op)));
+      Random random(seed);
+      const Node node = random_node(random);
+      const auto request = random_request<TypeParam>(random, node, op);
+      const auto schedule =
+          flat_schedule(node, request, static_cast<std::uint64_t>(pick(random, 1, 4000)),
+                        /*by_host=*/random() % 2 == 0);
+      std::vector<int> order(request.gpus.size());
+      std::iota(order.begin(), order.end(), 0);
+      ASSERT_NO_FATAL_FAILURE(run_and_check<TypeParam>(random, node, schedule, order));
+    }
+}
+
+TYPED_TEST(CollectiveSchedules, HierarchicalInTheOrderOfIslands) {
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const Node node = random_node(random);
+    const auto request = random_request<TypeParam>(random, node, CollectiveOp::allreduce);
+    // Ranks in one to three islands of any size.
+    const std::vector<int> order = shuffled(random, request.ranks());
+    std::vector<std::vector<int>> islands(1);
+    for (const int rank : order) {
+      if (!islands.back().empty() && islands.size() < 3 && random() % 2 == 0)
+        islands.emplace_back();
+      islands.back().push_back(rank);
+    }
+    const auto schedule = hierarchical_schedule(node, request, islands, pick(random, 1, 3),
+                                                static_cast<std::uint64_t>(pick(random, 1, 4000)));
+    ASSERT_NO_FATAL_FAILURE(run_and_check<TypeParam>(random, node, schedule, order));
+  }
+}
+
+/// By the largest, which has no order.
+TEST(RingSchedule, SumsEverything) {
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const Node node = random_node(random);
+    using E = Elements<std::uint32_t>;
+    auto request = random_request<E>(random, node, CollectiveOp::allreduce);
+    request.operation = Operator::max;
+    const auto ring = shuffled(random, request.ranks());
+    const auto schedule =
+        ring_schedule(node, request, ring, static_cast<std::uint64_t>(pick(random, 1, 4000)));
+    ASSERT_NO_FATAL_FAILURE(run_and_check<E>(random, node, schedule, ring));
+  }
+}
+
+/// A slice of the ring's is summed from behind its own place on, whatever the type.
+TEST(RingSchedule, SumsASliceInTheOrderThatThePlanSays) {
+  Random random(7);
+  const Node node = mesh_node();
+  CollectiveRequest request;
+  request.gpus = {0, 1, 2, 3};
+  request.count = 4 * 1024;
+  const std::vector<int> ring = {2, 0, 3, 1};
+  const auto schedule = ring_schedule(node, request, ring, 1 << 20);
+  using E = Elements<float>;
+  std::vector<std::vector<float>> inputs;
+  for (int rank = 0; rank < 4; ++rank) inputs.push_back(random_elements<E>(random, request.count));
+  ReferenceRun<E> run(node, schedule, inputs, request.count, false);
+  ASSERT_NO_FATAL_FAILURE(run.run(random));
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto out = run.output(rank);
+    for (std::uint64_t i = 0; i < request.count; ++i) {
+      const std::size_t slice = i / 1024;
+      std::vector<int> order;
+      for (std::size_t k = 1; k <= 4; ++k) order.push_back(ring[(slice + k) % 4]);
+      ASSERT_EQ(out[i], reduced<E>(request, order, inputs, i)) << i;
+    }
+  }
+}
+
+TEST(Schedules, PartsCoverTheMessage) {
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    Random random(seed);
+    const std::uint64_t elements = random() >> pick(random, 1, 63);
+    const auto parts = static_cast<std::uint64_t>(pick(random, 1, 300));
+    std::uint64_t next = 0;
+    for (std::uint64_t i = 0; i < parts; ++i) {
+      const ElementRange part = part_of(elements, parts, i, DataType::bfloat16);
+      ASSERT_EQ(part.first, next);
+      ASSERT_LE(part.count, elements / parts + 128);
+      next += part.count;
+    }
+    ASSERT_EQ(next, elements);
+  }
+}
+
+}  // namespace
+}  // namespace polypath

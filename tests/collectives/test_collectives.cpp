@@ -1,0 +1,300 @@
+// Collectives as programs call them, over ranks that are threads: random calls, streams, captures,
+// several communicators, and what is refused.
+#include "collectives/collectives.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "base/error.hpp"
+#include "collective_case.hpp"
+#include "driver/check.hpp"
+#include "group.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// Four, or as many as there are GPUs.
+int ranks() { return std::min(4, static_cast<int>(group_node().node.gpus.size())); }
+
+/// So that the scratch is small.
+constexpr CollectivesOptions kFewBlocks{.max_blocks = 16, .check = false};
+
+/// Memory of the current context.
+class Device {
+ public:
+  Device(const CudaDriver& driver, std::uint64_t bytes) : driver_(driver) {
+    POLYPATH_CHECK(driver_, mem_alloc(&address_, std::max<std::uint64_t>(bytes, 16)));
+  }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device() { POLYPATH_WARN(driver_, mem_free(address_)); }
+
+  [[nodiscard]] CUdeviceptr address() const { return address_; }
+  void write(const Bytes& bytes) const {
+    POLYPATH_CHECK(driver_,
+                   memcpy_sync(address_, std::bit_cast<CUdeviceptr>(bytes.data()), bytes.size()));
+  }
+  [[nodiscard]] Bytes read(std::size_t bytes) const {
+    Bytes found(bytes);
+    POLYPATH_CHECK(driver_, memcpy_sync(std::bit_cast<CUdeviceptr>(found.data()), address_, bytes));
+    return found;
+  }
+
+ private:
+  const CudaDriver& driver_;
+  CUdeviceptr address_ = 0;
+};
+
+/// A call with what every rank gives and must get.
+struct Planned {
+  CollectiveCase what;
+  std::vector<Image> images;
+};
+
+Planned planned(Random& random, std::uint64_t most_bytes) {
+  const ScratchShape any_shape{static_cast<std::uint32_t>(ranks()), 8, 2, 65536, 1 << 20};
+  Planned call{random_case(random, any_shape, most_bytes, 1), {}};
+  call.images = images_of(random, call.what);
+  return call;
+}
+
+CollectiveCall call_of(const CollectiveCase& what, const Image& image, CUdeviceptr memory) {
+  return {what.op,
+          what.type,
+          what.reduction,
+          static_cast<int>(what.root),
+          what.count,
+          memory + image.in_at,
+          memory + image.out_at};
+}
+
+/// One rank's memory for a row of calls.
+class Row {
+ public:
+  Row(const CudaDriver& driver, const std::vector<Planned>& calls, int rank) : rank_(rank) {
+    for (const Planned& call : calls) {
+      const Image& image = call.images[static_cast<std::size_t>(rank)];
+      memory_.push_back(std::make_unique<Device>(driver, image.before.size()));
+      memory_.back()->write(image.before);
+    }
+  }
+  [[nodiscard]] CollectiveCall call(const std::vector<Planned>& calls, std::size_t i) const {
+    return call_of(calls[i].what, calls[i].images[static_cast<std::size_t>(rank_)],
+                   memory_[i]->address());
+  }
+  void expect_done(const std::vector<Planned>& calls) const {
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      const Image& image = calls[i].images[static_cast<std::size_t>(rank_)];
+      EXPECT_EQ(difference(image, memory_[i]->read(image.before.size()).data()), "")
+          << "rank " << rank_ << ", call " << i << ": " << calls[i].what.text();
+    }
+  }
+  /// As they were before.
+  void reset(const std::vector<Planned>& calls) const {
+    for (std::size_t i = 0; i < calls.size(); ++i)
+      memory_[i]->write(calls[i].images[static_cast<std::size_t>(rank_)].before);
+  }
+
+ private:
+  int rank_;
+  std::vector<std::unique_ptr<Device>> memory_;
+};
+
+class CollectivesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      if (ranks() < 2) GTEST_SKIP() << "needs two GPUs";
+    } catch (const NoDevice& error) {
+      GTEST_SKIP() << error.what();
+    }
+    group_.emplace(ranks());
+  }
+  static bool in_virtual_time() {
+    const char* const mode = std::getenv("POLYPATH_SIM_MODE");
+    return group_node().simulated && (mode == nullptr || std::string_view(mode) == "virtual");
+  }
+  [[nodiscard]] static const CudaDriver& driver() { return *group_node().driver; }
+
+  std::optional<Group> group_;
+};
+
+TEST_F(CollectivesTest, RowsOfRandomCallsOnSeveralStreams) {
+  Random random(20261122);
+  std::vector<std::vector<Planned>> rows(6);
+  for (auto& row : rows)
+    for (int i = 0; i < 4; ++i) row.push_back(planned(random, i == 0 ? 5 << 20 : 20000));
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, kFewBlocks);
+    Random own(static_cast<std::uint64_t>(comm.rank()));
+    std::vector<Stream> streams;
+    for (int i = 0; i < 3; ++i) streams.emplace_back(driver(), comm.context());
+    std::uint64_t calls = 0;
+    for (const std::vector<Planned>& row : rows) {
+      const Row mine(driver(), row, comm.rank());
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        collectives.run(mine.call(row, i), streams[own() % streams.size()].get());
+        calls += row[i].what.count > 0 ? 1 : 0;
+      }
+      for (const Stream& stream : streams)
+        POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+      comm.check();
+      mine.expect_done(row);
+    }
+    EXPECT_EQ(collectives.counts().cells + collectives.counts().channels, calls);
+    EXPECT_GT(collectives.counts().cells, 0u);
+    // Of fewer ranks these calls may all be small ones.
+    if (ranks() == 4) {
+      EXPECT_GT(collectives.counts().channels, 0u);
+    }
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(CollectivesTest, SeveralCommunicatorsAtOnce) {
+  Random random(7);
+  std::vector<std::vector<Planned>> rows(2);
+  for (auto& row : rows)
+    for (int i = 0; i < 6; ++i) row.push_back(planned(random, 30000));
+  group_->run([&](Communicator& comm) {
+    const auto other = comm.split(0, comm.rank());
+    Collectives first(comm, kFewBlocks);
+    Collectives second(*other, kFewBlocks);
+    const Stream one(driver(), comm.context());
+    const Stream two(driver(), comm.context());
+    const Row mine(driver(), rows[0], comm.rank());
+    const Row more(driver(), rows[1], comm.rank());
+    // Half of the ranks issue those of the one first, half those of the other.
+    for (int turn = 0; turn < 2; ++turn) {
+      const bool use_first = (turn + comm.rank()) % 2 == 0;
+      for (std::size_t i = 0; i < rows[0].size(); ++i)
+        use_first ? first.run(mine.call(rows[0], i), one.get())
+                  : second.run(more.call(rows[1], i), two.get());
+    }
+    for (const Stream* stream : {&one, &two})
+      POLYPATH_CHECK(driver(), stream_synchronize(stream->get()));
+    mine.expect_done(rows[0]);
+    more.expect_done(rows[1]);
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(CollectivesTest, ACapturedRowIsReplayedAmongOtherCalls) {
+  Random random(11);
+  std::vector<Planned> captured;
+  std::vector<Planned> eager;
+  for (int i = 0; i < 3; ++i) {
+    captured.push_back(planned(random, 20000));
+    captured.back().what.placement = Placement::apart;
+    captured.back().images = images_of(random, captured.back().what);
+    eager.push_back(planned(random, 20000));
+  }
+  group_->run([&](Communicator& comm) {
+    if (driver().stream_begin_capture == nullptr) return;
+    Collectives collectives(comm, kFewBlocks);
+    const Stream stream(driver(), comm.context());
+    const Row mine(driver(), captured, comm.rank());
+    POLYPATH_CHECK(driver(),
+                   stream_begin_capture(stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    for (std::size_t i = 0; i < captured.size(); ++i)
+      collectives.run(mine.call(captured, i), stream.get());
+    CUgraph graph = nullptr;
+    POLYPATH_CHECK(driver(), stream_end_capture(stream.get(), &graph));
+    CUgraphExec launchable = nullptr;
+    POLYPATH_CHECK(driver(), graph_instantiate(&launchable, graph, 0));
+    for (int turn = 0; turn < 3; ++turn) {
+      mine.reset(captured);
+      const Row between(driver(), eager, comm.rank());
+      POLYPATH_CHECK(driver(), graph_launch(launchable, stream.get()));
+      for (std::size_t i = 0; i < eager.size(); ++i)
+        collectives.run(between.call(eager, i), stream.get());
+      POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+      mine.expect_done(captured);
+      between.expect_done(eager);
+    }
+    POLYPATH_CHECK(driver(), graph_exec_destroy(launchable));
+    POLYPATH_CHECK(driver(), graph_destroy(graph));
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(CollectivesTest, BadArgumentsAreNamedWithTheRankAndNothingIsIssued) {
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, kFewBlocks);
+    const Device device(driver(), 4096);
+    std::vector<std::byte> host(4096);
+    const CUdeviceptr ours = device.address();
+    const auto refused = [&](const CollectiveCall& call, const std::string& why) {
+      try {
+        collectives.run(call, nullptr);
+        ADD_FAILURE() << "not refused: " << why;
+      } catch (const InvalidArgument& error) {
+        EXPECT_THAT(error.what(), HasSubstr(why));
+        EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(comm.rank())));
+      }
+    };
+    CollectiveCall call{.count = 1024, .send = ours, .recv = ours};
+    call.send = 0;
+    refused(call, "send is null");
+    call.send = ours + 2;
+    refused(call, "send is not aligned");
+    call.send = std::bit_cast<CUdeviceptr>(host.data());
+    refused(call, "send is no memory of a GPU");
+    call.send = ours;
+    call.recv = ours + 16;
+    refused(call, "recv has 4080 bytes to its end, and 4096 are needed");
+    call.op = CollectiveOp::broadcast;
+    call.root = ranks();
+    refused(call, "is none of");
+    EXPECT_EQ(collectives.counts().cells + collectives.counts().channels, 0u);
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(CollectivesTest, WhatRanksDoNotGiveAlikeIsFoundWhereItIsAskedFor) {
+  const std::vector<std::string> failures = group_->failures([&](Communicator& comm) {
+    CollectivesOptions options = kFewBlocks;
+    options.check = true;
+    Collectives collectives(comm, options);
+    const Device device(driver(), 4096);
+    CollectiveCall call{.count = comm.rank() == 1 ? 100u : 1000u,
+                        .send = device.address(),
+                        .recv = device.address()};
+    collectives.run(call, nullptr);
+  });
+  EXPECT_THAT(failures, Each(HasSubstr("the count of rank 1 (100) is not that of rank 0 (1000)")));
+}
+
+TEST_F(CollectivesTest, ARankThatDoesNotCallLetsTheOthersGoWithTheReason) {
+  if (in_virtual_time()) GTEST_SKIP() << "virtual time stands still while all wait";
+  GroupOptions options;
+  options.time_limit = std::chrono::milliseconds(500);
+  Group impatient(ranks(), options);
+  const std::vector<std::string> failures = impatient.failures([&](Communicator& comm) {
+    Collectives collectives(comm, kFewBlocks);
+    const Device device(driver(), 4096);
+    const Stream stream(driver(), comm.context());
+    if (comm.rank() != 1)
+      collectives.run({.count = 1024, .send = device.address(), .recv = device.address()},
+                      stream.get());
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    // The watchdog hears of it from the kernel; then everybody does.
+    while (!comm.aborted()) std::this_thread::yield();
+    comm.check();
+  });
+  EXPECT_THAT(failures, Each(HasSubstr("waited for rank 1")));
+}
+
+}  // namespace
+}  // namespace polypath::test

@@ -1,0 +1,102 @@
+// What the tests of the kernels' twins are worth: each defect of planted_faults.h is found within a
+// few rows of calls, and without one nothing is.
+#include <gtest/gtest.h>
+
+#include "collectives/kernels/planted_faults.h"
+#include "twin_ranks.hpp"
+
+namespace polypath {
+
+Fault planted_fault = Fault::none;
+
+namespace test {
+namespace {
+
+struct Planted {
+  Fault fault;
+  const char* name;
+  KernelFamily family;
+};
+
+void PrintTo(const Planted& planted, std::ostream* to) { *to << planted.name; }
+
+constexpr KernelFamily kCells = KernelFamily::cells;
+constexpr KernelFamily kChannels = KernelFamily::channels;
+
+/// Calls that use every slot and cell again and again. Those with a root let ranks run ahead of each
+/// other. Every other row of cells has none, and calls so short that a rank may begin the next one
+/// while another still looks for what it was sent.
+std::vector<CollectiveCase> row_for(KernelFamily family, int row, Random& random) {
+  const bool is_cells = family == kCells;
+  const bool is_short = is_cells && row % 2 == 0;
+  std::vector<CollectiveCase> cases;
+  for (int call = 0; call < (is_short ? 40 : is_cells ? 12 : 5); ++call) {
+    CollectiveCase what;
+    what.family = family;
+    const std::uint64_t choice = is_short ? 2 : random() % 4;
+    what.op = choice == 0   ? CollectiveOp::broadcast
+              : choice == 1 ? CollectiveOp::reduce
+                            : CollectiveOp::allreduce;
+    what.type = DataType::float32;
+    what.ranks = 4;
+    what.root = static_cast<std::uint32_t>(random() % 4);
+    what.stages = choice == 3 ? 2 : 1;
+    what.count = is_short   ? 1 + random() % 2
+                 : is_cells ? 100 + random() % 200
+                            : 1500 + random() % 500;
+    what.blocks = is_short ? 1 : static_cast<std::uint32_t>(1 + random() % 3);
+    what.tile_bytes = 512;
+    what.lag = 1;
+    cases.push_back(what);
+  }
+  return cases;
+}
+
+/// The number of the row that was found wrong; 0: none of them.
+int first_wrong_row(KernelFamily family, int rows) {
+  Random random(1);
+  for (int row = 1; row <= rows; ++row) {
+    TwinRanks ranks({4, 3, 2, 512, 8 * 1024});
+    for (int repeat = 0; repeat < 2; ++repeat)
+      if (!ranks.run_row(row_for(family, row, random), random()).empty()) return row;
+  }
+  return 0;
+}
+
+class PlantedFault : public testing::TestWithParam<Planted> {
+ protected:
+  void TearDown() override { planted_fault = Fault::none; }
+};
+
+TEST_P(PlantedFault, IsFound) {
+  planted_fault = GetParam().fault;
+  EXPECT_NE(0, first_wrong_row(GetParam().family, 40));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, PlantedFault,
+    testing::Values(Planted{Fault::flag_before_data, "FlagBeforeData", kChannels},
+                    Planted{Fault::flag_without_fence, "FlagWithoutFence", kChannels},
+                    Planted{Fault::flag_without_barrier, "FlagWithoutBarrier", kChannels},
+                    Planted{Fault::no_wait_for_data, "NoWaitForData", kChannels},
+                    Planted{Fault::no_wait_for_credit, "NoWaitForCredit", kChannels},
+                    Planted{Fault::credit_too_large, "CreditTooLarge", kChannels},
+                    Planted{Fault::credit_before_taking, "CreditBeforeTaking", kChannels},
+                    Planted{Fault::counts_not_kept, "CountsNotKept", kChannels},
+                    Planted{Fault::own_part_first, "OwnPartFirstInChannels", kChannels},
+                    Planted{Fault::own_part_first, "OwnPartFirstInCells", kCells},
+                    Planted{Fault::halves_not_alternated, "HalvesNotAlternated", kCells},
+                    Planted{Fault::flag_not_counted, "FlagNotCounted", kCells},
+                    Planted{Fault::half_a_pair_looked_at, "HalfAPairLookedAt", kCells},
+                    Planted{Fault::no_arrivals, "NoArrivals", kCells},
+                    Planted{Fault::call_counted_too_early, "CallCountedTooEarly", kCells}),
+    [](const auto& of) { return std::string(of.param.name); });
+
+TEST(WithoutFault, NothingIsFound) {
+  EXPECT_EQ(0, first_wrong_row(kCells, 15));
+  EXPECT_EQ(0, first_wrong_row(kChannels, 15));
+}
+
+}  // namespace
+}  // namespace test
+}  // namespace polypath

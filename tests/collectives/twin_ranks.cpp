@@ -1,0 +1,93 @@
+#include "twin_ranks.hpp"
+
+#include <utility>
+
+#include "simt/run.hpp"
+
+namespace polypath::test {
+namespace {
+
+constexpr unsigned kThreads = 64;  // of a block: the kernels run with any number of warps
+
+struct alignas(16) Sixteen {
+  std::byte bytes[16];
+};
+
+}  // namespace
+
+struct TwinRanks::Calls {
+  std::vector<std::vector<Image>> images;                 // by call and rank
+  std::vector<std::vector<std::vector<Sixteen>>> memory;  // likewise
+  std::vector<std::vector<simt::Launch>> launches;        // by rank and call
+  simt::RunOptions options;
+};
+
+TwinRanks::TwinRanks(const ScratchShape& shape) : shape_(shape), ranks_(shape.ranks) {
+  for (Rank& rank : ranks_) rank.scratch.resize(scratch_bytes(shape) / sizeof(Line));
+}
+
+TwinRanks::Calls TwinRanks::prepare(const std::vector<CollectiveCase>& cases, std::uint64_t seed) {
+  Calls calls;
+  Random random(seed);
+  calls.launches.resize(ranks_.size());
+  calls.options.seed = random();
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank)
+    calls.options.memory.push_back(
+        {ranks_[rank].scratch.data(), scratch_bytes(shape_), static_cast<int>(rank)});
+  for (const CollectiveCase& what : cases) {
+    calls.images.push_back(images_of(random, what));
+    auto& memory = calls.memory.emplace_back(ranks_.size());
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      const Image& image = calls.images.back()[rank];
+      memory[rank].resize(image.before.size() / sizeof(Sixteen));
+      auto* const at = reinterpret_cast<unsigned char*>(memory[rank].data());
+      std::memcpy(at, image.before.data(), image.before.size());
+      calls.options.memory.push_back({at, image.before.size(), static_cast<int>(rank)});
+
+      CollectiveArgs args = args_of(what, shape_, rank);
+      args.in = at + image.in_at;
+      args.out = at + image.out_at;
+      for (std::uint32_t peer = 0; peer < ranks_.size(); ++peer)
+        args.scratch[peer] = reinterpret_cast<unsigned char*>(ranks_[peer].scratch.data());
+      args.abort_word = &ranks_[rank].abort_word;
+      args.status = &ranks_[rank].status;
+      args.time_limit_ns = 1'000'000'000;
+      args.kernel = 7;
+      if (const char* wrong = wrong_with(what.family, args, what.blocks))
+        throw std::invalid_argument(what.text() + ": " + wrong);
+      calls.launches[rank].push_back(
+          simt::launch(collective_kernel(what.family, what.op, what.type).name,
+                       static_cast<int>(rank), what.blocks, kThreads, args));
+    }
+  }
+  return calls;
+}
+
+std::string TwinRanks::run_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed) {
+  const Calls calls = prepare(cases, seed);
+  if (const std::string error = simt::run(calls.launches, calls.options); !error.empty())
+    return error;
+  for (std::size_t call = 0; call < cases.size(); ++call)
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      const auto* const found =
+          reinterpret_cast<const unsigned char*>(calls.memory[call][rank].data());
+      const std::string text = difference(calls.images[call][rank], found);
+      if (!text.empty())
+        return "call " + std::to_string(call) + " on rank " + std::to_string(rank) + ": " +
+               cases[call].text() + "\n" + text;
+    }
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank)
+    if (ranks_[rank].status.given_up != 0)
+      return "rank " + std::to_string(rank) + " gave up, waiting for rank " +
+             std::to_string(ranks_[rank].status.waited_for_rank);
+  return {};
+}
+
+std::string TwinRanks::run_without(std::uint32_t missing, const CollectiveCase& what,
+                                   std::uint64_t seed) {
+  Calls calls = prepare({what}, seed);
+  calls.launches[missing].clear();
+  return simt::run(calls.launches, calls.options);
+}
+
+}  // namespace polypath::test

@@ -1,0 +1,114 @@
+"""Collectives in Python, and their benchmark, on the simulated node."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from test_comm import _BEGIN
+
+_ALL = (
+    _BEGIN
+    + """
+import array
+
+COUNT = 1003
+SIZE = 4
+ranks = Communicator.all(context, range(SIZE))
+
+def given(rank, count):
+    random_of = random.Random(rank)
+    return array.array("i", [random_of.randrange(-(10**8), 10**8) for _ in range(count)])
+
+def write(address, values):
+    data = ctypes.create_string_buffer(values.tobytes(), 4 * len(values))
+    check(driver.cuMemcpy(ctypes.c_uint64(address), ctypes.c_uint64(ctypes.addressof(data)),
+                          ctypes.c_size_t(len(data))))
+
+def added(count):
+    return array.array("i", map(sum, zip(*(given(rank, count) for rank in range(SIZE)))))
+
+def part(values, rank):
+    return values[rank * COUNT : (rank + 1) * COUNT]
+
+def everything(comm):
+    gpu = Gpu(comm.gpu())
+    send, recv = comm.alloc(4 * COUNT * SIZE), comm.alloc(4 * COUNT * SIZE)
+    whole = given(comm.rank, COUNT * SIZE)
+
+    def run(expected, call, **more):
+        write(send.address(), whole)
+        write(recv.address(), array.array("i", [-1] * COUNT * SIZE))
+        comm.exchange(b"")
+        call(send, recv, "int32", stream=gpu.stream, **more)
+        gpu.synchronize()
+        comm.check()
+        found = array.array("i", gpu.read(recv.address(), 4 * COUNT * SIZE))
+        assert found[: len(expected)] == expected, call
+        assert set(found[len(expected) :]) <= {-1}, call
+        comm.exchange(b"")
+
+    run(added(COUNT * SIZE), comm.allreduce)
+    run(part(added(COUNT * SIZE), comm.rank), comm.reduce_scatter)
+    run(sum((given(rank, COUNT * SIZE)[:COUNT] for rank in range(SIZE)), array.array("i")),
+        comm.all_gather, count=COUNT)
+    run(given(2, COUNT * SIZE), comm.broadcast, root=2)
+    run(added(COUNT * SIZE) if comm.rank == 1 else array.array("i"), comm.reduce, root=1)
+    run(sum((part(given(rank, COUNT * SIZE), comm.rank) for rank in range(SIZE)), array.array("i")),
+        comm.all_to_all)
+    for wrong in ({"type": "int33"}, {"type": "int32", "op": "minus"}):
+        try:
+            comm.allreduce(send, recv, **wrong)
+            raise AssertionError(wrong)
+        except polypath.InvalidArgument:
+            pass
+    counts = comm.report()
+    assert counts["cells"] + counts["channels"] == 6, counts
+    return comm.rank
+
+assert on_all(ranks, everything) == [0, 1, 2, 3]
+for one in ranks:
+    one.close()
+context.close()
+print("all right")
+"""
+)
+
+
+def test_every_operation_gives_what_it_says(polypath_program):
+    done = polypath_program(_ALL)
+    assert (done.stdout, done.returncode) == ("all right\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("operation", ["allreduce", "reduce_scatter", "broadcast"])
+def test_the_benchmark_compares_every_element(polypath, tmp_path, operation):
+    arguments = (
+        "--node",
+        "hgx-h200-x4",
+        "--ranks",
+        "2",
+        "--sizes",
+        "64K,2M",
+        "--json",
+        "rows.json",
+    )
+    done = polypath("bench", operation, *arguments)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [(row["bytes"], row["algorithm"]) for row in rows] == [
+        (64 << 10, "cells"),
+        (2 << 20, "flat"),
+    ]
+    for row in rows:
+        assert row["verified"] and row["exact"] and row["op"] == operation
+        assert row["us"] > 0 and row["bus_gbps"] < row["limit_bus_gbps"]
+        assert "baseline" not in row
+
+
+def test_a_library_that_is_none_is_an_answer(polypath):
+    done = polypath(
+        *("bench", "allreduce", "--node", "hgx-h200-x4", "--sizes", "64K"),
+        *("--against", "/nowhere/libnccl.so"),
+    )
+    assert done.returncode == 1
+    assert "NCCL cannot be used: /nowhere/libnccl.so" in done.stderr
