@@ -8,11 +8,11 @@ file(WRITE ${SOURCE} "// Made by cmake/EmbedImage.cmake.
 
 namespace ${NAMESPACE} {
 namespace {
-alignas(64) constexpr unsigned char kImage[] = {
+alignas(64) constexpr unsigned char ${NAME}_bytes[] = {
 ${bytes}};
 }  // namespace
 
-std::span<const unsigned char> ${NAME}_image() noexcept { return kImage; }
+std::span<const unsigned char> ${NAME}_image() noexcept { return ${NAME}_bytes; }
 
 }  // namespace ${NAMESPACE}
 ")

@@ -60,34 +60,55 @@ else()
   endif()
 endif()
 
-# polypath_embed_kernel(NAME FOLDER SOURCES variable HEADER header NAMESPACE namespace [INCLUDES headers...]
-#   [FLAGS flags...]): sets `variable` to the C++ sources of the compiled kernels FOLDER/NAME.cu, which define
-# the function NAME_image() that `header` declares in `namespace`, or to FOLDER/no_kernels.cpp in a build
-# without kernels. INCLUDES: what NAME.cu includes, in FOLDER. For the CMakeLists.txt whose target has them.
+# polypath_embed_kernel(NAME FOLDER SOURCES variable HEADER header NAMESPACE namespace [FLAGS flags...]
+#   [TEXT]): sets `variable` to the C++ source of the compiled kernels FOLDER/NAME.cu, which defines the
+# function NAME_image() that `header` declares in `namespace`. In a build without kernels it is
+# FOLDER/no_kernels.cpp; with TEXT, an image all the same, a text that no real driver takes, but the simulated
+# one, which runs the kernels' twins. For the CMakeLists.txt whose target has them.
 function(polypath_embed_kernel name folder)
-  cmake_parse_arguments(PARSE_ARGV 2 KERNEL "" "SOURCES;HEADER;NAMESPACE" "INCLUDES;FLAGS")
-  if(NOT POLYPATH_KERNEL_FLAGS)
+  cmake_parse_arguments(PARSE_ARGV 2 KERNEL "TEXT" "SOURCES;HEADER;NAMESPACE" "FLAGS")
+  # Sanitizers look at the twins: what is for a GPU would be compiled for nothing.
+  set(compiled "${POLYPATH_KERNEL_FLAGS}")
+  if(KERNEL_TEXT AND POLYPATH_SANITIZE)
+    set(compiled "")
+  endif()
+  if(NOT compiled AND NOT KERNEL_TEXT)
     set(${KERNEL_SOURCES} ${folder}/no_kernels.cpp PARENT_SCOPE)
     return()
   endif()
   set(image ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}_image.cpp)
-  list(TRANSFORM KERNEL_INCLUDES PREPEND ${folder}/)
-  add_custom_command(OUTPUT ${image}
-    COMMAND ${POLYPATH_NVCC} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 -Werror all-warnings
-      ${KERNEL_FLAGS} ${POLYPATH_KERNEL_FLAGS} -I${CMAKE_SOURCE_DIR}/src -fatbin -o ${image}
-      ${folder}/${name}.cu
-    DEPENDS ${folder}/${name}.cu ${KERNEL_INCLUDES} COMMENT "Compiling ${name}.cu" VERBATIM)
+  if(compiled)
+    add_custom_command(OUTPUT ${image}
+      COMMAND ${POLYPATH_NVCC} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 -Werror all-warnings
+        ${KERNEL_FLAGS} ${POLYPATH_KERNEL_FLAGS} -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}
+        -MD -MF ${image}.d -MT ${image} -fatbin -o ${image} ${folder}/${name}.cu
+      DEPENDS ${folder}/${name}.cu DEPFILE ${image}.d COMMENT "Compiling ${name}.cu" VERBATIM)
+  else()
+    set(image ${CMAKE_CURRENT_BINARY_DIR}/${name}.txt)
+    file(WRITE ${image} "polypath: ${name} was built without a CUDA compiler\n")
+  endif()
   set(embed ${CMAKE_SOURCE_DIR}/cmake/EmbedImage.cmake)
   add_custom_command(OUTPUT ${source}
     COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DIMAGE=${image} -DSOURCE=${source}
       -DHEADER=${KERNEL_HEADER} -DNAMESPACE=${KERNEL_NAMESPACE} -P ${embed}
-    DEPENDS ${image} ${embed} COMMENT "Embedding ${name}.fatbin" VERBATIM)
+    DEPENDS ${image} ${embed} COMMENT "Embedding ${name}" VERBATIM)
   set(${KERNEL_SOURCES} ${source} PARENT_SCOPE)
 endfunction()
 
 # The kernels of the engine (exec/kernels/images.hpp).
 macro(polypath_kernel_sources name sources)
   polypath_embed_kernel(${name} ${CMAKE_SOURCE_DIR}/src/exec/kernels SOURCES ${sources}
-    HEADER exec/kernels/images.hpp NAMESPACE polypath INCLUDES ${name}.h)
+    HEADER exec/kernels/images.hpp NAMESPACE polypath)
+endmacro()
+
+# Adds to the list `sources` what the collectives' kernels of these types become
+# (collectives/kernels/images.hpp).
+macro(polypath_collective_kernel_sources sources)
+  foreach(type ${ARGN})
+    polypath_embed_kernel(collectives_${type} ${CMAKE_SOURCE_DIR}/src/collectives/kernels SOURCES source
+      HEADER collectives/kernels/images.hpp NAMESPACE polypath FLAGS --expt-relaxed-constexpr
+      -Xfatbin=-compress-all TEXT)
+    list(APPEND ${sources} ${source})
+  endforeach()
 endmacro()

@@ -14,16 +14,19 @@ if(NOT CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     "$<$<COMPILE_LANGUAGE:CXX>:${wrong}>")
 endif()
 
-# polypath_precompile(MAKER TARGETS targets... [HEADERS more...]): MAKER, a target, compiles them; the other
-# targets, which share its flags, use what it made.
+# polypath_precompile(MAKER [HEADERS more...]): MAKER, a target, compiles them.
 function(polypath_precompile maker)
-  cmake_parse_arguments(PARSE_ARGV 1 PRECOMPILE "" "" "TARGETS;HEADERS")
-  if(CCACHE)
-    return()
+  cmake_parse_arguments(PARSE_ARGV 1 PRECOMPILE "" "" "HEADERS")
+  if(NOT CCACHE)
+    target_precompile_headers(${maker} PRIVATE ${POLYPATH_PRECOMPILED} ${PRECOMPILE_HEADERS})
   endif()
-  target_precompile_headers(${maker} PRIVATE
-    ${POLYPATH_PRECOMPILED} ${PRECOMPILE_HEADERS})
-  foreach(target ${PRECOMPILE_TARGETS})
-    target_precompile_headers(${target} REUSE_FROM ${maker})
-  endforeach()
+endfunction()
+
+# polypath_precompiled_by(MAKER targets...): the targets, which share its flags, use what it made.
+function(polypath_precompiled_by maker)
+  if(NOT CCACHE)
+    foreach(target ${ARGN})
+      target_precompile_headers(${target} REUSE_FROM ${maker})
+    endforeach()
+  endif()
 endfunction()

@@ -120,6 +120,7 @@ if [[ -d $build/mpi-stack ]]; then
     step mpi.tests env POLYPATH_TEST_NODE=real python3 -m pytest -p no:cacheprovider tests/mpi
 fi
 step driver.facts "$build/bin/driver_facts" --json "$results/driver.facts.json"
+step issue.cost "$build/bin/issue_cost"
 step example.python python3 examples/copy_async.py
 polypath plan.p2p plan gpu0 gpu1 64M
 bench p2p p2p
@@ -160,6 +161,7 @@ if [[ -d $build/mpi-stack ]]; then
       --powers "${POWERS:-23:30}" "${routes[@]}" --json "$results/jacobi.mesh-$mesh.json"
   done
 fi
+python3 -c 'import torch' 2>/dev/null && step torch.memory python3 scripts/check_torch_memory.py
 python3 -c 'import torch' 2>/dev/null &&
   step weights python3 examples/load_weights.py --compare --size "${WEIGHTS:-4G}" --json "$results/weights.json" &&
   step weights.1G python3 examples/load_weights.py --compare --size 1G --single --json "$results/weights.1G.json"

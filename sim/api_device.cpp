@@ -51,6 +51,11 @@ int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) 
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return traits.compute_major;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return traits.compute_minor;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return traits.multiprocessors;
+    case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return 1024;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return 2048;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: return 48 << 10;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: return traits.shared_bytes_of_block;
     case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: return static_cast<int>(domain);
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return static_cast<int>(bus);
     case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: return static_cast<int>(slot);
@@ -61,6 +66,8 @@ int attribute(const Driver& driver, CUdevice_attribute wanted, CUdevice device) 
     case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
     case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
       return is_coherent_with_cpu(driver.node, device) ? 1 : 0;
+    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
+    case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
     case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:

@@ -114,7 +114,9 @@ CUresult cuEventSynchronize(CUevent handle) {
     require_not_captured(event);
     driver.require_capture_allows();
     driver.spend(driver.node.costs.call_us);
+    const CUcontext context = event.context;
     if (event.record) driver.wait(OperationPtr(event.record));
+    if (const Context* const of = driver.contexts.find(context)) Driver::require_no_fault(*of);
   });
 }
 

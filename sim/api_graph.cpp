@@ -72,26 +72,6 @@ using namespace polypath::sim;
 
 // Graphs that a program puts together: their life, and nodes that copy.
 
-namespace {
-
-/// The places of these nodes in the graph. Failure INVALID_VALUE for nodes of another, and for
-/// doubles.
-std::vector<int> find_nodes(const Driver& driver, CUgraph graph, const CUgraphNode* nodes,
-                            std::size_t count) {
-  require(nodes != nullptr || count == 0, CUDA_ERROR_INVALID_VALUE);
-  std::vector<int> found;
-  for (std::size_t i = 0; i < count; ++i) {
-    const GraphNodeId& id = driver.graph_nodes.get(nodes[i], CUDA_ERROR_INVALID_VALUE);
-    require(id.graph == graph, CUDA_ERROR_INVALID_VALUE);
-    require(std::find(found.begin(), found.end(), id.index) == found.end(),
-            CUDA_ERROR_INVALID_VALUE);
-    found.push_back(id.index);
-  }
-  return found;
-}
-
-}  // namespace
-
 CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
   return call([&](Driver& driver) {
     CUgraph& result = out(graph);
@@ -112,8 +92,8 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNod
     CUgraphNode& result = out(node);
     driver.graphs.get(graph, CUDA_ERROR_INVALID_VALUE);
     GraphNode wanted;
-    wanted.after = find_nodes(driver, graph, dependencies, count);
-    wanted.copy = read_graph_copy(driver, parameters, context);
+    wanted.after = driver.find_graph_nodes(graph, dependencies, count);
+    wanted.work = read_graph_copy(driver, parameters, context);
     result = driver.add_graph_node(graph, std::move(wanted));
     driver.spend(driver.node.costs.graph_add_node_us);
   });
@@ -169,7 +149,9 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode node,
     // A node that was added after the instantiation is no part of it.
     require(id.graph == exec.graph && index < exec.nodes.size(), CUDA_ERROR_INVALID_VALUE);
     const GraphCopy wanted = read_graph_copy(driver, parameters, context);
-    GraphCopy& copy = exec.nodes[index].copy;
+    auto* const known = std::get_if<GraphCopy>(&exec.nodes[index].work);
+    require(known != nullptr, CUDA_ERROR_INVALID_VALUE);
+    GraphCopy& copy = *known;
     require(wanted.context == copy.context && wanted.dst_placement == copy.dst_placement &&
                 wanted.src_placement == copy.src_placement,
             CUDA_ERROR_INVALID_VALUE);

@@ -75,6 +75,12 @@ bool write_attribute(Driver& driver, CUpointer_attribute attribute, const Alloca
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
       put(data, known ? range_of(*allocation).second : std::size_t{0});
       return known;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      put(data, known ? CUdeviceptr{allocation->base} : CUdeviceptr{0});
+      return known;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      put(data, known ? allocation->bytes : std::size_t{0});
+      return known;
     case CU_POINTER_ATTRIBUTE_MAPPED: put(data, known ? 1U : 0U); return known;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       put(data, std::uint64_t{CU_MEM_HANDLE_TYPE_NONE});
@@ -99,8 +105,9 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr a
     driver.current_context();
     const AllocationPtr allocation = driver.memory.find(address);
     require(allocation != nullptr, CUDA_ERROR_NOT_FOUND);
-    if (base != nullptr) *base = range_of(*allocation).first;
-    if (bytes != nullptr) *bytes = range_of(*allocation).second;
+    // Of a mapping its own range, unlike the attributes.
+    if (base != nullptr) *base = allocation->base;
+    if (bytes != nullptr) *bytes = allocation->bytes;
   });
 }
 

@@ -4,8 +4,8 @@
 
 namespace polypath::sim {
 
-void CaptureMember::add_node() {
-  capture->graph.nodes.push_back({nullptr, {last.begin(), last.end()}, std::nullopt});
+void CaptureMember::add_node(GraphWork work) {
+  capture->graph.nodes.push_back({nullptr, {last.begin(), last.end()}, std::move(work)});
   last = {static_cast<int>(capture->graph.nodes.size()) - 1};
 }
 
@@ -45,7 +45,7 @@ bool forbids_unsafe_calls(const Capture& capture) noexcept {
 
 using namespace polypath::sim;
 
-// Stream capture. The graphs that it makes can be counted and destroyed, not instantiated.
+// Stream capture. Graphs with captured copies can be counted and destroyed, not instantiated.
 
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
   return call([&](Driver& driver) {
@@ -89,6 +89,22 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
     if (stream.is_legacy)
       require(!driver.has_capture(driver.contexts.get(stream.context)),
               CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  });
+}
+
+/// Without the graph and the nodes that the next one would depend on: whoever asks for those is
+/// told that they are not simulated.
+CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* status,
+                                   cuuint64_t* number, CUgraph* graph, const CUgraphNode** nodes,
+                                   const CUgraphEdgeData** edges, std::size_t* count) {
+  if (const CUresult result = cuStreamIsCapturing(handle, status); result != CUDA_SUCCESS)
+    return result;
+  return call([&](Driver& driver) {
+    require(graph == nullptr && nodes == nullptr && edges == nullptr && count == nullptr,
+            CUDA_ERROR_NOT_SUPPORTED);
+    const Stream& stream = driver.stream(handle);
+    if (number != nullptr)
+      *number = stream.capture.is_active() ? stream.capture.capture->number : 0;
   });
 }
 

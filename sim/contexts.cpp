@@ -57,7 +57,9 @@ bool Driver::has_peer_link(int from, int to) const {
 Context& Driver::current_context() {
   const std::vector<CUcontext>& stack = context_stack();
   require(!stack.empty() && stack.back() != nullptr, CUDA_ERROR_INVALID_CONTEXT);
-  return contexts.get(stack.back(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  Context& context = contexts.get(stack.back(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  require_no_fault(context);
+  return context;
 }
 
 Context& Driver::context_or_current(CUcontext context) {
@@ -104,6 +106,7 @@ void Driver::destroy_context(CUcontext handle) {
     streams.remove(stream);
   }
   for (const CUevent event : context.events) events.remove(event);
+  for (const CUmodule module : context.modules) remove_module(module);
   contexts.remove(handle);
 }
 
@@ -279,7 +282,9 @@ CUresult cuCtxSynchronize_v2(CUcontext context) {
   return call([&](Driver& driver) {
     driver.require_capture_allows();
     driver.spend(driver.node.costs.call_us);
-    driver.synchronize(driver.context_or_current(context).handle);
+    const CUcontext handle = driver.context_or_current(context).handle;
+    driver.synchronize(handle);
+    if (const Context* const of = driver.contexts.find(handle)) Driver::require_no_fault(*of);
   });
 }
 

@@ -18,15 +18,16 @@ struct DeviceTraits {
   int compute_minor;
   int multiprocessors;
   unsigned nvlink_version;
+  int shared_bytes_of_block;  ///< the most, where a function asks for it
 };
 
 /// The traits of the model that the name contains; those of an H200 when none is known.
 inline const DeviceTraits& device_traits(std::string_view gpu_name) noexcept {
   // From the data sheets of the models.
   static constexpr std::array kTraits{
-      DeviceTraits{"H200", 9, 0, 132, 4},  DeviceTraits{"H100", 9, 0, 132, 4},
-      DeviceTraits{"GH200", 9, 0, 132, 4}, DeviceTraits{"A100", 8, 0, 108, 3},
-      DeviceTraits{"V100", 7, 0, 80, 2},
+      DeviceTraits{"H200", 9, 0, 132, 4, 227 << 10},  DeviceTraits{"H100", 9, 0, 132, 4, 227 << 10},
+      DeviceTraits{"GH200", 9, 0, 132, 4, 227 << 10}, DeviceTraits{"A100", 8, 0, 108, 3, 163 << 10},
+      DeviceTraits{"V100", 7, 0, 80, 2, 96 << 10},
   };
   const auto known = std::ranges::find_if(kTraits, [gpu_name](const DeviceTraits& traits) {
     return gpu_name.find(traits.model) != gpu_name.npos;

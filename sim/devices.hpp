@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <thread>
 
@@ -12,6 +13,10 @@
 #include "operation.hpp"
 
 namespace polypath::sim {
+
+// How a blocked thread waits for another one of the program, in real time.
+inline constexpr auto kPollInterval = std::chrono::microseconds(50);
+inline constexpr auto kComplainAfter = std::chrono::seconds(10);
 
 // The driver's lock. Worker threads go first: a program that polls in a loop could otherwise keep
 // them for long from reporting what it polls for.

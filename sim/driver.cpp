@@ -10,8 +10,10 @@
 #include "base/error.hpp"
 #include "failure.hpp"
 #include "threaded_devices.hpp"
+#include "threaded_kernels.hpp"
 #include "topology/node_file.hpp"
 #include "virtual_devices.hpp"
+#include "virtual_kernels.hpp"
 
 namespace polypath::sim {
 namespace {
@@ -73,7 +75,8 @@ Driver::Driver(Node simulated, const Mode& wanted)
       primaries(node.gpus.size()),
       claims(node.gpus.size()),
       routing_(node),
-      devices_(make_devices()) {
+      devices_(make_devices()),
+      kernels_(make_kernels()) {
   counters.links.resize(node.links.size());
   for (std::size_t device = 0; device < node.gpus.size(); ++device) {
     auto pool = std::make_unique<Pool>();
@@ -86,7 +89,14 @@ Driver::Driver(Node simulated, const Mode& wanted)
 
 std::unique_ptr<Devices> Driver::make_devices() {
   if (mode.is_functional) return std::make_unique<ThreadedDevices>(mutex, mode.seed);
-  return std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities_gbps());
+  return std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities_gbps(),
+                                          mode.patience);
+}
+
+std::unique_ptr<Kernels> Driver::make_kernels() {
+  if (mode.is_functional) return std::make_unique<ThreadedKernels>(*this, mode.seed);
+  return std::make_unique<VirtualKernels>(*this, routing_,
+                                          static_cast<VirtualDevices&>(*devices_).timeline());
 }
 
 void Driver::free_memory(AllocationPtr allocation) {

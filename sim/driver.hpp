@@ -11,6 +11,8 @@
 
 #include "cuda_api.hpp"
 #include "devices.hpp"
+#include "failure.hpp"
+#include "kernels.hpp"
 #include "memory.hpp"
 #include "mode.hpp"
 #include "objects.hpp"
@@ -95,6 +97,8 @@ class Driver {
   GraphTable graphs;
   GraphNodeTable graph_nodes;
   GraphExecTable graph_execs;
+  ModuleTable modules;
+  FunctionTable functions;
   Memory memory;
   Counters counters;
   Captures captures;
@@ -177,12 +181,30 @@ class Driver {
   /// there is host memory on a side, or a side or the context asks for that (SYNC_MEMOPS).
   void copy(const CopyRequest& wanted, CUstream stream, bool is_synchronous);
   void fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream stream);
+  /// True when work of the context gets at the memory itself, without a detour.
+  [[nodiscard]] bool reaches(const Context& context, const Allocation& allocation,
+                             CUmemAccess_flags wanted) const;
   /// The host memory nearest to the context's GPU.
   [[nodiscard]] MemoryId host_near(const Context& context) const;
   /// A copy as a stream of `context` makes it. Failure INVALID_VALUE where find_operand says so,
   /// and for mappings and pool memory that the context's GPU has no access to.
   PreparedCopy prepare_copy(const Context& context, const CopyRequest& wanted);
   void count(const PreparedCopy& prepared);
+
+  // ---- kernels (kernels.cpp) ----
+
+  /// Puts it on the stream, or into its capture. Failure INVALID_CONTEXT when the stream is of
+  /// another context.
+  void launch_kernel(const KernelCall& kernel, CUstream stream);
+  /// With its functions.
+  void remove_module(CUmodule handle);
+  /// What runs it. A kernel that fails leaves its context with that error.
+  Operation kernel_operation(const KernelCall& kernel);
+  [[nodiscard]] int multiprocessors(int device) const;
+  /// Throws the failure of a kernel of the context, if one has failed.
+  static void require_no_fault(const Context& context) {
+    require(context.fault == CUDA_SUCCESS, context.fault);
+  }
 
   // ---- graphs (graphs.cpp, graph_launch.cpp) ----
 
@@ -191,7 +213,11 @@ class Driver {
   void destroy_graph(CUgraph handle);
   /// Adds a node at the end. Failure INVALID_VALUE when the graph is none.
   CUgraphNode add_graph_node(CUgraph handle, GraphNode wanted);
-  /// Failure NOT_SUPPORTED for a graph with captured nodes; otherwise as require_placed.
+  /// The places of these nodes in the graph. Failure INVALID_VALUE for nodes of another, and for
+  /// doubles.
+  [[nodiscard]] std::vector<int> find_graph_nodes(CUgraph graph, const CUgraphNode* nodes,
+                                                  std::size_t count) const;
+  /// Failure NOT_SUPPORTED for a graph with captured copies; otherwise as require_placed.
   CUgraphExec instantiate(CUgraph handle);
   /// Failure INVALID_VALUE when memory of the copy is gone or placed differently than it was,
   /// CONTEXT_IS_DESTROYED when its context is.
@@ -205,9 +231,11 @@ class Driver {
 
  private:
   std::unique_ptr<Devices> make_devices();
+  std::unique_ptr<Kernels> make_kernels();
 
   Routing routing_;
   std::unique_ptr<Devices> devices_;
+  std::unique_ptr<Kernels> kernels_;
   std::uint64_t last_stream_id_ = 0;
   std::uint64_t last_context_id_ = 0;
 };

@@ -25,13 +25,13 @@ void FlowNetwork::start(Id id, FlowDemand demand, double now_us) {
   progress(now_us);
   std::set<int> halted;
   for (const int index : demand.resources)
-    if (resources_[at(index)].flows > 0) halted.insert(index);
+    if (demand.hands_over && resources_[at(index)].flows > 0) halted.insert(index);
   for (const int index : halted)
     resources_[at(index)].halted_until_us =
         std::max(resources_[at(index)].halted_until_us, now_us) + handover_us_;
   for (const int index : demand.resources) ++resources_[at(index)].flows;
   Flow flow;
-  flow.begin_us = now_us + handover_us_;
+  flow.begin_us = now_us + (demand.hands_over ? handover_us_ : 0);
   flow.left_bytes = demand.bytes;
   flow.demand = std::move(demand);
   flows_.emplace(id, std::move(flow));

@@ -15,6 +15,7 @@ struct FlowDemand {
   double bytes = 0;
   std::vector<int> resources;  ///< indices; a flow takes its rate from each of them
   double max_gbps = std::numeric_limits<double>::infinity();  ///< the flow's own limit
+  bool hands_over = true;  ///< false: begins to move at once, and halts nobody
 };
 
 class FlowNetwork {
@@ -22,8 +23,8 @@ class FlowNetwork {
   using Id = std::uint64_t;
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-  /// `handover_us`: a flow begins to move so long after its start; meanwhile each resource that it
-  /// finds in use stands still.
+  /// `handover_us`: a flow that hands over begins to move so long after its start; meanwhile each
+  /// resource that it finds in use stands still.
   FlowNetwork(std::vector<double> capacities_gbps, double handover_us);
 
   /// Starts a flow at time `now_us`, which may not lie past next_us(). Ids must be unique.

@@ -27,13 +27,28 @@ CUgraphNode Driver::add_graph_node(CUgraph handle, GraphNode wanted) {
   return graph.nodes.back().handle;
 }
 
+std::vector<int> Driver::find_graph_nodes(CUgraph graph, const CUgraphNode* nodes,
+                                          std::size_t count) const {
+  graphs.get(graph, CUDA_ERROR_INVALID_VALUE);
+  require(nodes != nullptr || count == 0, CUDA_ERROR_INVALID_VALUE);
+  std::vector<int> found;
+  for (std::size_t i = 0; i < count; ++i) {
+    const GraphNodeId& id = graph_nodes.get(nodes[i], CUDA_ERROR_INVALID_VALUE);
+    require(id.graph == graph, CUDA_ERROR_INVALID_VALUE);
+    require(std::ranges::find(found, id.index) == found.end(), CUDA_ERROR_INVALID_VALUE);
+    found.push_back(id.index);
+  }
+  return found;
+}
+
 CUgraphExec Driver::instantiate(CUgraph handle) {
   auto exec = std::make_unique<GraphExec>();
   exec->graph = handle;
   for (const GraphNode& each : graphs.get(handle, CUDA_ERROR_INVALID_VALUE).nodes) {
-    if (!each.copy) fail_not_supported("instantiating a captured graph");
-    require_placed(*each.copy);
-    exec->nodes.push_back({each.after, *each.copy});
+    if (std::holds_alternative<std::monostate>(each.work))
+      fail_not_supported("instantiating a graph with captured copies");
+    if (const auto* const copy = std::get_if<GraphCopy>(&each.work)) require_placed(*copy);
+    exec->nodes.push_back({each.after, each.work});
   }
   return graph_execs.add(std::move(exec));
 }
@@ -49,9 +64,8 @@ void Driver::require_placed(const GraphCopy& copy) {
 
 void Driver::destroy_graph_execs(CUcontext context) {
   graph_execs.remove_if([context](const GraphExec& exec) {
-    return std::ranges::any_of(exec.nodes, [context](const GraphExec::Node& each) {
-      return each.copy.context == context;
-    });
+    return std::ranges::any_of(
+        exec.nodes, [context](const GraphExec::Node& each) { return each.context() == context; });
   });
 }
 
@@ -133,12 +147,17 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   GraphExec& exec = graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
   Stream& on = stream(stream_handle);
   if (on.capture.is_active()) fail_not_supported("cuGraphLaunch into a stream in capture");
-  std::vector<PreparedCopy> copies;
+  std::vector<PreparedCopy> works;
   try {
     for (const GraphExec::Node& each : exec.nodes) {
-      require_placed(each.copy);
-      copies.push_back(prepare_copy(contexts.get(each.copy.context),
-                                    {{each.copy.dst}, {each.copy.src}, each.copy.bytes}));
+      if (const auto* const copy = std::get_if<GraphCopy>(&each.work)) {
+        require_placed(*copy);
+        works.push_back(
+            prepare_copy(contexts.get(copy->context), {{copy->dst}, {copy->src}, copy->bytes}));
+      } else {
+        contexts.get(each.context(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        works.emplace_back().operation = kernel_operation(std::get<KernelCall>(each.work));
+      }
     }
   } catch (const Failure&) {
     ++counters.stale_graph_launches;
@@ -151,12 +170,12 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   Steps steps;
   steps.add(enqueue(on, std::move(begin)), on.device);
   spend(node.costs.graph_launch_us);
-  for (std::size_t i = 0; i < copies.size(); ++i) {
-    Context& context = contexts.get(exec.nodes[i].copy.context);
-    steps.order(copies[i].operation, context.device, predecessors(exec.nodes[i]));
-    count(copies[i]);
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    Context& context = contexts.get(exec.nodes[i].context());
+    steps.order(works[i].operation, context.device, predecessors(exec.nodes[i]));
+    if (std::holds_alternative<GraphCopy>(exec.nodes[i].work)) count(works[i]);
     // As a copy on a stream, a node may run from the begin of its own issue.
-    const OperationPtr issued = devices_->issue(std::move(copies[i].operation));
+    const OperationPtr issued = devices_->issue(std::move(works[i].operation));
     spend(node.costs.graph_launch_node_us);
     steps.add(issued, context.device);
     if (context.handle != on.context) context.add_orphan(issued);

@@ -14,7 +14,7 @@
 namespace polypath::sim {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
+std::size_t place_of(int device) { return static_cast<std::size_t>(device); }
 
 /// The bytes of these are where the devices alone use them.
 bool is_hidden(Allocation::Kind kind) {
@@ -64,7 +64,7 @@ void Memory::give_back(const AllocationPtr& allocation) {
 }
 
 std::shared_ptr<void> Memory::take(int device, std::uint64_t bytes) {
-  std::uint64_t& left = free_bytes_[at(device)];
+  std::uint64_t& left = free_bytes_[place_of(device)];
   require(bytes <= left, CUDA_ERROR_OUT_OF_MEMORY);
   left -= bytes;
   return {&left, [bytes](std::uint64_t* all) { *all += bytes; }};
@@ -82,7 +82,7 @@ AllocationPtr Memory::find_overlap(std::uintptr_t address, std::size_t bytes) co
   return nullptr;
 }
 
-std::uint64_t Memory::free_bytes(int device) const { return free_bytes_[at(device)]; }
+std::uint64_t Memory::free_bytes(int device) const { return free_bytes_[place_of(device)]; }
 
 AllocationPtr Memory::find_base(std::uintptr_t address,
                                 std::initializer_list<Allocation::Kind> kinds,

@@ -196,8 +196,8 @@ nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned in
   return nvml_call([=] { nvml_out(generation) = known(gpu_of(device).pcie_generation); });
 }
 
-nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned int* lanes) {
-  return nvml_call([=] { nvml_out(lanes) = known(gpu_of(device).pcie_width); });
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned int* width) {
+  return nvml_call([=] { nvml_out(width) = known(gpu_of(device).pcie_width); });
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <variant>
 
 #include <atomic>
 #include <utility>
@@ -15,6 +16,7 @@
 
 #include "cuda_api.hpp"
 #include "handle_table.hpp"
+#include "kernels.hpp"
 #include "memory.hpp"
 #include "operation.hpp"
 
@@ -34,10 +36,13 @@ struct GraphCopy {
   Placement src_placement;
 };
 
+/// What a node does; nothing known of a captured copy, which cannot be instantiated.
+using GraphWork = std::variant<std::monostate, GraphCopy, KernelCall>;
+
 struct GraphNode {
   CUgraphNode handle = nullptr;
-  std::vector<int> after;         ///< indices of the nodes that it depends on, in the order given
-  std::optional<GraphCopy> copy;  ///< none: captured, which cannot be instantiated
+  std::vector<int> after;  ///< indices of the nodes that it depends on, in the order given
+  GraphWork work;
 };
 
 struct Graph {
@@ -54,7 +59,12 @@ struct GraphNodeId {
 struct GraphExec {
   struct Node {
     std::vector<int> after;
-    GraphCopy copy;
+    GraphWork work;
+
+    [[nodiscard]] CUcontext context() const {
+      const auto* const copy = std::get_if<GraphCopy>(&work);
+      return copy != nullptr ? copy->context : std::get<KernelCall>(work).context;
+    }
   };
   CUgraph graph = nullptr;  ///< that it was made from; it may be gone
   std::vector<Node> nodes;
@@ -75,12 +85,14 @@ struct Capture {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   bool is_valid = true;  ///< false once a call was made that a capture forbids
   bool ended = false;
+  std::uint64_t number = 0;  ///< of no other capture of the process
 };
 
 /// The captures under way. Whether there are any may be asked without the driver's lock.
 class Captures {
  public:
   void add(std::shared_ptr<Capture> capture) {
+    capture->number = ++begun_;
     all_.push_back(std::move(capture));
     count_.store(all_.size(), std::memory_order_release);
   }
@@ -95,6 +107,7 @@ class Captures {
 
  private:
   std::vector<std::shared_ptr<Capture>> all_;
+  std::uint64_t begun_ = 0;
   std::atomic<std::size_t> count_{0};
 };
 
@@ -105,7 +118,7 @@ struct CaptureMember {
 
   [[nodiscard]] bool is_active() const noexcept { return capture && !capture->ended; }
   /// Adds a node that depends on `last`, and becomes it.
-  void add_node();
+  void add_node(GraphWork work = {});
   /// Makes what follows depend on the other's nodes as well, joining its capture.
   /// Failure STREAM_CAPTURE_MERGE when both are in different captures.
   void join(const CaptureMember& other);
@@ -162,6 +175,8 @@ struct Context {
   std::map<std::thread::id, std::unique_ptr<Stream>> per_thread;
   std::set<CUstream> streams;
   std::set<CUevent> events;
+  std::set<CUmodule> modules;
+  CUresult fault = CUDA_SUCCESS;  ///< of a kernel: all that comes later fails with it
   /// Work that no stream of it shows: the last operations of streams destroyed with work under way,
   /// and nodes of graphs that were launched on another context's stream.
   std::vector<OperationPtr> orphans;
@@ -170,6 +185,18 @@ struct Context {
     std::erase_if(orphans, [](const OperationPtr& other) { return other->done; });
     orphans.push_back(std::move(operation));
   }
+};
+
+/// Kernels that a context has loaded: whatever the image, those of this library (simt/twins.hpp).
+struct Module {
+  CUcontext context = nullptr;
+  std::map<const simt::Twin*, CUfunction> functions;  ///< that were asked for
+};
+
+struct Function {
+  CUcontext context = nullptr;
+  const simt::Twin* twin = nullptr;
+  int dynamic_shared_bytes = 48 << 10;  ///< the most that a launch may ask for
 };
 
 /// Memory of a device that is allocated in the order of streams.
@@ -183,6 +210,8 @@ using ContextTable = HandleTable<CUcontext, Context, 0x51C0>;
 using StreamTable = HandleTable<CUstream, Stream, 0x5150>;
 using EventTable = HandleTable<CUevent, Event, 0x51E0>;
 using PoolTable = HandleTable<CUmemoryPool, Pool, 0x51B0>;
+using ModuleTable = HandleTable<CUmodule, Module, 0x51D0>;
+using FunctionTable = HandleTable<CUfunction, Function, 0x51D1>;
 using GraphTable = HandleTable<CUgraph, Graph, 0x51A0>;
 using GraphNodeTable = HandleTable<CUgraphNode, GraphNodeId, 0x51A1>;
 using GraphExecTable = HandleTable<CUgraphExec, GraphExec, 0x51A2>;

@@ -25,6 +25,8 @@ std::vector<double> Routing::capacities_gbps() const {
   for (const Port& port : node_.ports) gbps.push_back(port.gbps);
   gbps.insert(gbps.end(), node_.gpus.size(), kGpuLocalGbps);
   gbps.insert(gbps.end(), node_.hosts.size(), kHostLocalGbps);
+  gbps.insert(gbps.end(), node_.gpus.size(), node_.costs.memory_gbps);
+  for (const Port& port : node_.ports) gbps.push_back(port.gbps * node_.costs.switch_share);
   return gbps;
 }
 
@@ -39,6 +41,23 @@ CopyRoute Routing::route(int issuer, MemoryId from, MemoryId to, bool may_reach)
   const bool complete = (from == engine || add_hop(route, from, engine)) &&
                         (to == engine || add_hop(route, engine, to));
   return complete ? route : bounced(from, to);
+}
+
+CopyRoute Routing::kernel_route(int device, MemoryId from, MemoryId to) const {
+  const std::size_t memories =
+      node_.links.size() + node_.ports.size() + node_.gpus.size() + node_.hosts.size();
+  CopyRoute route;
+  if (from == to) {
+    route.demand.resources = {static_cast<int>(memories) + from.index};
+  } else {
+    route = this->route(device, from, to, true);
+    for (const int link : route.links)
+      if (const Link& on = node_.links[at(link)]; on.type == LinkType::nvswitch)
+        for (const int port : on.ports)
+          route.demand.resources.push_back(static_cast<int>(memories + node_.gpus.size()) + port);
+  }
+  route.demand.hands_over = false;
+  return route;
 }
 
 CopyRoute Routing::local_route(MemoryId from, MemoryId to) const {

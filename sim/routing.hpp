@@ -19,7 +19,8 @@ class Routing {
   explicit Routing(const Node& node);
 
   /// Capacities of all resources, GB/s, in the order that FlowDemand::resources counts them: links,
-  /// ports, then every memory for copies within it.
+  /// ports, every memory for copies within it, then
+  /// for kernels alone every GPU's memory and every port.
   [[nodiscard]] std::vector<double> capacities_gbps() const;
 
   /// The route of a copy that `issuer`'s copy engine makes: its data go through that GPU. With
@@ -27,6 +28,10 @@ class Routing {
   /// copy through host memory, as it does where there is no link.
   [[nodiscard]] CopyRoute route(int issuer, MemoryId from, MemoryId to, bool may_reach) const;
   /// A copy or fill that crosses no link.
+  /// The route of what threads of a kernel on GPU `device` load from or store to a memory that it
+  /// reaches. Beside the links it takes what kernels reach of a switch's ports, and of a GPU's own
+  /// memory.
+  [[nodiscard]] CopyRoute kernel_route(int device, MemoryId from, MemoryId to) const;
   [[nodiscard]] CopyRoute local_route(MemoryId from, MemoryId to) const;
 
  private:

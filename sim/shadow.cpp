@@ -61,7 +61,7 @@ void PrivateShadow::touch(std::size_t granule, bool is_overwritten) {
 namespace polypath::sim {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kMappedPage = 4096;
 
 /// A lock on the whole file, against other processes and other openings of it.
 void lock_file(int file, short type) {
@@ -140,7 +140,7 @@ void SharedShadow::map() {
 std::size_t SharedShadow::file_bytes() const noexcept { return marks_offset() + granules(size()); }
 
 std::size_t SharedShadow::marks_offset() const noexcept {
-  return (size() + kPage - 1) / kPage * kPage;
+  return (size() + kMappedPage - 1) / kMappedPage * kMappedPage;
 }
 
 HostShadow::HostShadow(std::size_t bytes)

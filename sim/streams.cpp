@@ -256,7 +256,9 @@ CUresult cuStreamSynchronize(CUstream handle) {
     Driver::require_no_capture(stream);
     driver.require_capture_allows();
     driver.spend(driver.node.costs.call_us);
+    const CUcontext context = stream.context;
     if (stream.tail) driver.wait(OperationPtr(stream.tail));
+    if (const Context* const of = driver.contexts.find(context)) Driver::require_no_fault(*of);
   });
 }
 
@@ -267,6 +269,7 @@ CUresult cuStreamQuery(CUstream handle) {
     driver.require_capture_allows();
     driver.spend(driver.node.costs.call_us);
     driver.catch_up();
+    Driver::require_no_fault(driver.contexts.get(stream.context));
     return !stream.tail || stream.tail->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   });
 }

@@ -15,9 +15,7 @@ namespace polypath::sim {
 namespace {
 
 constexpr int kWorkers = 4;
-constexpr auto kPollInterval = std::chrono::microseconds(50);
 constexpr auto kLookAgainAfter = std::chrono::seconds(1);
-constexpr auto kComplainAfter = std::chrono::seconds(10);
 
 /// A number that looks random, the same for the same value (splitmix64).
 std::uint64_t scramble(std::uint64_t value) {

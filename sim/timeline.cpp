@@ -5,6 +5,12 @@
 
 namespace polypath::sim {
 
+namespace {
+
+constexpr FlowNetwork::Id kOfCompanion = FlowNetwork::Id{1} << 63;
+
+}  // namespace
+
 Timeline::Timeline(const Costs& costs, std::vector<double> capacities_gbps)
     : costs_(costs), network_(std::move(capacities_gbps), costs.copy_handover_us) {}
 
@@ -28,14 +34,23 @@ bool Timeline::step() {
   now_us_ = next;
   if (network_.next_us() <= next) {
     for (const FlowNetwork::Id id : network_.advance(next)) {
-      const OperationPtr operation = flowing_.extract(id).mapped();
-      complete(operation);
+      if ((id & kOfCompanion) != 0)
+        companion_->flow_ended(id & ~kOfCompanion, next);
+      else
+        complete(flowing_.extract(id).mapped());
     }
+  } else if (companion_ != nullptr && companion_->next_us() <= next) {
+    companion_->run(next);
+    poll(next);
   } else {
     const OperationPtr operation = starts_.extract(starts_.begin()).value().operation;
     start(operation);
   }
   return true;
+}
+
+void Timeline::start_flow(FlowNetwork::Id id, FlowDemand demand) {
+  network_.start(id | kOfCompanion, std::move(demand), now_us_);
 }
 
 void Timeline::poll(double cpu_us) {
@@ -52,7 +67,8 @@ void Timeline::poll(double cpu_us) {
 
 double Timeline::next_us() const noexcept {
   const double start = starts_.empty() ? kNever : starts_.begin()->us;
-  return std::min(start, network_.next_us());
+  const double companion = companion_ == nullptr ? kNever : companion_->next_us();
+  return std::min({start, network_.next_us(), companion});
 }
 
 void Timeline::make_ready(const OperationPtr& operation) {
@@ -94,7 +110,10 @@ void Timeline::complete(const OperationPtr& operation) {
   if (operation->flow) operation->warm_us = now_us_;
   // What the functions hold on to must not outlive the work.
   if (std::exchange(operation->may_complete, nullptr)) operation->cold_us = now_us_;
-  if (const auto move = std::exchange(operation->move, nullptr)) move();
+  if (const auto move = std::exchange(operation->move, nullptr)) {
+    move();
+    if (companion_ != nullptr) companion_->look(now_us_);
+  }
   if (const auto effect = std::exchange(operation->effect, nullptr)) effect();
   operation->done = true;
   leave_queue(*operation);

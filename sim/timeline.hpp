@@ -15,6 +15,23 @@
 
 namespace polypath::sim {
 
+/// What runs in the same time beside the operations, and uses the same links: kernels.
+class Companion {
+ public:
+  virtual ~Companion() = default;
+
+  /// When something of it happens next; Timeline::kNever when nothing does by itself.
+  [[nodiscard]] virtual double next_us() const = 0;
+  /// Lets happen what is due at that time.
+  virtual void run(double now_us) = 0;
+  /// A flow that it started has ended.
+  virtual void flow_ended(FlowNetwork::Id id, double now_us) = 0;
+  /// Others may have written memory that it waits for. True when something of it goes on.
+  virtual bool look(double now_us) = 0;
+  /// Nothing has come for very long: ends what waits.
+  virtual void give_up(double now_us) = 0;
+};
+
 class Timeline {
  public:
   static constexpr double kNever = FlowNetwork::kNever;
@@ -36,6 +53,11 @@ class Timeline {
   /// Looks whether somebody outside has satisfied an operation that waits for a value; it then
   /// completes at `cpu_us`. To be called before time is moved on.
   void poll(double cpu_us);
+
+  void attach(Companion& companion) { companion_ = &companion; }
+  [[nodiscard]] Companion* companion() const noexcept { return companion_; }
+  /// Starts a flow of the companion, now. Its ids are its own.
+  void start_flow(FlowNetwork::Id id, FlowDemand demand);
 
   /// Operations that wait for a value now.
   [[nodiscard]] bool has_waiting() const noexcept { return !waiting_.empty(); }
@@ -64,6 +86,7 @@ class Timeline {
   std::set<Start, Earlier> starts_;
   std::map<FlowNetwork::Id, OperationPtr> flowing_;
   std::set<OperationPtr, ById> waiting_;
+  Companion* companion_ = nullptr;
   double now_us_ = 0;
   std::uint64_t next_id_ = 1;
 };

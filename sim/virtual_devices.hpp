@@ -1,6 +1,8 @@
 // Devices in virtual time: nothing happens but when somebody asks, and always in the same way.
 #pragma once
 
+#include <chrono>
+
 #include "devices.hpp"
 #include "timeline.hpp"
 
@@ -9,8 +11,12 @@ namespace polypath::sim {
 class VirtualDevices : public Devices {
  public:
   /// `mutex`: the driver's lock.
-  VirtualDevices(DriverMutex& mutex, const Costs& costs, std::vector<double> capacities_gbps)
-      : mutex_(mutex), timeline_(costs, std::move(capacities_gbps)) {}
+  /// `patience`: after so long, kernels that nothing has come for are ended.
+  VirtualDevices(DriverMutex& mutex, const Costs& costs, std::vector<double> capacities_gbps,
+                 std::chrono::seconds patience)
+      : mutex_(mutex), timeline_(costs, std::move(capacities_gbps)), patience_(patience) {}
+
+  [[nodiscard]] Timeline& timeline() noexcept { return timeline_; }
 
   [[nodiscard]] double clock_us() const override { return clock_us_; }
   void spend(double us) override { clock_us_ += us; }
@@ -27,6 +33,7 @@ class VirtualDevices : public Devices {
  private:
   DriverMutex& mutex_;
   Timeline timeline_;
+  std::chrono::seconds patience_;
   double clock_us_ = 0;
 };
 

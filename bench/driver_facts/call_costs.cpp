@@ -1,15 +1,14 @@
 #include <vector>
 
 #include "base/units.hpp"
-#include "pointer_attributes.hpp"
+#include "driver/pointer_attributes.hpp"
 #include "sections.hpp"
 #include "tune/group_timer.hpp"
 
 namespace polypath::facts {
 namespace {
 
-constexpr const char* kSection = "call_costs";
-constexpr int kRounds = 21;
+constexpr const char* kCallCosts = "call_costs";
 constexpr int kCalls = 200;  ///< in a round; few enough for the driver's queue
 
 }  // namespace
@@ -29,7 +28,7 @@ void call_costs(Workbench& bench, Report& report) {
       for (const CUstream used : {stream, other, peer})
         POLYPATH_CHECK(driver, stream_synchronize(used));
     }
-    report.figure(kSection, what, median(samples), "us");
+    report.figure(kCallCosts, what, median(samples), "us");
   };
 
   TestBuffer gpu = bench.buffer(MemoryId::gpu(0), kMiB);
@@ -51,7 +50,7 @@ void call_costs(Workbench& bench, Report& report) {
   const auto wait_on = [&](CUstream waiting) {
     POLYPATH_CHECK(driver, stream_wait_event(waiting, event, 0));
   };
-  report.figure(kSection, "event_query of an event never recorded", driver.event_query(event),
+  report.figure(kCallCosts, "event_query of an event never recorded", driver.event_query(event),
                 "CUresult");
   cost("event_record", record);
   cost("event_query, completed", [&] { POLYPATH_CHECK(driver, event_query(event)); });
@@ -63,12 +62,12 @@ void call_costs(Workbench& bench, Report& report) {
     cost("stream_wait_event, another GPU's event", [&] { wait_on(peer); });
     cost("event_record, and another GPU's wait", [&] { record(), wait_on(peer); });
   } else {
-    report.skipped(kSection, "calls for another GPU", "needs 2 GPUs");
+    report.skipped(kCallCosts, "calls for another GPU", "needs 2 GPUs");
   }
 
   cost("ctx_set_current", [&] { POLYPATH_CHECK(driver, ctx_set_current(bench.context(0))); });
   PointerAttributes attributes;
-  for (const unsigned count : {1U, 8U})
+  for (const unsigned count : {1U, PointerAttributes::kCount})
     cost(fmt::format("pointer_get_attributes, {}", count),
          [&] { attributes.ask(driver, gpu.address() + 1, count); });
   CUstreamCaptureStatus status{};

@@ -9,8 +9,6 @@
 namespace polypath::facts {
 namespace {
 
-constexpr std::uint64_t kSeed = 3;
-
 /// Copies issued on GPU 0.
 void gaps(Workbench& bench, Report& report, const char* kind, MemoryId from, MemoryId to) {
   const std::uint64_t total = std::min(bench.bytes(), 64 * kMiB);

@@ -9,10 +9,8 @@
 namespace polypath::facts {
 namespace {
 
-constexpr const char* kSection = "graph_costs";
-constexpr std::uint64_t kChunk = 64 * kKiB;
-constexpr std::uint64_t kSeed = 6;
-constexpr int kRounds = 21;
+constexpr const char* kGraphCosts = "graph_costs";
+constexpr std::uint64_t kSmallChunk = 64 * kKiB;
 constexpr std::size_t kLaunches = 8;  ///< in a round, one behind the other
 
 /// What the copies of one chunk depend on.
@@ -76,7 +74,8 @@ class ChunkGraph {
   }
 
   void verify(std::span<const CUstream> stream, int chunks) {
-    const auto whole = std::min<std::uint64_t>(kMiB, static_cast<std::uint64_t>(chunks) * kChunk);
+    const auto whole =
+        std::min<std::uint64_t>(kMiB, static_cast<std::uint64_t>(chunks) * kSmallChunk);
     bench_.verify(stream, [&] { launch(stream.front()); }, dst_, kSeed, whole);
   }
 
@@ -87,9 +86,9 @@ class ChunkGraph {
 
   [[nodiscard]] CUDA_MEMCPY3D parameters(int leg, int chunk) const {
     // More chunks than the buffers hold go round: the bytes are the same.
-    const std::uint64_t offset = static_cast<std::uint64_t>(chunk) * kChunk % kMiB;
+    const std::uint64_t offset = static_cast<std::uint64_t>(chunk) * kSmallChunk % kMiB;
     CUDA_MEMCPY3D what{};
-    what.WidthInBytes = kChunk;
+    what.WidthInBytes = kSmallChunk;
     what.Height = what.Depth = 1;
     const CUdeviceptr middle = middle_.address() + offset;
     const CUmemorytype kind = staging_is_host_ ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
@@ -154,24 +153,24 @@ void show(Workbench& bench, Report& report, ChunkGraph& graph, const std::string
     timed(destroy, 1, [&] { graph.destroy(); });
   }
   const std::string what = fmt::format("{}, {} nodes", name, nodes);
-  report.figure(kSection, what + ": create", median(create), "us");
-  report.figure(kSection, what + ": add", median(add), "us a node");
-  report.figure(kSection, what + ": instantiate", median(instantiate), "us");
-  report.figure(kSection, what + ": launch", median(launch), "us");
-  report.figure(kSection, what + ": set addresses", median(patch), "us a node");
-  report.figure(kSection, what + ": destroy", median(destroy), "us");
+  report.figure(kGraphCosts, what + ": create", median(create), "us");
+  report.figure(kGraphCosts, what + ": add", median(add), "us a node");
+  report.figure(kGraphCosts, what + ": instantiate", median(instantiate), "us");
+  report.figure(kGraphCosts, what + ": launch", median(launch), "us");
+  report.figure(kGraphCosts, what + ": set addresses", median(patch), "us a node");
+  report.figure(kGraphCosts, what + ": destroy", median(destroy), "us");
 }
 
 }  // namespace
 
 void graph_costs(Workbench& bench, Report& report) {
   if (!has_memcpy_graphs(bench.driver()))
-    return report.skipped(kSection, "graphs", "no graph calls");
+    return report.skipped(kGraphCosts, "graphs", "no graph calls");
   const int last = bench.gpus() - 1;
   ChunkGraph alone(bench, bench.host_of(0), MemoryId::gpu(0), 0);
   for (const int nodes : {2, 8, 16, 34, 64})
     show(bench, report, alone, "one GPU, pairs", Order::pairs, nodes);
-  if (last < 1) return report.skipped(kSection, "two GPUs", "needs 2 GPUs");
+  if (last < 1) return report.skipped(kGraphCosts, "two GPUs", "needs 2 GPUs");
   ChunkGraph two(bench, bench.host_of(0), MemoryId::gpu(last), last);
   for (const auto& [name, order] : {std::pair{"two GPUs, pairs", Order::pairs},
                                     {"two GPUs, own leg first", Order::own_first},

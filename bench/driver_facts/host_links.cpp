@@ -8,8 +8,6 @@
 namespace polypath::facts {
 namespace {
 
-constexpr std::uint64_t kSeed = 5;
-
 /// A copy of one GPU to or from its host memory, on a stream of its own.
 struct HostCopy {
   HostCopy(Workbench& bench, int on_gpu, bool in)

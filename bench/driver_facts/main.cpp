@@ -22,7 +22,8 @@ struct Section {
 constexpr Section kSections[] = {{"call_costs", call_costs},   {"pointer_facts", pointer_facts},
                                  {"copy_gaps", copy_gaps},     {"default_streams", default_streams},
                                  {"staged_gaps", staged_gaps}, {"graph_costs", graph_costs},
-                                 {"host_links", host_links},   {"shared_gpu", shared_gpu}};
+                                 {"host_links", host_links},   {"shared_gpu", shared_gpu},
+                                 {"held_queues", held_queues}};
 
 struct Arguments {
   std::string json;

@@ -14,6 +14,9 @@ void pointer_facts(Workbench& bench, Report& report);
 /// Whether the default streams of two GPUs wait for each other where one copies to the other's
 /// memory (1: yes).
 void default_streams(Workbench& bench, Report& report);
+/// How many streams that are held back stop a copy of another stream, by the directions of the
+/// copies. After it the hardware queues are dealt out: the last section of a process, or alone.
+void held_queues(Workbench& bench, Report& report);
 /// Time between two copies queued on one stream, by their size.
 void copy_gaps(Workbench& bench, Report& report);
 /// What a staged route costs a chunk, alone, and for one small chunk.

@@ -34,9 +34,8 @@ extern char** environ;
 namespace polypath::facts {
 namespace {
 
-constexpr const char* kSection = "shared_gpu";
-constexpr std::uint64_t kSeed = 6;
-constexpr std::uint64_t kBytes = 64 * kMiB;
+constexpr const char* kSharedGpu = "shared_gpu";
+constexpr std::uint64_t kWhole = 64 * kMiB;
 constexpr std::uint64_t kChunk = 4 * kMiB;
 constexpr std::size_t kSlots = 4;
 constexpr int kRepetitions = 5;
@@ -57,10 +56,10 @@ class Legs {
   Legs(Workbench& bench, const Node& node)
       : bench_(bench),
         driver_(bench.driver()),
-        src_(bench.buffer(MemoryId::gpu(0), kBytes)),
-        host_(bench.buffer(bench.host_of(0), kBytes)),
+        src_(bench.buffer(MemoryId::gpu(0), kWhole)),
+        host_(bench.buffer(bench.host_of(0), kWhole)),
         ring_(bench.buffer(MemoryId::gpu(0), kSlots * kChunk)),
-        dst_(bench.buffer(MemoryId::gpu(1), kBytes)) {
+        dst_(bench.buffer(MemoryId::gpu(1), kWhole)) {
     src_.fill(kSeed);
     host_.fill(kSeed);
     if (!copy_lane_image().empty() && std::ranges::any_of(node.links, is_emulated)) {
@@ -82,13 +81,13 @@ class Legs {
     std::vector<double> us;
     for (int i = 0; i < kRepetitions + 1; ++i) {
       const double start = bench_.now_us();
-      for (std::uint64_t offset = 0; offset < kBytes; offset += kChunk) issue(way, offset);
+      for (std::uint64_t offset = 0; offset < kWhole; offset += kChunk) issue(way, offset);
       for (const CUstream stream : {in_, out_}) POLYPATH_CHECK(driver_, stream_synchronize(stream));
       if (i > 0) us.push_back(bench_.now_us() - start);  // the first one warms up
     }
     if (const auto at = dst_.first_difference(kSeed))
       throw Error(fmt::format("{}: wrong byte at offset {}", kWays[way], *at));
-    return rate_gbps(kBytes, median(us));
+    return rate_gbps(kWhole, median(us));
   }
 
  private:
@@ -271,11 +270,12 @@ class Busy {
 
 void shared_gpu(Workbench& bench, Report& report) {
   const auto skip = [&](const char* why) {
-    report.skipped(kSection, "another process's legs on a GPU that computes", why);
+    report.skipped(kSharedGpu, "another process's legs on a GPU that computes", why);
   };
   if (bench.gpus() < 2) return skip("needs 2 GPUs");
   if (busy_image().empty()) return skip("this build has no kernels");
   if (bench.driver().launch_kernel == nullptr) return skip("the driver runs no kernels");
+  if (bench.simulated()) return skip("a simulated node runs the kernels of polypath only");
 
   Busy busy(bench);
   const Other other;
@@ -285,23 +285,24 @@ void shared_gpu(Workbench& bench, Report& report) {
     other.ask(way);
     const double gbps = other.answer();
     if (gbps == 0) {
-      report.skipped(kSection, kWays[way], "no lane kernel, or no NVLink between GPUs");
+      report.skipped(kSharedGpu, kWays[way], "no lane kernel, or no NVLink between GPUs");
       continue;
     }
-    report.figure(kSection, fmt::format("{}, GPU 0 idle", kWays[way]), gbps, "GB/s");
+    report.figure(kSharedGpu, fmt::format("{}, GPU 0 idle", kWays[way]), gbps, "GB/s");
     ways.push_back(way);
   }
   for (const auto& [name, wanted_us] : {std::pair{"long", kLongUs}, {"short", kShortUs}}) {
     const unsigned int rounds = busy.rounds_for(wanted_us);
     const double end = busy.now_us() + kWindowUs;
     const double alone = busy.run_us(rounds, wanted_us, [&] { return busy.now_us() > end; });
-    report.figure(kSection, fmt::format("{} kernels of GPU 0, alone", name), alone, "us each");
+    report.figure(kSharedGpu, fmt::format("{} kernels of GPU 0, alone", name), alone, "us each");
     for (const std::size_t way : ways) {
       other.ask(way);
       const double beside = busy.run_us(rounds, alone, [&] { return other.answers(0); });
       const double gbps = other.answer();
-      report.figure(kSection, fmt::format("{}, beside {} kernels", kWays[way], name), gbps, "GB/s");
-      report.figure(kSection, fmt::format("{} kernels beside {}", name, kWays[way]), beside,
+      report.figure(kSharedGpu, fmt::format("{}, beside {} kernels", kWays[way], name), gbps,
+                    "GB/s");
+      report.figure(kSharedGpu, fmt::format("{} kernels beside {}", name, kWays[way]), beside,
                     "us each");
     }
   }

@@ -8,8 +8,7 @@
 namespace polypath::facts {
 namespace {
 
-constexpr const char* kSection = "staged_gaps";
-constexpr std::uint64_t kSeed = 4;
+constexpr const char* kStagedGaps = "staged_gaps";
 constexpr std::uint64_t kRingBytes = 32 * kMiB;
 constexpr std::uint64_t kSmallSizes[] = {64 * kKiB, 256 * kKiB, kMiB};
 
@@ -50,9 +49,9 @@ class StagedRoutes {
     const std::string what =
         fmt::format("{}, chunk {}, slots {}, streams {}", name, format_bytes(shape.chunk_bytes),
                     shape.slots, shape.streams);
-    report_.figure(kSection, what + ": rate", rate_gbps(bytes, all.device_us), "GB/s");
-    report_.figure(kSection, what + ": gap", gap, "us");
-    report_.figure(kSection, what + ": CPU", all.issue_us / chunks, "us a chunk");
+    report_.figure(kStagedGaps, what + ": rate", rate_gbps(bytes, all.device_us), "GB/s");
+    report_.figure(kStagedGaps, what + ": gap", gap, "us");
+    report_.figure(kStagedGaps, what + ": CPU", all.issue_us / chunks, "us a chunk");
   }
 
   /// From the caller's stream back to it.
@@ -61,7 +60,7 @@ class StagedRoutes {
       const Shape shape{bytes, 1, 1};
       make_events(second_gpu, shape);
       const auto staged = [&] { issue(second_gpu, shape, bytes); };
-      report_.figure(kSection, fmt::format("{}, one chunk of {}", name, format_bytes(bytes)),
+      report_.figure(kStagedGaps, fmt::format("{}, one chunk of {}", name, format_bytes(bytes)),
                      bench_.time(caller_, staged).device_us, "us");
       bench_.verify(caller_, staged, dst_, kSeed, bytes);
     }
@@ -72,7 +71,7 @@ class StagedRoutes {
       const auto direct = [&] {
         bench_.copy(0, dst_.address(), src_.address(), bytes, caller_[0]);
       };
-      report_.figure(kSection, fmt::format("direct, one copy of {}", format_bytes(bytes)),
+      report_.figure(kStagedGaps, fmt::format("direct, one copy of {}", format_bytes(bytes)),
                      bench_.time(caller_, direct).device_us, "us");
     }
   }
@@ -145,11 +144,11 @@ void show_all(StagedRoutes& routes, const std::string& name, int second_gpu) {
 }  // namespace
 
 void staged_gaps(Workbench& bench, Report& report) {
-  if (bench.gpus() < 2) return report.skipped(kSection, "by host, by GPU", "needs 2 GPUs");
+  if (bench.gpus() < 2) return report.skipped(kStagedGaps, "by host, by GPU", "needs 2 GPUs");
   StagedRoutes by_host(bench, report, bench.host_of(0));
   by_host.show_direct();
   show_all(by_host, "by host", 1);
-  if (bench.gpus() < 3) return report.skipped(kSection, "by GPU", "needs 3 GPUs");
+  if (bench.gpus() < 3) return report.skipped(kStagedGaps, "by GPU", "needs 3 GPUs");
   StagedRoutes by_gpu(bench, report, MemoryId::gpu(2));
   show_all(by_gpu, "by GPU", 2);
   for (const std::uint64_t chunk : {kMiB, 2 * kMiB, 4 * kMiB})

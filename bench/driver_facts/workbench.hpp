@@ -12,6 +12,9 @@
 
 namespace polypath::facts {
 
+inline constexpr std::uint64_t kSeed = 3;  ///< of the contents that are copied
+inline constexpr int kRounds = 21;         ///< of calls that are timed by turns
+
 /// Medians of repeated runs, microseconds.
 struct RunTimes {
   double device_us = 0;  ///< from an event before everything to one after it
@@ -25,6 +28,7 @@ class Workbench {
 
   [[nodiscard]] const CudaDriver& driver() const noexcept { return *source_.driver; }
   [[nodiscard]] int gpus() const noexcept { return static_cast<int>(source_.node.gpus.size()); }
+  [[nodiscard]] bool simulated() const noexcept { return source_.simulated; }
   [[nodiscard]] CUcontext context(int gpu) const { return measuring_.context(gpu); }
   [[nodiscard]] CUstream stream(int gpu, std::size_t number) {
     return measuring_.stream(gpu, number);

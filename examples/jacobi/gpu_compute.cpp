@@ -19,9 +19,8 @@ constexpr std::uint64_t kMostBlocks = 4096;
 /// Kernels in the legacy default stream: whoever waits for that waits for them.
 class GpuCompute final : public Compute {
  public:
-  GpuCompute() {
-    CUmodule module = nullptr;  // it stays loaded until the process ends
-    cuda_.check(cuda_.module_load_data(&module, jacobi_image().data()), "cuModuleLoadData");
+  /// `module`: jacobi_image().
+  explicit GpuCompute(CUmodule module) {
     find(module, "jacobi_begin", begin_);
     find(module, "jacobi_step", step_);
     find(module, "jacobi_digest", digest_);
@@ -101,8 +100,15 @@ class GpuCompute final : public Compute {
 }  // namespace
 
 std::unique_ptr<Compute> gpu_compute() {
-  if (jacobi_image().empty() || !Cuda::get().runs_kernels()) return nullptr;
-  return std::make_unique<GpuCompute>();
+  const Cuda& cuda = Cuda::get();
+  if (jacobi_image().empty() || !cuda.runs_kernels()) return nullptr;
+  CUmodule module = nullptr;  // it stays loaded until the process ends
+  cuda.check(cuda.module_load_data(&module, jacobi_image().data()), "cuModuleLoadData");
+  // The simulated driver takes any module, and runs polypath's own kernels only.
+  CUfunction known = nullptr;
+  if (cuda.module_get_function(&known, module, "jacobi_step") == CUDA_ERROR_NOT_FOUND)
+    return nullptr;
+  return std::make_unique<GpuCompute>(module);
 }
 
 }  // namespace jacobi

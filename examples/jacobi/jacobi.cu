@@ -13,13 +13,13 @@ __device__ uint64_t all_threads() { return gridDim.x * uint64_t{blockDim.x}; }
 /// The largest of the values of all threads of a block, in thread 0. Not negative, no NaN.
 __device__ float largest_of_block(float value) {
   __shared__ float of_warp[kWarp];
-  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2)
-    value = fmaxf(value, __shfl_xor_sync(kAll, value, lanes));
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    value = fmaxf(value, __shfl_xor_sync(kAll, value, distance));
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
   __syncthreads();
   if (threadIdx.x < blockDim.x / kWarp) value = fmaxf(value, of_warp[threadIdx.x]);
-  for (int lanes = kWarp / 2; threadIdx.x < kWarp && lanes > 0; lanes /= 2)
-    value = fmaxf(value, __shfl_xor_sync(kAll, value, lanes));
+  for (int distance = kWarp / 2; threadIdx.x < kWarp && distance > 0; distance /= 2)
+    value = fmaxf(value, __shfl_xor_sync(kAll, value, distance));
   return value;
 }
 
@@ -64,7 +64,8 @@ extern "C" __global__ void jacobi_digest(const float* values, uint64_t first_row
     for (uint64_t row = 0; row < rows; ++row)
       part += digest((first_row + row) * columns + column,
                      __float_as_uint(values[row * columns + column]));
-  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) part += __shfl_xor_sync(kAll, part, lanes);
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    part += __shfl_xor_sync(kAll, part, distance);
   if (threadIdx.x % kWarp == 0) atomicAdd(sum, part);
 }
 

@@ -7,6 +7,7 @@
 #ifndef POLYPATH_LAB_H
 #define POLYPATH_LAB_H
 
+#include <polypath/comm.h>
 #include <polypath/polypath.h>
 
 #ifdef __cplusplus
@@ -64,6 +65,45 @@ typedef struct polypath_graph_phases_request {
 POLYPATH_API polypath_status polypath_graph_phases(polypath_context* context,
                                                    const polypath_graph_phases_request* request,
                                                    char** json);
+
+/* ---- Benchmark of collectives -----------------------------------------------------------------
+ */
+
+/* What one rank measures with, from row to row. */
+typedef struct polypath_collective_bench polypath_collective_bench;
+
+/* Collective. `nccl`: the library of NCCL to compare with, "" for libnccl.so.2; NULL for no
+ * comparison. `comm` must outlive it. POLYPATH_NOT_SUPPORTED, with the reason: there is no such
+ * library. */
+POLYPATH_API polypath_status polypath_collective_bench_create(polypath_comm* comm, const char* nccl,
+                                                              polypath_collective_bench** bench);
+/* Collective; NULL is allowed. */
+POLYPATH_API void polypath_collective_bench_destroy(polypath_collective_bench* bench);
+
+/* One row: the same on all ranks. */
+typedef struct polypath_collective_bench_request {
+  const char* op;        /* "allreduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
+                            "all_to_all" */
+  const char* type;      /* "float32", ...: polypath_type in small letters */
+  const char* operation; /* "sum", ...: polypath_operator likewise */
+  size_t bytes;          /* of a rank's larger buffer; rounded up to whole elements of every rank */
+  int warmup;            /* untimed pairs first, 0 or more */
+  int iterations;        /* timed pairs, at least 1 */
+  int calls;             /* in a row, whose time is one sample; at least 1 */
+} polypath_collective_bench_request;
+
+/* Collective. Polypath and NCCL in alternating pairs of rows of calls, on buffers of its own with
+ * random contents and poisoned destinations; every element is compared before and after, in rows of
+ * calls that the ranks begin up to 0.3 ms apart: polypath's with the sum in rank order, bit by bit,
+ * NCCL's with what any order may give.
+ * {"op", "bytes", "type", "ranks", "algorithm", "us" (a call: median, of the slowest rank),
+ *  "bus_gbps", "predicted_us", "limit_bus_gbps", "cpu_us" (of issuing a call), "verified": true,
+ *  "exact": true, "baseline": {"name", "us", "bus_gbps", "cpu_us"}, "speedup"}; without NCCL the
+ * last two are absent. POLYPATH_INTERNAL_ERROR, on all ranks, when an element is wrong: the message
+ * says where. */
+POLYPATH_API polypath_status
+polypath_collective_bench_run(polypath_collective_bench* bench,
+                              const polypath_collective_bench_request* request, char** json);
 
 /* ---- Tuning -----------------------------------------------------------------------------------
  */

@@ -34,11 +34,12 @@ extern "C" {
 
 typedef enum polypath_status {
   POLYPATH_SUCCESS = 0,
-  POLYPATH_INVALID_ARGUMENT = 1, /* an address, size, name, setting or file is not usable */
-  POLYPATH_NO_DEVICE = 2,        /* no CUDA driver or no GPU, and no node was named */
-  POLYPATH_NOT_SUPPORTED = 3,    /* the driver lacks what this call needs */
-  POLYPATH_DRIVER_ERROR = 4,     /* a driver call failed; the message names it */
-  POLYPATH_INTERNAL_ERROR = 5    /* out of memory, or a defect of this library */
+  POLYPATH_INVALID_ARGUMENT = 1,  /* an address, size, name, setting or file is not usable */
+  POLYPATH_NO_DEVICE = 2,         /* no CUDA driver or no GPU, and no node was named */
+  POLYPATH_NOT_SUPPORTED = 3,     /* the driver lacks what this call needs */
+  POLYPATH_DRIVER_ERROR = 4,      /* a driver call failed; the message names it */
+  POLYPATH_INTERNAL_ERROR = 5,    /* out of memory, or a defect of this library */
+  POLYPATH_COMMUNICATOR_ERROR = 6 /* ranks could not come together, or one failed (comm.h) */
 } polypath_status;
 
 /* "0.1.0". Never fails. */
@@ -143,9 +144,10 @@ POLYPATH_API polypath_status polypath_group_copy_async(polypath_context* context
 
 /* The same, but what is not worth splitting is left to the caller, transfer by transfer: issued[i]
  * is 1 or 0 as *issued of polypath_try_copy_async(), and each transfer that is 0 is to be copied
- * natively. With POLYPATH_SUCCESS some may be 1 and others 0. With any other status all are 0 and
- * nothing was done, or those of the group that was under way are 1: the contents of their
- * destinations are undefined. */
+ * natively. Those that are left come behind those that were taken, on one stream as well: it is for
+ * transfers that do not need each other's order. With POLYPATH_SUCCESS some may be 1 and others 0.
+ * With any other status all are 0 and nothing was done, or those of the group that was under way
+ * are 1: the contents of their destinations are undefined. */
 POLYPATH_API polypath_status polypath_try_group_copy_async(polypath_context* context,
                                                            const polypath_transfer* transfers,
                                                            size_t count, int* issued);
@@ -202,6 +204,42 @@ POLYPATH_API polypath_status polypath_memory_closed(polypath_context* context, c
 POLYPATH_API polypath_status polypath_plan(polypath_context* context,
                                            const polypath_request* requests, size_t count,
                                            char** json);
+
+/* A collective of one rank a GPU, without addresses. */
+typedef struct polypath_collective_request {
+  const char* op;        /* allreduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all */
+  const char* type;      /* float32, bfloat16, int64, ...; NULL: float32 */
+  const char* operation; /* sum, product, min, max, avg; NULL: sum */
+  size_t bytes;          /* of a rank's larger buffer, that is, of the message */
+  const int* gpus;       /* of each rank; NULL: the first `ranks` */
+  int ranks;             /* of this node; 0: one for every GPU */
+  int root;              /* rank of broadcast and reduce */
+  int nodes;             /* equal ones, for allreduce; 0 and 1: this one */
+  double network_gbps;   /* of each node, one direction, when there are several */
+  const char* algorithm; /* cells, flat, rotation, host-trees, hierarchical, ring; NULL: the best */
+  int max_blocks;        /* of a kernel on each GPU; 0: as many as are best */
+  int compare;           /* 1: predict every algorithm that could run, also the ring */
+} polypath_collective_request;
+
+/* The plan of a collective, without running it, the same on all ranks:
+ * {"op", "type", "operator", "bytes", "count", "gpus", "root", "nodes", "network_gbps",
+ *  "algorithm", "reason", "islands": [[rank]] or null, "lanes", "ring": [rank] or null,
+ *  "order": in which sums are taken, "rank_order": bool,
+ *  "kernel": {"blocks", "slot_bytes", "stages"} or null, "chunks", "chunk_bytes",
+ *  "stages": [{"stage", "moves", "links": [name], "busiest_gbps", "us"}],
+ *  "predicted_us", "bus_gbps", "limit_bus_gbps", "link_limit_bus_gbps", "unproven": bool,
+ *  "candidates": [{"algorithm", "us", "bus_gbps", "limit_bus_gbps", "reason": why left out}],
+ *  "times_ring": {algorithm: times} or null, "published_us"}
+ * All times and rates are predictions; "unproven": on several nodes, which nobody measured.
+ * limit_bus_gbps: what all trees over links and host memory carry at best, link_limit_bus_gbps:
+ * those over links between GPUs. us and bus_gbps of a candidate are null where it cannot run or was
+ * not weighed. times_ring (how many times as fast as the ring over direct links) and published_us
+ * (three stages with one leader an island and eight chunks, as published) come with `compare`.
+ * POLYPATH_INVALID_ARGUMENT: an unknown name, a GPU that the node lacks, an algorithm that cannot
+ * run it. */
+POLYPATH_API polypath_status polypath_plan_collective(polypath_context* context,
+                                                      const polypath_collective_request* request,
+                                                      char** json);
 
 /* The capacity graph:
  * {"name", "title", "source", "simulated", "fingerprint", "capacities": "node

@@ -11,8 +11,10 @@ numbers are those of the CUDA driver.
 from __future__ import annotations
 
 from .buffers import Buffer, as_buffer
+from .comm import Communicator, SymmetricMemory
 from .context import Context, settings
 from .errors import (
+    CommunicatorError,
     DriverError,
     InternalError,
     InvalidArgument,
@@ -26,6 +28,8 @@ from .transfers import Request, Transfer
 
 __all__ = [
     "Buffer",
+    "Communicator",
+    "CommunicatorError",
     "Context",
     "DriverError",
     "InternalError",
@@ -35,6 +39,7 @@ __all__ = [
     "NotSupported",
     "PolypathError",
     "Request",
+    "SymmetricMemory",
     "Transfer",
     "as_buffer",
     "format_size",

@@ -7,7 +7,7 @@ import ctypes
 import functools
 import json
 from collections.abc import Callable
-from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from . import _library
@@ -24,6 +24,23 @@ class Transfer(ctypes.Structure):
 
 class Request(ctypes.Structure):
     _fields_ = [("src", c_char_p), ("dst", c_char_p), ("bytes", c_size_t)]
+
+
+class CollectiveRequest(ctypes.Structure):
+    _fields_ = [
+        ("op", c_char_p),
+        ("type", c_char_p),
+        ("operation", c_char_p),
+        ("bytes", c_size_t),
+        ("gpus", POINTER(c_int)),
+        ("ranks", c_int),
+        ("root", c_int),
+        ("nodes", c_int),
+        ("network_gbps", c_double),
+        ("algorithm", c_char_p),
+        ("max_blocks", c_int),
+        ("compare", c_int),
+    ]
 
 
 class BenchRequest(ctypes.Structure):
@@ -62,6 +79,47 @@ class GraphPhasesRequest(ctypes.Structure):
     ]
 
 
+class CommOptions(ctypes.Structure):
+    _fields_ = [
+        ("time_limit_ms", c_uint32),
+        ("port", c_uint32),
+        ("reserved", c_uint64 * 6),
+    ]
+
+
+class Signal(ctypes.Structure):
+    _fields_ = [("memory", c_void_p), ("offset", c_size_t), ("value", c_uint64)]
+
+
+class CollectiveBenchRequest(ctypes.Structure):
+    _fields_ = [
+        ("op", c_char_p),
+        ("type", c_char_p),
+        ("operation", c_char_p),
+        ("bytes", c_size_t),
+        ("warmup", c_int),
+        ("iterations", c_int),
+        ("calls", c_int),
+    ]
+
+
+#: The numbers of the C API (polypath_type, polypath_operator).
+TYPES = {
+    "int8": 0,
+    "uint8": 1,
+    "int32": 2,
+    "uint32": 3,
+    "int64": 4,
+    "uint64": 5,
+    "float16": 6,
+    "bfloat16": 7,
+    "float32": 8,
+    "float64": 9,
+}
+TYPE_BYTES = {name: int(name.lstrip("abcdefghijklmnopqrstuvwxyz")) // 8 for name in TYPES}
+OPERATORS = {"sum": 0, "product": 1, "min": 2, "max": 3, "avg": 4}
+
+Exchange = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p)
 Progress = ctypes.CFUNCTYPE(None, c_size_t, c_size_t, c_char_p, c_void_p)
 
 # The strings that the caller frees come as c_void_p: ctypes would turn a c_char_p into bytes and
@@ -74,6 +132,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_group_copy_async": [c_void_p, POINTER(Transfer), c_size_t],
     "polypath_prepare": [c_void_p, POINTER(Request), c_size_t],
     "polypath_plan": [c_void_p, POINTER(Request), c_size_t, _STRING],
+    "polypath_plan_collective": [c_void_p, POINTER(CollectiveRequest), _STRING],
     "polypath_topology": [c_void_p, _STRING],
     "polypath_measure": [c_void_p, Progress, c_void_p],
     "polypath_settings": [c_void_p, _STRING],
@@ -83,10 +142,54 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_tuned": [c_void_p, _STRING],
 }
 
+_COMM_FUNCTIONS: dict[str, list[Any]] = {
+    "polypath_comm_create": [
+        *[c_void_p, c_int, c_int, c_int, Exchange, c_void_p],
+        *[POINTER(CommOptions), POINTER(c_void_p)],
+    ],
+    "polypath_comm_create_all": [
+        *[c_void_p, POINTER(c_int), c_int, POINTER(CommOptions), POINTER(c_void_p)],
+    ],
+    "polypath_comm_create_from_environment": [
+        *[c_void_p, c_int, POINTER(CommOptions), POINTER(c_void_p)],
+    ],
+    "polypath_comm_split": [c_void_p, c_int, c_int, POINTER(c_void_p)],
+    "polypath_comm_destroy": [c_void_p],
+    "polypath_comm_abort": [c_void_p, c_char_p],
+    "polypath_comm_check": [c_void_p],
+    "polypath_comm_rank": [c_void_p],
+    "polypath_comm_size": [c_void_p],
+    "polypath_comm_gpu": [c_void_p, c_int],
+    "polypath_comm_exchange": [c_void_p, c_char_p, c_void_p, c_size_t],
+    "polypath_comm_alloc": [c_void_p, c_size_t, POINTER(c_void_p)],
+    "polypath_comm_free": [c_void_p, c_void_p],
+    "polypath_comm_put": [
+        *[c_void_p, c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p],
+    ],
+    "polypath_comm_put_signal": [
+        *[c_void_p, c_int, c_void_p, c_size_t, c_void_p, c_size_t, POINTER(Signal), c_void_p],
+    ],
+    "polypath_comm_signal": [c_void_p, c_int, POINTER(Signal), c_void_p],
+    "polypath_comm_wait_signal": [c_void_p, POINTER(Signal), c_void_p],
+    "polypath_comm_barrier": [c_void_p, c_void_p],
+    "polypath_comm_prepare": [c_void_p],
+    "polypath_comm_report": [c_void_p, _STRING],
+    "polypath_allreduce": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+    "polypath_reduce_scatter": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+    "polypath_all_gather": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p],
+    "polypath_broadcast": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+    "polypath_reduce": [
+        *[c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, c_void_p],
+    ],
+    "polypath_all_to_all": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p],
+}
+
 _OF_THE_LABORATORY: dict[str, list[Any]] = {
     "polypath_bench": [c_void_p, POINTER(BenchRequest), _STRING],
     "polypath_tune": [c_void_p, POINTER(TuneRequest), TuneProgress, c_void_p, _STRING],
     "polypath_graph_phases": [c_void_p, POINTER(GraphPhasesRequest), _STRING],
+    "polypath_collective_bench_create": [c_void_p, c_char_p, POINTER(c_void_p)],
+    "polypath_collective_bench_run": [c_void_p, POINTER(CollectiveBenchRequest), _STRING],
 }
 
 
@@ -102,8 +205,15 @@ def library() -> ctypes.CDLL:
     opened.polypath_free.restype = None
     opened.polypath_context_destroy.argtypes = [c_void_p]
     opened.polypath_context_destroy.restype = None
+    opened.polypath_symmetric_address.argtypes = [c_void_p, c_int]
+    opened.polypath_symmetric_address.restype = c_void_p
+    opened.polypath_symmetric_bytes.argtypes = [c_void_p]
+    opened.polypath_symmetric_bytes.restype = c_size_t
     laboratory = _OF_THE_LABORATORY if hasattr(opened, "polypath_bench") else {}
-    for name, arguments in {**_FUNCTIONS, **laboratory}.items():
+    if laboratory:
+        opened.polypath_collective_bench_destroy.argtypes = [c_void_p]
+        opened.polypath_collective_bench_destroy.restype = None
+    for name, arguments in {**_FUNCTIONS, **_COMM_FUNCTIONS, **laboratory}.items():
         function: Callable[..., int] = getattr(opened, name)
         function.argtypes = arguments  # type: ignore[attr-defined]
         function.restype = c_int  # type: ignore[attr-defined]

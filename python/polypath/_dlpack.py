@@ -14,7 +14,7 @@ class _Device(ctypes.Structure):
 
 
 class _DataType(ctypes.Structure):
-    _fields_ = [("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16)]
+    _fields_ = [("code", c_uint8), ("bits", c_uint8), ("elements", c_uint16)]
 
 
 class _Tensor(ctypes.Structure):
@@ -93,6 +93,6 @@ def _read(tensor: _Tensor, read_only: bool) -> Description:
         address=(tensor.data or 0) + tensor.byte_offset,
         shape=tuple(tensor.shape[:dimensions]),
         strides=tuple(tensor.strides[:dimensions]) if tensor.strides else None,
-        bits=tensor.dtype.bits * tensor.dtype.lanes,
+        bits=tensor.dtype.bits * tensor.dtype.elements,
         read_only=read_only,
     )

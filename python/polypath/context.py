@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
 from . import _api
 from .errors import InvalidArgument
 from .sizes import parse_size
-from .transfers import Request, Transfer, checked_transfer, request_array
+from .transfers import Request, Transfer, checked_size, checked_transfer, request_array
 
 #: Called with steps done, steps in all, and what comes next.
 Progress = Callable[[int, int, str], None]
@@ -157,6 +157,69 @@ class Context:
         are sums."""
         array = request_array(requests)
         found: dict[str, Any] = _api.call_json("polypath_plan", self._open(), array, len(array))
+        return found
+
+    def plan_collective(
+        self,
+        op: str,
+        bytes: int | str,
+        *,
+        type: str = "float32",
+        operation: str = "sum",
+        ranks: int | Sequence[int] | None = None,
+        root: int = 0,
+        nodes: int = 1,
+        network_gbps: float = 0,
+        algorithm: str | None = None,
+        max_blocks: int = 0,
+        compare: bool = False,
+    ) -> dict[str, Any]:
+        """How a collective of one rank a GPU would go, without running it; the same on all ranks.
+
+        ``op``: allreduce, reduce_scatter, all_gather, broadcast, reduce or all_to_all. ``bytes``:
+        of a rank's larger buffer. ``ranks``: how many, on the first GPUs, or the GPU of each; None:
+        one for every GPU. ``nodes``: so many equal nodes, each with ``network_gbps`` to the others,
+        one direction. ``algorithm``: this one instead of the one predicted to end first.
+        ``max_blocks``: of a kernel on each GPU. ``compare``: also predict all others, and the ring
+        over direct links::
+
+            {"op", "type", "operator", "bytes", "count", "gpus", "root", "nodes", "network_gbps",
+             "algorithm", "reason", "islands", "lanes", "ring", "order", "rank_order",
+             "kernel": {"blocks", "slot_bytes", "stages"}, "chunks", "chunk_bytes",
+             "stages": [{"stage", "moves", "links", "busiest_gbps", "us"}],
+             "predicted_us", "bus_gbps", "limit_bus_gbps", "link_limit_bus_gbps", "unproven",
+             "candidates": [{"algorithm", "us", "bus_gbps", "limit_bus_gbps", "reason"}],
+             "times_ring": {algorithm: times}, "published_us"}
+
+        ``order``: in which ranks are summed; ``rank_order``: whether that is the sequential sum.
+        ``limit_bus_gbps``: what all trees over links and host memory carry at best,
+        ``link_limit_bus_gbps``: those over links between GPUs. ``times_ring``, and ``published_us``
+        (three stages with one leader an island and eight chunks, as published) come with
+        ``compare``. ``reason`` of a candidate: why it was
+        left out. What does not apply is None. Raises `InvalidArgument` for an unknown name, a GPU
+        that the node lacks, an algorithm that cannot run it.
+        """
+        gpus = None if ranks is None or isinstance(ranks, int) else list(ranks)
+        count = ranks if isinstance(ranks, int) else len(gpus or ())
+        if isinstance(ranks, int) and ranks < 1:
+            raise InvalidArgument(f"ranks must be at least 1, not {ranks}")
+        request = _api.CollectiveRequest(
+            op.encode(),
+            type.encode(),
+            operation.encode(),
+            checked_size(bytes),
+            (ctypes.c_int * count)(*gpus) if gpus is not None else None,
+            count,
+            root,
+            nodes,
+            network_gbps,
+            None if algorithm is None else algorithm.encode(),
+            max_blocks,
+            int(compare),
+        )
+        found: dict[str, Any] = _api.call_json(
+            "polypath_plan_collective", self._open(), ctypes.byref(request)
+        )
         return found
 
     def topology(self) -> dict[str, Any]:

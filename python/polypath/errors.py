@@ -30,6 +30,11 @@ class InternalError(PolypathError):
     """Out of memory, a benchmark whose bytes differ, or a defect of the library."""
 
 
+class CommunicatorError(PolypathError):
+    """Ranks could not come together, or one failed, ended, gave up or did not come in time; the
+    message says which and why."""
+
+
 class LibraryNotFound(PolypathError):
     """libpolypath.so is not where it is looked for, or cannot be loaded."""
 
@@ -41,4 +46,5 @@ BY_STATUS: dict[int, type[PolypathError]] = {
     3: NotSupported,
     4: DriverError,
     5: InternalError,
+    6: CommunicatorError,
 }

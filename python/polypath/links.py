@@ -20,7 +20,7 @@ class LinkType(NamedTuple):
 LINK_TYPES = {
     "nvlink": LinkType("NV", "NVLink", "NVLink, point to point, and how many links"),
     "nvswitch": LinkType("SW", "NVSwitch", "NVLink by an NVSwitch, and how many links"),
-    "pcie": LinkType("PCIE", "PCIe", "PCI Express, and how many lanes"),
+    "pcie": LinkType("PCIE", "PCIe", "PCI Express, and its width"),
     "c2c": LinkType("C2C", "NVLink-C2C", "NVLink between a Grace CPU and a GPU"),
     "bounce": LinkType("BNC", "no peer access", "no peer access: the driver goes by host memory"),
 }

@@ -97,6 +97,38 @@ def _speedup_over_sizes(axes: Axes, label: str) -> None:
     axes.grid(alpha=0.3)
 
 
+def plot_collectives(document: dict[str, Any], file: Path) -> None:
+    """Draws a benchmark of collectives: bus bandwidth and time over the size, for polypath and what
+    it was compared with."""
+    rows = document["rows"]
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    bandwidth, latency = figure.subplots(1, 2)
+    sizes = [row["bytes"] for row in rows]
+    ways = [("polypath", _POLYPATH, "o", rows)]
+    if all("baseline" in row for row in rows):
+        baseline = [row["baseline"] for row in rows]
+        ways.append((baseline[0]["name"], _NATIVE, "s", baseline))
+    for label, color, marker, figures in ways:
+        style = {"label": label, "color": color, "marker": marker, "markersize": 4}
+        bandwidth.plot(sizes, [one["bus_gbps"] for one in figures], **style)
+        latency.plot(sizes, [one["us"] for one in figures], **style)
+    limits = [row["limit_bus_gbps"] for row in rows]
+    bandwidth.plot(sizes, limits, label="limit", color=_LIMIT, linestyle="--")
+    bandwidth.set_ylabel("bus GB/s")
+    latency.set_ylabel("us a call")
+    latency.set_yscale("log")
+    for axes in (bandwidth, latency):
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_size(int(size))))
+        axes.set_xlabel("bytes")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    node = document["node"]
+    where = f"{node['name']} (simulated, virtual time)" if node["simulated"] else node["name"]
+    figure.suptitle(f"{document['op']}, {rows[0]['ranks']} ranks, {where}", fontsize=10)
+    figure.savefig(file, dpi=150)
+
+
 def plot_tuned(choices: Sequence[dict[str, Any]], node: str, file: Path) -> None:
     """A column a pattern, a line a class of pairs: the speedup over the native copy by size, of the
     faster executor."""

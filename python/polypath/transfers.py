@@ -36,11 +36,16 @@ def request_array(requests: Iterable[Request | tuple[str, str, int | str]]) -> c
     """The requests for the C API. Raises `InvalidArgument` for a size that no request can have."""
     checked = []
     for src, dst, size in requests:
-        count = parse_size(size) if isinstance(size, str) else size
-        if not 0 <= count < 1 << 64:
-            raise InvalidArgument(f"bytes: {count} is not allowed: 0 to 2^64 - 1")
-        checked.append(_api.Request(src.encode(), dst.encode(), count))
+        checked.append(_api.Request(src.encode(), dst.encode(), checked_size(size)))
     return (_api.Request * len(checked))(*checked)
+
+
+def checked_size(size: int | str) -> int:
+    """Bytes as the C API takes them. Raises `InvalidArgument` for a size that nothing can have."""
+    count = parse_size(size) if isinstance(size, str) else size
+    if not 0 <= count < 1 << 64:
+        raise InvalidArgument(f"bytes: {count} is not allowed: 0 to 2^64 - 1")
+    return count
 
 
 def checked_transfer(transfer: Transfer, where: str) -> _api.Transfer:

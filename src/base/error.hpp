@@ -31,6 +31,13 @@ class NotSupported : public Error {
   using Error::Error;
 };
 
+/// A communicator could not be made, or cannot be used any more: another rank failed, ended, gave
+/// up or did not come in time. The message says which and why.
+class CommunicatorError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A driver or NVML call failed. The message names the call and the driver's own error name.
 class DriverError : public Error {
  public:

@@ -43,6 +43,9 @@ struct Options {
   double emulate_mesh_gbps = 0;  ///< GB/s of each emulated NVLink; 0: no emulation
   std::string profile;           ///< "auto", "off", or a file
   std::string registry;          ///< "auto", "off", or a folder's absolute path
+  int comm_time_limit_ms = 0;    ///< how long a rank waits for another
+  int check = 0;                 ///< 1: compare each collective with those of the other ranks
+  int comm_port = 0;             ///< where rank 0 listens; 0: MASTER_PORT + 1
   LogLevel log_level = LogLevel::warn;
 };
 

@@ -77,7 +77,9 @@ CUipcMemHandle handle_of(const void* bytes) {
 }
 
 Transfer transfer_of(void* dst, const void* src, std::size_t bytes, void* stream) {
-  return {address_of(dst), address_of(src), bytes, static_cast<CUstream>(stream)};
+  // The default stream has two handles: what is on one of them is on the other.
+  return {address_of(dst), address_of(src), bytes,
+          stream != nullptr ? static_cast<CUstream>(stream) : CU_STREAM_LEGACY};
 }
 
 polypath_status try_copy(polypath_context* context, const Transfer& transfer,
@@ -85,10 +87,11 @@ polypath_status try_copy(polypath_context* context, const Transfer& transfer,
   return guarded([&] {
     require(issued != nullptr, "issued is null");
     *issued = 0;
+    bool midway = false;
     try {
-      *issued = of(context).try_copy_async(transfer) ? 1 : 0;
-    } catch (const DriverError&) {
-      *issued = 1;
+      *issued = of(context).try_copy_async(transfer, midway) ? 1 : 0;
+    } catch (...) {
+      *issued = midway ? 1 : 0;
       throw;
     }
   });
@@ -126,6 +129,7 @@ const char* polypath_status_name(polypath_status status) {
     case POLYPATH_NOT_SUPPORTED: return "POLYPATH_NOT_SUPPORTED";
     case POLYPATH_DRIVER_ERROR: return "POLYPATH_DRIVER_ERROR";
     case POLYPATH_INTERNAL_ERROR: return "POLYPATH_INTERNAL_ERROR";
+    case POLYPATH_COMMUNICATOR_ERROR: return "POLYPATH_COMMUNICATOR_ERROR";
   }
   return "unknown status";
 }

@@ -39,6 +39,8 @@ polypath_status guarded(Body&& body) noexcept {
     return failed(POLYPATH_NO_DEVICE, error.what());
   } catch (const NotSupported& error) {
     return failed(POLYPATH_NOT_SUPPORTED, error.what());
+  } catch (const CommunicatorError& error) {
+    return failed(POLYPATH_COMMUNICATOR_ERROR, error.what());
   } catch (const DriverError& error) {
     return failed(POLYPATH_DRIVER_ERROR, error.what(), error.code());
   } catch (const std::exception& error) {

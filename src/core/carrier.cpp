@@ -20,10 +20,8 @@ namespace {
 /// Forking and joining a staged route alone takes as long as the native copy of this many bytes;
 /// looking for a plan would only delay it.
 constexpr std::uint64_t kNeverSplitBelow = 256 * kKiB;
-
 /// Rings of a route with which one transfer of a sequence starts while the last one ends.
 constexpr int kWideInSequence = 2;
-
 /// Plans that wait for being computed in the background.
 constexpr std::size_t kMostPlansWaiting = 256;
 
@@ -102,18 +100,19 @@ void Carrier::native_copy(const Transfer& transfer, NativeReason reason) {
   const CUresult result =
       driver().memcpy_async(transfer.dst, transfer.src, transfer.bytes, transfer.stream);
   if (result != CUDA_SUCCESS) [[unlikely]] {
-    const auto describe_argument = [&](const char* name, CUdeviceptr address) {
-      const PointerInfo info = inspect(driver(), address);
-      return fmt::format("{} {} of allocation {}", name, range_text(address, transfer.bytes),
-                         info.bytes == 0 ? "unknown" : range_text(info.start, info.bytes));
-    };
     const std::string message =
-        fmt::format("cuMemcpyAsync failed: {}; {}, {}", describe(driver(), result),
-                    describe_argument("dst", transfer.dst), describe_argument("src", transfer.src));
+        fmt::format("cuMemcpyAsync failed: {}; dst {}, src {}", describe(driver(), result),
+                    allocation_text(driver(), transfer.dst, transfer.bytes),
+                    allocation_text(driver(), transfer.src, transfer.bytes));
     if (result == CUDA_ERROR_INVALID_VALUE) throw InvalidArgument(message);
     throw DriverError(message, static_cast<int>(result));
   }
   // The next transfer there waits for this one.
+  resources_.sequences().end(transfer.stream);
+  counters_.count_native(reason, transfer.bytes);
+}
+
+void Carrier::leave_to_caller(const Transfer& transfer, NativeReason reason) {
   resources_.sequences().end(transfer.stream);
   counters_.count_native(reason, transfer.bytes);
 }
@@ -146,7 +145,7 @@ Carrier::Reach Carrier::reach(const Route& route, const Splittable& one) {
     if (memory == nullptr ||
         memory->address_in(gpu, devices_.context_if_active(gpu), memory->start()))
       return;
-    reach = std::max(reach, memory->failed(gpu) ? Reach::never : Reach::not_yet);
+    reach = std::max(reach, memory->failed(gpu) ? Reach::failed : Reach::not_yet);
     preparer_.request(memory, gpu);
   };
   consider(one.src_import, first);
@@ -177,7 +176,7 @@ bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
       switch (reach(share.route, group[t])) {
         case Reach::yes: break;
         case Reach::not_yet: waits = true; break;
-        case Reach::never: failed = true; break;
+        case Reach::failed: failed = true; break;
         case Reach::denied:
           ready = false;
           leave_out(share.route, LeftOutReason::unreachable, NativeReason::unreachable, without);
@@ -205,7 +204,7 @@ void Carrier::prepare_now(const Plan& plan, const std::vector<Splittable>& group
         if (!share.route.staged()) continue;
         const Reach reached = reach(share.route, group[t]);
         if (reached == Reach::denied) continue;
-        waits = reached == Reach::not_yet || waits;
+        waits = reached != Reach::yes || waits;
         if (resources_.ready(share.route)) continue;
         preparer_.request(share.route, 1);
         waits = true;
@@ -251,7 +250,7 @@ bool Carrier::idle(const Splittable& one) {
 }
 
 bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
-                       Exclusions& without) {
+                       Exclusions& without, bool& midway) {
   const auto natively = [&] {
     without.reason =
         devices_.any_reset() ? NativeReason::context_reset : NativeReason::driver_error;
@@ -281,7 +280,8 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
     return false;
   }
   if (result.error != nullptr) {
-    if (result.issued) std::rethrow_exception(result.error);
+    midway = result.issued;
+    if (midway) std::rethrow_exception(result.error);
     try {
       std::rethrow_exception(result.error);
     } catch (const std::exception& error) {
@@ -310,7 +310,7 @@ const PreparedPlan& Carrier::as_things_are(const PreparedPlan& plan, const Split
 }
 
 std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
-                                           const PreparedPlan* given) {
+                                           const PreparedPlan* given, bool& midway) {
   Exclusions without;
   std::vector<Request> requests;
   for (const Splittable& one : group) requests.push_back(one.request);
@@ -322,8 +322,7 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
     });
   });
   // A given plan is for just these transfers, with all their routes.
-  if (given != nullptr && (given->plan.transfers.size() != group.size() || without.memories != 0))
-    given = nullptr;
+  if (given != nullptr && given->plan.transfers.size() != group.size()) given = nullptr;
   // Each round leaves out at least one staging memory more, until the plan is native.
   for (;; given = nullptr) {
     const auto planned =
@@ -339,7 +338,7 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
       return without.reason;
     }
     if (options_.prepare == PrepareMode::wait) prepare_now(prepared.plan, group);
-    if (try_plan(prepared, group, without)) {
+    if (try_plan(prepared, group, without, midway)) {
       for (std::size_t t = 0; t < group.size(); ++t)
         if (prepared.plan.transfers[t].native())
           counters_.count_native(NativeReason::no_gain, requests[t].bytes);
@@ -349,12 +348,13 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
   }
 }
 
-std::optional<NativeReason> Carrier::issue(const Transfer& transfer, const PreparedPlan* given) {
+std::optional<NativeReason> Carrier::issue(const Transfer& transfer, const PreparedPlan* given,
+                                           bool& midway) {
   auto classified = classify(transfer, true, given);
   if (const auto* const reason = std::get_if<NativeReason>(&classified)) return *reason;
   std::vector<Splittable> group;
   group.push_back(std::get<Splittable>(std::move(classified)));
-  return split(group, given);
+  return split(group, given, midway);
 }
 
 std::vector<Carrier::Member> Carrier::members_of(std::span<const Transfer> transfers) {
@@ -408,10 +408,11 @@ void Carrier::issue_rounds(std::span<const Transfer> transfers, std::span<int> i
       for (const std::size_t index : indices) issued[index] = 1;
     };
     std::optional<NativeReason> reason;
+    bool midway = false;
     try {
-      reason = split(group, given);
+      reason = split(group, given, midway);
     } catch (...) {
-      mark();
+      if (midway) mark();
       throw;
     }
     if (reason) {
@@ -432,7 +433,7 @@ void Carrier::issue_group(std::span<const Transfer> transfers, const PreparedPla
 
 void Carrier::try_issue_group(std::span<const Transfer> transfers, std::span<int> issued) {
   issue_rounds(transfers, issued, nullptr, [&](std::size_t index, NativeReason reason) {
-    counters_.count_native(reason, transfers[index].bytes);
+    leave_to_caller(transfers[index], reason);
   });
 }
 

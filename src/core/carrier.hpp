@@ -34,15 +34,19 @@ class Carrier {
   Carrier& operator=(const Carrier&) = delete;
 
   /// Issues a transfer that is to be split; otherwise does nothing and says why not. `given`: the
-  /// plan to follow instead of the planner's, as far as its routes are ready and free.
-  std::optional<NativeReason> issue(const Transfer& transfer, const PreparedPlan* given = nullptr);
+  /// plan to follow instead of the planner's, as far as its routes are ready and free. `midway` is
+  /// set where it throws after the first copy.
+  std::optional<NativeReason> issue(const Transfer& transfer, const PreparedPlan* given,
+                                    bool& midway);
   /// Issues all, by copies of the driver where they are not to be split. Those of one stream go in
   /// this order, those of different streams at once.
   void issue_group(std::span<const Transfer> transfers, const PreparedPlan* given = nullptr);
-  /// Issues those that are to be split, and sets their places of `issued` to 1. A DriverError comes
-  /// after the first copy of these.
+  /// Issues those that are to be split, and sets their places of `issued` to 1, also of those that
+  /// it throws midway of.
   void try_issue_group(std::span<const Transfer> transfers, std::span<int> issued);
   void native_copy(const Transfer& transfer, NativeReason reason);
+  /// The caller will copy it natively.
+  void leave_to_caller(const Transfer& transfer, NativeReason reason);
 
   /// Makes all that the transfers may need, alone and together. Slow.
   void prepare(const std::vector<Request>& requests);
@@ -88,9 +92,9 @@ class Carrier {
   /// transfers of a group have streams of several.
   void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
 
-  /// Nothing, or why all of them have to go natively.
-  std::optional<NativeReason> split(const std::vector<Splittable>& group,
-                                    const PreparedPlan* given);
+  /// Nothing, or why all of them have to go natively. `midway` as of issue().
+  std::optional<NativeReason> split(const std::vector<Splittable>& group, const PreparedPlan* given,
+                                    bool& midway);
   /// What to follow of a plan as the first transfer's stream and links are now.
   const PreparedPlan& as_things_are(const PreparedPlan& plan, const Splittable& first);
   /// Whether a transfer over the plan's routes is under way on another stream.
@@ -98,7 +102,7 @@ class Carrier {
   /// Whether its stream holds no work.
   bool idle(const Splittable& one);
   bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
-                Exclusions& without);
+                Exclusions& without, bool& midway);
 
   /// Asks for what is missing, and leaves out its routes.
   bool all_ready(const Plan& plan, const std::vector<Splittable>& group, Exclusions& without);
@@ -106,7 +110,7 @@ class Carrier {
   void prepare_now(const Plan& plan, const std::vector<Splittable>& group);
   /// Whether the GPUs that issue the first and the last leg reach the ends. Asks for what is
   /// missing.
-  enum class Reach : std::uint8_t { yes, not_yet, never, denied };
+  enum class Reach : std::uint8_t { yes, not_yet, failed, denied };
   Reach reach(const Route& route, const Splittable& one);
   RouteEnds ends_of(const Route& route, const Splittable& one);
   std::vector<BoundTransfer> bind(const Plan& plan, const std::vector<Splittable>& group);

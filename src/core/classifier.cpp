@@ -17,6 +17,17 @@ std::string range_text(CUdeviceptr address, std::uint64_t bytes) {
   return fmt::format("[{:#x}, +{})", address, bytes);
 }
 
+std::string allocation_text(const CudaDriver& driver, CUdeviceptr address, std::uint64_t bytes) {
+  std::string allocation = "unknown";
+  try {
+    const PointerInfo info = inspect(driver, address);
+    if (info.bytes != 0) allocation = range_text(info.start, info.bytes);
+  } catch (const DriverError&) {
+    // As well as unknown.
+  }
+  return fmt::format("{} of allocation {}", range_text(address, bytes), allocation);
+}
+
 Classifier::Classifier(const NodeSource& source, Devices& devices, ImportedMemories& imports,
                        std::uint64_t never_split_below)
     : source_(source),
@@ -137,6 +148,11 @@ std::variant<Splittable, NativeReason> Classifier::splittable(const Ends& ends) 
   };
   if (splittable.caller_gpu < 0 || !primary(src) || !primary(dst))
     return devices_.any_reset() ? NativeReason::context_reset : NativeReason::other_context;
+  // The direct route is one plain copy of the caller's GPU. What names both contexts
+  // (cuMemcpyPeer) the driver carries even where that GPU has no access.
+  if (!src_access.granted(driver(), splittable.caller_gpu) ||
+      !dst_access.granted(driver(), splittable.caller_gpu))
+    return NativeReason::unreachable;
   // The driver's number is of the addresses, and what is mapped there may be another memory now.
   splittable.dst_buffer = dst.mapped ? unnumbered_buffer() : dst.buffer;
   splittable.src_buffer = src.mapped ? unnumbered_buffer() : src.buffer;

@@ -30,6 +30,9 @@ bool is_special_stream(CUstream stream) noexcept;
 
 /// "[0x7f00, +64)".
 std::string range_text(CUdeviceptr address, std::uint64_t bytes);
+/// The same "of allocation [0x7f00, +4096)", or of "unknown". For the message of a failure, which
+/// another one that it meets here must not replace: throws no DriverError.
+std::string allocation_text(const CudaDriver& driver, CUdeviceptr address, std::uint64_t bytes);
 
 /// A transfer between two memories of the node, before its stream was looked at.
 struct Ends {

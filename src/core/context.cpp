@@ -33,19 +33,22 @@ void Context::copy_async(const Transfer& transfer) { issue(transfer, nullptr); }
 void Context::issue(const Transfer& transfer, const PreparedPlan* plan) {
   if (transfer.bytes == 0) return;
   try {
-    if (const auto reason = carrier_.issue(transfer, plan)) carrier_.native_copy(transfer, *reason);
+    bool midway = false;
+    if (const auto reason = carrier_.issue(transfer, plan, midway))
+      carrier_.native_copy(transfer, *reason);
   } catch (...) {
     counters_.count_failed();
     throw;
   }
 }
 
-bool Context::try_copy_async(const Transfer& transfer) {
+bool Context::try_copy_async(const Transfer& transfer, bool& midway) {
+  midway = false;
   if (transfer.bytes == 0) return false;
   if (copies_natively()) return copy_async(transfer), true;
   try {
-    const auto reason = carrier_.issue(transfer);
-    if (reason) counters_.count_native(*reason, transfer.bytes);
+    const auto reason = carrier_.issue(transfer, nullptr, midway);
+    if (reason) carrier_.leave_to_caller(transfer, *reason);
     return !reason;
   } catch (...) {
     counters_.count_failed();

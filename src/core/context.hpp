@@ -26,8 +26,12 @@ class Context {
 
   /// polypath_copy_async.
   void copy_async(const Transfer& transfer);
-  /// polypath_try_copy_async: whether it was issued. A DriverError comes after the first copy.
-  bool try_copy_async(const Transfer& transfer);
+  /// polypath_try_copy_async: whether it was issued. `midway`: it throws after the first copy.
+  bool try_copy_async(const Transfer& transfer, bool& midway);
+  bool try_copy_async(const Transfer& transfer) {
+    bool midway = false;
+    return try_copy_async(transfer, midway);
+  }
   /// polypath_group_copy_async.
   void group_copy_async(std::span<const Transfer> transfers);
   /// The same by `plan`, made for just these transfers, instead of the planner's.

@@ -10,7 +10,7 @@
 #include <cerrno>
 
 #include "base/units.hpp"
-#include "driver/check.hpp"
+#include "driver/pointer_attributes.hpp"
 
 namespace polypath {
 namespace {
@@ -44,45 +44,28 @@ CUdeviceptr end_of_mapping(const CudaDriver& driver, const PointerInfo& info, CU
 }  // namespace
 
 PointerInfo inspect(const CudaDriver& driver, CUdeviceptr address) {
-  unsigned int type = 0;
-  int ordinal = -1;
-  unsigned int managed = 0;
-  CUdeviceptr start = 0;
-  std::size_t size = 0;
-  CUcontext context = nullptr;
-  CUmemoryPool pool = nullptr;
-  unsigned int ipc_capable = 0;
-  unsigned long long buffer = 0;
-  std::array attributes{
-      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-      CU_POINTER_ATTRIBUTE_IS_MANAGED,     CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-      CU_POINTER_ATTRIBUTE_RANGE_SIZE,     CU_POINTER_ATTRIBUTE_CONTEXT,
-      CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-      CU_POINTER_ATTRIBUTE_BUFFER_ID};
-  std::array<void*, attributes.size()> values{&type,    &ordinal, &managed,     &start, &size,
-                                              &context, &pool,    &ipc_capable, &buffer};
-  POLYPATH_CHECK(driver, pointer_get_attributes(static_cast<unsigned int>(attributes.size()),
-                                                attributes.data(), values.data(), address));
+  PointerAttributes told;
+  told.ask(driver, address);
   PointerInfo info;
-  if (managed != 0) {
+  if (told.managed != 0) {
     info.kind = PointerInfo::Kind::managed;
-  } else if (type == CU_MEMORYTYPE_DEVICE) {
+  } else if (told.type == CU_MEMORYTYPE_DEVICE) {
     info.kind = PointerInfo::Kind::device;
-  } else if (type == CU_MEMORYTYPE_HOST) {
+  } else if (told.type == CU_MEMORYTYPE_HOST) {
     info.kind = PointerInfo::Kind::pinned;
   } else {
     return info;  // the other values are whatever the driver left there
   }
-  info.gpu = ordinal;
-  info.start = start;
-  info.bytes = size;
-  info.context = context;
-  info.pool = pool;
-  info.buffer = buffer;
-  info.plain = ipc_capable != 0 && pool == nullptr;
+  info.gpu = told.ordinal;
+  info.start = told.start;
+  info.bytes = told.bytes;
+  info.context = told.context;
+  info.pool = told.pool;
+  info.buffer = told.buffer;
+  info.plain = told.plain();
   // Pinned memory has a context, that it was allocated or registered in.
-  info.mapped = !info.plain && pool == nullptr && managed == 0 &&
-                (info.kind == PointerInfo::Kind::device || context == nullptr);
+  info.mapped = !info.plain && told.pool == nullptr && told.managed == 0 &&
+                (info.kind == PointerInfo::Kind::device || told.context == nullptr);
   return info;
 }
 

@@ -35,24 +35,21 @@ void Preparer::remember(const Route& route, bool done) {
   if (done) {
     if (known != failures_.end()) failures_.erase(known);
   } else if (known == failures_.end()) {
-    failures_.push_back({route});
+    failures_.push_back({route, {}});
   } else {
-    known->left = known->pause = std::min(2 * known->pause, kLongestPause);
+    known->retry.failed();
   }
 }
 
 void Preparer::request(const Route& route, int copies) {
   const std::lock_guard lock(mutex_);
-  if (const auto known = failure_of(route); known != failures_.end() && known->left > 0) {
-    --known->left;
-    return;
-  }
+  if (const auto known = failure_of(route); known != failures_.end() && !known->retry.due()) return;
   add(Widen{route, copies});
 }
 
 void Preparer::request(std::shared_ptr<ImportedMemory> memory, int gpu) {
   const std::lock_guard lock(mutex_);
-  if (!memory->failed(gpu)) add(Import{std::move(memory), gpu});
+  if (memory->may_import(gpu)) add(Import{std::move(memory), gpu});
 }
 
 bool Preparer::failed(const Route& route) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "exec/imported_memory.hpp"
+#include "exec/retry.hpp"
 #include "exec/route_resources.hpp"
 
 namespace polypath {
@@ -28,16 +29,14 @@ class Preparer {
   Preparer& operator=(const Preparer&) = delete;
 
   /// Asks for `route` to serve `copies` transfers at once. Returns at once; a request that is
-  /// already waiting or under way is not taken again. One that failed is tried again when it was
-  /// asked for kFirstPause times more, and after each further failure twice as often.
+  /// already waiting or under way is not taken again. One that failed is tried again with growing
+  /// pauses (exec/retry.hpp).
   void request(const Route& route, int copies);
   /// Asks for `memory` to be imported for `gpu`, in the same way; ImportedMemory knows what failed.
   void request(std::shared_ptr<ImportedMemory> memory, int gpu);
   /// Whether the last request for the route failed.
   bool failed(const Route& route);
 
-  static constexpr int kFirstPause = 16;
-  static constexpr int kLongestPause = 4096;
   /// Ends after the task that is under way; what is asked for later is not done. The destructor
   /// waits for that.
   void stop() noexcept;
@@ -60,8 +59,7 @@ class Preparer {
   /// A route that could not be prepared.
   struct Failure {
     Route route;
-    int pause = kFirstPause;  ///< requests that are not taken after a failure
-    int left = kFirstPause;   ///< of them
+    Retry retry;
   };
 
   // With mutex_ held:

@@ -95,8 +95,13 @@ class GraphExecutor::Run : public LeasedRun {
       cache.lose(graph);
       throw_driver_error(driver_, recorded, "event_record(end, stream)", __FILE__, __LINE__);
     }
-    for (RouteLease& lease : leases_[t])
-      if (lease) lease.finish(end);
+    try {
+      for (RouteLease& lease : leases_[t])
+        if (lease) lease.finish(end);
+    } catch (...) {
+      cache.lose(graph);
+      throw;
+    }
     cache.launched(graph, tickets_[t], std::move(end));
   }
 

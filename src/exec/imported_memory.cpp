@@ -48,6 +48,12 @@ bool ImportedMemory::failed(int gpu) {
   return failed_.contains(gpu);
 }
 
+bool ImportedMemory::may_import(int gpu) {
+  const std::lock_guard lock(mutex_);
+  const auto known = failed_.find(gpu);
+  return known == failed_.end() || known->second.due();
+}
+
 // ---- all --------------------------------------------------------------------
 
 ImportedMemories::ImportedMemories(std::shared_ptr<const CudaDriver> driver, Devices& devices)
@@ -122,12 +128,19 @@ void ImportedMemories::import_into(ImportedMemory& memory, int gpu) {
     CUdeviceptr address = 0;
     POLYPATH_CHECK(*driver_, ipc_open_mem_handle(&address, memory.handle_,
                                                  CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-    tell(address, memory.bytes(), memory.holder(), context);
-    const std::lock_guard lock(memory.mutex_);
-    memory.addresses_.emplace(gpu, address);
+    try {
+      tell(address, memory.bytes(), memory.holder(), context);
+      const std::lock_guard lock(memory.mutex_);
+      memory.addresses_.emplace(gpu, address);
+      memory.failed_.erase(gpu);
+    } catch (...) {
+      POLYPATH_WARN(*driver_, ipc_close_mem_handle(address));
+      throw;
+    }
   } catch (const DriverError&) {
     const std::lock_guard lock(memory.mutex_);
-    memory.failed_.insert(gpu);
+    if (const auto [known, is_new] = memory.failed_.try_emplace(gpu); !is_new)
+      known->second.failed();
     throw;
   }
 }

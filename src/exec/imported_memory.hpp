@@ -17,9 +17,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 
 #include "exec/devices.hpp"
+#include "exec/retry.hpp"
 
 namespace polypath {
 
@@ -46,8 +46,10 @@ class ImportedMemory {
   /// Where `gpu`, whose primary context is `context`, reaches what the program has at `address`;
   /// nothing before import_into().
   std::optional<CUdeviceptr> address_in(int gpu, CUcontext context, CUdeviceptr address);
-  /// Whether import_into() failed for the GPU.
+  /// Whether the last import_into() failed for the GPU.
   bool failed(int gpu);
+  /// Whether to try import_into() now: the first time, and after a failure with growing pauses.
+  bool may_import(int gpu);
 
  private:
   friend class ImportedMemories;
@@ -65,7 +67,7 @@ class ImportedMemory {
   int opened_ = 1;                        // by the program; guarded by the mutex of all
   bool closed_ = false;                   // nothing may be opened any more
   std::map<int, CUdeviceptr> addresses_;  // by GPU, of our own imports
-  std::set<int> failed_;
+  std::map<int, Retry> failed_;           // by GPU
 };
 
 /// All of a context. Thread-safe; what was imported and not closed is closed by the destructor.

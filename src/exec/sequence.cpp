@@ -58,13 +58,16 @@ void Sequences::add(const std::shared_ptr<Ticket>& ticket, std::vector<RouteUse>
                     const Request& request) {
   const std::lock_guard lock(mutex_);
   const auto known = find(ticket->caller());
-  if (follows && known != sequences_.end()) {
-    known->last = request;
+  if (follows && known != sequences_.end() && known->first->fork() == ticket->fork()) {
     known->uses.insert(known->uses.end(), uses.begin(), uses.end());
+    known->last = request;
     ++known->transfers;
     return;
   }
   if (known != sequences_.end()) sequences_.erase(known);
+  // Its sequence has made room for others meanwhile, or has ended: nobody knows any more what the
+  // earlier transfers behind that fork touch.
+  if (follows) return;
   any_ = true;
   sequences_.push_front({ticket, request, std::move(uses), 1});
   if (sequences_.size() > kMostSequences) sequences_.pop_back();

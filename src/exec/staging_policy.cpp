@@ -10,8 +10,9 @@ namespace {
 
 /// Of what is free at most one part of so many is taken.
 constexpr std::uint64_t kPartsOfFree = 16;
-/// What a context is taken to need before it is there and the driver can be asked.
-constexpr std::uint64_t kContextBytes = 512 * kMiB;
+/// What a context is taken to need before it is there and the driver can be asked: on H200s with
+/// driver 580 four of them take 2143 MiB (bench/results/2026-11-22-4xh200-ground/held-calls.log).
+constexpr std::uint64_t kContextBytes = 536 * kMiB;
 /// A node of eight GPUs with two ranks each still has a context of each rank on each GPU.
 constexpr int kMostProcesses = 16;
 

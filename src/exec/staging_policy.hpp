@@ -2,10 +2,9 @@
 // are taken from the program and from others who use the GPU:
 //
 // - the first process that makes a context on a GPU of compute mode EXCLUSIVE_PROCESS keeps all
-// others
-//   away from it, so none is made there that the program has not made itself;
+//   others away from it, so none is made there that the program has not made itself;
 // - of a GPU's memory that is free now only a small part may be taken, what its context takes
-// included;
+//   included;
 // - a context of every process on every GPU adds up, so on a GPU of many processes none is made.
 #pragma once
 

@@ -11,8 +11,6 @@
 namespace polypath {
 namespace {
 
-constexpr std::uint64_t kGranule = 4 * kKiB;
-
 /// The routes of one transfer, by the kinds of the choice: first those of the widest rung.
 std::optional<std::vector<Route>> pick(const Ladder& ladder, std::size_t transfer,
                                        const Choice& choice) {

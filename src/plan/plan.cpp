@@ -31,8 +31,6 @@ constexpr double kLeastGainInSequenceUs = 5;
 /// more where the ladder says spread.
 constexpr double kTie = 0.99;
 constexpr double kTieToSpread = 1.04;
-/// Staged shares are multiples of this, so that every chunk but the message's end is aligned.
-constexpr std::uint64_t kGranule = 4 * kKiB;
 /// A smaller share does not pay for its events.
 constexpr double kLeastShare = 64.0 * 1024;
 /// CPU time of a copy of a staged route, with its event and its share of the waits, in native

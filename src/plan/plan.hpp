@@ -6,10 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "base/units.hpp"
 #include "plan/cost_model.hpp"
 #include "plan/ladder.hpp"
 
 namespace polypath {
+
+/// Staged shares are multiples of this, so that every chunk but the message's end is aligned.
+inline constexpr std::uint64_t kGranule = 4 * kKiB;
 
 /// A transfer without addresses.
 struct Request {

@@ -99,6 +99,51 @@ inline constinit Call<decltype(&cuMemGetAddressRange_v2)> mem_get_address_range{
     "cuMemGetAddressRange_v2"};
 }  // namespace driver
 
+/// Makes a context current while this lives.
+class InContext {
+ public:
+  explicit InContext(CUcontext context) noexcept {
+    if (driver::ctx_get_current(&before_) != CUDA_SUCCESS) return;
+    is_changed_ = before_ != context;
+    is_there_ = !is_changed_ || driver::ctx_set_current(context) == CUDA_SUCCESS;
+  }
+  ~InContext() {
+    if (is_changed_) driver::ctx_set_current(before_);
+  }
+  InContext(const InContext&) = delete;
+  InContext& operator=(const InContext&) = delete;
+  /// False: it is gone, and the calls go to another one.
+  [[nodiscard]] bool is_there() const noexcept { return is_there_; }
+
+ private:
+  CUcontext before_ = nullptr;
+  bool is_changed_ = false;
+  bool is_there_ = false;
+};
+
+/// The primary context of a GPU, held while this lives; null where the GPU has none now.
+class PrimaryContext {
+ public:
+  explicit PrimaryContext(CUdevice gpu) noexcept : gpu_(gpu) {
+    unsigned flags = 0;
+    int is_active = 0;
+    if (driver::primary_ctx_get_state(gpu, &flags, &is_active) != CUDA_SUCCESS || is_active == 0 ||
+        driver::primary_ctx_retain(&context_, gpu) != CUDA_SUCCESS)
+      context_ = nullptr;
+  }
+  ~PrimaryContext() {
+    if (context_ != nullptr) driver::primary_ctx_release(gpu_);
+  }
+  PrimaryContext(const PrimaryContext&) = delete;
+  PrimaryContext& operator=(const PrimaryContext&) = delete;
+
+  [[nodiscard]] CUcontext get() const noexcept { return context_; }
+
+ private:
+  CUdevice gpu_;
+  CUcontext context_ = nullptr;
+};
+
 /// While it lives, this thread may make calls that a stream capture elsewhere forbids by its mode:
 /// what the shim does beside a program's call must not spoil the program's capture.
 class RelaxedCapture {

@@ -12,6 +12,7 @@
 
 #include "preload/driver.hpp"
 #include "preload/hand_over.hpp"
+#include "preload/lock.hpp"
 #include "preload/sequences.hpp"
 #include "preload/shared_memory.hpp"
 #include "preload/statistics/rates.hpp"
@@ -155,17 +156,10 @@ void start() noexcept {
 
 /// Until the GPU has nothing to do any more: routes over it then hold nobody's bytes.
 void finish_work_of(CUdevice gpu) noexcept {
-  unsigned flags = 0;
-  int is_active = 0;
-  CUcontext before = nullptr;
-  CUcontext context = nullptr;
-  if (driver::primary_ctx_get_state(gpu, &flags, &is_active) != CUDA_SUCCESS || is_active == 0 ||
-      driver::ctx_get_current(&before) != CUDA_SUCCESS ||
-      driver::primary_ctx_retain(&context, gpu) != CUDA_SUCCESS)
-    return;
-  if (driver::ctx_set_current(context) == CUDA_SUCCESS) driver::ctx_synchronize();
-  driver::ctx_set_current(before);
-  driver::primary_ctx_release(gpu);
+  const PrimaryContext context(gpu);
+  if (context.get() == nullptr) return;
+  const InContext current(context.get());
+  if (current.is_there()) driver::ctx_synchronize();
 }
 
 /// The one thread that got from ready to leaving.
@@ -217,9 +211,10 @@ void publish_engine() noexcept { state.store(State::ready); }
 
 WithoutEngine::WithoutEngine(CUdevice gpu) noexcept : is_inside_(depth > 0) {
   if (is_inside_) return;
-  pthread_mutex_lock(&resets_mutex);
-  ++resets;
-  pthread_mutex_unlock(&resets_mutex);
+  {
+    const Lock lock(resets_mutex);
+    ++resets;
+  }
   for (;;) {
     const State seen = state.load();
     if (seen == State::gone || seen == State::absent) return;
@@ -233,9 +228,8 @@ WithoutEngine::WithoutEngine(CUdevice gpu) noexcept : is_inside_(depth > 0) {
 
 WithoutEngine::~WithoutEngine() {
   if (is_inside_) return;
-  pthread_mutex_lock(&resets_mutex);
+  const Lock lock(resets_mutex);
   if (--resets == 0) change(State::gone, State::untried);
-  pthread_mutex_unlock(&resets_mutex);
 }
 
 }  // namespace polypath::preload

@@ -47,21 +47,21 @@ int gpu_of(CUdeviceptr address) noexcept {
 
 /// The GPU of a context; -1: it is none.
 int gpu_of(CUcontext context) noexcept {
-  CUcontext current = nullptr;
+  if (context == nullptr) return -1;
+  const InContext current(context);
   CUdevice gpu = -1;
-  if (context == nullptr || driver::ctx_get_current(&current) != CUDA_SUCCESS ||
-      driver::ctx_set_current(context) != CUDA_SUCCESS)
-    return -1;
-  if (driver::ctx_get_device(&gpu) != CUDA_SUCCESS) gpu = -1;
-  driver::ctx_set_current(current);
-  return gpu;
+  return current.is_there() && driver::ctx_get_device(&gpu) == CUDA_SUCCESS ? gpu : -1;
 }
 
-/// Mapped memory and pools belong to a GPU, and to none of its contexts.
+/// The context that memory belongs to. Null: none, as of mapped memory and pools, which belong to a
+/// GPU, or the driver does not know the memory.
+CUcontext owner_of(CUdeviceptr address) noexcept {
+  CUcontext owner = nullptr;
+  return ask(CU_POINTER_ATTRIBUTE_CONTEXT, address, &owner) ? owner : nullptr;
+}
+
 bool lies_in(CUdeviceptr address, CUcontext context) noexcept {
-  CUcontext found = nullptr;
-  if (!ask(CU_POINTER_ATTRIBUTE_CONTEXT, address, &found)) return false;
-  if (found != nullptr) return found == context;
+  if (const CUcontext owner = owner_of(address); owner != nullptr) return owner == context;
   const int gpu = gpu_of(address);
   return gpu >= 0 && gpu == gpu_of(context);
 }
@@ -109,8 +109,9 @@ class DefaultStreamOrder {
     const int to = gpu_of(copy.dst);
     const int from = gpu_of(copy.src);
     if (to < 0 || from < 0 || to == from) return true;
-    if ((to != here && !add_other(copy.dst)) || (from != here && !add_other(copy.src)))
-      return false;
+    const PeerContexts* const named = copy.contexts;
+    if (to != here) add_other(named != nullptr ? named->dst : context_of(copy.dst, to));
+    if (from != here) add_other(named != nullptr ? named->src : context_of(copy.src, from));
     bool is_ordered = true;
     for (std::size_t i = 0; i < count_; ++i)
       is_ordered = is_ordered && order(others_[i], current) == CUDA_SUCCESS;
@@ -129,11 +130,14 @@ class DefaultStreamOrder {
   }
 
  private:
-  [[nodiscard]] bool add_other(CUdeviceptr address) noexcept {
-    CUcontext context = nullptr;
-    if (!ask(CU_POINTER_ATTRIBUTE_CONTEXT, address, &context) || context == nullptr) return false;
-    others_[count_++] = context;
-    return true;
+  /// Of memory without a context it is the primary one of its GPU; null where that has none, and so
+  /// no default stream either.
+  static CUcontext context_of(CUdeviceptr address, int gpu) noexcept {
+    const CUcontext owner = owner_of(address);
+    return owner != nullptr ? owner : PrimaryContext(gpu).get();
+  }
+  void add_other(CUcontext context) noexcept {
+    if (context != nullptr) others_[count_++] = context;
   }
 
   CUcontext others_[2] = {};

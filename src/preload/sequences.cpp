@@ -4,6 +4,7 @@
 
 #include "preload/driver.hpp"
 #include "preload/engine.hpp"
+#include "preload/lock.hpp"
 #include "preload/transparent_objects.hpp"
 
 namespace polypath::preload {
@@ -38,14 +39,6 @@ using detail::RememberedStream;
 constinit RememberedStream streams[kStreams]{};
 /// Guards which streams there are; what is noted of them is not.
 constinit pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-
-class Lock {
- public:
-  Lock() noexcept { pthread_mutex_lock(&mutex); }
-  ~Lock() { pthread_mutex_unlock(&mutex); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-};
 
 RememberedStream& place(CUstream stream, std::size_t offset) noexcept {
   const std::size_t hash =
@@ -93,13 +86,13 @@ void made(CUstream stream, unsigned flags, const void* maker, const char* functi
   if (!is_own && remembered_streams.load() == 0) return;
   begin_process();
   {
-    const Lock lock;
+    const Lock lock(mutex);
     forget(stream);
     if (is_own) remember(stream, maker, function);
   }
   // A lookup meanwhile has seen no stream that it ends.
   if (!is_own || is_transparent(maker, function)) return;
-  const Lock lock;
+  const Lock lock(mutex);
   forget(stream);
 }
 
@@ -143,20 +136,20 @@ void note_lookup(const char* name, const void* caller) noexcept {
     const void* maker = nullptr;
     const char* function = nullptr;
     {
-      const Lock lock;
+      const Lock lock(mutex);
       if (one.stream.load() == nullptr || one.stream.load() == kGone) continue;
       maker = one.maker;
       function = one.function;
     }
     if (is_transparent(maker, function)) continue;
-    const Lock lock;
+    const Lock lock(mutex);
     if (one.stream.load() != nullptr && one.stream.load() != kGone && one.maker == maker)
       forget(one);
   }
 }
 
 void forget_streams() noexcept {
-  const Lock lock;
+  const Lock lock(mutex);
   for (RememberedStream& one : streams) renew(one, nullptr);
   remembered_streams.store(0);
 }
@@ -186,7 +179,7 @@ POLYPATH_REPLACEMENT(cuStreamCreateWithPriority)
 
 POLYPATH_REPLACEMENT(cuStreamDestroy_v2)(CUstream stream) {
   if (remembered_streams.load() != 0) {
-    const Lock lock;
+    const Lock lock(mutex);
     forget(stream);
   }
   return call_driver(Symbol::cuStreamDestroy_v2, stream);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "preload/driver.hpp"
+#include "preload/lock.hpp"
 #include "preload/statistics/statistics.hpp"
 
 namespace polypath::preload {
@@ -40,14 +41,6 @@ constinit Entry* first = nullptr;  ///< in the program's order
 constinit std::atomic<std::size_t> untold{0};
 /// Out of memory once: what was imported then is not known.
 constinit std::atomic<bool> is_incomplete{false};
-
-class Lock {
- public:
-  Lock() noexcept { pthread_mutex_lock(&mutex); }
-  ~Lock() { pthread_mutex_unlock(&mutex); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-};
 
 // With the lock held:
 
@@ -103,29 +96,8 @@ Entry* find_open(CUdeviceptr address) noexcept {
 
 void* pointer_to(CUdeviceptr address) noexcept { return reinterpret_cast<void*>(address); }
 
-/// Makes the entry's context current while it lives, if that is still there.
-class InContextOf {
- public:
-  explicit InContextOf(const Entry& entry) noexcept {
-    if (driver::ctx_get_current(&before_) != CUDA_SUCCESS) return;
-    is_changed_ = before_ != entry.context;
-    is_there_ = !is_changed_ || driver::ctx_set_current(entry.context) == CUDA_SUCCESS;
-  }
-  ~InContextOf() {
-    if (is_changed_) driver::ctx_set_current(before_);
-  }
-  InContextOf(const InContextOf&) = delete;
-  InContextOf& operator=(const InContextOf&) = delete;
-  [[nodiscard]] bool is_there() const noexcept { return is_there_; }
-
- private:
-  CUcontext before_ = nullptr;
-  bool is_changed_ = false;
-  bool is_there_ = false;
-};
-
 bool ask_to_keep(const Engine& engine, const Entry& entry) noexcept {
-  const InContextOf context(entry);
+  const InContext context(entry.context);
   const bool is_import = entry.kind == Kind::imported;
   count(is_import ? ImportEvent::imported : ImportEvent::exported);
   const auto keep = is_import ? engine.memory_imported : engine.memory_exported;
@@ -138,7 +110,7 @@ bool ask_to_keep(const Engine& engine, const Entry& entry) noexcept {
 /// Tells an entry that this thread has set to telling.
 void tell(const Engine& engine, Entry* entry) noexcept {
   const bool is_kept = ask_to_keep(engine, *entry);
-  const Lock lock;
+  const Lock lock(mutex);
   set(*entry, is_kept ? State::told : State::refused);
   // Others find exported memory by what the engine has published, which stays when it goes.
   if (entry->kind == Kind::exported) remove(entry);
@@ -150,7 +122,7 @@ void tell_engine(Entry* entry) noexcept {
   if (!engine) return;
   {
     // It may have been told, and taken out of the list, by whoever made the engine.
-    const Lock lock;
+    const Lock lock(mutex);
     const Entry* listed = first;
     while (listed != nullptr && listed != entry) listed = listed->next;
     if (listed == nullptr || entry->state != State::untold) return;
@@ -170,7 +142,7 @@ void keep(Kind kind, const CUipcMemHandle& handle, CUdeviceptr address) noexcept
     value.bytes = SIZE_MAX - address;
   Entry* entry = nullptr;
   {
-    const Lock lock;
+    const Lock lock(mutex);
     entry = add(value);
   }
   if (entry != nullptr) tell_engine(entry);
@@ -182,7 +154,7 @@ CUresult close(CUdeviceptr address) noexcept {
   Entry* entry = nullptr;
   bool was_told = false;
   {
-    const Lock lock;
+    const Lock lock(mutex);
     for (;;) {
       entry = find_open(address);
       if (entry == nullptr || entry->state != State::telling) break;
@@ -204,7 +176,7 @@ CUresult close(CUdeviceptr address) noexcept {
   const CUresult result = call_driver(Symbol::cuIpcCloseMemHandle, address);
   if (entry == nullptr) return result;
   {
-    const Lock lock;
+    const Lock lock(mutex);
     if (result == CUDA_SUCCESS) {
       remove(entry);
       return result;
@@ -231,7 +203,7 @@ void tell_kept_memory(const Engine& engine) noexcept {
   for (;;) {
     Entry* next = nullptr;
     {
-      const Lock lock;
+      const Lock lock(mutex);
       for (next = first; next != nullptr && next->state != State::untold;) next = next->next;
       // With the lock held: what comes from now on finds the engine.
       if (next == nullptr) return publish_engine();
@@ -242,13 +214,13 @@ void tell_kept_memory(const Engine& engine) noexcept {
 }
 
 void keep_shared_memory() noexcept {
-  const Lock lock;
+  const Lock lock(mutex);
   for (Entry* entry = first; entry != nullptr; entry = entry->next)
     if (entry->state == State::told || entry->state == State::refused) set(*entry, State::untold);
 }
 
 void forget_shared_memory_of(CUdevice gpu) noexcept {
-  const Lock lock;
+  const Lock lock(mutex);
   remove_if([&](const Entry& entry) {
     return entry.gpu == gpu && entry.kind == Kind::imported && entry.state != State::closing;
   });
@@ -265,7 +237,7 @@ void forget_shared_memory() noexcept {
 bool may_be_untold(CUdeviceptr address, std::size_t bytes) noexcept {
   if (is_incomplete.load(std::memory_order_relaxed)) return true;
   if (untold.load(std::memory_order_acquire) == 0) return false;
-  const Lock lock;
+  const Lock lock(mutex);
   for (const Entry* entry = first; entry != nullptr; entry = entry->next)
     if (entry->kind == Kind::imported && entry->state != State::told &&
         address < entry->address + entry->bytes && entry->address < address + bytes)

@@ -12,8 +12,8 @@ namespace polypath {
 struct CostField {
   std::string_view name;  ///< the key in a node file
   double Costs::* member;
-  double min_us;  ///< smallest value that a node file may give
-  double max_us;  ///< largest
+  double least;  ///< smallest value that a node file may give
+  double most;   ///< largest
 };
 
 inline constexpr std::array kCostFields{
@@ -33,6 +33,12 @@ inline constexpr std::array kCostFields{
     CostField{"graph_launch_us", &Costs::graph_launch_us, 0, 1e6},
     CostField{"graph_launch_node_us", &Costs::graph_launch_node_us, 0, 1e6},
     CostField{"graph_set_node_us", &Costs::graph_set_node_us, 0, 1e6},
+    CostField{"kernel_start_us", &Costs::kernel_start_us, 0, 1e4},
+    CostField{"fence_us", &Costs::fence_us, 0, 1e4},
+    CostField{"flag_us", &Costs::flag_us, 0, 1e4},
+    CostField{"block_gbps", &Costs::block_gbps, 0.001, 1e5},
+    CostField{"switch_share", &Costs::switch_share, 0.01, 1},
+    CostField{"memory_gbps", &Costs::memory_gbps, 0.001, 1e5},
 };
 
 static_assert(sizeof(Costs) == kCostFields.size() * sizeof(double),

@@ -16,9 +16,9 @@ struct NvlinkRate {
 constexpr std::array<NvlinkRate, 5> kNvlinkRates{
     {{0, 20}, {70, 25}, {86, 14.0625}, {90, 25}, {100, 50}}};
 
-// GB/s per PCIe lane and direction, by generation. Source: PCI Express base specifications, the
-// rates usually quoted (16 GB/s for 16 lanes of generation 3).
-constexpr std::array<double, 7> kPcieLaneGbps{0, 0.25, 0.5, 1, 2, 4, 8};
+// GB/s of a PCIe link of width 1, each direction, by generation. Source: PCI Express base
+// specifications, the rates usually quoted (16 GB/s for x16 of generation 3).
+constexpr std::array<double, 7> kPcieGbps{0, 0.25, 0.5, 1, 2, 4, 8};
 constexpr std::size_t kPcie3 = 3;
 constexpr int kPcieUnknownWidth = 16;
 
@@ -59,10 +59,10 @@ Capacity nvlink_host_default(int compute_capability, int links) {
 
 Capacity pcie_default(int generation, int width) {
   const std::size_t index =
-      generation > 0 ? std::min(static_cast<std::size_t>(generation), kPcieLaneGbps.size() - 1)
+      generation > 0 ? std::min(static_cast<std::size_t>(generation), kPcieGbps.size() - 1)
                      : kPcie3;
-  const int lanes = width > 0 ? width : kPcieUnknownWidth;
-  return scaled(kPcieLaneGbps[index] * lanes, kHostFraction);
+  const int known = width > 0 ? width : kPcieUnknownWidth;
+  return scaled(kPcieGbps[index] * known, kHostFraction);
 }
 
 Capacity c2c_default() { return scaled(kC2cNominalGbps, kC2cFraction); }

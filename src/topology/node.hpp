@@ -55,7 +55,7 @@ struct Link {
   LinkType type = LinkType::nvlink;
   double gbps = 0;          ///< what one large copy reaches, GB/s
   double nominal_gbps = 0;  ///< the data sheet's figure, GB/s; 0 when unknown
-  int width = 0;  ///< NVLink links or PCIe lanes bundled in it; 0: unknown, or none of its own
+  int width = 0;  ///< NVLinks bundled in it, or the PCIe width; 0: unknown, or none of its own
   std::vector<int> ports;  ///< indices into Node::ports: the capacities that it shares
 
   friend bool operator==(const Link&, const Link&) = default;
@@ -68,7 +68,7 @@ struct Gpu {
   int numa = 0;      ///< index into Node::hosts of the nearest host memory
   std::uint64_t memory_bytes = 0;
   int pcie_generation = 0;  ///< 0: unknown
-  int pcie_width = 0;       ///< lanes; 0: unknown
+  int pcie_width = 0;       ///< 16 for x16; 0: unknown
 
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };
@@ -80,8 +80,8 @@ struct HostMemory {
   friend bool operator==(const HostMemory&, const HostMemory&) = default;
 };
 
-/// Times that the planner counts with and the simulated node charges. Microseconds; defaults are
-/// those measured on 4 x H200 (docs/cuda-notes.md names the command).
+/// What the planner counts with and the simulated node charges. Microseconds where nothing else is
+/// said; defaults are those of 4 x H200 (docs/cuda-notes.md names the command).
 struct Costs {
   double copy_issue_us = 1.7;     ///< CPU time of one asynchronous copy call
   double call_us = 0.35;          ///< CPU time of one event record or stream wait
@@ -102,6 +102,16 @@ struct Costs {
   double graph_launch_us = 0.6;
   double graph_launch_node_us = 1.13;
   double graph_set_node_us = 0.5;  ///< new addresses for one node of an instantiated graph
+  // Kernels of collectives, fitted to a prototype's times on 4 x H200
+  // (docs/collectives-planning.md).
+  double kernel_start_us =
+      3.3;                 ///< of a kernel beside its bytes and flags, one call behind another
+  double fence_us = 0.65;  ///< until what a block stored can be seen by other GPUs
+  double flag_us = 1.2;    ///< from the store of a flag to its reader on another GPU
+  double block_gbps = 23;  ///< what a block of 512 threads stores over links; GB/s
+  double switch_share =
+      0.9;  ///< part of a switch port's rate that stores of all GPUs at once reach
+  double memory_gbps = 4800;  ///< reads and writes of a GPU's own memory together; GB/s
 
   friend bool operator==(const Costs&, const Costs&) = default;
 };

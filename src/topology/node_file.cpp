@@ -184,7 +184,7 @@ Node read_node(TomlTable root) {
   TomlTable costs = root.section("costs");
   for (const CostField& field : kCostFields)
     node.costs.*field.member =
-        costs.number(field.name, {field.min_us, field.max_us}, node.costs.*field.member);
+        costs.number(field.name, {field.least, field.most}, node.costs.*field.member);
   costs.finish();
 
   for (TomlTable& host : root.entries("host")) read_host(host, node);

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
-#include <thread>
-#include <vector>
+
+#include "base/in_parallel.hpp"
 
 namespace polypath {
 namespace {
@@ -19,13 +19,6 @@ constexpr std::uint64_t kBlockWords = 512;
 /// Below this much for each, a thread costs more than it gains.
 constexpr std::uint64_t kBytesPerThread = std::uint64_t{1} << 20;
 
-std::uint64_t word(std::uint64_t seed, std::uint64_t index) noexcept {
-  std::uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
 /// Calls visit(position, bytes of the pattern) for consecutive pieces of [offset, offset + size),
 /// until it returns false. `position` counts from 0.
 template <typename Visit>
@@ -34,7 +27,7 @@ void for_each_piece(std::uint64_t size, std::uint64_t seed, std::uint64_t offset
   for (std::uint64_t position = 0; position < size;) {
     const std::uint64_t first_word = (offset + position) / kWord;
     const std::uint64_t skip = (offset + position) % kWord;
-    for (std::uint64_t i = 0; i < kBlockWords; ++i) words[i] = word(seed, first_word + i);
+    for (std::uint64_t i = 0; i < kBlockWords; ++i) words[i] = pattern_word(seed, first_word + i);
     const auto bytes = std::as_bytes(std::span(words))
                            .subspan(skip, std::min(kBlockWords * kWord - skip, size - position));
     if (!visit(position, bytes)) return;
@@ -42,21 +35,10 @@ void for_each_piece(std::uint64_t size, std::uint64_t seed, std::uint64_t offset
   }
 }
 
-/// Calls part(begin, end) on disjoint parts that together are [0, size), on as many threads as pay.
-template <typename Part>
-void in_parallel(std::uint64_t size, Part part) {
-  const std::uint64_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const std::uint64_t parts = std::clamp<std::uint64_t>(size / kBytesPerThread, 1, cores);
-  std::vector<std::jthread> threads;
-  for (std::uint64_t i = 1; i < parts; ++i)
-    threads.emplace_back(part, size * i / parts, size * (i + 1) / parts);
-  part(std::uint64_t{0}, size / parts);
-}
-
 }  // namespace
 
 void fill_pattern(std::span<std::byte> memory, std::uint64_t seed, std::uint64_t offset) {
-  in_parallel(memory.size(), [=](std::uint64_t begin, std::uint64_t end) {
+  in_parallel(memory.size(), kBytesPerThread, [=](std::uint64_t begin, std::uint64_t end) {
     for_each_piece(end - begin, seed, offset + begin,
                    [&](std::uint64_t position, std::span<const std::byte> bytes) {
                      std::memcpy(memory.data() + begin + position, bytes.data(), bytes.size());
@@ -68,23 +50,23 @@ void fill_pattern(std::span<std::byte> memory, std::uint64_t seed, std::uint64_t
 std::optional<std::uint64_t> first_difference(std::span<const std::byte> memory, std::uint64_t seed,
                                               std::uint64_t offset) {
   std::atomic<std::uint64_t> first = memory.size();
-  in_parallel(memory.size(), [&, seed, offset](std::uint64_t begin, std::uint64_t end) {
-    for_each_piece(end - begin, seed, offset + begin,
-                   [&](std::uint64_t position, std::span<const std::byte> expected) {
-                     const std::uint64_t at = begin + position;
-                     if (at > first.load(std::memory_order_relaxed)) return false;
-                     const auto found = memory.subspan(at, expected.size());
-                     if (std::memcmp(found.data(), expected.data(), expected.size()) == 0)
-                       return true;
-                     const auto [here, there] = std::ranges::mismatch(found, expected);
-                     std::uint64_t difference =
-                         at + static_cast<std::uint64_t>(here - found.begin());
-                     std::uint64_t known = first.load();
-                     while (difference < known && !first.compare_exchange_weak(known, difference)) {
-                     }
-                     return false;
-                   });
-  });
+  in_parallel(
+      memory.size(), kBytesPerThread, [&, seed, offset](std::uint64_t begin, std::uint64_t end) {
+        for_each_piece(
+            end - begin, seed, offset + begin,
+            [&](std::uint64_t position, std::span<const std::byte> expected) {
+              const std::uint64_t at = begin + position;
+              if (at > first.load(std::memory_order_relaxed)) return false;
+              const auto found = memory.subspan(at, expected.size());
+              if (std::memcmp(found.data(), expected.data(), expected.size()) == 0) return true;
+              const auto [here, there] = std::ranges::mismatch(found, expected);
+              std::uint64_t difference = at + static_cast<std::uint64_t>(here - found.begin());
+              std::uint64_t known = first.load();
+              while (difference < known && !first.compare_exchange_weak(known, difference)) {
+              }
+              return false;
+            });
+      });
   if (first == memory.size()) return std::nullopt;
   return first.load();
 }

@@ -13,6 +13,20 @@ namespace {
 /// More transfers than a route has streams and rings.
 constexpr int kMany = 6;
 
+}  // namespace
+
+void HeldStreamTest::reach_all_gpus() {
+  for (int from = 0; from < gpus(); ++from)
+    for (int to = 0; to < gpus(); ++to) {
+      if (from == to || !node().find_link(MemoryId::gpu(from), MemoryId::gpu(to))) continue;
+      const CUcontext peer = context_of(to);
+      const CurrentContext current(driver(), context_of(from));
+      driver().ctx_enable_peer_access(peer, 0);  // may be on already, or not possible
+    }
+}
+
+namespace {
+
 TEST_P(HeldStreamTest, OneHeldStreamHoldsNobodyElse) {
   std::deque<Payload> held;
   std::deque<Payload> free;

@@ -30,11 +30,11 @@ class CApiGraphPhases : public testing::Test {
   polypath_context* context_ = nullptr;
 };
 
-constexpr polypath_graph_phases_request kRequest{"gpu0", "gpu1", 1 << 20, 4, 1};
+constexpr polypath_graph_phases_request kPhasesRequest{"gpu0", "gpu1", 1 << 20, 4, 1};
 
 TEST_F(CApiGraphPhases, HaveTheDocumentedShapeInVirtualTime) {
   char* text = nullptr;
-  ASSERT_EQ(polypath_graph_phases(context_, &kRequest, &text), POLYPATH_SUCCESS)
+  ASSERT_EQ(polypath_graph_phases(context_, &kPhasesRequest, &text), POLYPATH_SUCCESS)
       << polypath_last_error();
   const json phases = json::parse(text);
   polypath_free(text);
@@ -58,7 +58,7 @@ TEST_F(CApiGraphPhases, HaveTheDocumentedShapeInVirtualTime) {
                                          "verified",
                                          "patched_latency_us"};
   EXPECT_EQ(keys, documented);
-  EXPECT_EQ(phases["bytes"], kRequest.bytes);
+  EXPECT_EQ(phases["bytes"], kPhasesRequest.bytes);
   EXPECT_EQ(phases["nodes"], 4);
   EXPECT_EQ(phases["via"], "gpu2");
   EXPECT_EQ(phases["verified"], true);
@@ -81,9 +81,9 @@ TEST_F(CApiGraphPhases, RefuseWhatIsNotAllowedByName) {
   refused({"gpu0", "gpu1", 1 << 20, 4, 0}, "iterations");
 
   char* text = nullptr;
-  EXPECT_EQ(polypath_graph_phases(nullptr, &kRequest, &text), POLYPATH_INVALID_ARGUMENT);
+  EXPECT_EQ(polypath_graph_phases(nullptr, &kPhasesRequest, &text), POLYPATH_INVALID_ARGUMENT);
   EXPECT_EQ(polypath_graph_phases(context_, nullptr, &text), POLYPATH_INVALID_ARGUMENT);
-  EXPECT_EQ(polypath_graph_phases(context_, &kRequest, nullptr), POLYPATH_INVALID_ARGUMENT);
+  EXPECT_EQ(polypath_graph_phases(context_, &kPhasesRequest, nullptr), POLYPATH_INVALID_ARGUMENT);
   EXPECT_EQ(text, nullptr);
 }
 

@@ -188,11 +188,13 @@ TEST_F(FailureTest, OutOfHostMemoryIsReportedOnlyAfterTheFirstCopy) {
     left = failing;
     bool issued = false;
     bool failed = false;
+    bool midway = false;
     try {
-      issued = context.try_copy_async(one.transfer(stream.get()));
+      issued = context.try_copy_async(one.transfer(stream.get()), midway);
     } catch (const std::bad_alloc&) {
       failed = true;
     }
+    EXPECT_EQ(midway, failed);
     const bool met = std::exchange(left, 0) == 0;
     use_first_gpu();
     ASSERT_TRUE(completes(stream.get()));
@@ -206,6 +208,36 @@ TEST_F(FailureTest, OutOfHostMemoryIsReportedOnlyAfterTheFirstCopy) {
   }
   EXPECT_GT(before, 1);
   EXPECT_GT(after, 3);
+}
+
+// A context that is broken fails every call: the first of them is the one to be told.
+TEST_F(FailureTest, WhatFailsBehindANativeCopyDoesNotTakeItsPlace) {
+  static bool is_broken;
+  static decltype(CudaDriver::pointer_get_attributes) ask;
+  is_broken = false;
+  ask = driver().pointer_get_attributes;
+  const auto table = std::make_shared<CudaDriver>(driver());
+  table->memcpy_async = [](CUdeviceptr, CUdeviceptr, std::size_t, CUstream) {
+    is_broken = true;
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  };
+  table->pointer_get_attributes = [](unsigned int count, CUpointer_attribute* attributes,
+                                     void** values, CUdeviceptr address) {
+    return is_broken ? CUDA_ERROR_UNKNOWN : ask(count, attributes, values, address);
+  };
+  NodeSource failing = source();
+  failing.driver = table;
+  Context context(failing, {});
+  const Payload one = payload({MemoryId::gpu(0), far(), 100});
+  const Stream stream = stream_on(0);
+  try {
+    context.copy_async(one.transfer(stream.get()));
+    ADD_FAILURE() << "nothing failed";
+  } catch (const DriverError& error) {
+    EXPECT_EQ(error.code(), static_cast<int>(CUDA_ERROR_ILLEGAL_ADDRESS));
+    EXPECT_THAT(error.what(), testing::HasSubstr("cuMemcpyAsync"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("of allocation unknown"));
+  }
 }
 
 TEST_F(FailureTest, ARouteThatFoundNoMemoryIsTriedAgainWithPauses) {
@@ -232,8 +264,8 @@ TEST_F(FailureTest, ARouteThatFoundNoMemoryIsTriedAgainWithPauses) {
   faults_->fail("cuStreamCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
   const int waited = copies_until_split(1000);
   EXPECT_EQ(faults_->last_failed(), "cuStreamCreate");
-  EXPECT_GE(waited, Preparer::kFirstPause / 2) << "a failure is not tried again at once";
-  EXPECT_LE(waited, 4 * Preparer::kFirstPause) << "nor given up for ever";
+  EXPECT_GE(waited, Retry::kFirstPause / 2) << "a failure is not tried again at once";
+  EXPECT_LE(waited, 4 * Retry::kFirstPause) << "nor given up for ever";
 }
 
 TEST_F(FailureTest, PreparingStopsAfterTheTaskUnderWay) {

@@ -254,6 +254,15 @@ TEST_P(ImportedMemoryTest, AnImportThatFailsLeavesItsRoutesOut) {
   EXPECT_TRUE(gets(context, theirs, 7));
   EXPECT_EQ(traffic.failed(), 0u);
   EXPECT_GE(traffic.left_out(LeftOutReason::failed), 1u);
+  // Nor is it given up for ever.
+  const Plan plan = context.plan({{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kBytes}});
+  bool as_planned = false;
+  for (int copies = 0; !as_planned && copies < 4 * Retry::kFirstPause; ++copies) {
+    const Traffic one(context);
+    ASSERT_TRUE(gets(context, theirs, 7));
+    as_planned = static_cast<bool>(one.went_as(plan));
+  }
+  EXPECT_TRUE(as_planned);
   context.memory_closed(theirs);
   close(theirs);
 }

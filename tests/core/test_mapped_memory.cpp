@@ -9,8 +9,6 @@
 namespace polypath::test {
 namespace {
 
-constexpr std::uint64_t kBytes = 32 * kMiB;
-
 class MappedMemoryTest : public SimulatedTest, public testing::WithParamInterface<MappingAnswer> {
  protected:
   void SetUp() override {
@@ -26,11 +24,12 @@ class MappedMemoryTest : public SimulatedTest, public testing::WithParamInterfac
     for (int gpu = 0; gpu < gpus(); ++gpu) all_.insert(gpu);
   }
 
-  static Request to_gpu_1() { return {MemoryId::gpu(0), MemoryId::gpu(1), kBytes}; }
-  static Request from_host() { return {MemoryId::host(0), MemoryId::gpu(0), kBytes}; }
+  static Request to_gpu_1() { return {MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes}; }
+  static Request from_host() { return {MemoryId::host(0), MemoryId::gpu(0), kSplitBytes}; }
   /// Mappings of a buffer: of 12 and 2 MiB, and the rest, which nothing aligns.
   static std::vector<Mapping> three(int gpu, const std::set<int>& access) {
-    return {{12 * kMiB, gpu, access}, {2 * kMiB, gpu, access}, {kBytes - 14 * kMiB, gpu, access}};
+    return {
+        {12 * kMiB, gpu, access}, {2 * kMiB, gpu, access}, {kSplitBytes - 14 * kMiB, gpu, access}};
   }
   /// Copies, and says whether all bytes arrived.
   testing::AssertionResult arrives(const Payload& one) {
@@ -60,7 +59,7 @@ class MappedMemoryTest : public SimulatedTest, public testing::WithParamInterfac
 };
 
 TEST_P(MappedMemoryTest, MappingsThatAllGpusReachAreSplitAsAny) {
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes});
+  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   const Transfer transfer = one.transfer(stream_->get());
   mapped_->map(transfer.dst, three(1, all_));
   mapped_->map(transfer.src, three(0, all_));
@@ -70,27 +69,27 @@ TEST_P(MappedMemoryTest, MappingsThatAllGpusReachAreSplitAsAny) {
 }
 
 TEST_P(MappedMemoryTest, OneMappingOnAnotherGpuMakesItNative) {
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes});
+  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   auto mappings = three(1, all_);
   mappings[1].gpu = 2;
   mapped_->map(one.transfer(nullptr).dst, mappings);
   const Traffic traffic(*context_);
   EXPECT_TRUE(arrives(one));
-  EXPECT_TRUE(traffic.went_natively(NativeReason::several_allocations, kBytes));
+  EXPECT_TRUE(traffic.went_natively(NativeReason::several_allocations, kSplitBytes));
 }
 
 TEST_P(MappedMemoryTest, OneMappingInHostMemoryMakesItNative) {
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes});
+  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   auto mappings = three(0, all_);
   mappings[1].gpu = -1;
   mapped_->map(one.transfer(nullptr).src, mappings);
   const Traffic traffic(*context_);
   EXPECT_TRUE(arrives(one));
-  EXPECT_TRUE(traffic.went_natively(NativeReason::several_allocations, kBytes));
+  EXPECT_TRUE(traffic.went_natively(NativeReason::several_allocations, kSplitBytes));
 }
 
 TEST_P(MappedMemoryTest, AGpuThatMayNotReachOneMappingStagesNothing) {
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes});
+  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   auto mappings = three(1, all_);
   mappings[1].access.erase(3);
   mapped_->map(one.transfer(nullptr).dst, mappings);
@@ -103,7 +102,7 @@ TEST_P(MappedMemoryTest, AGpuThatMayNotReachOneMappingStagesNothing) {
 }
 
 TEST_P(MappedMemoryTest, HostMappingsAreReadOnlyByGpusThatMay) {
-  const Payload one = payload({MemoryId::host(0), MemoryId::gpu(0), kBytes});
+  const Payload one = payload({MemoryId::host(0), MemoryId::gpu(0), kSplitBytes});
   mapped_->map(one.transfer(nullptr).src, three(-1, {0, 1}));
   const auto before = context_->counters().snapshot();
   const Traffic traffic(*context_);
@@ -116,7 +115,7 @@ TEST_P(MappedMemoryTest, HostMappingsAreReadOnlyByGpusThatMay) {
 }
 
 TEST_P(MappedMemoryTest, WhatIsMappedAnewIsLookedAtAnew) {
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes});
+  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   const CUdeviceptr dst = one.transfer(nullptr).dst;
   mapped_->map(dst, three(1, all_));
   EXPECT_TRUE(arrives(one));
@@ -143,7 +142,7 @@ TEST_P(MappedMemoryTest, GraphsOfMappedMemoryAreGivenTheirAddressesAgain) {
   Context graphs(source, {{"executor", "graph"}});
   graphs.prepare({to_gpu_1()});
   if (graphs.plan({to_gpu_1()}).native()) GTEST_SKIP() << "nothing is split here";
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes});
+  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   mapped_->map(one.transfer(nullptr).dst, three(1, all_));
   for (int i = 0; i < 3; ++i) {
     copy(graphs, one.transfer(stream_->get()));

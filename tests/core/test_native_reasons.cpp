@@ -9,16 +9,14 @@
 namespace polypath::test {
 namespace {
 
-constexpr std::uint64_t kBytes = 32 * kMiB;
-
 class NativeReasonTest : public SimulatedTest {
  protected:
   void SetUp() override {
     SimulatedTest::SetUp();
     if (IsSkipped()) return;
     context_ = std::make_unique<Context>(source(), OptionArguments{});
-    context_->prepare(
-        {{MemoryId::gpu(0), far(), kBytes}, {MemoryId::host(0), MemoryId::gpu(0), kBytes}});
+    context_->prepare({{MemoryId::gpu(0), far(), kSplitBytes},
+                       {MemoryId::host(0), MemoryId::gpu(0), kSplitBytes}});
     stream_.emplace(stream_on(0));
   }
 
@@ -27,36 +25,36 @@ class NativeReasonTest : public SimulatedTest {
 };
 
 TEST_F(NativeReasonTest, PageableMemory) {
-  std::vector<std::byte> pageable(kBytes);
+  std::vector<std::byte> pageable(kSplitBytes);
   fill_pattern(pageable, 3);
-  TestBuffer device(driver(), node(), MemoryId::gpu(0), kBytes);
+  TestBuffer device(driver(), node(), MemoryId::gpu(0), kSplitBytes);
   device.poison();
   const auto address = reinterpret_cast<CUdeviceptr>(pageable.data());
   {
     const Traffic traffic(*context_);
-    copy(*context_, {device.address(), address, kBytes, stream_->get()});
+    copy(*context_, {device.address(), address, kSplitBytes, stream_->get()});
     synchronize(stream_->get());
     EXPECT_EQ(device.first_difference(3), std::nullopt);
-    EXPECT_TRUE(traffic.went_natively(NativeReason::pageable, kBytes));
+    EXPECT_TRUE(traffic.went_natively(NativeReason::pageable, kSplitBytes));
   }
   std::ranges::fill(pageable, std::byte{0});
   const Traffic traffic(*context_);
-  copy(*context_, {address, device.address(), kBytes, stream_->get()});
+  copy(*context_, {address, device.address(), kSplitBytes, stream_->get()});
   synchronize(stream_->get());
   EXPECT_EQ(first_difference(pageable, 3), std::nullopt);
-  EXPECT_TRUE(traffic.went_natively(NativeReason::pageable, kBytes));
+  EXPECT_TRUE(traffic.went_natively(NativeReason::pageable, kSplitBytes));
 }
 
 TEST_F(NativeReasonTest, ManagedMemory) {
   CUdeviceptr managed = 0;
-  POLYPATH_CHECK(driver(), mem_alloc_managed(&managed, kBytes, CU_MEM_ATTACH_GLOBAL));
-  TestBuffer device(driver(), node(), MemoryId::gpu(0), kBytes);
-  TestBuffer back(driver(), node(), MemoryId::gpu(0), kBytes);
+  POLYPATH_CHECK(driver(), mem_alloc_managed(&managed, kSplitBytes, CU_MEM_ATTACH_GLOBAL));
+  TestBuffer device(driver(), node(), MemoryId::gpu(0), kSplitBytes);
+  TestBuffer back(driver(), node(), MemoryId::gpu(0), kSplitBytes);
   device.fill(4);
   back.poison();
   const Traffic traffic(*context_);
-  copy(*context_, {managed, device.address(), kBytes, stream_->get()});
-  copy(*context_, {back.address(), managed, kBytes, stream_->get()});
+  copy(*context_, {managed, device.address(), kSplitBytes, stream_->get()});
+  copy(*context_, {back.address(), managed, kSplitBytes, stream_->get()});
   synchronize(stream_->get());
   EXPECT_EQ(back.first_difference(4), std::nullopt);
   EXPECT_EQ(traffic.native(NativeReason::managed), 2u);
@@ -65,12 +63,12 @@ TEST_F(NativeReasonTest, ManagedMemory) {
 }
 
 TEST_F(NativeReasonTest, StreamInCapture) {
-  const Payload one = payload({MemoryId::gpu(0), far(), kBytes});
+  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
   POLYPATH_CHECK(driver(),
                  stream_begin_capture(stream_->get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
   const Traffic traffic(*context_);
   copy(*context_, one.transfer(stream_->get()));
-  EXPECT_TRUE(traffic.went_natively(NativeReason::capturing, kBytes));
+  EXPECT_TRUE(traffic.went_natively(NativeReason::capturing, kSplitBytes));
   CUgraph graph = nullptr;
   POLYPATH_CHECK(driver(), stream_end_capture(stream_->get(), &graph));
   const auto nodes =
@@ -82,8 +80,8 @@ TEST_F(NativeReasonTest, StreamInCapture) {
 
 TEST_F(NativeReasonTest, AnotherStreamsCaptureIsNotDisturbed) {
   // In this mode calls that might disturb a capture are forbidden to all threads, and end it.
-  const Payload first = payload({MemoryId::gpu(0), far(), kBytes});
-  const Payload second = payload({MemoryId::gpu(0), far(), kBytes});
+  const Payload first = payload({MemoryId::gpu(0), far(), kSplitBytes});
+  const Payload second = payload({MemoryId::gpu(0), far(), kSplitBytes});
   const Stream captured = stream_on(0);
   const Stream other = stream_on(0);
   POLYPATH_CHECK(driver(), stream_begin_capture(captured.get(), CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -105,7 +103,7 @@ TEST_F(NativeReasonTest, ContextsThatAreNotPrimary) {
   const auto create =
       driver_function<CUresult(CUcontext*, unsigned, CUdevice)>(driver(), "cuCtxCreate_v2");
   const auto destroy = driver_function<CUresult(CUcontext)>(driver(), "cuCtxDestroy_v2");
-  const Payload one = payload({MemoryId::gpu(0), far(), kBytes});
+  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
   CUcontext own = nullptr;
   ASSERT_EQ(create(&own, 0, 0), CUDA_SUCCESS);
   {
@@ -114,7 +112,7 @@ TEST_F(NativeReasonTest, ContextsThatAreNotPrimary) {
     copy(*context_, one.transfer(stream.get()));
     synchronize(stream.get());
     EXPECT_TRUE(one.arrived());
-    EXPECT_TRUE(traffic.went_natively(NativeReason::other_context, kBytes));
+    EXPECT_TRUE(traffic.went_natively(NativeReason::other_context, kSplitBytes));
   }
   ASSERT_EQ(destroy(own), CUDA_SUCCESS);
 }
@@ -145,18 +143,19 @@ class PoolMemory {
 };
 
 TEST_F(NativeReasonTest, PoolMemoryIsWrittenOnlyByGpusThatReachIt) {
-  const PoolMemory pool(driver(), context_of(1), kBytes);
-  TestBuffer src(driver(), node(), MemoryId::gpu(0), kBytes);
-  TestBuffer check(driver(), node(), MemoryId::gpu(1), kBytes);
+  const PoolMemory pool(driver(), context_of(1), kSplitBytes);
+  TestBuffer src(driver(), node(), MemoryId::gpu(0), kSplitBytes);
+  TestBuffer check(driver(), node(), MemoryId::gpu(1), kSplitBytes);
   src.fill(8);
   const Stream stream = stream_on(1);  // of the only GPU that may copy it
   const Traffic traffic(*context_);
   const auto before = context_->counters().snapshot();
-  copy(*context_, {pool.address(), src.address(), kBytes, stream.get()});
-  POLYPATH_CHECK(driver(), memcpy_async(check.address(), pool.address(), kBytes, stream.get()));
+  copy(*context_, {pool.address(), src.address(), kSplitBytes, stream.get()});
+  POLYPATH_CHECK(driver(),
+                 memcpy_async(check.address(), pool.address(), kSplitBytes, stream.get()));
   synchronize(stream.get());
   EXPECT_EQ(check.first_difference(8), std::nullopt);
-  const Plan plan = context_->plan({{MemoryId::gpu(0), MemoryId::gpu(1), kBytes}});
+  const Plan plan = context_->plan({{MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes}});
   const auto staged = std::ranges::count_if(
       plan.transfers.front().routes,
       [](const RouteShare& share) { return share.route.staged() && share.route.via.is_gpu(); });
@@ -186,19 +185,21 @@ TEST_F(NativeReasonTest, PoolMemoryThatAllGpusReachIsSplitAsAny) {
   }
   ASSERT_EQ(set_access(pool_of_gpu, all.data(), all.size()), CUDA_SUCCESS);
   {
-    const PoolMemory pool(driver(), context_of(1), kBytes);
-    TestBuffer src(driver(), node(), MemoryId::gpu(0), kBytes);
-    TestBuffer check(driver(), node(), MemoryId::gpu(1), kBytes);
+    const PoolMemory pool(driver(), context_of(1), kSplitBytes);
+    TestBuffer src(driver(), node(), MemoryId::gpu(0), kSplitBytes);
+    TestBuffer check(driver(), node(), MemoryId::gpu(1), kSplitBytes);
     src.fill(9);
     const Traffic traffic(*context_);
-    copy(*context_, {pool.address(), src.address(), kBytes, stream_->get()});
-    POLYPATH_CHECK(driver(), memcpy_async(check.address(), pool.address(), kBytes, stream_->get()));
+    copy(*context_, {pool.address(), src.address(), kSplitBytes, stream_->get()});
+    POLYPATH_CHECK(driver(),
+                   memcpy_async(check.address(), pool.address(), kSplitBytes, stream_->get()));
     synchronize(stream_->get());
     EXPECT_EQ(check.first_difference(9), std::nullopt);
-    EXPECT_TRUE(traffic.went_as(context_->plan({{MemoryId::gpu(0), MemoryId::gpu(1), kBytes}})));
+    EXPECT_TRUE(
+        traffic.went_as(context_->plan({{MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes}})));
 
     // It may have another address, which would tell nothing of what was just written.
-    Transfer again{pool.address(), src.address(), kBytes, stream_->get()};
+    Transfer again{pool.address(), src.address(), kSplitBytes, stream_->get()};
     copy(*context_, again);
     again.follows = true;
     copy(*context_, again);

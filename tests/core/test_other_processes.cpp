@@ -14,8 +14,6 @@
 namespace polypath::test {
 namespace {
 
-constexpr std::uint64_t kBytes = 32 * kMiB;
-
 /// Another process that has bytes under way between two memories, until it is killed.
 class Sender {
  public:
@@ -26,7 +24,7 @@ class Sender {
     if (pid_ == 0) {
       Registry registry(folder);
       registry.start(
-          {source, destination, kBytes, monotonic_ns() + std::uint64_t{600} * 1'000'000'000});
+          {source, destination, kSplitBytes, monotonic_ns() + std::uint64_t{600} * 1'000'000'000});
       const char done = 1;
       if (write(ready[1], &done, 1) != 1) _exit(1);
       for (;;) pause();
@@ -79,7 +77,7 @@ TEST_F(OtherProcessesTest, PairsOfOthersAreSeenOnceEachAndInOrder) {
   const Sender c(registry_folder(), gpu(1), gpu(2));
   const Sender hidden(registry_folder(), FlightEnd::of_gpu({std::byte{77}}), gpu(2));
   const Sender host(registry_folder(), gpu(2), FlightEnd::of_host(node().hosts[0].numa));
-  others.started(pair(0, 1, kBytes), 1e6);  // its own does not count
+  others.started(pair(0, 1, kSplitBytes), 1e6);  // its own does not count
   std::vector<Request> pairs;
   others.pairs_in_use(pairs);
   const std::vector<Request> expected{
@@ -107,8 +105,8 @@ TEST_F(OtherProcessesTest, WhatIsSentIsToldForAboutAsLongAsItTakes) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
   EXPECT_EQ(seen_by_a_child(), 0);
-  for (int i = 0; i < 3; ++i) others.started(pair(0, 1, kBytes), 0.4e6);
-  others.started(pair(1, 0, kBytes), 1e9);  // taken for 1 s
+  for (int i = 0; i < 3; ++i) others.started(pair(0, 1, kSplitBytes), 0.4e6);
+  others.started(pair(1, 0, kSplitBytes), 1e9);  // taken for 1 s
   EXPECT_EQ(seen_by_a_child(), 2) << "one a pair";
   // 3 x 0.4 s behind one another, and half of the last as long again.
   now_ns += 1'399'000'000;
@@ -122,8 +120,8 @@ TEST_F(OtherProcessesTest, WhatIsSentIsToldForAboutAsLongAsItTakes) {
 TEST_F(OtherProcessesTest, APlanBesideOthersIsItsPartOfThePlanOfAll) {
   Context context(source(), settings());
   Planner& planner = context.planner();
-  const std::vector<Request> ring{pair(0, 1, kBytes), pair(1, 2, kBytes), pair(2, 3, kBytes),
-                                  pair(3, 0, kBytes)};
+  const std::vector<Request> ring{pair(0, 1, kSplitBytes), pair(1, 2, kSplitBytes),
+                                  pair(2, 3, kSplitBytes), pair(3, 0, kSplitBytes)};
   const Plan together = planner.plan(ring, 0)->plan;
   std::multiset<int> links;
   for (std::size_t mine = 0; mine < ring.size(); ++mine) {
@@ -146,7 +144,7 @@ TEST_F(OtherProcessesTest, APlanBesideOthersIsItsPartOfThePlanOfAll) {
             node().links[static_cast<std::size_t>(leg)].to.is_gpu())
           links.insert(leg);
     }
-    EXPECT_EQ(bytes, kBytes);
+    EXPECT_EQ(bytes, kSplitBytes);
     EXPECT_EQ(prepared->schedule.transfers.size(), 1u);
   }
   for (const int link : links)
@@ -155,8 +153,8 @@ TEST_F(OtherProcessesTest, APlanBesideOthersIsItsPartOfThePlanOfAll) {
 
 TEST_F(OtherProcessesTest, LinksThatOthersUseAreLeftToThem) {
   Context context(source(), settings());
-  context.prepare({pair(0, 1, kBytes)});
-  const Request mine = pair(0, 1, kBytes);
+  context.prepare({pair(0, 1, kSplitBytes)});
+  const Request mine = pair(0, 1, kSplitBytes);
   const Request theirs = pair(2, 1, 0);
   const Plan alone = context.plan({mine});
   const Plan beside = context.planner().plan({&mine, 1}, 0, {&theirs, 1})->plan;
@@ -165,16 +163,16 @@ TEST_F(OtherProcessesTest, LinksThatOthersUseAreLeftToThem) {
   const Stream stream = stream_on(0);
   {
     const Sender other(registry_folder(), gpu(2), gpu(1));
-    const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes});
+    const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
     const Traffic traffic(context);
     copy(context, one.transfer(stream.get()));
     synchronize(stream.get());
     EXPECT_TRUE(one.arrived());
-    EXPECT_TRUE(beside.native() ? traffic.went_natively(NativeReason::links_in_use, kBytes)
+    EXPECT_TRUE(beside.native() ? traffic.went_natively(NativeReason::links_in_use, kSplitBytes)
                                 : traffic.went_as(beside));
   }
   // Killed in flight: it does not count any more.
-  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes});
+  const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   const Traffic traffic(context);
   copy(context, one.transfer(stream.get()));
   synchronize(stream.get());

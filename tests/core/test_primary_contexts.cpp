@@ -11,7 +11,6 @@
 namespace polypath::test {
 namespace {
 
-constexpr std::uint64_t kBytes = 32 * kMiB;
 constexpr auto kPatience = std::chrono::minutes(1);
 
 // ---- a driver that takes its time --------------------------------------------------------------------
@@ -87,7 +86,7 @@ class PrimaryContextTest : public SimulatedTest {
     stream_.emplace(stream_on(0));
   }
 
-  static Request wide() { return {MemoryId::gpu(0), MemoryId::gpu(1), kBytes}; }
+  static Request wide() { return {MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes}; }
 
   /// A GPU that the wide transfer is staged on, or -1.
   static int staged_on(Context& context) {
@@ -101,8 +100,8 @@ class PrimaryContextTest : public SimulatedTest {
   void copies_meanwhile(Gate& gate) {
     NodeSource source = this->source();
     source.driver = slow_driver(driver());
-    const Payload first = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes});
-    const Payload second = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes});
+    const Payload first = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+    const Payload second = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
     Context context(source, {});
     if (staged_on(context) < 0) GTEST_SKIP() << "nothing is staged on a GPU here";
     gate.close();
@@ -155,7 +154,7 @@ TEST_F(PrimaryContextTest, AfterTheResetOfAStagingGpuCopiesAreNative) {
     context->prepare({wide()});
     const int via = staged_on(*context);
     if (via < 0) GTEST_SKIP() << "nothing is staged on a GPU here";
-    Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes});
+    Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
     const LiveObjects before = live_objects(driver());
     {
       const Traffic traffic(*context);
@@ -171,7 +170,7 @@ TEST_F(PrimaryContextTest, AfterTheResetOfAStagingGpuCopiesAreNative) {
       copy(*context, one.transfer(stream_->get()));
       synchronize(stream_->get());
       EXPECT_TRUE(one.arrived());
-      EXPECT_TRUE(traffic.went_natively(NativeReason::context_reset, kBytes));
+      EXPECT_TRUE(traffic.went_natively(NativeReason::context_reset, kSplitBytes));
     }
     reset_sim_counters(driver());
     EXPECT_EQ(said_by_the_end_of(context), "");
@@ -182,7 +181,7 @@ TEST_F(PrimaryContextTest, AfterTheResetOfAStagingGpuCopiesAreNative) {
 
 TEST_F(PrimaryContextTest, AfterTheResetOfTheCallersGpuCopiesAreNative) {
   auto context = std::make_unique<Context>(source(), OptionArguments{});
-  const Request in{MemoryId::host(0), MemoryId::gpu(2), kBytes};
+  const Request in{MemoryId::host(0), MemoryId::gpu(2), kSplitBytes};
   context->prepare({in});
   if (context->plan({in}).native()) GTEST_SKIP() << "nothing is split here";
   CUcontext own = nullptr;
@@ -191,13 +190,13 @@ TEST_F(PrimaryContextTest, AfterTheResetOfTheCallersGpuCopiesAreNative) {
   POLYPATH_CHECK(driver(), primary_ctx_release(2));
   POLYPATH_CHECK(driver(), primary_ctx_retain(&own, 2));
   {
-    const Payload one = payload({MemoryId::host(0), MemoryId::gpu(2), kBytes});
+    const Payload one = payload({MemoryId::host(0), MemoryId::gpu(2), kSplitBytes});
     const Stream stream(driver(), own);
     const Traffic traffic(*context);
     copy(*context, one.transfer(stream.get()));
     synchronize(stream.get());
     EXPECT_TRUE(one.arrived());
-    EXPECT_TRUE(traffic.went_natively(NativeReason::context_reset, kBytes));
+    EXPECT_TRUE(traffic.went_natively(NativeReason::context_reset, kSplitBytes));
   }
   EXPECT_EQ(said_by_the_end_of(context), "");
   POLYPATH_CHECK(driver(), primary_ctx_release(2));

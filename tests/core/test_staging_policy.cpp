@@ -8,8 +8,6 @@
 namespace polypath::test {
 namespace {
 
-constexpr std::uint64_t kBytes = 32 * kMiB;
-
 TEST(StagingPolicy, WhatIsNotKnownRefusesNothing) {
   EXPECT_EQ(may_stage({}, 0), StagingReason::allowed);
   EXPECT_EQ(may_stage({}, kGiB), StagingReason::allowed);
@@ -34,7 +32,10 @@ TEST(StagingPolicy, ASmallPartOfWhatIsFreeWithTheContextInIt) {
   EXPECT_EQ(may_stage(facts, 64 * kMiB + 1), StagingReason::little_memory);
   facts.has_context = false;
   EXPECT_EQ(may_stage(facts, 0), StagingReason::little_memory);
-  facts.free_bytes = 8 * kGiB;
+  constexpr std::uint64_t kMeasured = 2143 * kMiB / 4;
+  facts.free_bytes = 16 * kMeasured;
+  EXPECT_EQ(may_stage(facts, 0), StagingReason::little_memory) << "less than a context takes";
+  facts.free_bytes = 16 * 536 * kMiB;
   EXPECT_EQ(may_stage(facts, 0), StagingReason::allowed);
   EXPECT_EQ(may_stage(facts, 1), StagingReason::little_memory);
   facts.free_bytes = 0;
@@ -89,14 +90,14 @@ class StagingPolicyTest : public SimulatedTest {
     stream_.emplace(stream_on(0));
   }
 
-  static Request wide() { return {MemoryId::gpu(0), MemoryId::gpu(1), kBytes}; }
+  static Request wide() { return {MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes}; }
   std::unique_ptr<Context> make_context(const OptionArguments& arguments = {}) {
     NodeSource source = this->source();
     source.driver = driver_;
     return std::make_unique<Context>(source, arguments);
   }
   testing::AssertionResult arrives(Context& context) {
-    const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kBytes});
+    const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
     copy(context, one.transfer(stream_->get()));
     synchronize(stream_->get());
     return one.arrived();

@@ -7,8 +7,6 @@
 namespace polypath::test {
 namespace {
 
-constexpr std::uint64_t kBytes = 32 * kMiB;
-
 class TryCopyTest : public SimulatedTest {
  protected:
   void SetUp() override {
@@ -23,9 +21,9 @@ class TryCopyTest : public SimulatedTest {
 
 TEST_F(TryCopyTest, WhatIsSplitIsIssued) {
   Context context(source(), {});
-  context.prepare({wide(kBytes)});
-  ASSERT_FALSE(context.plan({wide(kBytes)}).native());
-  const Payload one = payload({MemoryId::gpu(0), far(), kBytes});
+  context.prepare({wide(kSplitBytes)});
+  ASSERT_FALSE(context.plan({wide(kSplitBytes)}).native());
+  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
   const Traffic traffic(context);
   EXPECT_TRUE(context.try_copy_async(one.transfer(stream_->get())));
   synchronize(stream_->get());
@@ -36,9 +34,9 @@ TEST_F(TryCopyTest, WhatIsSplitIsIssued) {
 
 TEST_F(TryCopyTest, WhatFollowsDoesNotWait) {
   Context context(source(), {});
-  context.prepare({wide(kBytes)});
-  const Payload one = payload({MemoryId::gpu(0), far(), kBytes});
-  const Payload two = payload({MemoryId::gpu(0), far(), kBytes});
+  context.prepare({wide(kSplitBytes)});
+  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
+  const Payload two = payload({MemoryId::gpu(0), far(), kSplitBytes});
   Transfer second = two.transfer(stream_->get());
   second.follows = true;
   const Traffic traffic(context);
@@ -53,10 +51,10 @@ TEST_F(TryCopyTest, WhatFollowsDoesNotWait) {
 
 TEST_F(TryCopyTest, WhatFollowsACopyOfThisLibrarysWaitsForThat) {
   Context context(source(), {});
-  context.prepare({wide(kBytes)});
-  const Payload one = payload({MemoryId::gpu(0), far(), kBytes});
+  context.prepare({wide(kSplitBytes)});
+  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
   const Payload small = payload({MemoryId::gpu(0), far(), 64 * kKiB});
-  const Payload two = payload({MemoryId::gpu(0), far(), kBytes});
+  const Payload two = payload({MemoryId::gpu(0), far(), kSplitBytes});
   Transfer last = two.transfer(stream_->get());
   last.follows = true;
   const Traffic traffic(context);
@@ -74,9 +72,9 @@ TEST_F(TryCopyTest, WhatFollowsACopyOfThisLibrarysWaitsForThat) {
 
 TEST_F(TryCopyTest, WhatIsNotSplitIsLeftAlone) {
   Context context(source(), {});
-  context.prepare({wide(kBytes)});
+  context.prepare({wide(kSplitBytes)});
   const Payload small = payload({MemoryId::gpu(0), far(), 64 * kKiB});
-  const Payload within = payload({MemoryId::gpu(0), MemoryId::gpu(0), kBytes});
+  const Payload within = payload({MemoryId::gpu(0), MemoryId::gpu(0), kSplitBytes});
   const Traffic traffic(context);
   EXPECT_FALSE(context.try_copy_async(small.transfer(stream_->get())));
   EXPECT_FALSE(context.try_copy_async(within.transfer(stream_->get())));
@@ -89,7 +87,7 @@ TEST_F(TryCopyTest, WhatIsNotSplitIsLeftAlone) {
 }
 
 TEST_F(TryCopyTest, RoutesThatAreNotReadyAreLeftAloneOrWaitedFor) {
-  const Payload one = payload({MemoryId::gpu(0), far(), kBytes});
+  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
   {
     Context context(source(), {});
     const Traffic traffic(context);
@@ -150,9 +148,9 @@ TEST_F(TryCopyTest, ThresholdsAreTheLeastSizesThatPlansSplit) {
 
 TEST_F(TryCopyTest, TheReportNamesRoutesAndReasons) {
   Context context(source(), {});
-  context.prepare({wide(kBytes)});
-  const Payload one = payload({MemoryId::gpu(0), far(), kBytes});
-  const Payload within = payload({MemoryId::gpu(0), MemoryId::gpu(0), kBytes});
+  context.prepare({wide(kSplitBytes)});
+  const Payload one = payload({MemoryId::gpu(0), far(), kSplitBytes});
+  const Payload within = payload({MemoryId::gpu(0), MemoryId::gpu(0), kSplitBytes});
   EXPECT_TRUE(context.try_copy_async(one.transfer(stream_->get())));
   EXPECT_FALSE(context.try_copy_async(within.transfer(stream_->get())));
   synchronize(stream_->get());

@@ -53,31 +53,51 @@ TEST_F(SequenceTest, ASequenceHasAnEnd) {
   EXPECT_GT(transfers, 16);
 }
 
+// While a transfer is issued, others' sequences may take the place of its own. What the earlier ones
+// touch is forgotten then, so nothing may start with their fork any more.
+TEST_F(SequenceTest, OneThatWasForgottenMeanwhileIsNotBegunAnewInTheMiddle) {
+  const auto first = ticket();
+  sequences_.add(first, {}, false, {});
+  const auto second = sequences_.follow(first->caller());
+  ASSERT_NE(second, nullptr);
+  for (unsigned long long other = 2; other < 1000; ++other) {
+    sequences_.add(ticket(other), {}, false, {});
+  }
+  ASSERT_EQ(sequences_.follow(first->caller()), nullptr) << "there is room for all";
+  sequences_.add(second, {}, true, {});
+  EXPECT_EQ(sequences_.follow(first->caller()), nullptr);
+
+  const auto anew = ticket();
+  sequences_.add(anew, {}, false, {});
+  sequences_.add(second, {}, true, {});
+  EXPECT_EQ(sequences_.follow(first->caller()), nullptr) << "its own fork is another";
+}
+
 TEST_F(SequenceTest, WhatTouchesTheSameBytesNeedsAForkOfItsOwn) {
   Channel a;
   Channel b;
   Channel c;
-  constexpr std::uint64_t kBytes = 100;
-  const RouteUse earlier{&a, &b, 1000, 2000, kBytes};
+  constexpr std::uint64_t kTouched = 100;
+  const RouteUse earlier{&a, &b, 1000, 2000, kTouched};
   const auto first = ticket();
   struct Case {
     const char* what;
     RouteUse next;
     bool allowed;
   };
-  for (const RouteUse& before : {earlier, RouteUse{nullptr, nullptr, 1000, 2000, kBytes}}) {
+  for (const RouteUse& before : {earlier, RouteUse{nullptr, nullptr, 1000, 2000, kTouched}}) {
     const bool staged = before.first != nullptr;
     sequences_.add(first, {before}, false, {});
     for (const auto& [what, next, allowed] : std::array<Case, 9>{{
-             {"other bytes", {&a, &c, 1100, 2100, kBytes}, true},
-             {"the same again", {&a, &b, 1000, 2000, kBytes}, staged},
-             {"the same destination", {&a, &b, 1099, 3000, kBytes}, staged},
-             {"the same source", {&a, &c, 3000, 2000, kBytes}, true},
-             {"the same destination by another channel", {&a, &c, 1099, 3000, kBytes}, false},
-             {"writes what was read, by the same channels", {&a, &b, 2099, 3000, kBytes}, staged},
-             {"writes what was read", {&c, &b, 1901, 3000, kBytes + 1}, false},
-             {"reads what was written", {&a, &b, 3000, 1099, kBytes}, false},
-             {"a direct copy, on the stream", {nullptr, nullptr, 1000, 1000, kBytes}, true},
+             {"other bytes", {&a, &c, 1100, 2100, kTouched}, true},
+             {"the same again", {&a, &b, 1000, 2000, kTouched}, staged},
+             {"the same destination", {&a, &b, 1099, 3000, kTouched}, staged},
+             {"the same source", {&a, &c, 3000, 2000, kTouched}, true},
+             {"the same destination by another channel", {&a, &c, 1099, 3000, kTouched}, false},
+             {"writes what was read, by the same channels", {&a, &b, 2099, 3000, kTouched}, staged},
+             {"writes what was read", {&c, &b, 1901, 3000, kTouched + 1}, false},
+             {"reads what was written", {&a, &b, 3000, 1099, kTouched}, false},
+             {"a direct copy, on the stream", {nullptr, nullptr, 1000, 1000, kTouched}, true},
          }}) {
       EXPECT_EQ(sequences_.allows(first->caller(), {next}), allowed)
           << what << (staged ? ", after a staged route" : ", after a direct copy");
@@ -85,9 +105,9 @@ TEST_F(SequenceTest, WhatTouchesTheSameBytesNeedsAForkOfItsOwn) {
   }
   // All of the sequence counts, not the last alone.
   sequences_.add(first, {earlier}, false, {});
-  sequences_.add(sequences_.follow(first->caller()), {{&a, &b, 5000, 6000, kBytes}}, true, {});
-  EXPECT_FALSE(sequences_.allows(first->caller(), {{&a, &b, 3000, 1099, kBytes}}));
-  EXPECT_FALSE(sequences_.allows(first->caller(), {{&a, &b, 3000, 5000, kBytes}}));
+  sequences_.add(sequences_.follow(first->caller()), {{&a, &b, 5000, 6000, kTouched}}, true, {});
+  EXPECT_FALSE(sequences_.allows(first->caller(), {{&a, &b, 3000, 1099, kTouched}}));
+  EXPECT_FALSE(sequences_.allows(first->caller(), {{&a, &b, 3000, 5000, kTouched}}));
 }
 
 TEST_F(SequenceTest, StagedLegsDoNotWaitForTheTransferBefore) {
@@ -95,7 +115,7 @@ TEST_F(SequenceTest, StagedLegsDoNotWaitForTheTransferBefore) {
   // copy.
   const auto routes = find_routes(node(), MemoryId::gpu(0), far(), {});
   if (gpus() < 3 || routes.size() < 2) GTEST_SKIP() << "needs three GPUs";
-  constexpr int kWindow = 16;
+  constexpr int kTransfers = 16;
   constexpr int kChunks = 4;
   constexpr std::uint64_t kHalf = 16 * kMiB;
   Plan plan;
@@ -127,7 +147,7 @@ TEST_F(SequenceTest, StagedLegsDoNotWaitForTheTransferBefore) {
   const auto window_us = [&](bool follows) {
     one.renew(random_());
     const double start = clock();
-    for (int i = 0; i < kWindow; ++i) {
+    for (int i = 0; i < kTransfers; ++i) {
       bound.follows = follows && i > 0;
       EXPECT_TRUE(executor.run(schedule, {bound}).done());
     }

@@ -5,14 +5,21 @@
 
 #include <algorithm>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "plan/plan.hpp"
+#include "topology/node_file.hpp"
 
 namespace polypath {
 
 using Random = std::mt19937_64;
+
+/// The node of a file in nodes/.
+inline Node known_node(const std::string& name) {
+  return read_node_file(std::string(NODES_DIR) + "/" + name + ".toml");
+}
 
 inline int pick(Random& random, int low, int high) {
   return std::uniform_int_distribution<int>(low, high)(random);

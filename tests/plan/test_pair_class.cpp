@@ -5,14 +5,10 @@
 
 #include <set>
 
-#include "topology/node_file.hpp"
+#include "plan_inputs.hpp"
 
 namespace polypath {
 namespace {
-
-Node known(const std::string& name) {
-  return read_node_file(std::string(NODES_DIR) + "/" + name + ".toml");
-}
 
 /// "gpu0 > gpu1: class", one line each.
 std::vector<std::string> table_of(const Node& node) {
@@ -23,13 +19,13 @@ std::vector<std::string> table_of(const Node& node) {
   return lines;
 }
 
-struct Row {
+struct ClassesOfNode {
   const char* node;
   std::vector<std::string> lines;
 };
 
 TEST(PairClass, OneOfEachClassOfKnownNodes) {
-  const std::vector<Row> rows = {
+  const std::vector<ClassesOfNode> rows = {
       {"narval",
        {
            "gpu0 > gpu1: gpu to gpu, nvlink x4, via 2 gpu, 1 host",
@@ -74,12 +70,13 @@ TEST(PairClass, OneOfEachClassOfKnownNodes) {
            "host0 > gpu0: host to gpu, pcie x16, via 0 gpu, 0 host",
        }},
   };
-  for (const Row& row : rows) EXPECT_EQ(table_of(known(row.node)), row.lines) << row.node;
+  for (const ClassesOfNode& row : rows)
+    EXPECT_EQ(table_of(known_node(row.node)), row.lines) << row.node;
 }
 
 TEST(PairClass, EachPairOfANodeHasAClassOfItsTable) {
   for (const char* name : {"narval", "mist", "dgx-h200-x8", "gh200-quad", "pcie-4gpu"}) {
-    const Node node = known(name);
+    const Node node = known_node(name);
     std::set<std::string> classes;
     for (const Request& one : one_of_each_class(node))
       EXPECT_TRUE(classes.insert(pair_class(node, one.src, one.dst)).second) << "twice";
@@ -93,7 +90,7 @@ TEST(PairClass, EachPairOfANodeHasAClassOfItsTable) {
 }
 
 TEST(PairClass, TellsWidthsApart) {
-  Node node = known("narval");
+  Node node = known_node("narval");
   const auto link = static_cast<std::size_t>(*node.find_link(MemoryId::gpu(2), MemoryId::gpu(3)));
   node.links[link].width = 2;
   EXPECT_NE(pair_class(node, MemoryId::gpu(2), MemoryId::gpu(3)),

@@ -6,14 +6,10 @@
 
 #include "base/units.hpp"
 #include "plan/plan.hpp"
-#include "topology/node_file.hpp"
+#include "plan_inputs.hpp"
 
 namespace polypath {
 namespace {
-
-Node known(const std::string& name) {
-  return read_node_file(std::string(NODES_DIR) + "/" + name + ".toml");
-}
 
 Plan plan_of(const Node& node, const std::vector<Request>& requests,
              const RouteFilter& filter = {}) {
@@ -22,14 +18,14 @@ Plan plan_of(const Node& node, const std::vector<Request>& requests,
   return make_plan(node, make_ladder(node, requests, filter), requests, options);
 }
 
-struct Row {
+struct RoutesOfSize {
   const char* node;
   std::uint64_t bytes;
   std::vector<std::pair<const char*, double>> routes;  ///< route, share
 };
 
 TEST(PlanTables, FromGpu0ToGpu1) {
-  const std::vector<Row> rows = {
+  const std::vector<RoutesOfSize> rows = {
       {"narval", 64 * kKiB, {{"direct", 1.0}}},
       {"narval",
        64 * kMiB,
@@ -48,9 +44,10 @@ TEST(PlanTables, FromGpu0ToGpu1) {
       {"hgx-h200-x4", 512 * kMiB, {{"direct", .89}, {"via host0", .11}}},
       {"dgx-h200-x8", 512 * kMiB, {{"direct", .89}, {"via host0", .11}}},
   };
-  for (const Row& row : rows) {
+  for (const RoutesOfSize& row : rows) {
     SCOPED_TRACE(std::string(row.node) + " " + format_bytes(row.bytes));
-    const Plan plan = plan_of(known(row.node), {{MemoryId::gpu(0), MemoryId::gpu(1), row.bytes}});
+    const Plan plan =
+        plan_of(known_node(row.node), {{MemoryId::gpu(0), MemoryId::gpu(1), row.bytes}});
     const auto& routes = plan.transfers.front().routes;
     ASSERT_EQ(routes.size(), row.routes.size());
     for (std::size_t i = 0; i < routes.size(); ++i) {
@@ -63,7 +60,7 @@ TEST(PlanTables, FromGpu0ToGpu1) {
 
 TEST(PlanTables, NoGpuStagedRouteBehindAnNvswitch) {
   for (const char* name : {"hgx-h200-x4", "dgx-h200-x8"}) {
-    const Node node = known(name);
+    const Node node = known_node(name);
     for (int to = 1; to < static_cast<int>(node.gpus.size()); ++to)
       for (std::uint64_t bytes = kMiB; bytes <= kGiB; bytes *= 8) {
         const Plan plan = plan_of(node, {{MemoryId::gpu(0), MemoryId::gpu(to), bytes}});
@@ -85,7 +82,7 @@ std::vector<Request> ring(int gpus, std::uint64_t bytes, bool both) {
 TEST(PlanTables, ARingTakesTwoRoutesATransferAndNoLinkTwice) {
   RouteFilter filter;
   filter.host = false;
-  const Node node = known("narval");
+  const Node node = known_node("narval");
   const Plan plan = plan_of(node, ring(4, 256 * kMiB, false), filter);
   std::vector<int> used(node.links.size());
   for (const TransferPlan& transfer : plan.transfers) {
@@ -99,7 +96,7 @@ TEST(PlanTables, ARingTakesTwoRoutesATransferAndNoLinkTwice) {
 TEST(PlanTables, ARingInBothDirectionsStaysDirect) {
   RouteFilter filter;
   filter.host = false;
-  EXPECT_TRUE(plan_of(known("narval"), ring(4, 256 * kMiB, true), filter).native());
+  EXPECT_TRUE(plan_of(known_node("narval"), ring(4, 256 * kMiB, true), filter).native());
 }
 
 }  // namespace

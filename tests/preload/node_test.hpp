@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <utility>
@@ -56,6 +57,7 @@ class NodeTest : public testing::Test {
   }
 
   void TearDown() override {
+    if (contexts.empty()) return;
     for (int i = 0; i < static_cast<int>(contexts.size()); ++i) {
       use(i);
       EXPECT_CUDA(cuCtxSynchronize());
@@ -64,6 +66,13 @@ class NodeTest : public testing::Test {
           EXPECT_CUDA(cuMemFree(memory));
         }
       }
+    }
+    use(0);
+    for (const CUdeviceptr memory : pool_memories) EXPECT_CUDA(cuMemFreeAsync(memory, nullptr));
+    EXPECT_CUDA(cuCtxSynchronize());
+    for (const auto& [memory, bytes] : mapped_memories) {
+      EXPECT_CUDA(cuMemUnmap(memory, bytes));
+      EXPECT_CUDA(cuMemAddressFree(memory, bytes));
     }
     for (void* const memory : host_memories) EXPECT_CUDA(cuMemFreeHost(memory));
     for (int i = 0; i < static_cast<int>(contexts.size()); ++i)
@@ -78,6 +87,39 @@ class NodeTest : public testing::Test {
     CUdeviceptr memory = 0;
     EXPECT_CUDA(cuMemAlloc(&memory, bytes));
     memories.emplace_back(gpu, memory);
+    use(0);
+    return memory;
+  }
+  // Memory that belongs to no context; only the GPUs of `access` reach it.
+  CUdeviceptr allocate_mapped(int gpu, std::size_t bytes, const std::vector<int>& access) {
+    CUmemAllocationProp wanted{};
+    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {gpu}};
+    std::size_t granularity = 1;
+    EXPECT_CUDA(
+        cuMemGetAllocationGranularity(&granularity, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    bytes = (bytes + granularity - 1) / granularity * granularity;
+    CUmemGenericAllocationHandle handle = 0;
+    CUdeviceptr memory = 0;
+    EXPECT_CUDA(cuMemCreate(&handle, bytes, &wanted, 0));
+    EXPECT_CUDA(cuMemAddressReserve(&memory, bytes, 0, 0, 0));
+    EXPECT_CUDA(cuMemMap(memory, bytes, 0, handle, 0));
+    EXPECT_CUDA(cuMemRelease(handle));
+    const auto rules = rules_for(access);
+    EXPECT_CUDA(cuMemSetAccess(memory, bytes, rules.data(), rules.size()));
+    mapped_memories.emplace_back(memory, bytes);
+    return memory;
+  }
+  CUdeviceptr allocate_in_pool(int gpu, std::size_t bytes, const std::vector<int>& access) {
+    use(gpu);
+    CUmemoryPool pool = nullptr;
+    CUdeviceptr memory = 0;
+    EXPECT_CUDA(cuDeviceGetDefaultMemPool(&pool, gpu));
+    const auto rules = rules_for(access);
+    EXPECT_CUDA(cuMemPoolSetAccess(pool, rules.data(), rules.size()));
+    EXPECT_CUDA(cuMemAllocAsync(&memory, bytes, nullptr));
+    EXPECT_CUDA(cuCtxSynchronize());
+    pool_memories.push_back(memory);
     use(0);
     return memory;
   }
@@ -113,9 +155,23 @@ class NodeTest : public testing::Test {
     return polypath_sim_copies();
   }
 
+  static std::vector<CUmemAccessDesc> rules_for(const std::vector<int>& access) {
+    std::vector<CUmemAccessDesc> rules;
+    for (const int gpu : access)
+      rules.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, {gpu}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+    return rules;
+  }
+  [[nodiscard]] std::vector<int> all_gpus() const {
+    std::vector<int> all(static_cast<std::size_t>(gpus));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+
   int gpus = 0;
   std::vector<CUcontext> contexts;
   std::vector<std::pair<int, CUdeviceptr>> memories;
+  std::vector<CUdeviceptr> pool_memories;
+  std::vector<std::pair<CUdeviceptr, std::size_t>> mapped_memories;
   std::vector<void*> host_memories;
 };
 

@@ -21,6 +21,9 @@ FILES = {
     "src/tune/tune.hpp": '#include "exec/executor.hpp"\n',
     "src/core/context.hpp": '#include "tune/tune.hpp"\n#include "polypath/polypath.h"\n'
     '#include "registry/registry.hpp"\n',
+    "src/collectives/plan/tree.hpp": '#include "plan/plan.hpp"\n',
+    "src/collectives/call.hpp": '#include "collectives/plan/tree.hpp"\n'
+    '#include "core/context.hpp"\n',
     "src/preload/shim.cpp": "#include <polypath/polypath.h>\n",
     "sim/clock.hpp": '#include "topology/node.hpp"\n',
     "include/polypath/polypath.h": "#include <stddef.h>\n",
@@ -56,6 +59,10 @@ def test_a_tree_that_keeps_the_rule_is_clean(tree):
         ("src/tune/tune.hpp", '"core/context.hpp"'),
         ("src/core/context.hpp", '"sim/clock.hpp"'),
         ("src/core/context.hpp", '"../../sim/clock.hpp"'),
+        ("src/collectives/plan/tree.hpp", '"exec/executor.hpp"'),
+        ("src/collectives/plan/tree.hpp", '"collectives/call.hpp"'),
+        ("src/collectives/plan/tree.hpp", "<cuda.h>"),
+        ("src/core/context.hpp", '"collectives/plan/tree.hpp"'),
         ("src/preload/shim.cpp", '"core/context.hpp"'),
         ("sim/clock.hpp", '"topology/graph.hpp"'),
         ("sim/clock.hpp", '"driver/cuda_driver.hpp"'),

@@ -99,6 +99,7 @@ finally:
         "bench p2p --sizes 4M --compare-executors",
         "bench graph-phases --sizes 1M --nodes 2",
         "plan gpu0 gpu1 64M",
+        "plan allreduce 64M --compare",
         "tune --src gpu0 --dst gpu1 --sizes 1M",
         "topo",
         "info",

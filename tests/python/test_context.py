@@ -86,6 +86,18 @@ def test_copies_a_group(context, driver, random):
     assert np.array_equal(on_0.numpy(), pong)
 
 
+def test_both_names_of_the_default_stream_are_one_stream(context, driver, random):
+    contents = random()
+    legacy = 1
+    on_0 = DeviceArray(driver, 0, contents)
+    on_1 = DeviceArray(driver, 1, np.zeros_like(contents))
+    part = DeviceArray(driver, 1, np.zeros(1 << 16, np.uint8))
+    context.group_copy_async([(on_1, on_0, SIZE, None), (part, on_1, 1 << 16, legacy)])
+    driver.synchronise(None)
+    assert np.array_equal(on_1.numpy(), contents)
+    assert np.array_equal(part.numpy(), contents[: 1 << 16])
+
+
 def test_nothing_is_done_for_no_bytes(context):
     context.reset_counters()
     context.copy_async(0, 0, 0)

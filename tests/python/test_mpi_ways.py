@@ -12,7 +12,10 @@ from polypath.mpi import runs as module
 @pytest.fixture
 def ways(monkeypatch):
     """`ways` on a machine with GPUs, or on a simulated node; the environment is as it was then."""
-    for variable in ("POLYPATH_ROUTES", "POLYPATH_EMULATE_MESH", "LD_PRELOAD", "POLYPATH_PREPARE"):
+    for variable in (
+        *("POLYPATH_ROUTES", "POLYPATH_EMULATE_MESH", "LD_PRELOAD", "POLYPATH_PREPARE"),
+        *("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "CUDA_DEVICE_MAX_CONNECTIONS"),
+    ):
         monkeypatch.setenv(variable, "")
         monkeypatch.delenv(variable)
 
@@ -48,6 +51,7 @@ def test_baseline_is_the_program_as_it_is(ways):
     assert (found.name, found.baseline) == ("stock", before)
     assert difference(found.polypath, before) == {
         "LD_PRELOAD": str(find_shim()),
+        "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "32",
         "POLYPATH_ROUTES": "direct,gpu",
         "POLYPATH_PREPARE": "wait",
     }
@@ -74,7 +78,11 @@ def test_on_a_simulated_node_both_have_its_driver(ways):
     for way in (found.baseline, found.polypath):
         assert way["LD_LIBRARY_PATH"].startswith(str(find_simulated_driver()))
         assert (way["POLYPATH_NODE"], way["POLYPATH_SIM_MODE"]) == ("narval", "functional")
-    assert set(difference(found.polypath, found.baseline)) == {"LD_PRELOAD", "POLYPATH_PREPARE"}
+    assert set(difference(found.polypath, found.baseline)) == {
+        "LD_PRELOAD",
+        "CUDA_DEVICE_MAX_COPY_CONNECTIONS",
+        "POLYPATH_PREPARE",
+    }
     with pytest.raises(InvalidArgument, match="needs GPUs"):
         ways("narval", {"emulate_mesh": "46"})
 

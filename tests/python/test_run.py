@@ -48,6 +48,13 @@ def test_what_was_preloaded_before_stays_behind_it(seen):
     assert {other, str(find_shim())} <= libraries
 
 
+def test_copies_have_hardware_queues_enough_unless_the_program_says_how_many(seen):
+    names = ("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "CUDA_DEVICE_MAX_CONNECTIONS")
+    assert [seen()[0].get(name) for name in names] == ["32", None]
+    assert [seen(**{names[0]: "4"})[0].get(name) for name in names] == ["4", None]
+    assert [seen(**{names[1]: "1"})[0].get(name) for name in names] == [None, "1"]
+
+
 def test_the_shim_is_preloaded_once(tmp_path):
     shim = tmp_path / "shim.so"
     shim.touch()
@@ -73,7 +80,8 @@ def test_options_become_the_environment(seen, tmp_path):
 
 def test_nothing_else_changes(seen):
     environment, _ = seen(POLYPATH_MIN_SIZE="1M")
-    kept = {name: value for name, value in environment.items() if name != "LD_PRELOAD"}
+    added = ("LD_PRELOAD", "CUDA_DEVICE_MAX_COPY_CONNECTIONS")
+    kept = {name: value for name, value in environment.items() if name not in added}
     done = subprocess.run(
         [sys.executable, "-c", SHOW],
         env={**kept},

@@ -2,11 +2,12 @@
 // graphs of copies. What a test makes is destroyed at its end, and nothing may be left then.
 #pragma once
 
+#include "copy_parameters.hpp"
 #include "fixture.hpp"
 
 namespace polypath::sim::test {
 
-constexpr std::size_t kSize =
+constexpr std::size_t kCopySize =
     1000 * 1000;  // 10 us from GPU 0 to GPU 1, 20 to GPU 2, 50 to the host
 
 class GraphTest : public SimTest {
@@ -15,12 +16,12 @@ class GraphTest : public SimTest {
     SimTest::SetUp();
     enable_peer(0, 1);
     enable_peer(0, 2);
-    a = allocate(0, kSize);
-    b = allocate(1, kSize);
-    c = allocate(2, kSize);
-    host = allocate_host(kSize);
+    a = allocate(0, kCopySize);
+    b = allocate(1, kCopySize);
+    c = allocate(2, kCopySize);
+    host = allocate_host(kCopySize);
     stream = create_stream(0);
-    write(a, pattern(kSize, 1));
+    write(a, pattern(kCopySize, 1));
     graph = create_graph();
     polypath_sim_reset_counters();
   }
@@ -38,16 +39,8 @@ class GraphTest : public SimTest {
     return graphs.back();
   }
 
-  static CUDA_MEMCPY3D copy(CUdeviceptr dst, CUdeviceptr src, std::size_t bytes = kSize) {
-    CUDA_MEMCPY3D parameters{};
-    parameters.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
-    parameters.srcDevice = src;
-    parameters.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-    parameters.dstDevice = dst;
-    parameters.WidthInBytes = bytes;
-    parameters.Height = 1;
-    parameters.Depth = 1;
-    return parameters;
+  static CUDA_MEMCPY3D copy(CUdeviceptr dst, CUdeviceptr src, std::size_t bytes = kCopySize) {
+    return copy_parameters(dst, src, bytes);
   }
 
   /// What the driver says to such a node of `graph`, in the context of `gpu`.
@@ -78,7 +71,7 @@ class GraphTest : public SimTest {
     return cuGraphExecMemcpyNodeSetParams(exec, node, &parameters, context(gpu));
   }
 
-  [[nodiscard]] std::vector<std::uint8_t> on_host() const { return {host, host + kSize}; }
+  [[nodiscard]] std::vector<std::uint8_t> on_host() const { return {host, host + kCopySize}; }
 
   std::vector<CUgraph> graphs;
   std::vector<CUgraphExec> execs;

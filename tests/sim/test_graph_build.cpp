@@ -53,8 +53,8 @@ TEST_F(GraphBuild, CopiesAreOneDimensional) {
   for (const auto field : {&P::WidthInBytes, &P::Height, &P::Depth})
     expect(CUDA_ERROR_INVALID_VALUE, [field](P& p) { p.*field = 0; });
   for (const auto field : {&P::srcPitch, &P::dstPitch}) {
-    expect(CUDA_ERROR_INVALID_VALUE, [field](P& p) { p.*field = kSize - 1; });
-    expect(CUDA_SUCCESS, [field](P& p) { p.*field = kSize; });
+    expect(CUDA_ERROR_INVALID_VALUE, [field](P& p) { p.*field = kCopySize - 1; });
+    expect(CUDA_SUCCESS, [field](P& p) { p.*field = kCopySize; });
   }
   for (const auto field : {&P::reserved0, &P::reserved1})
     expect(CUDA_ERROR_INVALID_VALUE, [&, field](P& p) { p.*field = this; });
@@ -63,7 +63,7 @@ TEST_F(GraphBuild, CopiesAreOneDimensional) {
 
 TEST_F(GraphBuild, MemoryIsOfTheTypeThatIsNamed) {
   CUdeviceptr managed = 0;
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemAllocManaged(&managed, kSize, CU_MEM_ATTACH_GLOBAL));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemAllocManaged(&managed, kCopySize, CU_MEM_ATTACH_GLOBAL));
   const auto from = [this](CUmemorytype type, CUdeviceptr address) {
     CUDA_MEMCPY3D parameters = copy(b, 0);
     parameters.srcMemoryType = type;
@@ -88,7 +88,7 @@ TEST_F(GraphBuild, MemoryExistsAndIsNotPageable) {
   EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, try_add(copy(b, device(local.data()), local.size())));
   EXPECT_CUDA(CUDA_ERROR_NOT_SUPPORTED, try_add(copy(device(local.data()), a, local.size())));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, try_add(copy(b, 0)));
-  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, try_add(copy(b, a, 2 * kSize)));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, try_add(copy(b, a, 2 * kCopySize)));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, try_add(copy(b + 1, a)));
   EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(b));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, try_add(copy(b, a)));

@@ -21,7 +21,7 @@ class GraphCapture : public GraphTest {
 
 TEST_F(GraphCapture, ACapturedGraphIsNotInstantiated) {
   begin(stream);
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kSize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kCopySize, stream));
   EXPECT_CUDA(CUDA_SUCCESS, end(stream));
   std::array<CUgraphNode, 2> nodes{};
   std::size_t count = nodes.size();

@@ -23,14 +23,14 @@ TEST_F(GraphRun, ANodeMovesItsBytesWhenItIsLaunched) {
   add(copy(b, a));
   const CUgraphExec exec = instantiate();
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
-  EXPECT_EQ(std::vector<std::uint8_t>(kSize, 0xC3), peek(b, kSize));
+  EXPECT_EQ(std::vector<std::uint8_t>(kCopySize, 0xC3), peek(b, kCopySize));
   launch(exec, stream);
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
-  EXPECT_EQ(std::vector<std::uint8_t>(kSize, 0xC3), peek(b, kSize));
+  EXPECT_EQ(std::vector<std::uint8_t>(kCopySize, 0xC3), peek(b, kCopySize));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
-  EXPECT_EQ(pattern(kSize, 1), peek(b, kSize));
+  EXPECT_EQ(pattern(kCopySize, 1), peek(b, kCopySize));
   EXPECT_EQ(1U, polypath_sim_copies());
-  EXPECT_EQ(kSize, polypath_sim_link_bytes("gpu0", "gpu1"));
+  EXPECT_EQ(kCopySize, polypath_sim_link_bytes("gpu0", "gpu1"));
   EXPECT_EQ(0U, polypath_sim_bounced_copies());
 }
 
@@ -40,21 +40,21 @@ TEST_F(GraphRun, ADependencyIsKept) {
   add(copy(b, device(host)), 1, {first});
   launch(instantiate(), stream);
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
-  EXPECT_EQ(pattern(kSize, 1), peek(b, kSize));
+  EXPECT_EQ(pattern(kCopySize, 1), peek(b, kCopySize));
 }
 
 TEST_F(GraphRun, AllDependenciesAreKept) {
-  write(b, pattern(kSize, 2));
-  const CUdeviceptr both = allocate(2, 2 * kSize);
-  const CUdeviceptr result = allocate(0, 2 * kSize);
+  write(b, pattern(kCopySize, 2));
+  const CUdeviceptr both = allocate(2, 2 * kCopySize);
+  const CUdeviceptr result = allocate(0, 2 * kCopySize);
   const CUgraphNode quick = add(copy(both, a));
-  const CUgraphNode slow = add(copy(both + kSize, b), 1);
-  add(copy(result, both, 2 * kSize), 0, {quick, slow});
+  const CUgraphNode slow = add(copy(both + kCopySize, b), 1);
+  add(copy(result, both, 2 * kCopySize), 0, {quick, slow});
   launch(instantiate(), stream);
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
   EXPECT_EQ(1U, polypath_sim_bounced_copies());  // GPU 1 does not reach GPU 2: the slow one
-  EXPECT_EQ(pattern(kSize, 1), peek(result, kSize));
-  EXPECT_EQ(pattern(kSize, 2), peek(result + kSize, kSize));
+  EXPECT_EQ(pattern(kCopySize, 1), peek(result, kCopySize));
+  EXPECT_EQ(pattern(kCopySize, 2), peek(result + kCopySize, kCopySize));
 }
 
 TEST_F(GraphRun, AnUnorderedNodeDoesNotWait) {
@@ -63,44 +63,44 @@ TEST_F(GraphRun, AnUnorderedNodeDoesNotWait) {
   launch(instantiate(), stream);
   polypath_sim_advance_us(30);
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
-  EXPECT_EQ(pattern(kSize, 1), peek(b, kSize));
+  EXPECT_EQ(pattern(kCopySize, 1), peek(b, kCopySize));
 }
 
 TEST_F(GraphRun, ALaunchIsOneItemOfTheStream) {
-  write(b, pattern(kSize, 2));
-  const CUdeviceptr later = allocate(0, kSize);
+  write(b, pattern(kCopySize, 2));
+  const CUdeviceptr later = allocate(0, kCopySize);
   add(copy(b, a));
   add(copy(device(host), a));
   const CUgraphExec exec = instantiate();
   // Before it: a is overwritten. After it: what both nodes wrote is read.
-  const CUdeviceptr fresh = allocate(0, kSize);
-  write(fresh, pattern(kSize, 3));
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(a, fresh, kSize, stream));
+  const CUdeviceptr fresh = allocate(0, kCopySize);
+  write(fresh, pattern(kCopySize, 3));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(a, fresh, kCopySize, stream));
   launch(exec, stream);
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(later, device(host), kSize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(later, device(host), kCopySize, stream));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
-  EXPECT_EQ(pattern(kSize, 3), peek(b, kSize));
-  EXPECT_EQ(pattern(kSize, 3), peek(later, kSize));
+  EXPECT_EQ(pattern(kCopySize, 3), peek(b, kCopySize));
+  EXPECT_EQ(pattern(kCopySize, 3), peek(later, kCopySize));
 }
 
 TEST_F(GraphRun, AnEmptyGraphKeepsTheOrder) {
   const CUgraphExec empty = instantiate();
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kSize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kCopySize, stream));
   launch(empty, stream);
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
-  EXPECT_EQ(pattern(kSize, 1), peek(b, kSize));
+  EXPECT_EQ(pattern(kCopySize, 1), peek(b, kCopySize));
 }
 
 TEST_F(GraphRun, TheDefaultStreamOrdersALaunch) {
   const CUstream blocking = create_stream(0, CU_STREAM_DEFAULT);
-  const CUdeviceptr later = allocate(0, kSize);
+  const CUdeviceptr later = allocate(0, kCopySize);
   add(copy(device(host), a));
   const CUgraphExec exec = instantiate();
   launch(exec, nullptr);
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(later, device(host), kSize, blocking));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(later, device(host), kCopySize, blocking));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(blocking));
-  EXPECT_EQ(pattern(kSize, 1), peek(later, kSize));
+  EXPECT_EQ(pattern(kCopySize, 1), peek(later, kCopySize));
 }
 
 TEST_F(GraphRun, ANodeRunsInItsOwnContext) {
@@ -113,16 +113,16 @@ TEST_F(GraphRun, ANodeRunsInItsOwnContext) {
   launch(execs.back(), stream);
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
   EXPECT_EQ(1U, polypath_sim_bounced_copies());
-  EXPECT_EQ(pattern(kSize, 1), peek(b, kSize));
+  EXPECT_EQ(pattern(kCopySize, 1), peek(b, kCopySize));
 }
 
 TEST_F(GraphRun, TheContextOfANodeWaitsForIt) {
-  write(b, pattern(kSize, 2));
+  write(b, pattern(kCopySize, 2));
   add(copy(device(host), b), 1);
   launch(instantiate(), stream);
   use(1);
   EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
-  EXPECT_EQ(pattern(kSize, 2), on_host());
+  EXPECT_EQ(pattern(kCopySize, 2), on_host());
   use(0);
 }
 
@@ -192,17 +192,17 @@ TEST_F(GraphRun, ALaunchUnderWayOutlivesItsGraphs) {
   EXPECT_EQ(1U, polypath_sim_graphs_disturbed());
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuGraphLaunch(exec, stream));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
-  EXPECT_EQ(pattern(kSize, 1), on_host());
+  EXPECT_EQ(pattern(kCopySize, 1), on_host());
 }
 
 TEST_F(GraphRun, FreeingMemoryWaitsForALaunch) {
-  const CUdeviceptr middle = allocate(1, kSize);
+  const CUdeviceptr middle = allocate(1, kCopySize);
   const CUgraphNode in = add(copy(middle, a));
   add(copy(device(host), middle), 0, {in});
   launch(instantiate(), stream);
   use(1);  // its context has no work of its own
   EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(middle));
-  EXPECT_EQ(pattern(kSize, 1), on_host());
+  EXPECT_EQ(pattern(kCopySize, 1), on_host());
   use(0);
 }
 

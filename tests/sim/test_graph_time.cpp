@@ -10,7 +10,7 @@ class GraphTime : public GraphTest {
  protected:
   void SetUp() override {
     GraphTest::SetUp();
-    d = allocate(1, kSize);
+    d = allocate(1, kCopySize);
     begin = create_event(0);
   }
 
@@ -76,7 +76,7 @@ TEST_F(GraphTime, RootsFollowTheStreamAsCopiesAndEventsDo) {
   add(copy(c, a));
   const CUgraphExec exec = instantiate();
   EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(begin, stream));
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kSize, stream));  // ends at 15
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kCopySize, stream));  // ends at 15
   launch(exec, stream);
   const CUevent end = record(stream);
   EXPECT_NEAR(15 + 3 + 5 + 20 + 3, elapsed_us(begin, end) - 0.5, kClose);
@@ -84,7 +84,7 @@ TEST_F(GraphTime, RootsFollowTheStreamAsCopiesAndEventsDo) {
   add(copy(b, a));
   const CUgraphExec alone = instantiate();
   EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(begin, stream));
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kSize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kCopySize, stream));
   launch(alone, stream);
   EXPECT_NEAR(15 + 2 + 10, time_of(stream), kClose);
 }
@@ -95,7 +95,7 @@ TEST_F(GraphTime, TheStreamGoesOnBehindANodeOfItsGpu) {
   const CUgraphExec exec = instantiate();
   EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(begin, stream));
   launch(exec, stream);
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(c, a, kSize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(c, a, kCopySize, stream));
   EXPECT_NEAR(18 + 2 + 20, time_of(stream), kClose);
 }
 
@@ -105,7 +105,7 @@ TEST_F(GraphTime, TheStreamWaitsForTheOtherNodes) {
   const CUgraphExec exec = instantiate();
   EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(begin, stream));
   launch(exec, stream);
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(c, a, kSize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(c, a, kCopySize, stream));
   // The node of GPU 1 begins an event after the launch, but is issued no sooner.
   EXPECT_NEAR(3 + 5 + 50 + 3 + 5 + 20, time_of(stream), kClose);
 }

@@ -6,7 +6,7 @@
 namespace polypath::sim::test {
 namespace {
 
-constexpr std::size_t kSize = 50 * 1000 * 1000;  // 0.5 ms at 100 GB/s: costs of calls vanish
+constexpr std::size_t kRouteSize = 50 * 1000 * 1000;  // 0.5 ms at 100 GB/s: costs of calls vanish
 
 class Routes : public SimTest {
  protected:
@@ -15,16 +15,16 @@ class Routes : public SimTest {
     const CUstream stream = create_stream(issuer);
     polypath_sim_reset_counters();
     const double begin = polypath_sim_clock_us();
-    EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kSize, stream));
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kRouteSize, stream));
     EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
-    return rate_gbps(kSize, polypath_sim_clock_us() - begin);
+    return rate_gbps(kRouteSize, polypath_sim_clock_us() - begin);
   }
 };
 
 TEST_F(Routes, APeerCopyTakesItsLink) {
   enable_peer(0, 1);
-  EXPECT_NEAR(100, rate(allocate(1, kSize), allocate(0, kSize), 0), 2);
-  EXPECT_EQ(kSize, polypath_sim_link_bytes("gpu0", "gpu1"));
+  EXPECT_NEAR(100, rate(allocate(1, kRouteSize), allocate(0, kRouteSize), 0), 2);
+  EXPECT_EQ(kRouteSize, polypath_sim_link_bytes("gpu0", "gpu1"));
   EXPECT_EQ(1U, polypath_sim_link_copies("gpu0", "gpu1"));
   EXPECT_EQ(0U, polypath_sim_link_bytes("gpu1", "gpu0"));
   EXPECT_EQ(1U, polypath_sim_copies());
@@ -32,83 +32,84 @@ TEST_F(Routes, APeerCopyTakesItsLink) {
 }
 
 TEST_F(Routes, WithoutPeerAccessTheDriverBouncesTheCopy) {
-  EXPECT_NEAR(20 * 37 / 55.4, rate(allocate(1, kSize), allocate(0, kSize), 0), 1);
+  EXPECT_NEAR(20 * 37 / 55.4, rate(allocate(1, kRouteSize), allocate(0, kRouteSize), 0), 1);
   EXPECT_EQ(1U, polypath_sim_bounced_copies());
-  EXPECT_EQ(kSize, polypath_sim_link_bytes("gpu0", "host0"));
-  EXPECT_EQ(kSize, polypath_sim_link_bytes("host0", "gpu1"));
+  EXPECT_EQ(kRouteSize, polypath_sim_link_bytes("gpu0", "host0"));
+  EXPECT_EQ(kRouteSize, polypath_sim_link_bytes("host0", "gpu1"));
   EXPECT_EQ(0U, polypath_sim_link_bytes("gpu0", "gpu1"));
 }
 
 TEST_F(Routes, PeerAccessGoesOneWay) {
   enable_peer(0, 1);
-  rate(allocate(1, kSize), allocate(0, kSize), 1);
+  rate(allocate(1, kRouteSize), allocate(0, kRouteSize), 1);
   EXPECT_EQ(1U, polypath_sim_bounced_copies());
 }
 
 TEST_F(Routes, WithoutALinkTheDriverBouncesTheCopy) {
-  rate(allocate(2, kSize), allocate(1, kSize), 1);
+  rate(allocate(2, kRouteSize), allocate(1, kRouteSize), 1);
   EXPECT_EQ(1U, polypath_sim_bounced_copies());
-  EXPECT_EQ(kSize, polypath_sim_link_bytes("gpu1", "host0"));
-  EXPECT_EQ(kSize, polypath_sim_link_bytes("host1", "gpu2"));
+  EXPECT_EQ(kRouteSize, polypath_sim_link_bytes("gpu1", "host0"));
+  EXPECT_EQ(kRouteSize, polypath_sim_link_bytes("host1", "gpu2"));
 }
 
 TEST_F(Routes, AThirdGpusCopyEngineTakesTheDataThroughIt) {
-  const CUdeviceptr src = allocate(1, kSize);
-  const CUdeviceptr dst = allocate(2, kSize);
+  const CUdeviceptr src = allocate(1, kRouteSize);
+  const CUdeviceptr dst = allocate(2, kRouteSize);
   enable_peer(0, 1);
   rate(dst, src, 0);
   EXPECT_EQ(1U, polypath_sim_bounced_copies());  // it does not reach GPU 2
   enable_peer(0, 2);
   EXPECT_NEAR(50, rate(dst, src, 0), 1);
   EXPECT_EQ(0U, polypath_sim_bounced_copies());
-  EXPECT_EQ(kSize, polypath_sim_link_bytes("gpu1", "gpu0"));
-  EXPECT_EQ(kSize, polypath_sim_link_bytes("gpu0", "gpu2"));
+  EXPECT_EQ(kRouteSize, polypath_sim_link_bytes("gpu1", "gpu0"));
+  EXPECT_EQ(kRouteSize, polypath_sim_link_bytes("gpu0", "gpu2"));
 }
 
 TEST_F(Routes, HostMemoryLiesWithTheCurrentGpu) {
-  const CUdeviceptr memory = allocate(2, kSize);
+  const CUdeviceptr memory = allocate(2, kRouteSize);
   use(2);
-  const CUdeviceptr near = device(allocate_host(kSize));
+  const CUdeviceptr near = device(allocate_host(kRouteSize));
   use(0);
   EXPECT_NEAR(20, rate(memory, near, 2), 0.2);
-  EXPECT_EQ(kSize, polypath_sim_link_bytes("host1", "gpu2"));
+  EXPECT_EQ(kRouteSize, polypath_sim_link_bytes("host1", "gpu2"));
   EXPECT_EQ(0U, polypath_sim_link_bytes("host0", "gpu2"));
 }
 
 TEST_F(Routes, BothDirectionsShareAPort) {
-  const CUdeviceptr memory = allocate(0, 2 * kSize);
-  const CUdeviceptr host = device(allocate_host(2 * kSize));
+  const CUdeviceptr memory = allocate(0, 2 * kRouteSize);
+  const CUdeviceptr host = device(allocate_host(2 * kRouteSize));
   const double begin = polypath_sim_clock_us();
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(memory, host, kSize, create_stream(0)));
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(host + kSize, memory + kSize, kSize, create_stream(0)));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(memory, host, kRouteSize, create_stream(0)));
+  EXPECT_CUDA(CUDA_SUCCESS,
+              cuMemcpyAsync(host + kRouteSize, memory + kRouteSize, kRouteSize, create_stream(0)));
   EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
-  EXPECT_NEAR(30, rate_gbps(2 * kSize, polypath_sim_clock_us() - begin), 0.3);
+  EXPECT_NEAR(30, rate_gbps(2 * kRouteSize, polypath_sim_clock_us() - begin), 0.3);
 }
 
 TEST_F(Routes, PageableMemoryIsSlowAndBlocksTheCaller) {
-  std::vector<std::uint8_t> memory(kSize, 9);
-  const CUdeviceptr dst = allocate(0, kSize);
+  std::vector<std::uint8_t> memory(kRouteSize, 9);
+  const CUdeviceptr dst = allocate(0, kRouteSize);
   const CUstream stream = create_stream(0);
   const double begin = polypath_sim_clock_us();
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, device(memory.data()), kSize, stream));
-  EXPECT_LT(rate_gbps(kSize, polypath_sim_clock_us() - begin), 20 / 2);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, device(memory.data()), kRouteSize, stream));
+  EXPECT_LT(rate_gbps(kRouteSize, polypath_sim_clock_us() - begin), 20 / 2);
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
   EXPECT_EQ(1U, polypath_sim_pageable_copies());
-  EXPECT_EQ(9, peek(dst + kSize - 1, 1)[0]);
+  EXPECT_EQ(9, peek(dst + kRouteSize - 1, 1)[0]);
 }
 
 TEST_F(Routes, ASynchronousCopyBlocksForHostMemory) {
-  const CUdeviceptr a = allocate(0, kSize);
+  const CUdeviceptr a = allocate(0, kRouteSize);
   const double begin = polypath_sim_clock_us();
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(a, device(allocate_host(kSize)), kSize));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(a, device(allocate_host(kRouteSize)), kRouteSize));
   EXPECT_GT(polypath_sim_clock_us(), begin + 30);
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(nullptr));
 }
 
 TEST_F(Routes, ASynchronousCopyInDeviceMemoryDoesNotBlock) {
-  const CUdeviceptr a = allocate(0, kSize);
-  const CUdeviceptr b = allocate(0, kSize);
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(b, a, kSize));
+  const CUdeviceptr a = allocate(0, kRouteSize);
+  const CUdeviceptr b = allocate(0, kRouteSize);
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(b, a, kRouteSize));
   EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(nullptr));
 }
 

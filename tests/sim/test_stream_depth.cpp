@@ -5,22 +5,11 @@
 #include <functional>
 #include <thread>
 
+#include "copy_parameters.hpp"
 #include "fixture.hpp"
 
 namespace polypath::sim::test {
 namespace {
-
-CUDA_MEMCPY3D copy_parameters(CUdeviceptr dst, CUdeviceptr src, std::size_t bytes) {
-  CUDA_MEMCPY3D parameters{};
-  parameters.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
-  parameters.srcDevice = src;
-  parameters.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-  parameters.dstDevice = dst;
-  parameters.WidthInBytes = bytes;
-  parameters.Height = 1;
-  parameters.Depth = 1;
-  return parameters;
-}
 
 constexpr int kDepth = 1021;  // behind the operation that the stream is at
 

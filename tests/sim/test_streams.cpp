@@ -6,19 +6,21 @@
 namespace polypath::sim::test {
 namespace {
 
-constexpr std::size_t kSize = 1000 * 1000;  // 10 us at 100 GB/s
+constexpr std::size_t kStreamSize = 1000 * 1000;  // 10 us at 100 GB/s
 
 class Streams : public SimTest {
  protected:
   void SetUp() override {
     SimTest::SetUp();
     enable_peer(0, 1);
-    src = allocate(0, kSize);
-    dst = allocate(1, kSize);
-    far = allocate(2, kSize);
+    src = allocate(0, kStreamSize);
+    dst = allocate(1, kStreamSize);
+    far = allocate(2, kStreamSize);
   }
 
-  void copy(CUstream stream) { EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kSize, stream)); }
+  void copy(CUstream stream) {
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kStreamSize, stream));
+  }
 
   CUdeviceptr src = 0;
   CUdeviceptr dst = 0;
@@ -158,7 +160,7 @@ TEST_F(Streams, ACallbackRunsInItsTurn) {
     const std::uint8_t* memory;
     std::vector<std::uint8_t> values;
   };
-  std::uint8_t* const host = allocate_host(kSize);
+  std::uint8_t* const host = allocate_host(kStreamSize);
   *host = 0xA5;
   Seen seen{host, {}};
   const auto look = [](CUstream, CUresult result, void* data) {
@@ -167,9 +169,9 @@ TEST_F(Streams, ACallbackRunsInItsTurn) {
     what.values.push_back(*what.memory);
   };
   const CUstream stream = create_stream(0);
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD8Async(src, 0x42, kSize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD8Async(src, 0x42, kStreamSize, stream));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamAddCallback(stream, look, &seen, 0));
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyDtoHAsync(host, src, kSize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyDtoHAsync(host, src, kStreamSize, stream));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamAddCallback(stream, look, &seen, 0));
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
   EXPECT_EQ((std::vector<std::uint8_t>{0xA5, 0x42}), seen.values);
@@ -198,7 +200,7 @@ TEST_F(Streams, DestroyedAndForeignHandlesAreRecognised) {
   const CUevent event = create_event(0);
   EXPECT_CUDA(CUDA_SUCCESS, cuStreamDestroy(stream));
   EXPECT_CUDA(CUDA_SUCCESS, cuEventDestroy(event));
-  EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuMemcpyAsync(dst, src, kSize, stream));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuMemcpyAsync(dst, src, kStreamSize, stream));
   EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy(stream));
   EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(event));
   EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuEventDestroy(event));

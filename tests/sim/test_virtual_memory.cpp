@@ -98,6 +98,13 @@ TEST_F(VirtualMemory, AMappingOfAGpuBelongsToNoContext) {
   EXPECT_EQ(1, attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, inside, 7));
   EXPECT_EQ(range, attribute(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside, CUdeviceptr{0}));
   EXPECT_EQ(4 * kPart, attribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside, std::size_t{0}));
+  EXPECT_EQ(second, attribute(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, inside, CUdeviceptr{0}));
+  EXPECT_EQ(kPart, attribute(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, inside, std::size_t{0}));
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemGetAddressRange(&base, &bytes, inside));
+  EXPECT_EQ(second, base);
+  EXPECT_EQ(kPart, bytes);
   EXPECT_EQ(0U, attribute(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, inside, 1U));
   EXPECT_EQ(nullptr, attribute(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, inside, CUmemoryPool{}));
   EXPECT_NE(attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, range, 0ULL),

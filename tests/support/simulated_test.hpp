@@ -8,6 +8,9 @@
 
 namespace polypath::test {
 
+/// What one transfer copies: enough for several routes, where there are several.
+inline constexpr std::uint64_t kSplitBytes = 32 * kMiB;
+
 class SimulatedTest : public EngineTest {
  protected:
   void SetUp() override {

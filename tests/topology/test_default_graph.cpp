@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "link_of.hpp"
+
 namespace polypath {
 namespace {
 
@@ -25,10 +27,6 @@ std::vector<ObservedGpu> switched_gpus(int count) {
   std::vector<ObservedGpu> gpus = pcie_gpus(count);
   for (ObservedGpu& seen : gpus) seen.nvlinks.to_switch = 18;
   return gpus;
-}
-
-const Link& link_of(const Node& node, MemoryId from, MemoryId to) {
-  return node.links.at(static_cast<std::size_t>(node.find_link(from, to).value()));
 }
 
 std::vector<std::string> ports_of(const Node& node, MemoryId from, MemoryId to) {

@@ -9,16 +9,13 @@
 #include <limits>
 #include <set>
 
+#include "link_of.hpp"
 #include "topology/node_file.hpp"
 
 namespace polypath {
 namespace {
 
 namespace fs = std::filesystem;
-
-const Link& link_of(const Node& node, MemoryId from, MemoryId to) {
-  return node.links.at(static_cast<std::size_t>(node.find_link(from, to).value()));
-}
 
 /// Sends all it can over each route from gpu0 to gpu1 in turn: direct, by each GPU, by each host
 /// memory. A flow that the links and ports allow; on these nodes no flow is larger, because no route

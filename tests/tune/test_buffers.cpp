@@ -12,7 +12,7 @@ namespace {
 using BuffersTest = test::NodeTest;
 
 /// Larger than the block by which device memory is checked, and of an odd size.
-constexpr std::uint64_t kBytes = 33 * kMiB + 5;
+constexpr std::uint64_t kBufferBytes = 33 * kMiB + 5;
 
 void write_byte(const CudaDriver& driver, const TestBuffer& buffer, std::uint64_t at,
                 std::byte value) {
@@ -33,15 +33,15 @@ void leave_all_contexts(const CudaDriver& driver) {
 }
 
 TEST_F(BuffersTest, OneWrongByteIsFoundAtItsOffset) {
-  std::vector<std::byte> expected(kBytes);
+  std::vector<std::byte> expected(kBufferBytes);
   fill_pattern(expected, 5);
   for (const MemoryId memory : discovered_.memories()) {
-    TestBuffer buffer(*driver_, discovered_, memory, kBytes);
+    TestBuffer buffer(*driver_, discovered_, memory, kBufferBytes);
     buffer.fill(5);
     EXPECT_EQ(buffer.first_difference(5), std::nullopt) << to_string(memory);
     // From the end to the start: the earliest of several counts.
     for (const std::uint64_t at :
-         {kBytes - 1, 32 * kMiB, 16 * kMiB, 16 * kMiB - 1, std::uint64_t{0}}) {
+         {kBufferBytes - 1, 32 * kMiB, 16 * kMiB, 16 * kMiB - 1, std::uint64_t{0}}) {
       write_byte(*driver_, buffer, at, expected[at] ^ std::byte{0x10});
       EXPECT_EQ(buffer.first_difference(5), at) << to_string(memory);
     }
@@ -61,16 +61,17 @@ TEST_F(BuffersTest, PoisonIsNotThePattern) {
 
 TEST_F(BuffersTest, ACopyIsVerifiedAgainstTheSeedOfItsSource) {
   const std::vector<MemoryId> memories = discovered_.memories();
-  TestBuffer src(*driver_, discovered_, memories.front(), kBytes);
-  TestBuffer dst(*driver_, discovered_, memories.back(), kBytes);
+  TestBuffer src(*driver_, discovered_, memories.front(), kBufferBytes);
+  TestBuffer dst(*driver_, discovered_, memories.back(), kBufferBytes);
   src.fill(77);
   dst.poison();
   const Stream stream(*driver_, src.context());
   const CurrentContext current(*driver_, src.context());
-  POLYPATH_CHECK(*driver_, memcpy_async(dst.address(), src.address(), kBytes - 1, stream.get()));
+  POLYPATH_CHECK(*driver_,
+                 memcpy_async(dst.address(), src.address(), kBufferBytes - 1, stream.get()));
   POLYPATH_CHECK(*driver_, stream_synchronize(stream.get()));
-  EXPECT_EQ(dst.first_difference(77), kBytes - 1);
-  POLYPATH_CHECK(*driver_, memcpy_async(dst.address(), src.address(), kBytes, stream.get()));
+  EXPECT_EQ(dst.first_difference(77), kBufferBytes - 1);
+  POLYPATH_CHECK(*driver_, memcpy_async(dst.address(), src.address(), kBufferBytes, stream.get()));
   POLYPATH_CHECK(*driver_, stream_synchronize(stream.get()));
   EXPECT_EQ(dst.first_difference(77), std::nullopt);
 }

@@ -12,15 +12,15 @@ namespace {
 
 using PairsNodeTest = test::NodeTest;
 
-constexpr std::uint64_t kBytes = 64 * kMiB;
+constexpr std::uint64_t kPairBytes = 64 * kMiB;
 
 /// Copies to host memory from GPU 0, and into it from there.
 class Copies {
  public:
   Copies(const CudaDriver& driver, const Node& node)
       : driver_(driver),
-        host_(driver, node, MemoryId::host(node.gpus.front().numa), kBytes),
-        gpu_(driver, node, MemoryId::gpu(0), kBytes),
+        host_(driver, node, MemoryId::host(node.gpus.front().numa), kPairBytes),
+        gpu_(driver, node, MemoryId::gpu(0), kPairBytes),
         first_(driver, gpu_.context()),
         second_(driver, gpu_.context()) {}
 
@@ -46,15 +46,15 @@ TEST_F(PairsNodeTest, HalfTheBytesTakeAboutHalfTheTime) {
   Copies copies(*driver_, discovered_);
   const auto streams = copies.streams();
   const PairSamples samples = measure_pairs(
-      *driver_, std::span(streams).first(1), [&] { copies.to_host(0, 0, kBytes); },
-      [&] { copies.to_host(0, 0, kBytes / 2); }, {.warmup = 1, .iterations = 3});
+      *driver_, std::span(streams).first(1), [&] { copies.to_host(0, 0, kPairBytes); },
+      [&] { copies.to_host(0, 0, kPairBytes / 2); }, {.warmup = 1, .iterations = 3});
   const double ratio = samples.native.median_device_us() / samples.polypath.median_device_us();
   EXPECT_GT(ratio, 1.8);
   EXPECT_LT(ratio, 2.2);
   if (simulated_) {
     const int link = *file_.find_link(MemoryId::gpu(0), MemoryId::host(file_.gpus[0].numa));
     const double us = file_.costs.copy_start_us +
-                      transfer_us(kBytes, file_.links[static_cast<std::size_t>(link)].gbps);
+                      transfer_us(kPairBytes, file_.links[static_cast<std::size_t>(link)].gbps);
     EXPECT_NEAR(samples.native.median_device_us(), us, 0.01 * us);
   }
 }
@@ -63,8 +63,8 @@ TEST_F(PairsNodeTest, WorkOfEveryStreamOfAGroupIsInItsTime) {
   Copies copies(*driver_, discovered_);
   const auto streams = copies.streams();
   const PairSamples samples = measure_pairs(
-      *driver_, streams, [&] { copies.to_host(0, 0, kBytes); },
-      [&] { copies.to_host(1, 0, kBytes); }, {.warmup = 1, .iterations = 3});
+      *driver_, streams, [&] { copies.to_host(0, 0, kPairBytes); },
+      [&] { copies.to_host(1, 0, kPairBytes); }, {.warmup = 1, .iterations = 3});
   EXPECT_NEAR(samples.polypath.median_device_us(), samples.native.median_device_us(),
               0.1 * samples.native.median_device_us());
 }

@@ -41,11 +41,33 @@ GROUPS = {
         Command("topo", "nodes:topo", "Show GPUs, host memories and the links between them."),
         Command("nodes", "nodes:nodes", "List the known simulated nodes."),
         Command("plan", "plan:plan", "Show the routes, shares and chunks of a transfer."),
+        *(
+            Command(f"plan {name}", f"plan_collective:{name}", f"Show how {what} would go.")
+            for name, what in (
+                ("allreduce", "an allreduce of all GPUs"),
+                ("reduce_scatter", "a reduce-scatter"),
+                ("all_gather", "an all-gather"),
+                ("broadcast", "a broadcast"),
+                ("reduce", "a reduce"),
+                ("all_to_all", "an all-to-all"),
+            )
+        ),
         Command("info", "info:info", "Show the settings and the devices."),
     ],
     "Measure": [
         Command("demo", "bench:demo", "Compare native copies with polypath on what is here."),
         Command("bench", "bench:bench", "Compare native copies with polypath."),
+        *(
+            Command(f"bench {name}", f"bench_collective:{name}", f"Compare {what} with NCCL's.")
+            for name, what in (
+                ("allreduce", "an allreduce"),
+                ("reduce_scatter", "a reduce-scatter"),
+                ("all_gather", "an all-gather"),
+                ("broadcast", "a broadcast"),
+                ("reduce", "a reduce"),
+                ("all_to_all", "an all-to-all"),
+            )
+        ),
         Command("bench mpi", "bench_mpi:bench_mpi", "Compare MPI messages between GPUs."),
         Command("bench jacobi", "bench_mpi:bench_jacobi", "Compare a solver of MPI ranks."),
         Command(

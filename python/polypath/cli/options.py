@@ -165,3 +165,10 @@ def given_settings(
         **dict(others or []),
         **{name: value for name, value in named.items() if value is not None},
     }
+
+
+#: Of the commands of collectives.
+ElementType = Annotated[str, text_option("--type", "Of the elements; default float32.", "TYPE")]
+Operator = Annotated[
+    str, text_option("--op", "sum, product, min, max or avg; default sum.", "OPERATOR")
+]

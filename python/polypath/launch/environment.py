@@ -14,6 +14,9 @@ SHIM = "libpolypath_preload.so"
 SIMULATED_DRIVER = "simulated-driver"
 #: The shim's own variable; all others are of the settings table.
 STATISTICS = "POLYPATH_STATS"
+#: How many hardware queues a GPU's copies have, and its other work. By default a stream that is
+#: held back holds one in four of the other streams' copies; with the shim there are more streams.
+COPY_QUEUES = ("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "CUDA_DEVICE_MAX_CONNECTIONS")
 
 
 def find_shim() -> Path:
@@ -44,6 +47,8 @@ def assignments(base: Mapping[str, str], node: str | None = None) -> dict[str, s
     `polypath nodes` or a node file, where the simulated driver takes the place of the real one as
     well. Raises `LibraryNotFound`."""
     changed = {"LD_PRELOAD": with_shim(base.get("LD_PRELOAD", ""), find_shim())}
+    if not any(name in base for name in COPY_QUEUES):
+        changed[COPY_QUEUES[0]] = "32"
     if node is not None:
         folder = str(find_simulated_driver())
         others = [

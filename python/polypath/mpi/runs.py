@@ -18,7 +18,7 @@ from ..context import Context
 from ..context import settings as settings_table
 from ..doctor import statistics
 from ..errors import InvalidArgument, LibraryNotFound, PolypathError
-from ..launch.environment import STATISTICS, assignments, settings_environment
+from ..launch.environment import COPY_QUEUES, STATISTICS, assignments, settings_environment
 
 STOCK = "stock"
 DIRECT = "direct"
@@ -115,7 +115,9 @@ def ways(node: str | None, settings: Mapping[str, str]) -> Ways:
     if mesh != "off":
         baseline = {**environment, "POLYPATH_ROUTES": DIRECT}
     else:
-        baseline = {**before, **{name: shim[name] for name in shim if name != "LD_PRELOAD"}}
+        # The program as it is, with the simulated driver where that is the only one.
+        own = ("LD_PRELOAD", *COPY_QUEUES)
+        baseline = {**before, **{name: shim[name] for name in shim if name not in own}}
     described = {
         **{key: topology[key] for key in ("name", "simulated", "fingerprint")},
         "emulated_mesh_gbps": None if mesh == "off" else float(mesh),

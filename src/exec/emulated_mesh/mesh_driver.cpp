@@ -1,6 +1,5 @@
 #include "exec/emulated_mesh/mesh_driver.hpp"
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <map>
@@ -9,41 +8,22 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "driver/pointer_attributes.hpp"
 #include "exec/emulated_mesh/mesh_node.hpp"
 #include "exec/relaxed_capture.hpp"
 
 namespace polypath {
 namespace {
 
-/// What the driver says of an address.
-struct Range {
-  bool plain = false;  ///< memory of one GPU, from cuMemAlloc
-  int gpu = -1;        ///< of any device memory, but what another process has
-  CUcontext context = nullptr;
-  CUdeviceptr start = 0;
-  std::size_t bytes = 0;
-  unsigned long long buffer = 0;  ///< the driver's number of the allocation, never given out twice
-};
-
-Range range_at(const CudaDriver& driver, CUdeviceptr address) {
-  Range range;
-  unsigned int type = 0;
-  CUmemoryPool pool = nullptr;
-  unsigned int ipc_capable = 0;
-  int ordinal = -1;
-  std::array attributes{
-      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_CONTEXT,
-      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-      CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-      CU_POINTER_ATTRIBUTE_BUFFER_ID,        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
-  std::array<void*, attributes.size()> values{&type, &range.context, &range.start,  &range.bytes,
-                                              &pool, &ipc_capable,   &range.buffer, &ordinal};
-  if (driver.pointer_get_attributes(static_cast<unsigned int>(attributes.size()), attributes.data(),
-                                    values.data(), address) != CUDA_SUCCESS)
+/// Nothing of an address that the driver cannot be asked about.
+PointerAttributes attributes_of(const CudaDriver& driver, CUdeviceptr address) {
+  PointerAttributes attributes;
+  try {
+    attributes.ask(driver, address);
+  } catch (const DriverError&) {
     return {};
-  if (type == CU_MEMORYTYPE_DEVICE) range.gpu = ordinal;
-  range.plain = type == CU_MEMORYTYPE_DEVICE && ipc_capable != 0 && pool == nullptr;
-  return range;
+  }
+  return attributes;
 }
 
 /// Memory of which the driver does not say which GPUs' kernels reach it: what another process has,
@@ -215,7 +195,7 @@ std::optional<LaneCopy> Mesh::lane_copy(CUdeviceptr dst, CUdeviceptr src, std::u
 }
 
 int Mesh::gpu_with(CUdeviceptr address, std::uint64_t bytes, CUcontext context) const {
-  const Range range = range_at(*wrapped_, address);
+  const PointerAttributes range = attributes_of(*wrapped_, address);
   {
     const std::shared_lock lock(mutex_);
     const auto after = known_.upper_bound(address);
@@ -228,19 +208,20 @@ int Mesh::gpu_with(CUdeviceptr address, std::uint64_t bytes, CUcontext context) 
       }
     }
   }
-  const bool whole = range.plain && bytes <= range.bytes - (address - range.start);
+  const bool whole = range.type == CU_MEMORYTYPE_DEVICE && range.plain() &&
+                     bytes <= range.bytes - (address - range.start);
   return whole ? links_.gpu_of(range.context) : -1;
 }
 
 void Mesh::imported(CUdeviceptr start, std::uint64_t bytes, int gpu, CUcontext context) {
-  const unsigned long long buffer = range_at(*wrapped_, start).buffer;
+  const unsigned long long buffer = attributes_of(*wrapped_, start).buffer;
   const std::lock_guard lock(mutex_);
   forget(start, bytes);  // what was open there before is gone
   known_[start] = {bytes, gpu, buffer, bit(links_.gpu_of(context))};
 }
 
 void Mesh::allowed(CUdeviceptr start, std::uint64_t bytes, int gpu) {
-  const Range range = range_at(*wrapped_, start);
+  const PointerAttributes range = attributes_of(*wrapped_, start);
   const std::lock_guard lock(mutex_);
   const auto before = known_.find(start);
   if (before != known_.end() && before->second.bytes == bytes &&
@@ -249,7 +230,8 @@ void Mesh::allowed(CUdeviceptr start, std::uint64_t bytes, int gpu) {
     return;
   }
   forget(start, bytes);
-  known_[start] = {bytes, range.gpu, range.buffer, bit(gpu)};
+  const int holder = range.type == CU_MEMORYTYPE_DEVICE ? range.ordinal : -1;
+  known_[start] = {bytes, holder, range.buffer, bit(gpu)};
 }
 
 void Mesh::unmapped(CUdeviceptr start, std::uint64_t bytes) {

@@ -8,6 +8,8 @@
 
 namespace polypath::test {
 
+inline constexpr std::uint64_t kLarge = 64 * kMiB;
+
 /// A copy between the memories of two GPUs, and the GPU whose stream carries it.
 struct Place {
   int from = 0;

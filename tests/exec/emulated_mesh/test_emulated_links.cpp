@@ -11,7 +11,6 @@
 namespace polypath::test {
 namespace {
 
-constexpr std::uint64_t kLarge = 64 * kMiB;
 constexpr std::uint8_t kPoison = 0xA5;
 constexpr std::uint64_t kWord = 16;  ///< the widest that the kernel moves
 

@@ -13,8 +13,6 @@
 namespace polypath::test {
 namespace {
 
-constexpr std::uint64_t kLarge = 64 * kMiB;
-
 class EmulatedTransfersTest : public MeshTest {
  protected:
   /// A context whose links are as fast as that many lanes.
