@@ -243,15 +243,18 @@ void Board::wait_for_all(int rank, std::uint64_t round, const Call& call, Millis
   const auto deadline = Clock::now() + limit;
   while (true) {
     const std::uint32_t heard = header().bell.load(std::memory_order_acquire);
+    // Both before the rounds: a rank may have come, and then aborted or left. What all have come to
+    // is theirs, whatever was said since.
+    const bool is_aborted = aborted();
     std::vector<int> missing;
     std::vector<int> gone;
     for (int other = 0; other < size_; ++other) {
-      const bool left = has_left(other);  // before its round: it may have come, and left since
+      const bool left = has_left(other);
       if (record(other).round.load(std::memory_order_acquire) >= round) continue;
       (left ? gone : missing).push_back(other);
     }
     if (missing.empty() && gone.empty()) return;
-    require_usable();
+    if (is_aborted) require_usable();
     if (!gone.empty())
       fail(fmt::format("{} destroyed the communicator before {} of rank {}", names(gone),
                        to_string(call), rank));

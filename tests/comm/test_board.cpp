@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <barrier>
 #include <numeric>
 #include <thread>
@@ -78,6 +79,23 @@ TEST(Board, SlowReadersReadTheirRound) {
               << "round " << round << ", rank " << rank;
     }
   });
+}
+
+/// Who is through first may abort: the others have that round all the same.
+TEST(Board, WhatAllHaveComeToIsNotLostToAnAbort) {
+  constexpr int kRanks = 4;
+  for (int turn = 0; turn < 1000; ++turn) {
+    const auto board = Board::make(kRanks);
+    std::barrier start(kRanks);
+    on_threads(kRanks, [&](int rank) {
+      std::array<int, kRanks> all{};
+      start.arrive_and_wait();
+      board->gather(rank, {}, std::as_bytes(std::span(&rank, 1)),
+                    std::as_writable_bytes(std::span(all)), kLimit);
+      board->abort("through");
+      EXPECT_THAT(all, testing::ElementsAre(0, 1, 2, 3));
+    });
+  }
 }
 
 TEST(Board, OnlyTheOneThatIsMeantIsOpened) {
