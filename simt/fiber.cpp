@@ -1,6 +1,3 @@
-// longjmp to another stack is what this file is about: no check that it goes up the same one.
-#undef _FORTIFY_SOURCE
-
 #include "simt/fiber.hpp"
 
 #include <sys/mman.h>
@@ -25,10 +22,8 @@ namespace polypath::simt {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 #else
-constexpr bool kIsSanitized = false;
 constexpr std::size_t kStackBytes = std::size_t{64} << 10;
 #endif
 
@@ -79,7 +74,11 @@ bool Stack::is_intact() const noexcept {
   return *static_cast<const std::uint64_t*>(begin_) == kCanary;
 }
 
-Fiber::Fiber(std::function<void()> function) : function_(std::move(function)) {
+Fiber::Fiber(std::function<void()> function)
+    : function_(std::move(function)),
+      own_(
+          stack_.begin(), Stack::bytes(), [](void* self) { static_cast<Fiber*>(self)->run(); },
+          this) {
 #if defined(__SANITIZE_THREAD__)
   sanitizer_own_ = __tsan_create_fiber(0);
 #endif
@@ -99,24 +98,7 @@ void Fiber::resume() {
   sanitizer_caller_ = __tsan_get_current_fiber();
   __tsan_switch_to_fiber(sanitizer_own_, 0);
 #endif
-  if (!has_started_) {
-    has_started_ = true;
-    contexts_ = std::make_unique<Contexts>();
-    ucontext_t& own = contexts_->own;
-    ::getcontext(&own);
-    own.uc_stack.ss_sp = stack_.begin();
-    own.uc_stack.ss_size = Stack::bytes();
-    own.uc_link = nullptr;
-    const auto self = reinterpret_cast<std::uintptr_t>(this);
-    ::makecontext(&own, reinterpret_cast<void (*)()>(&Fiber::enter), 2,
-                  static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
-    if (kIsSanitized || _setjmp(caller_jump_) == 0) ::swapcontext(&contexts_->caller, &own);
-    if constexpr (!kIsSanitized) contexts_.reset();
-  } else if constexpr (kIsSanitized) {
-    ::swapcontext(&contexts_->caller, &contexts_->own);
-  } else if (_setjmp(caller_jump_) == 0) {
-    _longjmp(own_jump_, 1);
-  }
+  Continuation::switch_over(caller_, own_);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(sanitizer_caller_, nullptr, nullptr);
 #endif
@@ -142,16 +124,7 @@ void Fiber::leave() {
 #if defined(__SANITIZE_THREAD__)
   __tsan_switch_to_fiber(sanitizer_caller_, 0);
 #endif
-  if constexpr (kIsSanitized) {
-    ::swapcontext(&contexts_->own, &contexts_->caller);
-  } else if (_setjmp(own_jump_) == 0) {
-    _longjmp(caller_jump_, 1);
-  }
-}
-
-void Fiber::enter(unsigned high, unsigned low) {
-  const std::uintptr_t self = std::uintptr_t{high} << 32 | low;
-  reinterpret_cast<Fiber*>(self)->run();
+  Continuation::switch_over(own_, caller_);
 }
 
 void Fiber::run() noexcept {

@@ -2,13 +2,11 @@
 // wherever it has to wait. The sanitizers are told of every switch.
 #pragma once
 
-#include <ucontext.h>
-
-#include <csetjmp>
 #include <cstddef>
 #include <exception>
 #include <functional>
-#include <memory>
+
+#include "simt/continuation.hpp"
 
 namespace polypath::simt {
 
@@ -48,25 +46,16 @@ class Fiber {
   [[nodiscard]] std::exception_ptr error() const noexcept { return error_; }
 
  private:
-  static void enter(unsigned high, unsigned low);
   void run() noexcept;
   void leave();
 
   std::function<void()> function_;
   Stack stack_;
-  bool has_started_ = false;
   bool has_ended_ = false;
   std::exception_ptr error_;
 
-  // Begun by the functions of ucontext.h, switched by setjmp and longjmp, which make no call of the
-  // system; under a sanitizer by ucontext.h alone, since they look into longjmp.
-  struct Contexts {
-    ucontext_t own;
-    ucontext_t caller;
-  };
-  std::unique_ptr<Contexts> contexts_;
-  std::jmp_buf own_jump_{};
-  std::jmp_buf caller_jump_{};
+  Continuation own_;
+  Continuation caller_;
   void* sanitizer_own_ = nullptr;     // AddressSanitizer's fake stack, or ThreadSanitizer's fiber
   void* sanitizer_caller_ = nullptr;  // the same of the caller
   const void* caller_stack_ = nullptr;

@@ -14,7 +14,7 @@ class KernelTwins : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(KernelTwins, RandomRowsOfCallsLeaveEveryByteRight) {
   Random random(GetParam());
-  constexpr int kRows = 12;
+  constexpr int kRows = random_rows(12);
   TwinRanks ranks(small(GetParam()));
   for (int row = 0; row < kRows; ++row) {
     std::vector<CollectiveCase> cases;

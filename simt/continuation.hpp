@@ -1,0 +1,33 @@
+// Execution that has stopped, and goes on when somebody switches to it: a stack pointer, with what a
+// function call preserves on the stack. No call of the system, unlike swapcontext: a kernel's threads
+// switch millions of times. Sanitizers are not told here, but by whoever switches.
+#pragma once
+
+#include <cstddef>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace polypath::simt {
+
+class Continuation {
+ public:
+  /// Where a switch away from the caller's own stack is kept.
+  Continuation() = default;
+  /// On a stack of its own, which it does not own: the first switch to it calls `entry(argument)`,
+  /// which must never return.
+  Continuation(void* stack, std::size_t bytes, void (*entry)(void*), void* argument) noexcept;
+
+  /// Goes on in `to`, where that stopped last. Returns when somebody switches to `from`.
+  static void switch_over(Continuation& from, Continuation& to) noexcept;
+
+ private:
+#if defined(__x86_64__)
+  void* stack_pointer_ = nullptr;
+#else
+  ucontext_t context_{};
+#endif
+};
+
+}  // namespace polypath::simt

@@ -1,0 +1,70 @@
+#include "call_rows.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "driver/check.hpp"
+
+namespace polypath::test {
+
+DeviceBytes::DeviceBytes(const CudaDriver& driver, std::uint64_t bytes) : driver_(driver) {
+  POLYPATH_CHECK(driver_, mem_alloc(&address_, std::max<std::uint64_t>(bytes, 16)));
+}
+
+DeviceBytes::~DeviceBytes() { POLYPATH_WARN(driver_, mem_free(address_)); }
+
+void DeviceBytes::write(const Bytes& bytes) const {
+  POLYPATH_CHECK(driver_,
+                 memcpy_sync(address_, std::bit_cast<CUdeviceptr>(bytes.data()), bytes.size()));
+}
+
+Bytes DeviceBytes::read(std::size_t bytes) const {
+  Bytes found(bytes);
+  POLYPATH_CHECK(driver_, memcpy_sync(std::bit_cast<CUdeviceptr>(found.data()), address_, bytes));
+  return found;
+}
+
+PlannedCall planned_call(Random& random, int ranks, std::uint64_t most_bytes) {
+  const ScratchShape any_shape{static_cast<std::uint32_t>(ranks), 8, 2, 65536, 1 << 20};
+  PlannedCall call{random_case(random, any_shape, most_bytes, 1), {}};
+  call.images = images_of(random, call.what);
+  return call;
+}
+
+CallRow::CallRow(const CudaDriver& driver, const std::vector<PlannedCall>& calls, int rank)
+    : rank_(rank) {
+  for (const PlannedCall& call : calls)
+    memory_.push_back(std::make_unique<DeviceBytes>(
+        driver, call.images[static_cast<std::size_t>(rank)].before.size()));
+  reset(calls);
+}
+
+CollectiveCall CallRow::call(const std::vector<PlannedCall>& calls, std::size_t i) const {
+  const CollectiveCase& what = calls[i].what;
+  const Image& image = calls[i].images[static_cast<std::size_t>(rank_)];
+  const CUdeviceptr memory = memory_[i]->address();
+  return {what.op,
+          what.type,
+          what.reduction,
+          static_cast<int>(what.root),
+          what.count,
+          memory + image.in_at,
+          memory + image.out_at};
+}
+
+void CallRow::expect_done(const std::vector<PlannedCall>& calls) const {
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const Image& image = calls[i].images[static_cast<std::size_t>(rank_)];
+    EXPECT_EQ(difference(image, memory_[i]->read(image.before.size()).data()), "")
+        << "rank " << rank_ << ", call " << i << ": " << calls[i].what.text();
+  }
+}
+
+void CallRow::reset(const std::vector<PlannedCall>& calls) const {
+  for (std::size_t i = 0; i < calls.size(); ++i)
+    memory_[i]->write(calls[i].images[static_cast<std::size_t>(rank_)].before);
+}
+
+}  // namespace polypath::test

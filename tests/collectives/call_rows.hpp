@@ -1,0 +1,55 @@
+// Rows of random calls, as programs make them: what each rank's memory holds before, and must hold
+// afterwards.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "collective_case.hpp"
+#include "collectives/collectives.hpp"
+
+namespace polypath::test {
+
+/// Memory of the current context.
+class DeviceBytes {
+ public:
+  DeviceBytes(const CudaDriver& driver, std::uint64_t bytes);
+  ~DeviceBytes();
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+
+  [[nodiscard]] CUdeviceptr address() const noexcept { return address_; }
+  void write(const Bytes& bytes) const;
+  [[nodiscard]] Bytes read(std::size_t bytes) const;
+
+ private:
+  const CudaDriver& driver_;
+  CUdeviceptr address_ = 0;
+};
+
+/// A call with what every rank gives and must get.
+struct PlannedCall {
+  CollectiveCase what;
+  std::vector<Image> images;  ///< by rank
+};
+
+/// At random; the same for the same state of `random`, on whatever rank. No buffer is larger than
+/// `most_bytes`, guards aside.
+PlannedCall planned_call(Random& random, int ranks, std::uint64_t most_bytes);
+
+/// One rank's memory for a row of calls, on the GPU of the current context.
+class CallRow {
+ public:
+  CallRow(const CudaDriver& driver, const std::vector<PlannedCall>& calls, int rank);
+  [[nodiscard]] CollectiveCall call(const std::vector<PlannedCall>& calls, std::size_t i) const;
+  /// Compares every byte, guards too; what differs is a failure of the running test.
+  void expect_done(const std::vector<PlannedCall>& calls) const;
+  /// As they were before.
+  void reset(const std::vector<PlannedCall>& calls) const;
+
+ private:
+  int rank_;
+  std::vector<std::unique_ptr<DeviceBytes>> memory_;
+};
+
+}  // namespace polypath::test

@@ -1,0 +1,155 @@
+// Collectives of ranks that are processes: many random calls on several communicators and streams,
+// and what the others say when one is killed.
+//
+// POLYPATH_TEST_CALLS: how many random calls to make (default 240).
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "base/error.hpp"
+#include "call_rows.hpp"
+#include "driver/check.hpp"
+#include "process_group.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::HasSubstr;
+
+/// So that the scratch is small.
+constexpr CollectivesOptions kSmall{.max_blocks = 8, .check = false};
+
+constexpr int kCallsOfARow = 12;
+
+int number_of_calls() {
+  const char* const wanted = std::getenv("POLYPATH_TEST_CALLS");
+  return wanted == nullptr ? random_rows(20) * kCallsOfARow : std::stoi(wanted);
+}
+
+/// A communicator with its collectives, the calls of the current row, and how many it has made.
+struct Player {
+  explicit Player(Communicator& its) : comm(its), collectives(its, kSmall) {}
+
+  void begin(const CudaDriver& driver) {
+    row = std::make_unique<CallRow>(driver, calls, comm.rank());
+    next = 0;
+  }
+  void issue(CUstream stream) {
+    collectives.run(row->call(calls, next), stream);
+    carried += calls[next].what.count > 0 ? 1 : 0;
+    ++next;
+  }
+
+  Communicator& comm;
+  Collectives collectives;
+  std::vector<PlannedCall> calls;
+  std::unique_ptr<CallRow> row;
+  std::size_t next = 0;
+  std::uint64_t carried = 0;
+};
+
+RANK_PROGRAM(random_calls) {
+  const auto all = self.create();
+  const auto reversed = all->split(0, -all->rank());
+  const auto pair = all->split(all->rank() / 2, 0);
+  const CudaDriver& driver = all->driver();
+  const CurrentContext current(driver, all->context());
+  std::array<Player, 3> players{Player(*all), Player(*reversed), Player(*pair)};
+  std::vector<Stream> streams;
+  for (int i = 0; i < 3; ++i) streams.emplace_back(driver, all->context());
+
+  Random alike(20261122);  // draws the same on all ranks
+  Random own(static_cast<std::uint64_t>(self.rank()));
+  for (int made = 0; made < number_of_calls() && !testing::Test::HasFailure();) {
+    std::array<std::size_t, kCallsOfARow> order{};
+    for (Player& player : players) player.calls.clear();
+    for (std::size_t& which : order) {
+      which = alike() % players.size();
+      players[which].calls.push_back(
+          planned_call(alike, players[which].comm.size(), alike() % 16 == 0 ? 300'000 : 6'000));
+    }
+    for (Player& player : players) player.begin(driver);
+    for (const std::size_t which : order) {
+      if (own() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
+      players[which].issue(streams[own() % streams.size()].get());
+      ++made;
+    }
+    for (const Stream& stream : streams) POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+    all->check();
+    for (const Player& player : players) player.row->expect_done(player.calls);
+  }
+  for (const Player& player : players) {
+    const CollectiveCounts& counts = player.collectives.counts();
+    EXPECT_EQ(player.carried, counts.cells + counts.channels);
+    EXPECT_GT(counts.cells, 0u);
+    EXPECT_EQ(0u, counts.copies);
+  }
+  all->exchange({}, {});
+}
+TEST(CollectiveProcesses, RandomCallsOnSeveralCommunicators) {
+  NEEDS_GPUS(4);
+  ProcessGroup group("random_calls", 4);
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
+}
+
+/// Rank 1 stops at the stage POLYPATH_TEST_STAGE, and is killed there; the others go on until they
+/// are told.
+RANK_PROGRAM(one_is_killed_among_calls) {
+  const std::string stage = std::getenv("POLYPATH_TEST_STAGE");
+  const auto at = [&](const std::string& name) {
+    if (self.rank() == 1 && stage == name) self.reached("its end");
+  };
+  const auto comm = self.create();
+  const CudaDriver& driver = comm->driver();
+  const CurrentContext current(driver, comm->context());
+  at("before creation");
+  Collectives collectives(*comm, kSmall);
+  Random random(3);
+  std::vector<PlannedCall> calls;
+  for (int i = 0; i < 8; ++i)
+    calls.push_back(planned_call(random, comm->size(), i == 6 ? 1'000'000 : 5'000));
+  const CallRow row(driver, calls, comm->rank());
+  const Stream stream(driver, comm->context());
+  at("before the first call");
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    collectives.run(row.call(calls, i), stream.get());
+    at(fmt::format("behind call {}", i));
+  }
+  POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+  comm->check();
+  row.expect_done(calls);
+  while (stage == "all done") {  // rank 1 too, until it is killed
+    at("all done");
+    comm->check();
+    std::this_thread::yield();
+  }
+  comm->exchange({}, {});
+}
+
+class ARankIsKilledAmongCalls : public testing::TestWithParam<const char*> {};
+TEST_P(ARankIsKilledAmongCalls, AndAllOthersSaySo) {
+  NEEDS_GPUS(3);
+  ::setenv("POLYPATH_TEST_STAGE", GetParam(), 1);
+  ProcessGroup group("one_is_killed_among_calls", 3);
+  group.wait_for(1, "its end");
+  group.kill(1);
+  for (const int rank : {0, 2}) EXPECT_THAT(group.result(rank), HasSubstr("rank 1")) << rank;
+}
+INSTANTIATE_TEST_SUITE_P(InEveryStage, ARankIsKilledAmongCalls,
+                         testing::Values("before creation", "before the first call",
+                                         "behind call 0", "behind call 3", "behind call 6",
+                                         "behind call 7", "all done"),
+                         [](const auto& stage) {
+                           std::string name = stage.param;
+                           std::ranges::replace(name, ' ', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace polypath::test
