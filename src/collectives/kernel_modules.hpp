@@ -2,8 +2,9 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
-#include <vector>
+#include <span>
 
 #include "collectives/kernels/kernels.hpp"
 #include "driver/cuda_driver.hpp"
@@ -26,7 +27,10 @@ class KernelModules {
   [[nodiscard]] CUfunction function(KernelFamily family, CollectiveOp op, DataType type) const {
     return functions_[index(family, op, type)];
   }
-  /// How many blocks of any of them a multiprocessor runs at once.
+  [[nodiscard]] CUfunction sums(DataType type) const {
+    return sums_[static_cast<std::size_t>(type)];
+  }
+  /// How many blocks of any collective of them a multiprocessor runs at once.
   [[nodiscard]] int blocks_a_multiprocessor() const noexcept { return blocks_; }
 
  private:
@@ -40,12 +44,15 @@ class KernelModules {
            static_cast<std::size_t>(type);
   }
   void load();
+  /// The module of an image, loaded at its first use.
+  CUmodule module_of(std::span<const unsigned char> image);
   void unload() noexcept;
 
   std::shared_ptr<const CudaDriver> driver_;
   CUcontext context_;
-  std::vector<CUmodule> modules_;
+  std::map<const unsigned char*, CUmodule> modules_;  // by image
   std::array<CUfunction, kFamilies * kOps * kTypes> functions_{};
+  std::array<CUfunction, kTypes> sums_{};
   int blocks_ = 1;
 };
 
