@@ -90,22 +90,22 @@ class CollectiveBench::Buffers {
   std::vector<std::byte> host_;
 };
 
-CollectiveBench::CollectiveBench(Collectives& collectives, std::shared_ptr<const Nccl> nccl,
-                                 ClockFunction clock)
+CollectiveBench::CollectiveBench(Collectives& collectives, Baseline baseline, ClockFunction clock)
     : collectives_(collectives),
       comm_(collectives.communicator()),
-      nccl_(std::move(nccl)),
+      baseline_(std::move(baseline)),
       clock_(std::move(clock)),
       stream_(comm_.driver(), comm_.context()),
       start_(comm_.driver(), comm_.context()),
       end_(comm_.driver(), comm_.context()) {
-  if (nccl_ == nullptr) return;
+  if (baseline_.nccl == nullptr) return;
   std::vector<NcclId> ids(static_cast<std::size_t>(comm_.size()));
   NcclId mine{};
-  if (comm_.rank() == 0) mine = nccl_->unique_id();
+  if (comm_.rank() == 0) mine = baseline_.nccl->unique_id();
   comm_.exchange(mine, std::as_writable_bytes(std::span(ids)));
   const CurrentContext current(comm_.driver(), comm_.context());
-  baseline_ = std::make_unique<NcclCommunicator>(nccl_, ids.front(), comm_.rank(), comm_.size());
+  nccl_ =
+      std::make_unique<NcclCommunicator>(baseline_.nccl, ids.front(), comm_.rank(), comm_.size());
 }
 
 void CollectiveBench::agree(const std::string& problem) {
@@ -169,18 +169,28 @@ nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
                               sizes.count, comm_.size(), request.root};
   const CurrentContext current(comm_.driver(), comm_.context());
   const Way ours = [&](const CollectiveCall& call, CUstream stream) {
-    collectives_.run(call, stream);
+    collectives_.run(call, stream, request.choice);
   };
+  const bool compares = nccl_ != nullptr || baseline_.choice;
   const Way theirs = [&](const CollectiveCall& call, CUstream stream) {
-    baseline_->run(call.op, call.send, call.recv, call.count, call.type, call.operation, call.root,
+    if (baseline_.choice) {
+      collectives_.run(call, stream, *baseline_.choice);
+      return;
+    }
+    nccl_->run(call.op, call.send, call.recv, call.count, call.type, call.operation, call.root,
                    stream);
   };
   Buffers buffers(comm_.driver(), shape, comm_.rank(), request.bytes <= kMostInARow ? kRow : 1);
-  verify("polypath", ours, buffers, shape, false);
-  if (baseline_) verify("NCCL", theirs, buffers, shape, true);
+  const std::string name = baseline_.choice ? std::string(to_string(*baseline_.choice))
+                           : nccl_          ? "NCCL " + baseline_.nccl->version()
+                                            : "";
 
   const CollectiveCall call{shape.op,    shape.type,      shape.reduction, shape.root,
                             shape.count, buffers.send(0), buffers.recv(0)};
+  const CollectivePlan& plan = collectives_.plan(call, request.choice);
+  const bool any_order = !plan.rank_order;
+  verify("polypath", ours, buffers, shape, any_order);
+  if (compares) verify(name.c_str(), theirs, buffers, shape, true);
   std::vector<double> us, cpu_us, baseline_us, baseline_cpu_us;
   for (int i = -request.warmup; i < request.iterations; ++i) {
     double cpu = 0;
@@ -189,16 +199,15 @@ nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
       us.push_back(mine);
       cpu_us.push_back(cpu);
     }
-    if (!baseline_) continue;
+    if (!compares) continue;
     const double other = time_row(theirs, call, request.calls, &cpu);
     if (i >= 0) {
       baseline_us.push_back(other);
       baseline_cpu_us.push_back(cpu);
     }
   }
-  verify("polypath, after it was timed", ours, buffers, shape, false);
+  verify("polypath, after it was timed", ours, buffers, shape, any_order);
 
-  const CollectivePlan& plan = collectives_.plan(call);
   const double taken = median(slowest(us));
   const double factor = sizes.bus_factor();
   nlohmann::json row{{"op", to_string(shape.op)},
@@ -212,10 +221,10 @@ nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
                      {"limit_bus_gbps", plan.limit_bus_gbps},
                      {"cpu_us", median(slowest(cpu_us))},
                      {"verified", true},
-                     {"exact", true}};
-  if (baseline_) {
+                     {"exact", !any_order}};
+  if (compares) {
     const double theirs_us = median(slowest(baseline_us));
-    row["baseline"] = {{"name", "NCCL " + nccl_->version()},
+    row["baseline"] = {{"name", name},
                        {"us", theirs_us},
                        {"bus_gbps", factor * rate_gbps(sizes.bytes(), theirs_us)},
                        {"cpu_us", median(slowest(baseline_cpu_us))}};
