@@ -90,11 +90,13 @@ class CollectiveBench::Buffers {
   std::vector<std::byte> host_;
 };
 
-CollectiveBench::CollectiveBench(Collectives& collectives, Baseline baseline, ClockFunction clock)
+CollectiveBench::CollectiveBench(Collectives& collectives, Baseline baseline,
+                                 const NodeSource& source)
     : collectives_(collectives),
       comm_(collectives.communicator()),
       baseline_(std::move(baseline)),
-      clock_(std::move(clock)),
+      clock_(cpu_clock(source)),
+      issuing_(issuing_notice(source)),
       stream_(comm_.driver(), comm_.context()),
       start_(comm_.driver(), comm_.context()),
       end_(comm_.driver(), comm_.context()) {
@@ -152,11 +154,17 @@ double CollectiveBench::time_row(const Way& way, const CollectiveCall& call, int
                                  double* cpu_us) {
   const CudaDriver& driver = comm_.driver();
   agree({});
+  issuing_(true);
+  std::unique_ptr<void, std::function<void(void*)>> issuing(this, [this](void* /*self*/) {
+    issuing_(false);
+  });
+  agree({});
   POLYPATH_CHECK(driver, event_record(start_.get(), stream_.get()));
   const double begin = clock_();
   for (int i = 0; i < calls; ++i) way(call, stream_.get());
   *cpu_us = (clock_() - begin) / calls;
   POLYPATH_CHECK(driver, event_record(end_.get(), stream_.get()));
+  issuing.reset();
   POLYPATH_CHECK(driver, stream_synchronize(stream_.get()));
   comm_.check();
   return elapsed_us(driver, start_, end_) / calls;

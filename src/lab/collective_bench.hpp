@@ -34,7 +34,7 @@ class CollectiveBench {
     std::optional<CollectiveChoice> choice = std::nullopt;
   };
   /// Collective.
-  CollectiveBench(Collectives& collectives, Baseline baseline, ClockFunction clock);
+  CollectiveBench(Collectives& collectives, Baseline baseline, const NodeSource& source);
 
   /// Collective. The row as polypath_bench_collective() documents it, the same on all ranks: a time
   /// is that of the slowest rank. Throws Error, on all ranks, when an element is wrong.
@@ -59,6 +59,7 @@ class CollectiveBench {
   Baseline baseline_;
   std::unique_ptr<NcclCommunicator> nccl_;
   ClockFunction clock_;
+  std::function<void(bool)> issuing_;
   Stream stream_;
   Event start_;
   Event end_;

@@ -26,7 +26,7 @@ polypath_status polypath_collective_bench_create(polypath_comm* comm, const char
       if (baseline.nccl == nullptr) throw NotSupported("NCCL cannot be used: " + why);
     }
     *bench = new polypath_collective_bench{
-        CollectiveBench(collectives, std::move(baseline), cpu_clock(comm->context->source()))};
+        CollectiveBench(collectives, std::move(baseline), comm->context->source())};
   });
 }
 
