@@ -52,7 +52,7 @@ class VirtualDevices : public Devices {
   DriverMutex& mutex_;
   Timeline timeline_;
   std::chrono::seconds patience_;
-  double latest_us_ = 0;                        // of all threads' clocks
+  double latest_us_ = 0;                       // of all threads' clocks
   std::map<std::thread::id, double> issuing_;  // clocks of threads that issue work
 };
 

@@ -29,8 +29,11 @@ constexpr std::uint32_t kCellBytes = 3 * kMiB / 2;
 
 /// Scratch of what runs by copies: chunks are chosen for it.
 constexpr std::uint64_t kCopyScratch = 64 * kMiB;
-/// The paper's streams for large messages.
+/// ... and where other algorithms than what is planned may be asked for, with larger chunks.
+constexpr std::uint64_t kAnyCopyScratch = 128 * kMiB;
+/// The paper's streams for large messages; of more than 64 MiB we make more, for the scratch.
 constexpr std::uint64_t kPublishedChunks = 8;
+constexpr std::uint64_t kMostPublishedChunk = 8 * kMiB;
 
 constexpr std::array kChoices{CollectiveChoice::planned,   CollectiveChoice::kernels,
                               CollectiveChoice::rotation,  CollectiveChoice::hierarchical,
@@ -136,7 +139,8 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   if (comm_.size() == 1) return;
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_));
   if (options_.copies || copies_pay())
-    runner_ = std::make_unique<ScheduleRunner>(comm_, modules_, kCopyScratch);
+    runner_ = std::make_unique<ScheduleRunner>(
+        comm_, modules_, options_.copies ? kAnyCopyScratch : kCopyScratch);
 }
 
 Collectives::~Collectives() = default;  // the communicator frees the scratch
@@ -176,7 +180,8 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
     case CollectiveChoice::rotation: options.algorithm = Algorithm::rotation; break;
     case CollectiveChoice::published:
       options.lanes = 1;
-      options.chunk_bytes = std::max<std::uint64_t>(1, request.bytes() / kPublishedChunks);
+      options.chunk_bytes = std::clamp<std::uint64_t>(request.bytes() / kPublishedChunks, 1,
+                                                      kMostPublishedChunk);
       options.algorithm = Algorithm::hierarchical;
       break;
     case CollectiveChoice::hierarchical: options.algorithm = Algorithm::hierarchical; break;

@@ -155,9 +155,8 @@ double CollectiveBench::time_row(const Way& way, const CollectiveCall& call, int
   const CudaDriver& driver = comm_.driver();
   agree({});
   issuing_(true);
-  std::unique_ptr<void, std::function<void(void*)>> issuing(this, [this](void* /*self*/) {
-    issuing_(false);
-  });
+  std::unique_ptr<void, std::function<void(void*)>> issuing(
+      this, [this](void* /*self*/) { issuing_(false); });
   agree({});
   POLYPATH_CHECK(driver, event_record(start_.get(), stream_.get()));
   const double begin = clock_();
@@ -186,7 +185,7 @@ nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
       return;
     }
     nccl_->run(call.op, call.send, call.recv, call.count, call.type, call.operation, call.root,
-                   stream);
+               stream);
   };
   Buffers buffers(comm_.driver(), shape, comm_.rank(), request.bytes <= kMostInARow ? kRow : 1);
   const std::string name = baseline_.choice ? std::string(to_string(*baseline_.choice))
