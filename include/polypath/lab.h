@@ -97,15 +97,15 @@ typedef struct polypath_collective_bench_request {
   const char* choice;    /* what is measured: as above; NULL: what the plan chooses */
 } polypath_collective_bench_request;
 
-/* Collective. Polypath and the baseline in alternating pairs of rows of calls, on buffers of its own with
- * random contents and poisoned destinations; every element is compared before and after, in rows of
- * calls that the ranks begin up to 0.3 ms apart: polypath's with the sum in rank order, bit by bit,
- * with what any order may give where the plan says so, and NCCL's.
+/* Collective. Polypath and the baseline in alternating pairs of rows of calls, on buffers of its
+ * own with random contents and poisoned destinations; every element is compared before and after,
+ * in rows of calls that the ranks begin up to 0.3 ms apart: polypath's with the sum in rank order,
+ * bit by bit, or with what any order may give where the plan says so, as the baseline's.
  * {"op", "bytes", "type", "ranks", "algorithm", "us" (a call: median, of the slowest rank),
  *  "bus_gbps", "predicted_us", "limit_bus_gbps", "cpu_us" (of issuing a call), "verified": true,
- *  "exact": bool (in rank order), "baseline": {"name", "us", "bus_gbps", "cpu_us"}, "speedup"}; without a
- * baseline the last two are absent. POLYPATH_INTERNAL_ERROR, on all ranks, when an element is wrong: the message
- * says where. */
+ *  "exact": bool (in rank order), "baseline": {"name", "us", "bus_gbps", "cpu_us"}, "speedup"};
+ * without a baseline the last two are absent. POLYPATH_INTERNAL_ERROR, on all ranks, when an
+ * element is wrong: the message says where. */
 POLYPATH_API polypath_status
 polypath_collective_bench_run(polypath_collective_bench* bench,
                               const polypath_collective_bench_request* request, char** json);

@@ -139,8 +139,8 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   if (comm_.size() == 1) return;
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_));
   if (options_.copies || copies_pay())
-    runner_ = std::make_unique<ScheduleRunner>(
-        comm_, modules_, options_.copies ? kAnyCopyScratch : kCopyScratch);
+    runner_ = std::make_unique<ScheduleRunner>(comm_, modules_,
+                                               options_.copies ? kAnyCopyScratch : kCopyScratch);
 }
 
 Collectives::~Collectives() = default;  // the communicator frees the scratch
@@ -180,8 +180,8 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
     case CollectiveChoice::rotation: options.algorithm = Algorithm::rotation; break;
     case CollectiveChoice::published:
       options.lanes = 1;
-      options.chunk_bytes = std::clamp<std::uint64_t>(request.bytes() / kPublishedChunks, 1,
-                                                      kMostPublishedChunk);
+      options.chunk_bytes =
+          std::clamp<std::uint64_t>(request.bytes() / kPublishedChunks, 1, kMostPublishedChunk);
       options.algorithm = Algorithm::hierarchical;
       break;
     case CollectiveChoice::hierarchical: options.algorithm = Algorithm::hierarchical; break;

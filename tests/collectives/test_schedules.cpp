@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "group.hpp"
 #include "call_rows.hpp"
+#include "group.hpp"
 
 namespace polypath::test {
 namespace {
@@ -134,6 +134,92 @@ TEST_F(SchedulesTest, EveryTypeAndOperatorInRankOrder) {
       mine.expect_done(row);
       EXPECT_EQ(calls_by(collectives.counts(), choice), row.size());
     }
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(SchedulesTest, WhatThePlanChoosesIsRun) {
+  Random random(6);
+  std::vector<PlannedCall> row(1);
+  row.front().what.ranks = kRanks;
+  row.front().what.count = 4 << 20;
+  row.front().images = images_of(random, row.front().what);
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, {.max_blocks = 4, .check = false, .copies = false});
+    const Stream stream(driver(), comm.context());
+    const CallRow mine(driver(), row, comm.rank());
+    const CollectiveCall call = mine.call(row, 0);
+    collectives.run(call, stream.get());
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    comm.check();
+    mine.expect_done(row);
+    EXPECT_EQ(collectives.plan(call).algorithm, Algorithm::hierarchical);
+    EXPECT_EQ(collectives.counts().hierarchical, 1u);
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(SchedulesTest, WhatIsCapturedRunsByKernels) {
+  Random random(7);
+  std::vector<PlannedCall> row(1);
+  row.front().what.ranks = kRanks;
+  row.front().what.count = 10000;
+  row.front().images = images_of(random, row.front().what);
+  group_->run([&](Communicator& comm) {
+    if (driver().stream_begin_capture == nullptr) return;
+    Collectives collectives(comm, kWithCopies);
+    const Stream stream(driver(), comm.context());
+    const CallRow mine(driver(), row, comm.rank());
+    POLYPATH_CHECK(driver(),
+                   stream_begin_capture(stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    collectives.run(mine.call(row, 0), stream.get(), CollectiveChoice::hierarchical);
+    CUgraph graph = nullptr;
+    POLYPATH_CHECK(driver(), stream_end_capture(stream.get(), &graph));
+    CUgraphExec launchable = nullptr;
+    POLYPATH_CHECK(driver(), graph_instantiate(&launchable, graph, 0));
+    for (int turn = 0; turn < 2; ++turn) {
+      mine.reset(row);
+      POLYPATH_CHECK(driver(), graph_launch(launchable, stream.get()));
+      POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+      mine.expect_done(row);
+    }
+    EXPECT_EQ(collectives.counts().hierarchical, 0u);
+    EXPECT_EQ(collectives.counts().cells + collectives.counts().channels, 1u);
+    POLYPATH_CHECK(driver(), graph_exec_destroy(launchable));
+    POLYPATH_CHECK(driver(), graph_destroy(graph));
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(SchedulesTest, ARankThatDoesNotCallLetsTheOthersGo) {
+  if (in_virtual_time()) GTEST_SKIP() << "virtual time stands still while all wait";
+  GroupOptions options;
+  options.time_limit = std::chrono::milliseconds(500);
+  Group impatient(kRanks, options);
+  const std::vector<std::string> failures = impatient.failures([&](Communicator& comm) {
+    Collectives collectives(comm, kWithCopies);
+    const DeviceBytes device(driver(), 1 << 20);
+    const Stream stream(driver(), comm.context());
+    if (comm.rank() != 1)
+      collectives.run({.count = 1 << 18, .send = device.address(), .recv = device.address()},
+                      stream.get(), CollectiveChoice::hierarchical);
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    while (!comm.aborted()) std::this_thread::yield();
+    comm.check();
+  });
+  EXPECT_THAT(failures, Each(HasSubstr("waited on a stream")));
+}
+
+TEST_F(SchedulesTest, WhatCannotBeRunIsRefusedOnAllRanks) {
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, kWithCopies);
+    const DeviceBytes device(driver(), 1 << 20);
+    const CollectiveCall call{.op = CollectiveOp::reduce_scatter,
+                              .count = 1024,
+                              .send = device.address(),
+                              .recv = device.address()};
+    EXPECT_THROW(collectives.run(call, nullptr, CollectiveChoice::ring), InvalidArgument);
+    EXPECT_EQ(collectives.counts().ring, 0u);
     comm.exchange({}, {});
   });
 }
