@@ -45,7 +45,8 @@ namespace polypath::simt {
 
 Continuation::Continuation(void* stack, std::size_t bytes, void (*entry)(void*),
                            void* argument) noexcept {
-  const std::uintptr_t end = (reinterpret_cast<std::uintptr_t>(stack) + bytes) & ~std::uintptr_t{15};
+  const std::uintptr_t end =
+      (reinterpret_cast<std::uintptr_t>(stack) + bytes) & ~std::uintptr_t{15};
   void** word = reinterpret_cast<void**>(end);
   *--word = reinterpret_cast<void*>(&polypath_simt_begin);
   *--word = nullptr;  // rbp
