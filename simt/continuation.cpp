@@ -4,9 +4,9 @@
 
 #if defined(__x86_64__)
 
-// By the System V ABI a call preserves rbx, rbp and r12 to r15, and the control words of the floating
-// point units, which nobody here changes. What begins finds its entry in r13, its argument in r12, and
-// a frame pointer of 0, where walks up the stack end.
+// By the System V ABI a call preserves rbx, rbp and r12 to r15, and the control words of the
+// floating point units, which nobody here changes. What begins finds its entry in r13, its argument
+// in r12, and a frame pointer of 0, where walks up the stack end.
 asm(R"(
 .text
 .type polypath_simt_switch, @function
