@@ -17,13 +17,16 @@ using Bytes = std::vector<std::byte>;
 constexpr std::byte kPoison{0xA5};
 constexpr std::size_t kGuard = 64;  ///< bytes behind a buffer
 
-/// Numbers whose sums and products are exact in every order, or wrap.
+/// Numbers whose sums and products are exact in every order, or wrap. Of 8 bits they are too small
+/// to overflow: Open MPI's sums of those saturate.
 template <typename T>
 void fill(Bytes& bytes, std::mt19937& random) {
   for (std::size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
     T value{};
     if constexpr (std::is_floating_point_v<T>)
       value = static_cast<T>(static_cast<int>(random() % 2001) - 1000);
+    else if constexpr (sizeof(T) == 1)
+      value = static_cast<T>(random() % 4);
     else
       value = static_cast<T>(static_cast<std::uint64_t>(random()) << 32 | random());
     std::memcpy(&bytes[at], &value, sizeof value);

@@ -155,7 +155,10 @@ Family family_of(void* handle) noexcept {
 void take_handles(void* handle) noexcept {
   const bool is_mpich = known.family == Family::mpich;
   const auto named = [&](const char* name, Handle number) {
-    return is_mpich ? number : reinterpret_cast<Handle>(real_dlsym()(handle, name));
+    if (is_mpich) return number;
+    // The program's own copy of it, where it has one (R_*_COPY): all then use that.
+    void* const copied = real_dlsym()(RTLD_DEFAULT, name);
+    return reinterpret_cast<Handle>(copied != nullptr ? copied : real_dlsym()(handle, name));
   };
   known.comm_null = named("ompi_mpi_comm_null", 0x04000000);
   known.comm_self = named("ompi_mpi_comm_self", 0x44000001);

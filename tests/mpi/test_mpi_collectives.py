@@ -1,0 +1,155 @@
+"""Collectives of MPI on device memory under the shim: every byte right, and by polypath where the
+ranks agree to that, by MPI where they do not (src/preload/mpi/ranks.hpp). This Open MPI takes no
+device memory: what goes to it is staged in host memory."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from conftest import BUILD, NODE, ROOT, _run, _shim_settings, environment
+
+FUNCTIONS = (
+    "MPI_Allreduce",
+    "MPI_Reduce_scatter_block",
+    "MPI_Allgather",
+    "MPI_Bcast",
+    "MPI_Alltoall",
+)
+
+
+@dataclass
+class Ranks:
+    """What the ranks called with elements, by function, and what the shim of each counted."""
+
+    calls: Counter
+    statistics: list[dict]
+
+    def counted(self, what: str) -> Counter:
+        """The first rank's counts, by function."""
+        counts: Counter = Counter()
+        for function, of in self.statistics[0]["calls"].items():
+            counts[function] += of[what]
+        return +counts
+
+    def reasons(self, rank: int = 0) -> Counter:
+        """Why calls of a rank with elements went to MPI."""
+        counts: Counter = Counter()
+        for of in self.statistics[rank]["calls"].values():
+            counts.update(of["to_mpi"])
+        del counts["no elements"]
+        return counts
+
+
+@pytest.fixture
+def collectives(tmp_path) -> Callable[..., Ranks]:
+    """collectives(RANKS, CASE, SEED, SETTING=value...): runs mpi_collectives under the shim."""
+
+    def run(ranks: int, case: str, seed: int = 1, **settings: str) -> Ranks:
+        program = [BUILD / "bin" / "mpi_collectives", case, seed]
+        command = [ROOT / "scripts" / "mpi_env.sh", "mpirun", "-n", ranks, *program]
+        under_shim = _shim_settings(tmp_path, tmp_path)
+        code, output = _run(
+            [str(part) for part in command], environment({**under_shim, **settings})
+        )
+        assert code == 0, output
+        reports = [json.loads(line) for line in output.splitlines() if line.startswith('{"rank"')]
+        assert len(reports) == ranks, output
+        reports.sort(key=lambda report: report["rank"])
+        statistics = [
+            json.loads((tmp_path / f"statistics.{report['pid']}.json").read_text())["mpi"]
+            for report in reports
+        ]
+        return Ranks(Counter(reports[0]["calls"]), statistics)
+
+    return run
+
+
+def check_alike(ran: Ranks) -> None:
+    """Ranks of the same communicators took the same calls."""
+    for statistics in ran.statistics[1:]:
+        for function, of in statistics["calls"].items():
+            assert of["taken"] == ran.statistics[0]["calls"][function]["taken"]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_kind(collectives, function):
+    ran = collectives(2, function)
+    assert ran.counted("taken") == ran.calls
+    assert not ran.reasons()
+    assert ran.statistics[0]["calls"][function]["to_mpi"]["no elements"] > 0
+    assert ran.statistics[0]["communicators"] == 1
+    check_alike(ran)
+
+
+@pytest.mark.parametrize("ranks, seed", [(2, 3), (4, 4)])
+def test_random_calls_and_late_ranks(collectives, ranks, seed):
+    ran = collectives(ranks, "random", seed, POLYPATH_SIM_SEED=str(seed))
+    assert ran.counted("taken") == ran.calls
+    assert ran.statistics[0]["communicators"] == 2
+
+
+def test_communicators_come_and_go(collectives):
+    ran = collectives(3, "communicators")
+    # The last rank is alone in some.
+    alone = ran.counted("staged")
+    assert ran.counted("taken") + alone == ran.calls
+    assert ran.statistics[0]["communicators"] == 8
+    assert ran.statistics[0]["refused"] == 0
+
+
+def test_host_memory_stays_with_mpi(collectives):
+    ran = collectives(3, "host-memory")
+    assert not ran.counted("taken")
+    assert not ran.counted("staged")
+    assert ran.reasons().keys() == {"host memory", "not asked after host memory"}
+    assert ran.reasons().total() == ran.calls.total()
+    # Ranks ask each other ever less often.
+    assert ran.reasons()["host memory"] == ran.statistics[0]["agreements"]
+    assert ran.reasons()["not asked after host memory"] > ran.reasons()["host memory"]
+    assert ran.statistics[0]["communicators"] == 0
+
+
+def test_ranks_that_differ(collectives):
+    """One rank has other memory than the others, or another datatype: never wrong, never stuck."""
+    ran = collectives(3, "mixed", 2)
+    assert not ran.counted("taken")
+    for rank in range(3):
+        assert ran.reasons(rank).keys() <= {
+            *("host memory", "derived datatype", "another rank could not"),
+            "not asked after host memory",
+        }
+        assert ran.reasons(rank)["another rank could not"] > 0
+    check_alike(ran)
+
+
+def test_what_polypath_does_not_do(collectives):
+    ran = collectives(3, "others")
+    assert not ran.counted("taken")
+    assert ran.reasons() == {"operator": 2, "datatype not reduced": 2, "one rank": 1}
+    assert ran.counted("staged") == ran.calls
+
+
+@pytest.mark.skipif(NODE == "real", reason="a node without peer access is simulated")
+def test_no_communicator_on_a_node_without_peer_access(collectives, tmp_path):
+    node = tmp_path / "alone.toml"
+    node.write_text(
+        "\n".join(
+            [
+                'schema = 1\nname = "alone"\ntitle = "No peer access"\nsource = "made up"',
+                '[[gpu]]\ncount = 2\nname = "NVIDIA A100-SXM4-40GB"\nmemory_gib = 40',
+                "[[host]]\nnuma = 0\nmemory_gib = 64",
+                '[[link]]\nfrom = "gpu*"\nto = "host*"\nboth_directions = true\ntype = "pcie"',
+                "gbps = 25",
+            ]
+        )
+    )
+    ran = collectives(2, "MPI_Allreduce", POLYPATH_NODE=str(node))
+    assert not ran.counted("taken")
+    assert ran.reasons().keys() == {"no communicator"}
+    assert ran.counted("staged") == ran.calls
+    assert "peer access" in ran.statistics[0]["refusal"]
+    assert ran.statistics[0]["agreements"] == 1
