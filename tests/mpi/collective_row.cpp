@@ -180,6 +180,36 @@ class Buffer {
   CUdeviceptr device_ = 0;
 };
 
+int call_by_int(const Row& row, MPI_Comm comm, const void* send, void* recv, int count,
+                MPI_Datatype type) {
+  switch (row.collective) {
+    case Collective::allreduce: return MPI_Allreduce(send, recv, count, type, row.op, comm);
+    case Collective::reduce_scatter:
+      return MPI_Reduce_scatter_block(send, recv, count, type, row.op, comm);
+    case Collective::all_gather: return MPI_Allgather(send, count, type, recv, count, type, comm);
+    case Collective::broadcast: return MPI_Bcast(recv, count, type, row.root, comm);
+    case Collective::all_to_all: return MPI_Alltoall(send, count, type, recv, count, type, comm);
+  }
+  return MPI_ERR_OTHER;
+}
+
+int call_by_count(const Row& row, MPI_Comm comm, const void* send, void* recv, int count,
+                  MPI_Datatype type) {
+#if MPI_VERSION < 4
+  return call_by_int(row, comm, send, recv, count, type);
+#else
+  switch (row.collective) {
+    case Collective::allreduce: return MPI_Allreduce_c(send, recv, count, type, row.op, comm);
+    case Collective::reduce_scatter:
+      return MPI_Reduce_scatter_block_c(send, recv, count, type, row.op, comm);
+    case Collective::all_gather: return MPI_Allgather_c(send, count, type, recv, count, type, comm);
+    case Collective::broadcast: return MPI_Bcast_c(recv, count, type, row.root, comm);
+    case Collective::all_to_all: return MPI_Alltoall_c(send, count, type, recv, count, type, comm);
+  }
+  return MPI_ERR_OTHER;
+#endif
+}
+
 void call_mpi(const Row& row, MPI_Comm comm, const void* send, void* recv) {
   auto count = static_cast<int>(row.count);
   MPI_Datatype type = row.type.mpi;
@@ -188,26 +218,11 @@ void call_mpi(const Row& row, MPI_Comm comm, const void* send, void* recv) {
     MPI_Type_commit(&type);
     count = 1;
   }
-  int result = MPI_SUCCESS;
-  switch (row.collective) {
-    case Collective::allreduce:
-      result = MPI_Allreduce(send, recv, count, type, row.op, comm);
-      break;
-    case Collective::reduce_scatter:
-      result = MPI_Reduce_scatter_block(send, recv, count, type, row.op, comm);
-      break;
-    case Collective::all_gather:
-      result = MPI_Allgather(send, count, type, recv, count, type, comm);
-      break;
-    case Collective::broadcast: result = MPI_Bcast(recv, count, type, row.root, comm); break;
-    case Collective::all_to_all:
-      result = MPI_Alltoall(send, count, type, recv, count, type, comm);
-      break;
-  }
+  const int result = row.seed % 2 == 0 ? call_by_int(row, comm, send, recv, count, type)
+                                       : call_by_count(row, comm, send, recv, count, type);
   if (row.derived_type) MPI_Type_free(&type);
   if (result != MPI_SUCCESS) throw Error(fmt::format("MPI says {}", result));
 }
-
 void run_and_compare(const RankGpu& gpu, MPI_Comm comm, const Row& row, int rank, int size) {
   const Extents extents = extents_of(row, size);
   const Bytes mine = contents(row, rank, extents.sent);

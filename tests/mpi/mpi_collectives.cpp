@@ -79,7 +79,7 @@ void random_rows(Run& run) {
   std::mt19937 own(run.seed + static_cast<unsigned>(rank_in(MPI_COMM_WORLD)));
   MPI_Comm half = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, rank_in(MPI_COMM_WORLD) / 2, -rank_in(MPI_COMM_WORLD), &half);
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 30; ++i) {
     if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 3000));
     const bool is_half = random() % 3 == 0;
     run.row(is_half ? half : MPI_COMM_WORLD,
@@ -93,7 +93,7 @@ void random_rows(Run& run) {
 void communicators(Run& run) {
   std::mt19937 random(run.seed);
   const int rank = rank_in(MPI_COMM_WORLD);
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 2; ++i) {
     MPI_Comm reversed = MPI_COMM_NULL;
     MPI_Comm copy = MPI_COMM_NULL;
     MPI_Comm_split(MPI_COMM_WORLD, i % 2 == 0 ? 0 : rank % 2, -rank, &reversed);

@@ -32,8 +32,9 @@ constinit pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 /// Of all communicators that have ranks here, in the order of their numbers.
 constinit Ranks* first = nullptr;
 /// Attributes of communicators, and of MPI_COMM_SELF, which is freed when MPI_Finalize begins.
-constinit int ranks_key = -1;
-constinit int end_key = -1;
+constinit int ranks_key = 0;
+constinit int end_key = 0;
+constinit bool has_both_keys = false;
 constinit Functions found_functions{};
 
 /// `mutex` is held.
@@ -105,14 +106,13 @@ int on_end(Handle, int, void*, void*) noexcept {
 
 bool has_keys() noexcept {
   const Lock lock(mutex);
-  if (ranks_key >= 0) return true;
+  if (has_both_keys) return true;
   const Library& mpi = library();
-  int key = -1;
   if (mpi.comm_create_keyval(&copy_nothing, &on_end, &end_key, nullptr) != kSuccess ||
       mpi.comm_set_attr(mpi.comm_self, end_key, &ranks_key) != kSuccess ||
-      mpi.comm_create_keyval(&copy_nothing, &on_free, &key, nullptr) != kSuccess)
+      mpi.comm_create_keyval(&copy_nothing, &on_free, &ranks_key, nullptr) != kSuccess)
     return false;
-  ranks_key = key;
+  has_both_keys = true;
   return true;
 }
 
