@@ -113,7 +113,8 @@ void host_memory(Run& run) {
   for (int i = 0; i < 200; ++i) {
     Row row = random_row(random, size_of(MPI_COMM_WORLD));
     row.host_memory = true;
-    row.count = row.count % 100 + 1;
+    row.type = types()[0];
+    row.count = row.count % 32 + 32;
     run.row(MPI_COMM_WORLD, row);
   }
 }

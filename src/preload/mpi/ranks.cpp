@@ -19,8 +19,10 @@ namespace {
 /// The kernels serve as many (collectives/collective_types.h).
 constexpr int kMostRanks = 8;
 /// Asking costs little beside a call of this size; it is always asked about.
-constexpr std::uint64_t kAlwaysAsked = 256 * 1024;
-constexpr unsigned kMostRefusals = 6;
+constexpr std::uint64_t kAlwaysAsked = 64 * 1024;
+/// In a row, before calls are not asked about: programs also reduce host memory between times.
+constexpr unsigned kFreeRefusals = 8;
+constexpr unsigned kMostRefusals = kFreeRefusals + 6;
 constexpr std::size_t kMostKept = std::size_t{64} << 20;
 
 constinit driver::Call<decltype(&cuMemAlloc_v2)> mem_alloc{"cuMemAlloc_v2"};
@@ -177,7 +179,8 @@ void note_answer(Ranks& ranks, Operation operation, std::uint64_t bytes, bool is
   patience.refusals =
       is_yes ? std::uint8_t{0}
              : static_cast<std::uint8_t>(std::min(patience.refusals + 1U, kMostRefusals));
-  patience.unasked = static_cast<std::uint8_t>((1U << patience.refusals) - 1);
+  const unsigned more = patience.refusals - std::min<unsigned>(patience.refusals, kFreeRefusals);
+  patience.unasked = static_cast<std::uint8_t>((1U << more) - 1);
 }
 
 Agreement agree(const Ranks& ranks, Answer mine, std::int64_t arguments) noexcept {
