@@ -119,6 +119,34 @@ void host_memory(Run& run) {
   }
 }
 
+/// Device memory and host memory in turn, as programs have that sum residuals on the host.
+void alternating(Run& run) {
+  for (int i = 0; i < 40; ++i) {
+    Row row{Collective::allreduce, types()[0]};
+    row.count = 100;
+    row.host_memory = i % 2 == 1;
+    run.row(MPI_COMM_WORLD, row);
+  }
+}
+
+/// A rank resets its GPU: polypath's communicator goes with that, MPI's stays.
+void reset(Run& run) {
+  std::mt19937 random(run.seed);
+  const auto some_rows = [&](Run& on) {
+    for (int i = 0; i < 5; ++i) {
+      Row row = random_row(random, size_of(MPI_COMM_WORLD));
+      row.count += 1;
+      on.row(MPI_COMM_WORLD, row);
+    }
+  };
+  some_rows(run);
+  if (rank_in(MPI_COMM_WORLD) == 1) run.gpu.reset();
+  const RankGpu again(rank_in(MPI_COMM_WORLD));
+  Run after{again, run.seed, run.calls};
+  some_rows(after);
+  run.calls = after.calls;
+}
+
 /// Ranks that pass other memory than others, or another datatype.
 void mixed(Run& run) {
   std::mt19937 random(run.seed);
@@ -186,8 +214,12 @@ void others(Run& run) {
 
 int main_of(int argc, char** argv) {
   std::map<std::string, std::function<void(Run&)>> cases{
-      {"random", random_rows},      {"communicators", communicators},
-      {"host-memory", host_memory}, {"mixed", mixed},
+      {"random", random_rows},
+      {"communicators", communicators},
+      {"host-memory", host_memory},
+      {"alternating", alternating},
+      {"reset", reset},
+      {"mixed", mixed},
       {"others", others},
   };
   for (const Collective one : kCollectives)

@@ -113,6 +113,20 @@ def test_host_memory_stays_with_mpi(collectives):
     assert ran.statistics[0]["communicators"] == 0
 
 
+def test_device_memory_is_taken_between_host_memory(collectives):
+    ran = collectives(2, "alternating")
+    assert ran.counted("taken").total() == ran.calls.total() / 2
+    assert ran.reasons() == {"host memory": ran.calls.total() / 2}
+
+
+def test_a_rank_resets_its_gpu(collectives):
+    ran = collectives(3, "reset")
+    assert ran.counted("taken").total() == 5
+    for rank in range(3):
+        assert ran.reasons(rank) == {"communicator lost": 5}
+    assert ran.counted("staged").total() == 5
+
+
 def test_ranks_that_differ(collectives):
     """One rank has other memory than the others, or another datatype: never wrong, never stuck."""
     ran = collectives(3, "mixed", 2)

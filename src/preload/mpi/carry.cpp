@@ -109,6 +109,7 @@ int carry(const Call& call, Ranks& ranks, const Engine& engine, std::size_t part
     return fail(call, ranks, engine.last_error());
   if (issue.result() != CUDA_SUCCESS || waited != CUDA_SUCCESS)
     return fail(call, ranks, "the GPU's driver failed");
+  note_finished(*ranks.progress, ranks.rank);
   trim_spare(ranks);
   return kSuccess;
 }

@@ -16,8 +16,6 @@
 namespace polypath::preload::mpi {
 namespace {
 
-/// The kernels serve as many (collectives/collective_types.h).
-constexpr int kMostRanks = 8;
 /// Asking costs little beside a call of this size; it is always asked about.
 constexpr std::uint64_t kAlwaysAsked = 64 * 1024;
 /// In a row, before calls are not asked about: programs also reduce host memory between times.
@@ -67,6 +65,8 @@ void release(Ranks& ranks) noexcept {
     if (ranks.stream != nullptr) stream_destroy(ranks.stream);
   }
   if (ranks.comm != nullptr) functions().destroy(ranks.comm);
+  close_progress(ranks.progress);
+  ranks.progress = nullptr;
   ranks.comm = nullptr;
   ranks.stream = nullptr;
   ranks.spare = 0;
@@ -124,7 +124,7 @@ Reason first_refusal(const Ranks& ranks) noexcept {
   library().comm_test_inter(ranks.handle, &is_inter);
   if (is_inter != 0) return Reason::intercommunicator;
   if (ranks.size < 2) return Reason::one_rank;
-  return ranks.size > kMostRanks ? Reason::many_ranks : Reason::none;
+  return ranks.size > static_cast<int>(kMostRanks) ? Reason::many_ranks : Reason::none;
 }
 
 int exchange(const void* mine, void* all, std::size_t bytes, void* user) noexcept {
@@ -132,6 +132,18 @@ int exchange(const void* mine, void* all, std::size_t bytes, void* user) noexcep
   const auto count = static_cast<int>(bytes);
   return mpi.allgather(mine, count, mpi.byte, all, count, mpi.byte,
                        static_cast<const Ranks*>(user)->handle) != kSuccess;
+}
+
+/// Collective.
+bool share_progress(Ranks& ranks) noexcept {
+  const ProgressPlace mine = ranks.rank == 0 ? offer_progress() : ProgressPlace{};
+  ProgressPlace all[kMostRanks];
+  if (exchange(&mine, all, sizeof mine, &ranks) == 0) ranks.progress = open_progress(all[0]);
+  // Nobody needs it any more once all have come here.
+  char none[kMostRanks];
+  exchange("", none, 1, &ranks);
+  end_offer(mine);
+  return ranks.progress != nullptr;
 }
 
 /// A number that no other communicator of these processes has, and grows.
@@ -225,6 +237,7 @@ bool make_communicator(Ranks& ranks, const Engine& engine) noexcept {
   const InContext current(primary.get());
   if (why == nullptr && stream_create(&ranks.stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
     why = "no stream";
+  if (!share_progress(ranks) && why == nullptr) why = "no memory that the ranks share";
   char reason[512];
   if (why != nullptr) std::snprintf(reason, sizeof reason, "%s", why);
 
@@ -279,6 +292,7 @@ void trim_spare(Ranks& ranks) noexcept {
 void let_go_communicators() noexcept {
   const Lock lock(mutex);
   for (Ranks* ranks = first; ranks != nullptr; ranks = ranks->next) {
+    wait_for_others(*ranks->progress, ranks->rank, ranks->size);
     functions().abort(ranks->comm, "a GPU of this rank was reset");
     release(*ranks);
     ranks->is_lost = true;

@@ -22,6 +22,7 @@
 
 #include "preload/engine.hpp"
 #include "preload/mpi/counts.hpp"
+#include "preload/mpi/progress.hpp"
 
 namespace polypath::preload::mpi {
 
@@ -48,6 +49,7 @@ struct Ranks {
   /// For data that are in place where polypath's kernels cannot have them so. Grows.
   CUdeviceptr spare = 0;
   std::size_t spare_bytes = 0;
+  Progress* progress = nullptr;
   /// The same on all ranks; in the order of these all are destroyed, so that nobody waits for one
   /// who waits for another.
   std::int64_t number = 0;
