@@ -117,7 +117,7 @@ int run(const Call& given) noexcept {
   call.recv_type = clean(given.recv_type);
   call.op = clean(given.op);
   call.comm = clean(given.comm);
-  if (mpi.family == Family::unknown || call.comm == mpi.comm_null) {
+  if (mpi.family == Family::unknown || call.comm == mpi.comm_null || !is_initialized()) {
     count_call(call.function, 0);
     count_outcome(call.function, Reason::unknown_library);
     return call_original(call);

@@ -121,7 +121,8 @@ bool find(void* handle, const char* name, Function& function) noexcept {
 }
 
 bool find_functions(void* handle) noexcept {
-  return find(handle, "PMPI_Comm_rank", known.comm_rank) &&
+  return find(handle, "PMPI_Initialized", known.initialized) &&
+         find(handle, "PMPI_Comm_rank", known.comm_rank) &&
          find(handle, "PMPI_Comm_size", known.comm_size) &&
          find(handle, "PMPI_Comm_test_inter", known.comm_test_inter) &&
          find(handle, "PMPI_Comm_create_keyval", known.comm_create_keyval) &&
@@ -208,6 +209,15 @@ const Library& library() noexcept {
     }
   }
   return known;
+}
+
+bool is_initialized() noexcept {
+  static constinit std::atomic<bool> was_seen{false};
+  if (was_seen.load(std::memory_order_relaxed)) return true;
+  int flag = 0;
+  if (known.initialized(&flag) != kSuccess || flag == 0) return false;
+  was_seen.store(true, std::memory_order_relaxed);
+  return true;
 }
 
 Handle clean(Handle handle) noexcept {

@@ -54,6 +54,7 @@ struct Library {
   void* originals[kFunctionCount]{};
 
   // As MPI declares them, but for handles.
+  int (*initialized)(int*);
   int (*comm_rank)(Handle, int*);
   int (*comm_size)(Handle, int*);
   int (*comm_test_inter)(Handle, int*);
@@ -81,6 +82,9 @@ inline constexpr int kSuccess = 0;  ///< MPI_SUCCESS
 
 /// Found at the first call, which has to come after MPI_Init. Any thread.
 const Library& library() noexcept;
+
+/// Whether MPI_Init was called: programs of sessions alone have no MPI_COMM_SELF.
+bool is_initialized() noexcept;
 
 /// What a program passed, without what is undefined of it.
 Handle clean(Handle handle) noexcept;
