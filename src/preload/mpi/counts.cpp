@@ -38,6 +38,7 @@ const char* family_name() noexcept {
     case Family::unknown: return "unknown";
     case Family::open_mpi: return "Open MPI";
     case Family::mpich: return "MPICH";
+    case Family::standard: return "standard ABI";
   }
   return "?";
 }

@@ -18,60 +18,62 @@ namespace {
 struct NamedDatatype {
   const char* open_mpi;  ///< its symbol
   Handle mpich;          ///< its number, whose byte 1 is the size; 0: none
+  Handle standard;       ///< in the standard ABI; 0: none, or of no certain size
   Datatype datatype;
 };
 
-// Numbers: MPICH's mpi.h. MPI_CHAR is for text, and not for arithmetic.
+// Numbers: MPICH's mpi.h, and that of the standard ABI (MPI 5.0, appendix A). MPI_CHAR is for text, and not for arithmetic.
 constexpr NamedDatatype kDatatypes[] = {
-    {"ompi_mpi_float", 0x4c00040a, {4, POLYPATH_FLOAT32}},
-    {"ompi_mpi_double", 0x4c00080b, {8, POLYPATH_FLOAT64}},
-    {"ompi_mpi_int", 0x4c000405, {4, POLYPATH_INT32}},
-    {"ompi_mpi_byte", 0x4c00010d, {1, kNotReduced}},
-    {"ompi_mpi_char", 0x4c000101, {1, kNotReduced}},
-    {"ompi_mpi_signed_char", 0x4c000118, {1, POLYPATH_INT8}},
-    {"ompi_mpi_unsigned_char", 0x4c000102, {1, POLYPATH_UINT8}},
-    {"ompi_mpi_short", 0x4c000203, {2, kNotReduced}},
-    {"ompi_mpi_unsigned_short", 0x4c000204, {2, kNotReduced}},
-    {"ompi_mpi_unsigned", 0x4c000406, {4, POLYPATH_UINT32}},
-    {"ompi_mpi_long", 0x4c000807, {8, POLYPATH_INT64}},
-    {"ompi_mpi_unsigned_long", 0x4c000808, {8, POLYPATH_UINT64}},
-    {"ompi_mpi_long_long_int", 0x4c000809, {8, POLYPATH_INT64}},
-    {"ompi_mpi_unsigned_long_long", 0x4c000819, {8, POLYPATH_UINT64}},
-    {"ompi_mpi_long_double", 0x4c00100c, {16, kNotReduced}},
-    {"ompi_mpi_int8_t", 0x4c000137, {1, POLYPATH_INT8}},
-    {"ompi_mpi_uint8_t", 0x4c00013b, {1, POLYPATH_UINT8}},
-    {"ompi_mpi_int16_t", 0x4c000238, {2, kNotReduced}},
-    {"ompi_mpi_uint16_t", 0x4c00023c, {2, kNotReduced}},
-    {"ompi_mpi_int32_t", 0x4c000439, {4, POLYPATH_INT32}},
-    {"ompi_mpi_uint32_t", 0x4c00043d, {4, POLYPATH_UINT32}},
-    {"ompi_mpi_int64_t", 0x4c00083a, {8, POLYPATH_INT64}},
-    {"ompi_mpi_uint64_t", 0x4c00083e, {8, POLYPATH_UINT64}},
-    {"ompi_mpi_aint", 0x4c000843, {8, POLYPATH_INT64}},
-    {"ompi_mpi_offset", 0x4c000844, {8, POLYPATH_INT64}},
-    {"ompi_mpi_count", 0x4c000845, {8, POLYPATH_INT64}},
-    {"ompi_mpi_c_bool", 0x4c00013f, {1, kNotReduced}},
-    {"ompi_mpi_wchar", 0x4c00040e, {4, kNotReduced}},
-    {"ompi_mpi_c_float_complex", 0x4c000840, {8, kNotReduced}},
-    {"ompi_mpi_c_double_complex", 0x4c001041, {16, kNotReduced}},
+    {"ompi_mpi_float", 0x4c00040a, 0x210, {4, POLYPATH_FLOAT32}},
+    {"ompi_mpi_double", 0x4c00080b, 0x214, {8, POLYPATH_FLOAT64}},
+    {"ompi_mpi_int", 0x4c000405, 0x209, {4, POLYPATH_INT32}},
+    {"ompi_mpi_byte", 0x4c00010d, 0x247, {1, kNotReduced}},
+    {"ompi_mpi_char", 0x4c000101, 0x243, {1, kNotReduced}},
+    {"ompi_mpi_signed_char", 0x4c000118, 0x244, {1, POLYPATH_INT8}},
+    {"ompi_mpi_unsigned_char", 0x4c000102, 0x245, {1, POLYPATH_UINT8}},
+    {"ompi_mpi_short", 0x4c000203, 0x208, {2, kNotReduced}},
+    {"ompi_mpi_unsigned_short", 0x4c000204, 0x20c, {2, kNotReduced}},
+    {"ompi_mpi_unsigned", 0x4c000406, 0x20d, {4, POLYPATH_UINT32}},
+    {"ompi_mpi_long", 0x4c000807, 0x20a, {8, POLYPATH_INT64}},
+    {"ompi_mpi_unsigned_long", 0x4c000808, 0x20e, {8, POLYPATH_UINT64}},
+    {"ompi_mpi_long_long_int", 0x4c000809, 0x20b, {8, POLYPATH_INT64}},
+    {"ompi_mpi_unsigned_long_long", 0x4c000819, 0x20f, {8, POLYPATH_UINT64}},
+    {"ompi_mpi_long_double", 0x4c00100c, 0x220, {16, kNotReduced}},
+    {"ompi_mpi_int8_t", 0x4c000137, 0x240, {1, POLYPATH_INT8}},
+    {"ompi_mpi_uint8_t", 0x4c00013b, 0x241, {1, POLYPATH_UINT8}},
+    {"ompi_mpi_int16_t", 0x4c000238, 0x248, {2, kNotReduced}},
+    {"ompi_mpi_uint16_t", 0x4c00023c, 0x249, {2, kNotReduced}},
+    {"ompi_mpi_int32_t", 0x4c000439, 0x250, {4, POLYPATH_INT32}},
+    {"ompi_mpi_uint32_t", 0x4c00043d, 0x251, {4, POLYPATH_UINT32}},
+    {"ompi_mpi_int64_t", 0x4c00083a, 0x258, {8, POLYPATH_INT64}},
+    {"ompi_mpi_uint64_t", 0x4c00083e, 0x259, {8, POLYPATH_UINT64}},
+    {"ompi_mpi_aint", 0x4c000843, 0x201, {8, POLYPATH_INT64}},
+    {"ompi_mpi_offset", 0x4c000844, 0x203, {8, POLYPATH_INT64}},
+    {"ompi_mpi_count", 0x4c000845, 0x202, {8, POLYPATH_INT64}},
+    {"ompi_mpi_c_bool", 0x4c00013f, 0x238, {1, kNotReduced}},
+    {"ompi_mpi_wchar", 0x4c00040e, 0x23c, {4, kNotReduced}},
+    {"ompi_mpi_c_float_complex", 0x4c000840, 0x212, {8, kNotReduced}},
+    {"ompi_mpi_c_double_complex", 0x4c001041, 0x216, {16, kNotReduced}},
     // MPIX_C_FLOAT16, where the library has it; not every MPICH does.
-    {"ompi_mpi_short_float", 0, {2, POLYPATH_FLOAT16}},
+    {"ompi_mpi_short_float", 0, 0, {2, POLYPATH_FLOAT16}},
     // Fortran's.
-    {"ompi_mpi_real", 0x4c00041c, {4, POLYPATH_FLOAT32}},
-    {"ompi_mpi_dblprec", 0x4c00081f, {8, POLYPATH_FLOAT64}},
-    {"ompi_mpi_integer", 0x4c00041b, {4, POLYPATH_INT32}},
+    {"ompi_mpi_real", 0x4c00041c, 0, {4, POLYPATH_FLOAT32}},
+    {"ompi_mpi_dblprec", 0x4c00081f, 0, {8, POLYPATH_FLOAT64}},
+    {"ompi_mpi_integer", 0x4c00041b, 0, {4, POLYPATH_INT32}},
 };
 constexpr std::size_t kDatatypeCount = sizeof kDatatypes / sizeof *kDatatypes;
 
 struct NamedOperator {
   const char* open_mpi;
   Handle mpich;
+  Handle standard;
   polypath_operator op;
 };
 constexpr NamedOperator kOperators[] = {
-    {"ompi_mpi_op_sum", 0x58000003, POLYPATH_SUM},
-    {"ompi_mpi_op_prod", 0x58000004, POLYPATH_PRODUCT},
-    {"ompi_mpi_op_min", 0x58000002, POLYPATH_MIN},
-    {"ompi_mpi_op_max", 0x58000001, POLYPATH_MAX},
+    {"ompi_mpi_op_sum", 0x58000003, 0x21, POLYPATH_SUM},
+    {"ompi_mpi_op_prod", 0x58000004, 0x24, POLYPATH_PRODUCT},
+    {"ompi_mpi_op_min", 0x58000002, 0x22, POLYPATH_MIN},
+    {"ompi_mpi_op_max", 0x58000001, 0x23, POLYPATH_MAX},
 };
 constexpr std::size_t kOperatorCount = sizeof kOperators / sizeof *kOperators;
 
@@ -136,11 +138,11 @@ bool find_functions(void* handle) noexcept {
          find(handle, "PMPI_Allgather", known.allgather);
 }
 
-/// The standard ABI of MPI 5 has handles of its own, in a library with "abi" in its name; other
-/// families are not known.
+/// The standard ABI has libraries of its own.
 Family family_of(void* handle) noexcept {
   const link_map* const owner = object_of(reinterpret_cast<const void*>(known.allreduce));
-  if (owner == nullptr || std::strstr(owner->l_name, "mpi_abi") != nullptr) return Family::unknown;
+  if (owner == nullptr) return Family::unknown;
+  if (std::strstr(owner->l_name, "libmpi_abi") != nullptr) return Family::standard;
   if (real_dlsym()(handle, "ompi_mpi_comm_world") != nullptr) return Family::open_mpi;
   // In all of MPICH's, for debuggers; and what they say of themselves.
   int (*version)(char*, int*) = nullptr;
@@ -155,30 +157,33 @@ Family family_of(void* handle) noexcept {
 
 void take_handles(void* handle) noexcept {
   const bool is_mpich = known.family == Family::mpich;
-  const auto named = [&](const char* name, Handle number) {
-    if (is_mpich) return number;
+  const auto named = [&](const char* open_mpi, Handle mpich, Handle standard) {
+    if (known.family != Family::open_mpi) return is_mpich ? mpich : standard;
     // The program's own copy of it, where it has one (R_*_COPY): all then use that.
-    void* const copied = real_dlsym()(RTLD_DEFAULT, name);
-    return reinterpret_cast<Handle>(copied != nullptr ? copied : real_dlsym()(handle, name));
+    void* const copied = real_dlsym()(RTLD_DEFAULT, open_mpi);
+    return reinterpret_cast<Handle>(copied != nullptr ? copied : real_dlsym()(handle, open_mpi));
   };
-  known.comm_null = named("ompi_mpi_comm_null", 0x04000000);
-  known.comm_self = named("ompi_mpi_comm_self", 0x44000001);
-  known.datatype_null = named("ompi_mpi_datatype_null", 0x0c000000);
-  known.byte = named("ompi_mpi_byte", 0x4c00010d);
-  known.int64 = named("ompi_mpi_int64_t", 0x4c00083a);
-  known.min = named("ompi_mpi_op_min", 0x58000002);
+  known.comm_null = named("ompi_mpi_comm_null", 0x04000000, 0x100);
+  known.comm_self = named("ompi_mpi_comm_self", 0x44000001, 0x102);
+  known.datatype_null = named("ompi_mpi_datatype_null", 0x0c000000, 0x200);
+  known.byte = named("ompi_mpi_byte", 0x4c00010d, 0x247);
+  known.int64 = named("ompi_mpi_int64_t", 0x4c00083a, 0x258);
+  known.min = named("ompi_mpi_op_min", 0x58000002, 0x22);
   known.in_place = reinterpret_cast<const void*>(is_mpich ? ~std::uintptr_t{0} : 1);
   known.error_other = is_mpich ? 15 : 16;
-  for (std::size_t i = 0; i < kOperatorCount; ++i)
-    operators[i] = named(kOperators[i].open_mpi, kOperators[i].mpich);
+  for (std::size_t i = 0; i < kOperatorCount; ++i) {
+    const NamedOperator& one = kOperators[i];
+    operators[i] = named(one.open_mpi, one.mpich, one.standard);
+  }
   for (std::size_t i = 0; i < kDatatypeCount; ++i) {
     // Of some, as of Fortran's, sizes depend on how the library was built.
-    const Handle datatype = named(kDatatypes[i].open_mpi, kDatatypes[i].mpich);
+    const NamedDatatype& one = kDatatypes[i];
+    const Handle datatype = named(one.open_mpi, one.mpich, one.standard);
     int bytes = static_cast<int>(datatype >> 8 & 0xff);
     if (datatype == 0) continue;
     // One that this MPICH was built without is an error of a call, and nobody passes it.
     if (!is_mpich && known.type_size(datatype, &bytes) != kSuccess) continue;
-    if (static_cast<std::size_t>(bytes) == kDatatypes[i].datatype.bytes) datatypes[i] = datatype;
+    if (static_cast<std::size_t>(bytes) == one.datatype.bytes) datatypes[i] = datatype;
   }
 }
 

@@ -1,11 +1,11 @@
 // The MPI library of this process: found at run time, by the functions of its profiling interface
-// (PMPI), and used without its header, because headers differ. What the two known families differ
-// in (MPICH's: MPICH, Intel MPI, MVAPICH, Cray MPICH):
+// (PMPI), and used without its header, because headers differ. What families differ in:
 //
-//                  Open MPI                        MPICH
-//   handles        pointers                        ints
-//   predefined     addresses of its symbols        numbers
-//   MPI_IN_PLACE   1                               -1
+//                  Open MPI                     MPICH (Intel MPI, MVAPICH,   the standard ABI of
+//                                               Cray MPICH)                  MPI 5 (libmpi_abi)
+//   handles        pointers                     ints                         pointers
+//   predefined     addresses of its symbols     numbers                      numbers
+//   MPI_IN_PLACE   1                            -1                           1
 //
 // An int and a pointer are passed alike by the calling conventions of x86-64 and aarch64 Linux, in
 // one register or in one place on the stack; of an int the upper half is undefined.
@@ -33,7 +33,7 @@ inline constexpr const char* kFunctionNames[] = {
 };
 inline constexpr std::size_t kFunctionCount = sizeof kFunctionNames / sizeof *kFunctionNames;
 
-enum class Family : std::uint8_t { unknown, open_mpi, mpich };
+enum class Family : std::uint8_t { unknown, open_mpi, mpich, standard };
 
 /// A predefined datatype without gaps.
 struct Datatype {
