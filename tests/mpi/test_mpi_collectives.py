@@ -5,12 +5,17 @@ device memory: what goes to it is staged in host memory."""
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from conftest import BUILD, NODE, ROOT, _run, _shim_settings, environment
+
+# With POLYPATH_MPICH_PREFIX as the build had it (CMakeLists.txt).
+MPICH = Path(os.environ.get("POLYPATH_MPICH_PREFIX", ""), "bin", "mpiexec")
 
 FUNCTIONS = (
     "MPI_Allreduce",
@@ -46,12 +51,22 @@ class Ranks:
 
 @pytest.fixture
 def collectives(tmp_path) -> Callable[..., Ranks]:
-    """collectives(RANKS, CASE, SEED, SETTING=value...): runs mpi_collectives under the shim."""
+    """collectives(RANKS, CASE, SEED, mpich=None, SETTING=value...): runs mpi_collectives under the
+    shim; `mpich`: with MPICH, and the handles of "mpich" or "standard"."""
 
-    def run(ranks: int, case: str, seed: int = 1, **settings: str) -> Ranks:
-        program = [BUILD / "bin" / "mpi_collectives", case, seed]
-        command = [ROOT / "scripts" / "mpi_env.sh", "mpirun", "-n", ranks, *program]
+    def run(
+        ranks: int, case: str, seed: int = 1, mpich: str | None = None, **settings: str
+    ) -> Ranks:
         under_shim = _shim_settings(tmp_path, tmp_path)
+        command = [ROOT / "scripts" / "mpi_env.sh", "mpirun", "-n", ranks]
+        program = [BUILD / "bin" / "mpi_collectives", case, seed]
+        if mpich is not None:
+            program[0] = program[0].with_name(f"mpi_collectives_{mpich}")
+            command = [MPICH, "-n", ranks, "env", f"LD_PRELOAD={under_shim.pop('LD_PRELOAD')}"]
+            if NODE != "real":
+                settings["LD_LIBRARY_PATH"] = str(BUILD / "simulated-driver")
+                settings["POLYPATH_SIM_MODE"] = "functional"
+        command += program
         code, output = _run(
             [str(part) for part in command], environment({**under_shim, **settings})
         )
@@ -145,6 +160,21 @@ def test_what_polypath_does_not_do(collectives):
     assert not ran.counted("taken")
     assert ran.reasons() == {"operator": 2, "datatype not reduced": 2, "one rank": 1}
     assert ran.counted("staged") == ran.calls
+
+
+@pytest.mark.skipif(not MPICH.is_file(), reason="POLYPATH_MPICH_PREFIX names no MPICH")
+@pytest.mark.parametrize("handles, name", [("mpich", "MPICH"), ("standard", "standard ABI")])
+def test_mpich(collectives, handles, name):
+    """Half of the calls are those with 64-bit counts."""
+    ran = collectives(2, "random", mpich=handles)
+    assert ran.statistics[0]["library"] == name
+    assert any(function.endswith("_c") for function in ran.statistics[0]["calls"])
+    assert ran.counted("taken") == ran.calls
+    ran = collectives(2, "others", mpich=handles)
+    assert ran.reasons() == {"operator": 2, "datatype not reduced": 2, "one rank": 1}
+    ran = collectives(2, "mixed", mpich=handles)
+    assert not ran.counted("taken")
+    assert ran.counted("staged").total() > 0
 
 
 @pytest.mark.skipif(NODE == "real", reason="a node without peer access is simulated")
