@@ -67,7 +67,7 @@ Span span_of(std::int64_t count, Handle type) noexcept {
   std::intptr_t low = 0;
   std::intptr_t extent = 0;
   std::intptr_t true_extent = 0;
-  int size = 0;
+  std::int64_t size = 0;
   if (count <= 0 || type == library().datatype_null ||
       library().type_size(type, &size) != kSuccess ||
       library().type_get_extent(type, &low, &extent) != kSuccess ||

@@ -9,7 +9,7 @@ namespace {
 std::uint64_t bytes_of(std::int64_t count, Handle type) noexcept {
   if (const Datatype* const known = find_datatype(type))
     return static_cast<std::uint64_t>(count) * known->bytes;
-  int bytes = 0;
+  std::int64_t bytes = 0;
   const bool is_known =
       type != library().datatype_null && library().type_size(type, &bytes) == kSuccess && bytes > 0;
   return is_known ? static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(bytes) : 0;

@@ -131,7 +131,8 @@ bool find_functions(void* handle) noexcept {
          find(handle, "PMPI_Comm_get_attr", known.comm_get_attr) &&
          find(handle, "PMPI_Comm_set_attr", known.comm_set_attr) &&
          find(handle, "PMPI_Comm_call_errhandler", known.comm_call_errhandler) &&
-         find(handle, "PMPI_Type_size", known.type_size) &&
+         (find(handle, "PMPI_Type_size_c", known.type_size) ||
+          find(handle, "PMPI_Type_size_x", known.type_size)) &&
          find(handle, "PMPI_Type_get_extent", known.type_get_extent) &&
          find(handle, "PMPI_Type_get_true_extent", known.type_get_true_extent) &&
          find(handle, "PMPI_Allreduce", known.allreduce) &&
@@ -179,7 +180,7 @@ void take_handles(void* handle) noexcept {
     // Of some, as of Fortran's, sizes depend on how the library was built.
     const NamedDatatype& one = kDatatypes[i];
     const Handle datatype = named(one.open_mpi, one.mpich, one.standard);
-    int bytes = static_cast<int>(datatype >> 8 & 0xff);
+    auto bytes = static_cast<std::int64_t>(datatype >> 8 & 0xff);
     if (datatype == 0) continue;
     // One that this MPICH was built without is an error of a call, and nobody passes it.
     if (!is_mpich && known.type_size(datatype, &bytes) != kSuccess) continue;

@@ -62,7 +62,7 @@ struct Library {
   int (*comm_get_attr)(Handle, int, void*, int*);
   int (*comm_set_attr)(Handle, int, void*);
   int (*comm_call_errhandler)(Handle, int);
-  int (*type_size)(Handle, int*);
+  int (*type_size)(Handle, std::int64_t*);  ///< the form with MPI_Count: no type is too large
   int (*type_get_extent)(Handle, std::intptr_t*, std::intptr_t*);
   int (*type_get_true_extent)(Handle, std::intptr_t*, std::intptr_t*);
   int (*allreduce)(const void*, void*, int, Handle, Handle, Handle);
