@@ -17,8 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kTurns = 4096;  // of threads, before the next look around
 constexpr auto kTimeInterval = std::chrono::milliseconds(20);  // between looks at the time
-/// Looking at what thousands of threads wait for takes a while: so much longer it does not look again,
-/// and leaves the core to whom they wait for.
+/// Looking at what thousands of threads wait for takes a while: so many times that long it does not
+/// look again, and leaves the core to whom they wait for.
 constexpr int kRestOfALook = 4;
 
 class RealTimeOutside : public KernelMemory {

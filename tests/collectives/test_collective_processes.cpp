@@ -100,9 +100,10 @@ RANK_PROGRAM(random_calls) {
   all->exchange({}, {});
 }
 TEST(CollectiveProcesses, RandomCallsOnSeveralCommunicators) {
-  NEEDS_GPUS(4);
-  ProcessGroup group("random_calls", 4);
-  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
+  NEEDS_GPUS(2);
+  const int ranks = std::min(4, static_cast<int>(group_node().node.gpus.size()));
+  ProcessGroup group("random_calls", ranks);
+  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
 }
 
 /// Rank 1 stops at the stage POLYPATH_TEST_STAGE, and is killed there; the others go on until they
@@ -142,12 +143,14 @@ RANK_PROGRAM(one_is_killed_among_calls) {
 
 class ARankIsKilledAmongCalls : public testing::TestWithParam<const char*> {};
 TEST_P(ARankIsKilledAmongCalls, AndAllOthersSaySo) {
-  NEEDS_GPUS(3);
+  NEEDS_GPUS(2);
   ::setenv("POLYPATH_TEST_STAGE", GetParam(), 1);
-  ProcessGroup group("one_is_killed_among_calls", 3);
+  const int ranks = std::min(3, static_cast<int>(group_node().node.gpus.size()));
+  ProcessGroup group("one_is_killed_among_calls", ranks);
   group.wait_for(1, "its end");
   group.kill(1);
-  for (const int rank : {0, 2}) EXPECT_THAT(group.result(rank), HasSubstr("rank 1")) << rank;
+  for (int rank = 0; rank < ranks; ++rank)
+    if (rank != 1) EXPECT_THAT(group.result(rank), HasSubstr("rank 1")) << rank;
 }
 INSTANTIATE_TEST_SUITE_P(InEveryStage, ARankIsKilledAmongCalls,
                          testing::Values("before creation", "before the first call",

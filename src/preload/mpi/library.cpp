@@ -22,7 +22,8 @@ struct NamedDatatype {
   Datatype datatype;
 };
 
-// Numbers: MPICH's mpi.h, and that of the standard ABI (MPI 5.0, appendix A). MPI_CHAR is for text, and not for arithmetic.
+// Numbers: MPICH's mpi.h, and that of the standard ABI (MPI 5.0, appendix A). MPI_CHAR is for text,
+// and not for arithmetic.
 constexpr NamedDatatype kDatatypes[] = {
     {"ompi_mpi_float", 0x4c00040a, 0x210, {4, POLYPATH_FLOAT32}},
     {"ompi_mpi_double", 0x4c00080b, 0x214, {8, POLYPATH_FLOAT64}},
