@@ -149,8 +149,10 @@ TEST_P(ARankIsKilledAmongCalls, AndAllOthersSaySo) {
   ProcessGroup group("one_is_killed_among_calls", ranks);
   group.wait_for(1, "its end");
   group.kill(1);
-  for (int rank = 0; rank < ranks; ++rank)
-    if (rank != 1) EXPECT_THAT(group.result(rank), HasSubstr("rank 1")) << rank;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank == 1) continue;
+    EXPECT_THAT(group.result(rank), HasSubstr("rank 1")) << rank;
+  }
 }
 INSTANTIATE_TEST_SUITE_P(InEveryStage, ARankIsKilledAmongCalls,
                          testing::Values("before creation", "before the first call",
