@@ -70,7 +70,7 @@ POLYPATH_API polypath_status polypath_comm_split(polypath_comm* comm, int color,
 /* Not collective; NULL is allowed. All work that uses it must have completed: with a stream that
  * still waits for a signal POLYPATH_INVALID_ARGUMENT, and nothing is destroyed. With the last rank
  * of this process it waits until other processes' ranks are destroyed, too, no longer than the time
- * limit, and frees what is left of symmetric memory. */
+ * limit, and frees what is left of symmetric memory, whose handles are gone then. */
 POLYPATH_API polypath_status polypath_comm_destroy(polypath_comm* comm);
 
 /* Makes the communicator unusable for all ranks: every wait, on host or stream, ends. The first
