@@ -73,9 +73,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());
   try {
-    modules_ = KernelModules::of(
-        std::shared_ptr<const CudaDriver>(std::shared_ptr<void>(), &comm_.driver()),
-        comm_.context());
+    modules_ = std::make_unique<KernelModules>(comm_.driver(), comm_.context());
     int multiprocessors = 0;
     POLYPATH_CHECK(comm_.driver(),
                    device_get_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
