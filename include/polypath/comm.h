@@ -120,9 +120,9 @@ POLYPATH_API size_t polypath_symmetric_bytes(const polypath_symmetric* memory);
 
 /* ---- On a stream ------------------------------------------------------------------------------
  * `stream` is a CUstream of the primary context of this rank's GPU; NULL is its legacy default
- * stream. A stream that waits holds one of the GPU's hardware queues
- * (CUDA_DEVICE_MAX_CONNECTIONS, 8): others may stand still behind it. One that waits past the time
- * limit makes the communicator unusable. */
+ * stream. A stream waits in a kernel of one block, and with more work behind it holds one of the
+ * GPU's hardware queues (CUDA_DEVICE_MAX_CONNECTIONS, 8): others may stand still behind it. One
+ * that waits past the time limit makes the communicator unusable. */
 
 /* A 64-bit word at `offset`, a multiple of 8, of symmetric memory, and a value for it. */
 typedef struct polypath_signal {

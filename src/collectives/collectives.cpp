@@ -157,9 +157,6 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call) const {
   args.shape = shape_;
   for (int rank = 0; rank < comm_.size() && scratch_; ++rank)
     args.scratch[rank] = std::bit_cast<unsigned char*>(scratch_.address(rank));
-  args.abort_word = std::bit_cast<const std::uint32_t*>(comm_.abort_word());
-  args.status = comm_.status();
-  args.time_limit_ns = comm_.time_limit_ns();
   return launch;
 }
 
@@ -251,7 +248,8 @@ void Collectives::run(const CollectiveCall& call, CUstream stream) {
   args.reduction = call.operation;
   args.in = std::bit_cast<const void*>(call.send);
   args.out = std::bit_cast<void*>(call.recv);
-  args.kernel = number_;
+  args.patience = comm_.patience();
+  args.patience.kernel = number_;
   void* parameters[] = {&args};
 
   const std::uint64_t capture = capture_of(stream);
