@@ -73,9 +73,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());
   try {
-    modules_ = KernelModules::of(
-        std::shared_ptr<const CudaDriver>(std::shared_ptr<void>(), &comm_.driver()),
-        comm_.context());
+    modules_ = std::make_unique<KernelModules>(comm_.driver(), comm_.context());
     int multiprocessors = 0;
     POLYPATH_CHECK(comm_.driver(),
                    device_get_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
@@ -159,9 +157,6 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call) const {
   args.shape = shape_;
   for (int rank = 0; rank < comm_.size() && scratch_; ++rank)
     args.scratch[rank] = std::bit_cast<unsigned char*>(scratch_.address(rank));
-  args.abort_word = std::bit_cast<const std::uint32_t*>(comm_.abort_word());
-  args.status = comm_.status();
-  args.time_limit_ns = comm_.time_limit_ns();
   return launch;
 }
 
@@ -253,7 +248,8 @@ void Collectives::run(const CollectiveCall& call, CUstream stream) {
   args.reduction = call.operation;
   args.in = std::bit_cast<const void*>(call.send);
   args.out = std::bit_cast<void*>(call.recv);
-  args.kernel = number_;
+  args.patience = comm_.patience();
+  args.patience.kernel = number_;
   void* parameters[] = {&args};
 
   const std::uint64_t capture = capture_of(stream);
