@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -15,7 +16,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kTurns = 4096;  // of threads, before the next look around
-constexpr auto kTimeInterval = std::chrono::milliseconds(1);  // between looks at the time
+constexpr auto kTimeInterval = std::chrono::milliseconds(20);  // between looks at the time
+/// Looking at what thousands of threads wait for takes a while: so many times that long it does not
+/// look again, and leaves the core to whom they wait for.
+constexpr int kRestOfALook = 4;
 
 class RealTimeOutside : public KernelMemory {
  public:
@@ -57,9 +61,10 @@ void ThreadedKernels::work() {
   simt::Machine machine({.seed = seed_, .is_timed = false, .most_parts = seed_ == 0 ? 1U : 4U});
   Clock::time_point looked_at_time = Clock::now();
   bool is_idle = false;
+  Clock::duration rest = kPollInterval;
   while (true) {
     std::unique_lock lock(mutex_);
-    if (is_idle && machine.has_grids()) work_.wait_for(lock, kPollInterval);
+    if (is_idle && machine.has_grids()) work_.wait_for(lock, rest);
     while (begun_.empty() && !machine.has_grids()) work_.wait(lock);
     const std::vector<std::shared_ptr<KernelRun>> begun = std::exchange(begun_, {});
     lock.unlock();
@@ -71,10 +76,13 @@ void ThreadedKernels::work() {
                     });
     is_idle = !machine.run(kTurns);
     // Other processes, and the program itself, write memory without a word.
+    const Clock::time_point begin = Clock::now();
     if (machine.look_at_watches()) is_idle = false;
-    if (Clock::now() - looked_at_time > kTimeInterval) {
+    const Clock::time_point end = Clock::now();
+    rest = std::max<Clock::duration>(kPollInterval, kRestOfALook * (end - begin));
+    if (end - looked_at_time > kTimeInterval) {
       machine.let_time_pass();
-      looked_at_time = Clock::now();
+      looked_at_time = end;
     }
   }
 }

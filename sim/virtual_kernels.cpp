@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t kWord = 16;                           // bytes: up to here, no bulk
 constexpr std::size_t kFlowBytes = std::size_t{256} << 10;  // of one flow, about
 constexpr unsigned kBlockThreads = 512;                     // that block_gbps counts with
+constexpr double kTimeIntervalUs = 10'000;                  // between looks at the time
 
 class VirtualOutside : public KernelMemory {
  public:
@@ -156,7 +157,13 @@ void VirtualKernels::flow_ended(FlowNetwork::Id id, double now_us) {
 }
 
 bool VirtualKernels::look(double now_us) {
-  if (!machine_.look_at_watches()) return false;
+  bool goes_on = machine_.look_at_watches();
+  // Waiting threads see the time pass, now and then.
+  if (now_us - looked_at_time_us_ >= kTimeIntervalUs) {
+    looked_at_time_us_ = now_us;
+    if (machine_.let_time_pass()) goes_on = true;
+  }
+  if (!goes_on) return false;
   at(now_us, [] {});  // a turn for those that go on
   return true;
 }

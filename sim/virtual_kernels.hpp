@@ -70,6 +70,7 @@ class VirtualKernels : public Kernels, public Companion {
   std::vector<Pipe> pipes_;
   std::map<std::pair<MemoryId, MemoryId>, std::size_t> pipe_of_;
   std::uint64_t passed_ns_ = 0;  ///< by giving up
+  double looked_at_time_us_ = 0;
 };
 
 }  // namespace polypath::sim

@@ -4,9 +4,9 @@
 
 #if defined(__x86_64__)
 
-// By the System V ABI a call preserves rbx, rbp and r12 to r15, and the control words of the floating
-// point units, which nobody here changes. What begins finds its entry in r13, its argument in r12, and
-// a frame pointer of 0, where walks up the stack end.
+// By the System V ABI a call preserves rbx, rbp and r12 to r15, and the control words of the
+// floating point units, which nobody here changes. What begins finds its entry in r13, its argument
+// in r12, and a frame pointer of 0, where walks up the stack end.
 asm(R"(
 .text
 .type polypath_simt_switch, @function
@@ -45,7 +45,8 @@ namespace polypath::simt {
 
 Continuation::Continuation(void* stack, std::size_t bytes, void (*entry)(void*),
                            void* argument) noexcept {
-  const std::uintptr_t end = (reinterpret_cast<std::uintptr_t>(stack) + bytes) & ~std::uintptr_t{15};
+  const std::uintptr_t end =
+      (reinterpret_cast<std::uintptr_t>(stack) + bytes) & ~std::uintptr_t{15};
   void** word = reinterpret_cast<void**>(end);
   *--word = reinterpret_cast<void*>(&polypath_simt_begin);
   *--word = nullptr;  // rbp

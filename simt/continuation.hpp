@@ -1,6 +1,6 @@
-// Execution that has stopped, and goes on when somebody switches to it: a stack pointer, with what a
-// function call preserves on the stack. No call of the system, unlike swapcontext: a kernel's threads
-// switch millions of times. Sanitizers are not told here, but by whoever switches.
+// Execution that has stopped, and goes on when somebody switches to it: a stack pointer, with what
+// a function call preserves on the stack. No call of the system, unlike swapcontext: a kernel's
+// threads switch millions of times. Sanitizers are not told here, but by whoever switches.
 #pragma once
 
 #include <cstddef>

@@ -70,7 +70,7 @@ POLYPATH_API polypath_status polypath_comm_split(polypath_comm* comm, int color,
 /* Not collective; NULL is allowed. All work that uses it must have completed: with a stream that
  * still waits for a signal POLYPATH_INVALID_ARGUMENT, and nothing is destroyed. With the last rank
  * of this process it waits until other processes' ranks are destroyed, too, no longer than the time
- * limit, and frees what is left of symmetric memory. */
+ * limit, and frees what is left of symmetric memory, whose handles are gone then. */
 POLYPATH_API polypath_status polypath_comm_destroy(polypath_comm* comm);
 
 /* Makes the communicator unusable for all ranks: every wait, on host or stream, ends. The first
@@ -120,9 +120,9 @@ POLYPATH_API size_t polypath_symmetric_bytes(const polypath_symmetric* memory);
 
 /* ---- On a stream ------------------------------------------------------------------------------
  * `stream` is a CUstream of the primary context of this rank's GPU; NULL is its legacy default
- * stream. A stream that waits holds one of the GPU's hardware queues
- * (CUDA_DEVICE_MAX_CONNECTIONS, 8): others may stand still behind it. One that waits past the time
- * limit makes the communicator unusable. */
+ * stream. A stream waits in a kernel of one block, and with more work behind it holds one of the
+ * GPU's hardware queues (CUDA_DEVICE_MAX_CONNECTIONS, 8): others may stand still behind it. One
+ * that waits past the time limit makes the communicator unusable. */
 
 /* A 64-bit word at `offset`, a multiple of 8, of symmetric memory, and a value for it. */
 typedef struct polypath_signal {

@@ -17,7 +17,7 @@
 namespace polypath {
 
 /// Memory that all ranks allocated together, as one rank sees it. Owns nothing:
-/// communicator::free(), or the end of the communicator, frees it.
+/// communicator::free(), or the end of the communicator, frees it, and it is not used any more.
 class symmetric_memory {
  public:
   symmetric_memory() = default;

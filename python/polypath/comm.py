@@ -60,9 +60,10 @@ class SymmetricMemory:
     part is an array of bytes (``__cuda_array_interface__``). `Communicator.free`, or the end of the
     communicator, frees it."""
 
-    def __init__(self, handle: ctypes.c_void_p, rank: int) -> None:
+    def __init__(self, handle: ctypes.c_void_p, owner: Communicator) -> None:
         self._handle: ctypes.c_void_p | None = handle
-        self._rank = rank
+        self._owner = owner
+        self._rank = owner.rank
 
     @property
     def bytes(self) -> int:
@@ -89,6 +90,7 @@ class SymmetricMemory:
     def _open(self) -> ctypes.c_void_p:
         if self._handle is None:
             raise InvalidArgument("the memory was freed")
+        self._owner._open()  # the handle goes with it
         return self._handle
 
     def _signal(self, offset: int, value: int) -> Any:
@@ -285,7 +287,7 @@ class Communicator:
         handle = ctypes.c_void_p()
         count = parse_size(bytes) if isinstance(bytes, str) else bytes
         _api.call("polypath_comm_alloc", self._open(), count, ctypes.byref(handle))
-        return SymmetricMemory(handle, self.rank)
+        return SymmetricMemory(handle, self)
 
     def free(self, memory: SymmetricMemory) -> None:
         """Collective. Work of all ranks that uses it must have completed."""

@@ -108,9 +108,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());
   try {
-    modules_ = KernelModules::of(
-        std::shared_ptr<const CudaDriver>(std::shared_ptr<void>(), &comm_.driver()),
-        comm_.context());
+    modules_ = std::make_unique<KernelModules>(comm_.driver(), comm_.context());
     int multiprocessors = 0;
     POLYPATH_CHECK(comm_.driver(),
                    device_get_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
@@ -139,7 +137,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   if (comm_.size() == 1) return;
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_));
   if (options_.copies || copies_pay())
-    runner_ = std::make_unique<ScheduleRunner>(comm_, modules_,
+    runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_,
                                                options_.copies ? kAnyCopyScratch : kCopyScratch);
 }
 
@@ -260,9 +258,6 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request) c
   args.shape = shape_;
   for (int rank = 0; rank < comm_.size() && scratch_; ++rank)
     args.scratch[rank] = std::bit_cast<unsigned char*>(scratch_.address(rank));
-  args.abort_word = std::bit_cast<const std::uint32_t*>(comm_.abort_word());
-  args.status = comm_.status();
-  args.time_limit_ns = comm_.time_limit_ns();
 }
 
 void Collectives::require_buffer(const char* name, CUdeviceptr address, std::uint64_t bytes,
@@ -354,13 +349,17 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   if (capture == 0 ? any_ : capture == capture_ && capture != kUnknownCapture)
     POLYPATH_CHECK(driver, stream_wait_event(stream, before.get(), 0));
   if (launch.schedule) {
+    if (call.op == CollectiveOp::all_to_all && call.send == call.recv)
+      throw InvalidArgument(
+          fmt::format("rank {}: all_to_all does not run by copies in place", rank));
     runner_->run(*launch.schedule, launch.program, {call.operation, call.send, call.recv}, stream);
   } else {
     CollectiveArgs args = launch.args;
     args.reduction = call.operation;
     args.in = std::bit_cast<const void*>(call.send);
     args.out = std::bit_cast<void*>(call.recv);
-    args.kernel = number_;
+    args.patience = comm_.patience();
+    args.patience.kernel = number_;
     void* parameters[] = {&args};
     POLYPATH_CHECK(
         driver, launch_kernel(modules_->function(launch.family, call.op, call.type), launch.blocks,

@@ -139,7 +139,7 @@ class Collectives {
 
   Communicator& comm_;
   CollectivesOptions options_;
-  std::shared_ptr<const KernelModules> modules_;
+  std::unique_ptr<const KernelModules> modules_;
   std::unique_ptr<BlockGrant> grant_;
   ScratchShape shape_{};
   SymmetricMemory scratch_;

@@ -76,17 +76,20 @@ Put put_of(int to, const polypath_symmetric* memory, std::size_t offset, const v
 
 CUstream stream_of(void* stream) { return static_cast<CUstream>(stream); }
 
-/// The handle of a memory that is no more, whatever else happened.
-void free_memory(Communicator& communicator, polypath_symmetric* memory) {
-  try {
-    communicator.free(std::move(memory->memory));
-  } catch (const InvalidArgument&) {
-    throw;
-  } catch (...) {
-    delete memory;
-    throw;
-  }
-  delete memory;
+polypath_symmetric* alloc_memory(polypath_comm* comm, std::size_t bytes) {
+  auto handle = std::make_unique<polypath_symmetric>(of(comm).alloc(bytes));
+  return comm->memories.emplace_back(std::move(handle)).get();
+}
+
+/// The handle is gone, whatever else happens.
+void free_memory(polypath_comm* comm, const polypath_symmetric* memory) {
+  Communicator& communicator = of(comm);
+  const auto known =
+      std::ranges::find(comm->memories, memory, &std::unique_ptr<polypath_symmetric>::get);
+  require(known != comm->memories.end(), "memory is not of this communicator, or was freed");
+  const std::unique_ptr<polypath_symmetric> handle = std::move(*known);
+  comm->memories.erase(known);
+  communicator.free(std::move(handle->memory));
 }
 
 int own_gpu(const Context& context, int gpu) {
@@ -206,9 +209,7 @@ polypath_status polypath_comm_alloc(polypath_comm* comm, size_t bytes,
                                     polypath_symmetric** memory) {
   return guarded([&] {
     require(memory != nullptr, "memory is null");
-    auto handle = std::make_unique<polypath_symmetric>();
-    handle->memory = of(comm).alloc(bytes);
-    *memory = handle.release();
+    *memory = alloc_memory(comm, bytes);
   });
 }
 
@@ -217,17 +218,14 @@ polypath_status polypath_comm_alloc_all(polypath_comm* const* comms, int count, 
   return guarded([&] {
     require_all(comms, count);
     require(memories != nullptr, "memories is null");
-    std::vector<std::unique_ptr<polypath_symmetric>> made(static_cast<std::size_t>(count));
-    for (auto& handle : made) handle = std::make_unique<polypath_symmetric>();
-    on_threads(count, [&](std::size_t i) { made[i]->memory = of(comms[i]).alloc(bytes); });
-    for (std::size_t i = 0; i < made.size(); ++i) memories[i] = made[i].release();
+    on_threads(count, [&](std::size_t i) { memories[i] = alloc_memory(comms[i], bytes); });
   });
 }
 
 polypath_status polypath_comm_free(polypath_comm* comm, polypath_symmetric* memory) {
   return guarded([&] {
     require(memory != nullptr, "memory is null");
-    free_memory(of(comm), memory);
+    free_memory(comm, memory);
   });
 }
 
@@ -237,7 +235,7 @@ polypath_status polypath_comm_free_all(polypath_comm* const* comms, int count,
     require_all(comms, count);
     require(memories != nullptr, "memories is null");
     for (int i = 0; i < count; ++i) require(memories[i] != nullptr, "one of memories is null");
-    on_threads(count, [&](std::size_t i) { free_memory(of(comms[i]), memories[i]); });
+    on_threads(count, [&](std::size_t i) { free_memory(comms[i], memories[i]); });
   });
 }
 

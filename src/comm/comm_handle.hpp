@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "polypath/comm.h"
@@ -10,15 +11,16 @@ namespace polypath {
 class Context;
 }
 
+struct polypath_symmetric {
+  polypath::SymmetricMemory memory;
+};
+
 struct polypath_comm {
   polypath::Context* context = nullptr;  ///< that it was created with
   std::unique_ptr<polypath::Communicator> communicator;
   /// What layers above keep with it: destroyed before it.
   std::shared_ptr<void> above;
-};
-
-struct polypath_symmetric {
-  polypath::SymmetricMemory memory;
+  std::vector<std::unique_ptr<polypath_symmetric>> memories;  ///< that were not freed
 };
 
 namespace polypath {

@@ -59,7 +59,7 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
       SymmetricHeap::Place{driver, board, members, context, stream->get(), engine, &limit});
   watchdog.emplace(board, members, [this] { look(); });
   try {
-    barrier_words = heap->alloc(sizeof(std::uint64_t) * static_cast<std::size_t>(members.size()));
+    barrier_words = heap->alloc(reports_offset() + sizeof(std::uint64_t));
   } catch (const std::exception& error) {
     board->abort(error.what());
     throw;
@@ -72,7 +72,7 @@ Communicator::Impl::~Impl() {
     board->abort(fmt::format(
         "rank {} destroyed the communicator while its streams waited for signals", members.rank));
     log_warn("{}", board->reason());
-    // The watchdog releases them.
+    words->abort();
     const auto deadline = std::chrono::steady_clock::now() + limit.load();
     while (waits->any() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   }
@@ -123,19 +123,22 @@ void Communicator::Impl::reach(const Members& all) {
 
 void Communicator::Impl::look() noexcept {
   try {
-    if (!board->aborted()) {
+    if (!board->aborted())
       if (const std::string given_up = words->given_up(); !given_up.empty())
         board->abort(fmt::format("rank {}: {}", members.rank, given_up));
-      if (const std::string overdue = waits->overdue(limit); !overdue.empty())
-        board->abort(fmt::format("rank {} waited on a stream for {} longer than {} ms",
-                                 members.rank, overdue, limit.load().count()));
-    }
   } catch (const std::exception& error) {
     board->abort(fmt::format("rank {}: {}", members.rank, error.what()));
   }
-  if (!board->aborted()) return;
-  words->abort();
-  waits->release();
+  if (board->aborted()) words->abort();
+}
+
+void Communicator::Impl::require_usable() {
+  look();  // the watchdog may not have
+  board->require_usable();
+}
+
+std::uint64_t Communicator::Impl::reports_offset() const noexcept {
+  return sizeof(std::uint64_t) * static_cast<std::uint64_t>(members.size());
 }
 
 Communicator::Communicator(std::shared_ptr<const CudaDriver> driver, const Node& node,
@@ -224,17 +227,19 @@ void Communicator::abort(std::string_view reason) noexcept {
   impl_->words->abort();
 }
 bool Communicator::aborted() const noexcept { return impl_->board->aborted(); }
-void Communicator::check() const { impl_->board->require_usable(); }
+void Communicator::check() const { impl_->require_usable(); }
 
-CUdeviceptr Communicator::abort_word() const noexcept { return impl_->words->abort_word(); }
-StatusRecord* Communicator::status() const noexcept { return impl_->words->status(); }
+Patience Communicator::patience() const noexcept {
+  const std::chrono::nanoseconds limit = time_limit();
+  return {impl_->words->abort_word(), static_cast<std::uint64_t>(limit.count()),
+          impl_->words->status(),
+          reinterpret_cast<std::uint32_t*>(impl_->barrier_words.local() + impl_->reports_offset()),
+          StatusRecord::kStreamWait};
+}
 std::chrono::milliseconds Communicator::time_limit() const noexcept { return impl_->limit; }
 void Communicator::set_time_limit(std::chrono::milliseconds limit) {
   if (limit.count() <= 0) throw InvalidArgument("the time limit is not positive");
   impl_->limit = limit;
-}
-std::uint64_t Communicator::time_limit_ns() const noexcept {
-  return static_cast<std::uint64_t>(std::chrono::nanoseconds(time_limit()).count());
 }
 
 }  // namespace polypath

@@ -102,8 +102,8 @@ class Communicator {
   /// Gives a word of rank `to` the signal's value, behind all that is on the stream before.
   void signal(int to, const Signal& signal, CUstream stream);
   /// Lets the stream wait until the word in this rank's own memory is the signal's value or past
-  /// it. A waiting stream holds one of the GPU's hardware queues; one that waits past the time
-  /// limit aborts.
+  /// it. It waits in a kernel of one block (docs/communicators.md says how many may), which goes on
+  /// after an abort; past the time limit it aborts. In capture the graph has the time limit of now.
   void wait_signal(const Signal& signal, CUstream stream);
   /// Lets the stream wait until the streams of all ranks have come to their call: each calls
   /// equally often. Not in capture.
@@ -114,24 +114,19 @@ class Communicator {
 
   /// How long this rank waits for another.
   [[nodiscard]] std::chrono::milliseconds time_limit() const noexcept;
-  /// From now on; other ranks keep theirs.
+  /// Of calls from now on; other ranks keep theirs.
   void set_time_limit(std::chrono::milliseconds limit);
 
   /// Makes the communicator unusable, for all ranks, and ends all waits. The first reason is kept.
   void abort(std::string_view reason) noexcept;
   [[nodiscard]] bool aborted() const noexcept;
-  /// Throws CommunicatorError with the reason once it is unusable.
+  /// Throws CommunicatorError with the reason once it is unusable. Whoever finds it usable behind
+  /// synchronising a stream knows that no wait on it was given up.
   void check() const;
 
-  // For kernels.
-
-  /// Of 4 bytes in pinned host memory that this rank's GPU can read; not 0: give up. Kernels poll
-  /// it.
-  [[nodiscard]] CUdeviceptr abort_word() const noexcept;
-  /// In pinned host memory that this rank's GPU can write, at the same address; for the kernels of
-  /// this rank that give up. Found set, the communicator is aborted with what it says.
-  [[nodiscard]] StatusRecord* status() const noexcept;
-  [[nodiscard]] std::uint64_t time_limit_ns() const noexcept;
+  /// For a kernel of this rank that waits for others. When its status record is found to be set,
+  /// the communicator is aborted with what it says.
+  [[nodiscard]] Patience patience() const noexcept;
 
  private:
   struct Impl;

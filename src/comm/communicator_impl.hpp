@@ -27,11 +27,15 @@ struct Communicator::Impl {
   [[nodiscard]] int number_of(const std::array<unsigned char, 16>& uuid) const;
   /// Lets this rank's GPU reach the memory of all others.
   void reach(const Members& all);
-  /// On the watchdog's thread.
+  /// Whether a kernel gave up, or anybody aborted. On the watchdog's thread, and on others.
   void look() noexcept;
+  /// Throws CommunicatorError with the reason once the communicator is unusable.
+  void require_usable();
+  /// Where in `barrier_words` the count of Patience::reports is.
+  [[nodiscard]] std::uint64_t reports_offset() const noexcept;
   /// Makes the context current for work on `stream`; throws unless the communicator is usable and
   /// the stream is of this rank's GPU. `what` is the call.
-  [[nodiscard]] CurrentContext on(CUstream stream, const char* what) const;
+  [[nodiscard]] CurrentContext on(CUstream stream, const char* what);
 
   std::shared_ptr<const CudaDriver> driver;
   const Node& node;
@@ -45,7 +49,7 @@ struct Communicator::Impl {
   std::shared_ptr<Board> board;
   Members members;
   std::optional<SymmetricHeap> heap;
-  SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises
+  SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises; reports
   std::uint64_t barriers = 0;
   std::optional<Watchdog> watchdog;
 };

@@ -36,11 +36,21 @@ void HostWords::abort() noexcept {
 
 // Pinned memory has one address for host and GPUs.
 
-CUdeviceptr HostWords::abort_word() const noexcept {
-  return reinterpret_cast<CUdeviceptr>(&words_->abort);
-}
+const std::uint32_t* HostWords::abort_word() const noexcept { return &words_->abort; }
 
 StatusRecord* HostWords::status() const noexcept { return &words_->status; }
+
+namespace {
+
+std::string what_a_stream_waited_for(const StatusRecord& status) {
+  if (status.bytes > 0)
+    return fmt::format("the signal at offset {} of {} bytes to be {}: it is {}", status.offset,
+                       status.bytes, status.expected, status.seen);
+  return fmt::format("rank {} at barrier {}: it is at {}", status.waited_for_rank, status.expected,
+                     status.seen);
+}
+
+}  // namespace
 
 std::string HostWords::given_up() const {
   StatusRecord& status = words_->status;
@@ -52,6 +62,9 @@ std::string HostWords::given_up() const {
     case StatusRecord::none: break;
     case StatusRecord::aborted: return {};
     case StatusRecord::time_limit:
+      if (status.kernel == StatusRecord::kStreamWait)
+        return fmt::format("a stream waited past the time limit for {}",
+                           what_a_stream_waited_for(status));
       return fmt::format("kernel {} waited{} past the time limit (expected {}, saw {})",
                          status.kernel, who, status.expected, status.seen);
     case StatusRecord::bad_state: break;

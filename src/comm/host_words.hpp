@@ -20,7 +20,8 @@ class HostWords {
 
   /// Kernels that poll the word give up from now on.
   void abort() noexcept;
-  [[nodiscard]] CUdeviceptr abort_word() const noexcept;
+  // For Patience; both may be addressed by host and GPU.
+  [[nodiscard]] const std::uint32_t* abort_word() const noexcept;
   [[nodiscard]] StatusRecord* status() const noexcept;
   /// What a kernel said that gave up by itself; empty while none did.
   [[nodiscard]] std::string given_up() const;

@@ -11,22 +11,27 @@
 
 namespace polypath {
 
-/// Calls `body` for 0 to count - 1 at once, each on a thread; throws what the first threw that
-/// threw.
-inline void on_threads(int count, const std::function<void(std::size_t)>& body) {
+/// Calls `body` for 0 to count - 1 at once, each on a thread; returns what each threw, null for
+/// nothing.
+inline std::vector<std::exception_ptr> thrown_on_threads(
+    int count, const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(count));
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < thrown.size(); ++i)
-      threads.emplace_back([&, i] {
-        try {
-          body(i);
-        } catch (...) {
-          thrown[i] = std::current_exception();
-        }
-      });
-  }
-  for (const std::exception_ptr& one : thrown)
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 0; i < thrown.size(); ++i)
+    threads.emplace_back([&, i] {
+      try {
+        body(i);
+      } catch (...) {
+        thrown[i] = std::current_exception();
+      }
+    });
+  threads.clear();  // joins them
+  return thrown;
+}
+
+/// The same; throws what the first threw that threw.
+inline void on_threads(int count, const std::function<void(std::size_t)>& body) {
+  for (const std::exception_ptr& one : thrown_on_threads(count, body))
     if (one) std::rethrow_exception(one);
 }
 

@@ -22,12 +22,16 @@ void require_rank(int to, int size) {
     throw InvalidArgument(fmt::format("to is {}: there are ranks 0 to {}", to, size - 1));
 }
 
+const std::uint64_t* word_at(CUdeviceptr address) {
+  return reinterpret_cast<const std::uint64_t*>(address);
+}
+
 }  // namespace
 
-CurrentContext Communicator::Impl::on(CUstream its_stream, const char* what) const {
-  board->require_usable();
-  if (driver->stream_wait_value64 == nullptr || driver->stream_write_value64 == nullptr)
-    throw NotSupported("the driver has no cuStreamWaitValue64 and cuStreamWriteValue64");
+CurrentContext Communicator::Impl::on(CUstream its_stream, const char* what) {
+  require_usable();
+  if (driver->stream_write_value64 == nullptr)
+    throw NotSupported("the driver has no cuStreamWriteValue64");
   // A default stream belongs to the context that is current.
   if (!is_special_stream(its_stream)) {
     CUcontext its_context = nullptr;
@@ -73,12 +77,9 @@ void Communicator::signal(int to, const Signal& signal, CUstream stream) {
 void Communicator::wait_signal(const Signal& signal, CUstream stream) {
   require_word(*impl_->heap, signal);
   const CurrentContext current = impl_->on(stream, "wait_signal");
-  const AwaitedWord word{signal.memory.local() + signal.offset, signal.value};
-  impl_->waits->wait(std::span(&word, 1), stream,
-                     [offset = signal.offset, bytes = signal.memory.bytes(), value = signal.value] {
-                       return fmt::format("the signal at offset {} of {} bytes to be {}", offset,
-                                          bytes, value);
-                     });
+  impl_->waits->wait({word_at(signal.memory.local() + signal.offset), 1, StatusRecord::kNobody,
+                      signal.value, signal.offset, signal.memory.bytes(), patience()},
+                     stream);
 }
 
 void Communicator::barrier(CUstream stream) {
@@ -88,16 +89,15 @@ void Communicator::barrier(CUstream stream) {
     throw InvalidArgument(
         "barrier: stream is in capture, and a graph would count no further at its next launch");
   const std::uint64_t number = ++impl.barriers;
-  const auto offset = [](int of) { return sizeof(std::uint64_t) * static_cast<std::size_t>(of); };
-  std::vector<AwaitedWord> words;
+  const auto own = static_cast<std::uint32_t>(rank());
   for (int other = 0; other < size(); ++other) {
     if (other == rank()) continue;
-    POLYPATH_CHECK(*impl.driver,
-                   stream_write_value64(stream, impl.barrier_words.address(other) + offset(rank()),
-                                        number, 0));
-    words.push_back({impl.barrier_words.local() + offset(other), number});
+    const CUdeviceptr word = impl.barrier_words.address(other) + sizeof number * own;
+    POLYPATH_CHECK(*impl.driver, stream_write_value64(stream, word, number, 0));
   }
-  impl.waits->wait(words, stream, [number] { return fmt::format("barrier {}", number); });
+  impl.waits->wait({word_at(impl.barrier_words.local()), static_cast<std::uint32_t>(size()), own,
+                    number, 0, 0, patience()},
+                   stream);
 }
 
 bool Communicator::streams_wait() const { return impl_->waits->any(); }

@@ -13,6 +13,7 @@
 #include "preload/driver.hpp"
 #include "preload/hand_over.hpp"
 #include "preload/lock.hpp"
+#include "preload/mpi/ranks.hpp"
 #include "preload/sequences.hpp"
 #include "preload/shared_memory.hpp"
 #include "preload/statistics/rates.hpp"
@@ -37,6 +38,7 @@ constinit std::atomic<int> inside{0};
 /// Of this thread; above 0 its calls are the engine's own.
 constinit thread_local int depth = 0;
 constinit Engine engine{};
+constinit void* engine_library = nullptr;
 
 /// Resets that are under way.
 constinit int resets = 0;
@@ -64,6 +66,7 @@ void in_child() noexcept {
   forget_streams_in_child();
   forget_statistics();
   forget_rates();
+  mpi::forget_counts();
 }
 
 void begin() noexcept {
@@ -118,6 +121,7 @@ bool is_library_there() noexcept {
   if (engine.free != nullptr) return true;
   void* const library = open_library();
   if (library != nullptr && find_functions(library)) {
+    engine_library = library;
     report_before_later_exits();
     return true;
   }
@@ -167,6 +171,7 @@ void let_go(CUdevice gpu) noexcept {
   while (inside.load() > 0) pause_briefly();
   ++depth;
   finish_work_of(gpu);
+  mpi::let_go_communicators();
   keep_report_of(engine);
   engine.context_destroy(engine.context);
   --depth;
@@ -203,6 +208,10 @@ EngineCall::~EngineCall() {
   if (engine_ == nullptr) return;
   --depth;
   inside.fetch_sub(1);
+}
+
+void* find_in_engine(const char* name) noexcept {
+  return engine_library != nullptr ? real_dlsym()(engine_library, name) : nullptr;
 }
 
 bool may_have_engine() noexcept { return depth == 0 && state.load() != State::absent; }

@@ -35,6 +35,14 @@ struct Engine {
   decltype(&polypath_free) free;
 };
 
+/// Another function of libpolypath; none when it has none of that name, or is not open yet.
+void* find_in_engine(const char* name) noexcept;
+template <typename Function>
+bool find_in_engine(const char* name, Function& function) noexcept {
+  function = reinterpret_cast<Function>(find_in_engine(name));
+  return function != nullptr;
+}
+
 /// A call of the engine, or several. While it lives the engine is not let go, and what this thread
 /// calls is the engine's own and goes to the driver.
 class EngineCall {

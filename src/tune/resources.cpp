@@ -27,20 +27,9 @@ CurrentContext::~CurrentContext() {
   POLYPATH_WARN(driver_, ctx_pop_current(&popped));
 }
 
-Stream::Stream(const CudaDriver& driver, CUcontext context) : Stream(driver, context, 0) {}
-
-Stream Stream::urgent(const CudaDriver& driver, CUcontext context) {
-  constexpr int kBeyondAll = -1000;  // the driver takes the greatest that there is
-  return {driver, context, kBeyondAll};
-}
-
-Stream::Stream(const CudaDriver& driver, CUcontext context, int priority) : driver_(driver) {
+Stream::Stream(const CudaDriver& driver, CUcontext context) : driver_(driver) {
   const CurrentContext current(driver, context);
-  if (priority != 0 && driver.stream_create_with_priority != nullptr) {
-    POLYPATH_CHECK(driver, stream_create_with_priority(&stream_, CU_STREAM_NON_BLOCKING, priority));
-  } else {
-    POLYPATH_CHECK(driver, stream_create(&stream_, CU_STREAM_NON_BLOCKING));
-  }
+  POLYPATH_CHECK(driver, stream_create(&stream_, CU_STREAM_NON_BLOCKING));
 }
 
 Stream::~Stream() {

@@ -46,9 +46,6 @@ class CurrentContext {
 class Stream {
  public:
   Stream(const CudaDriver& driver, CUcontext context);
-  /// One of the greatest priority that there is: the driver gives it another hardware queue than
-  /// those of no priority have, where it can.
-  static Stream urgent(const CudaDriver& driver, CUcontext context);
   Stream(Stream&& other) noexcept
       : driver_(other.driver_), stream_(std::exchange(other.stream_, nullptr)) {}
   ~Stream();
@@ -57,8 +54,6 @@ class Stream {
   [[nodiscard]] CUstream get() const noexcept { return stream_; }
 
  private:
-  Stream(const CudaDriver& driver, CUcontext context, int priority);
-
   const CudaDriver& driver_;
   CUstream stream_ = nullptr;
 };

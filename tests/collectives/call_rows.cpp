@@ -26,9 +26,12 @@ Bytes DeviceBytes::read(std::size_t bytes) const {
   return found;
 }
 
-PlannedCall planned_call(Random& random, int ranks, std::uint64_t most_bytes) {
-  const ScratchShape any_shape{static_cast<std::uint32_t>(ranks), 8, 2, 65536, 1 << 20};
-  PlannedCall call{random_case(random, any_shape, most_bytes, 1), {}};
+PlannedCall planned_call(Random& random, int ranks, const ByteRange& bytes) {
+  const ScratchShape any_shape{static_cast<std::uint32_t>(ranks), 8, 2, 65536, 1 << 22};
+  PlannedCall call;
+  do {
+    call.what = random_case(random, any_shape, bytes.most, 1);
+  } while (std::max(call.what.in_bytes(), call.what.out_bytes()) < bytes.least);
   call.images = images_of(random, call.what);
   return call;
 }

@@ -33,9 +33,16 @@ struct PlannedCall {
   std::vector<Image> images;  ///< by rank
 };
 
-/// At random; the same for the same state of `random`, on whatever rank. No buffer is larger than
-/// `most_bytes`, guards aside.
-PlannedCall planned_call(Random& random, int ranks, std::uint64_t most_bytes);
+/// Bytes of the larger one of a rank's buffers, both inclusive.
+struct ByteRange {
+  std::uint64_t least = 0;
+  std::uint64_t most = 0;
+};
+
+/// At random; the same for the same state of `random`, on whatever rank. Kernels that wait for 16 bytes
+/// at a time take their twins long: sizes between those that fit a few blocks and those that go by
+/// channels are for GPUs.
+PlannedCall planned_call(Random& random, int ranks, const ByteRange& bytes);
 
 /// One rank's memory for a row of calls, on the GPU of the current context.
 class CallRow {

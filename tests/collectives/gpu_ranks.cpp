@@ -17,6 +17,7 @@ GpuRank::GpuRank(const CudaDriver& driver, std::uint32_t rank) : driver_(driver)
   POLYPATH_CHECK(driver, mem_host_alloc(&pinned, 4096, kFlags));
   status_ = new (pinned) StatusRecord{};
   abort_word_ = new (static_cast<unsigned char*>(pinned) + 1024) std::uint32_t{0};
+  reports_ = reinterpret_cast<std::uint32_t*>(alloc(sizeof *reports_));
   load_kernels();
 }
 
@@ -73,9 +74,8 @@ void GpuRanks::complete(CollectiveArgs& args, CUdeviceptr in, CUdeviceptr out) c
   args.out = reinterpret_cast<void*>(out);
   for (std::uint32_t rank = 0; rank < size(); ++rank)
     args.scratch[rank] = reinterpret_cast<unsigned char*>(scratch_[rank]);
-  args.abort_word = ranks_[args.rank]->abort_word_;
-  args.status = ranks_[args.rank]->status_;
-  args.time_limit_ns = 5'000'000'000;
+  const GpuRank& rank = *ranks_[args.rank];
+  args.patience = {rank.abort_word_, 5'000'000'000, rank.status_, rank.reports_, 1};
 }
 
 void GpuRanks::on_all(const std::function<void(GpuRank&)>& run) {

@@ -43,6 +43,7 @@ class GpuRank {
   std::map<std::string, CUfunction> functions_;
   StatusRecord* status_ = nullptr;
   std::uint32_t* abort_word_ = nullptr;
+  std::uint32_t* reports_ = nullptr;
 };
 
 class GpuRanks {

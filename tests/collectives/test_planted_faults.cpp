@@ -7,8 +7,6 @@
 
 namespace polypath {
 
-Fault planted_fault = Fault::none;
-
 namespace test {
 namespace {
 
@@ -65,11 +63,11 @@ int first_wrong_row(KernelFamily family, int rows) {
 
 class PlantedFault : public testing::TestWithParam<Planted> {
  protected:
-  void TearDown() override { planted_fault = Fault::none; }
+  void TearDown() override { planted_fault<Fault> = Fault::none; }
 };
 
 TEST_P(PlantedFault, IsFound) {
-  planted_fault = GetParam().fault;
+  planted_fault<Fault> = GetParam().fault;
   EXPECT_NE(0, first_wrong_row(GetParam().family, 40));
 }
 

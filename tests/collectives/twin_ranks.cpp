@@ -49,10 +49,8 @@ TwinRanks::Calls TwinRanks::prepare(const std::vector<CollectiveCase>& cases, st
       args.out = at + image.out_at;
       for (std::uint32_t peer = 0; peer < ranks_.size(); ++peer)
         args.scratch[peer] = reinterpret_cast<unsigned char*>(ranks_[peer].scratch.data());
-      args.abort_word = &ranks_[rank].abort_word;
-      args.status = &ranks_[rank].status;
-      args.time_limit_ns = 1'000'000'000;
-      args.kernel = 7;
+      args.patience = {&ranks_[rank].abort_word, 1'000'000'000, &ranks_[rank].status,
+                       &ranks_[rank].reports, 7};
       if (const char* wrong = wrong_with(what.family, args, what.blocks))
         throw std::invalid_argument(what.text() + ": " + wrong);
       calls.launches[rank].push_back(

@@ -35,6 +35,7 @@ class TwinRanks {
     std::vector<Line> scratch;
     StatusRecord status{};
     std::uint32_t abort_word = 0;
+    std::uint32_t reports = 0;
   };
 
   struct Calls;

@@ -1,32 +1,15 @@
 #include "group.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <thread>
 
+#include "base/error.hpp"
 #include "base/options.hpp"
 #include "comm/thread_exchange.hpp"
 #include "tune/resources.hpp"
 
 namespace polypath::test {
-namespace {
-
-std::vector<std::exception_ptr> run_all(int size, const std::function<void(int)>& body) {
-  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size));
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        body(rank);
-      } catch (...) {
-        thrown[static_cast<std::size_t>(rank)] = std::current_exception();
-      }
-    });
-  threads.clear();
-  return thrown;
-}
-
-}  // namespace
 
 const NodeSource& group_node() {
   static const NodeSource source = [] {
@@ -37,14 +20,17 @@ const NodeSource& group_node() {
   return source;
 }
 
-void on_threads(int size, const std::function<void(int)>& body) {
-  for (const std::exception_ptr& thrown : run_all(size, body))
-    if (thrown) std::rethrow_exception(thrown);
+int gpus_up_to(int most) {
+  try {
+    return std::min(most, static_cast<int>(group_node().node.gpus.size()));
+  } catch (const NoDevice&) {
+    return 0;
+  }
 }
 
 std::vector<std::string> failures_on_threads(int size, const std::function<void(int)>& body) {
   std::vector<std::string> failures;
-  for (const std::exception_ptr& thrown : run_all(size, body)) {
+  for (const std::exception_ptr& thrown : thrown_on_threads(size, body)) {
     failures.emplace_back();
     try {
       if (thrown) std::rethrow_exception(thrown);
@@ -58,8 +44,8 @@ std::vector<std::string> failures_on_threads(int size, const std::function<void(
 Group::Group(int size, const GroupOptions& options) : ranks_(static_cast<std::size_t>(size)) {
   const NodeSource& source = group_node();
   const auto exchanges = thread_exchanges(size, options.time_limit);
-  on_threads(size, [&](int rank) {
-    const auto at = static_cast<std::size_t>(rank);
+  on_threads(size, [&](std::size_t at) {
+    const int rank = static_cast<int>(at);
     CommunicatorOptions its;
     its.rank = rank;
     its.size = size;

@@ -10,17 +10,19 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/on_threads.hpp"
 #include "core/node_source.hpp"
 
 namespace polypath::test {
 
 /// The node of this process; throws NoDevice where there is none.
 const NodeSource& group_node();
+/// Of that node, `most` at the most; 0 where there is none.
+int gpus_up_to(int most);
 
 /// In the body of a test: skips it on a node with fewer.
-#define NEEDS_GPUS(count)                                                          \
-  if (static_cast<int>(::polypath::test::group_node().node.gpus.size()) < (count)) \
-  GTEST_SKIP() << "needs " #count " GPUs"
+#define NEEDS_GPUS(count) \
+  if (::polypath::test::gpus_up_to(count) < (count)) GTEST_SKIP() << "needs " #count " GPUs"
 
 struct GroupOptions {
   std::chrono::milliseconds time_limit = std::chrono::minutes(5);
@@ -31,11 +33,7 @@ struct GroupOptions {
   std::function<void(CommunicatorOptions&)> alter = {};
 };
 
-/// Runs `body` for ranks 0 to size - 1 at once, each on a thread; then throws what the first rank
-/// threw that threw.
-void on_threads(int size, const std::function<void(int rank)>& body);
-
-/// What each rank threw, as text; empty for those that did not.
+/// As thrown_on_threads(): what each rank threw, as text; empty for those that did not.
 std::vector<std::string> failures_on_threads(int size, const std::function<void(int rank)>& body);
 
 class Group {

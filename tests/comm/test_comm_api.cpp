@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "polypath/comm.hpp"
+#include "polypath_sim.h"
 
 namespace {
 
@@ -123,6 +124,21 @@ TEST_F(CommApi, OneThreadDrivesAllRanks) {
   EXPECT_OK(polypath_comm_free_all(comms_.data(), kRanks, words.data()));
   while (!ranks.empty()) ranks.pop_back();
   destroy_all();
+}
+
+TEST_F(CommApi, MemoryThatWasNotFreedGoesWithItsCommunicator) {
+  const std::uint64_t before = polypath_sim_live_allocations();
+  create_all();
+  std::vector<polypath_symmetric*> freed(kRanks);
+  std::vector<polypath_symmetric*> left(kRanks);
+  EXPECT_OK(polypath_comm_alloc_all(comms_.data(), kRanks, 16, freed.data()));
+  EXPECT_OK(polypath_comm_alloc_all(comms_.data(), kRanks, 16, left.data()));
+  EXPECT_REFUSED("memory is not of this communicator", polypath_comm_free(comms_[1], left[0]));
+  EXPECT_OK(polypath_comm_free_all(comms_.data(), kRanks, freed.data()));
+  EXPECT_REFUSED("or was freed", polypath_comm_free(comms_[0], freed[0]));
+  EXPECT_EQ(16U, polypath_symmetric_bytes(left[0]));
+  destroy_all();  // and the handles: a sanitizer looks for them
+  EXPECT_EQ(before, polypath_sim_live_allocations());
 }
 
 TEST_F(CommApi, ExchangeOfTheCaller) {

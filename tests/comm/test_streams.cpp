@@ -3,14 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
-#include "comm/stream_waits.hpp"
 #include "core/context.hpp"
 #include "group.hpp"
 #include "memory.hpp"
+#include "support/driver_extras.hpp"
 #include "support/traffic.hpp"
 
 namespace polypath::test {
@@ -87,14 +88,14 @@ void send_around(Group& group, int rounds) {
 }
 
 TEST(Streams, ASignalComesBehindItsBytes) {
-  NEEDS_GPUS(4);
-  Group group(4);
+  NEEDS_GPUS(2);
+  Group group(gpus_up_to(4));
   send_around(group, 20);
 }
 
 TEST(Streams, ABarrierOrdersWhatIsBeforeItBeforeWhatIsBehind) {
-  NEEDS_GPUS(4);
-  Group group(4);
+  NEEDS_GPUS(2);
+  Group group(gpus_up_to(4));
   group.run([](Communicator& comm) {
     const CudaDriver& driver = comm.driver();
     constexpr int kRounds = 30;
@@ -171,14 +172,14 @@ TEST(Streams, ValuesCountInACircle) {
 }
 
 TEST(Streams, AnAbortLetsThemGo) {
-  NEEDS_GPUS(3);
-  Group group(3);
+  NEEDS_GPUS(2);
+  Group group(gpus_up_to(3));
   std::atomic<int> waiting{0};
   const auto failures = group.failures([&](Communicator& comm) {
     const SymmetricMemory words = comm.alloc(64);
     const Stream stream(comm.driver(), comm.context());
     if (comm.rank() == 0) {
-      while (waiting < 2) std::this_thread::yield();
+      while (waiting < comm.size() - 1) std::this_thread::yield();
       comm.abort("rank 0 gives up");
     } else {
       // Two waits for one word, another word, and a barrier.
@@ -196,26 +197,68 @@ TEST(Streams, AnAbortLetsThemGo) {
   EXPECT_THAT(failures, Each(HasSubstr("rank 0 gives up")));
 }
 
+// More than a GPU runs grids at once, and far more than it has hardware queues.
+constexpr int kMany = 200;
+
 TEST(Streams, AnAbortLetsManyGo) {
   NEEDS_GPUS(2);
-  if (!group_node().simulated)
-    GTEST_SKIP() << "what lets streams go may wait for a hardware queue that they hold "
-                    "(docs/communicators.md)";
   Group group(2);
   group.run([&](Communicator& comm) {
     const SymmetricMemory words = comm.alloc(64);
     if (comm.rank() == 1) {
       std::vector<Stream> streams;
-      for (int i = 0; i < 80; ++i) {
-        streams.emplace_back(comm.driver(), comm.context());
-        comm.wait_signal({words, 0, 1}, streams.back().get());
-      }
+      for (int i = 0; i < kMany; ++i) streams.emplace_back(comm.driver(), comm.context());
+      for (const Stream& stream : streams) comm.wait_signal({words, 0, 1}, stream.get());
+      EXPECT_TRUE(comm.streams_wait());
       comm.abort("for a test");
       for (const Stream& stream : streams)
         POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
       EXPECT_FALSE(comm.streams_wait());
     }
   });
+}
+
+TEST(Streams, ASignalLetsManyGo) {
+  NEEDS_GPUS(2);
+  Group group(2);
+  group.run([&](Communicator& comm) {
+    const CudaDriver& driver = comm.driver();
+    const SymmetricMemory inbox = comm.alloc(kBytes);
+    const SymmetricMemory words = comm.alloc(64);
+    const Stream sending(driver, comm.context());
+    const Device out(driver, message(comm.rank(), 1));
+    std::vector<Stream> streams;
+    std::vector<std::unique_ptr<Device>> in;
+    if (comm.rank() == 1) {
+      for (int i = 0; i < kMany; ++i) {
+        streams.emplace_back(driver, comm.context());
+        in.push_back(std::make_unique<Device>(driver, Bytes(kBytes, std::byte{0xEE})));
+      }
+      for (std::size_t i = 0; i < kMany; ++i) {
+        comm.wait_signal({words, 8, 3}, streams[i].get());
+        POLYPATH_CHECK(driver, memcpy_async(in[i]->get(), inbox.local(), kBytes, streams[i].get()));
+      }
+      EXPECT_TRUE(comm.streams_wait());
+    }
+    comm.exchange({}, {});
+    if (comm.rank() == 0) comm.put({1, inbox, 0, out.get(), kBytes}, {words, 8, 3}, sending.get());
+    POLYPATH_CHECK(driver, stream_synchronize(sending.get()));
+    for (const Stream& stream : streams) POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+    for (const auto& each : in) ASSERT_TRUE(read(driver, each->get(), kBytes) == message(0, 1));
+    EXPECT_FALSE(comm.streams_wait());
+    comm.check();
+  });
+}
+
+/// Until the work of the stream is done. Time passes meanwhile, virtual time as well.
+void poll(Communicator& comm, const Stream& stream) {
+  using Advance = void(double us);
+  const auto advance = driver_function<Advance>(comm.driver(), "polypath_sim_advance_us");
+  while (comm.driver().stream_query(stream.get()) == CUDA_ERROR_NOT_READY)
+    if (advance != nullptr)
+      advance(1000);
+    else
+      std::this_thread::yield();
 }
 
 TEST(Streams, ASignalThatDoesNotComeAborts) {
@@ -225,41 +268,51 @@ TEST(Streams, ASignalThatDoesNotComeAborts) {
     const SymmetricMemory words = comm.alloc(64);
     const Stream stream(comm.driver(), comm.context());
     if (comm.rank() == 1) {
-      comm.set_time_limit(std::chrono::milliseconds(100));
+      comm.set_time_limit(std::chrono::milliseconds(50));
+      comm.signal(1, {words, 24, 2}, stream.get());
       comm.wait_signal({words, 24, 3}, stream.get());
+      poll(comm, stream);
+      // It is known as soon as the stream goes on.
+      EXPECT_THAT(thrown_by<CommunicatorError>([&] { comm.check(); }), HasSubstr("rank 1"));
     }
-    POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
     while (!comm.aborted()) std::this_thread::yield();
     comm.check();
   });
-  EXPECT_THAT(failures, Each(AllOf(HasSubstr("rank 1 waited on a stream"),
-                                   HasSubstr("the signal at offset 24 of 64 bytes to be 3 "))));
+  EXPECT_THAT(failures, Each(HasSubstr("rank 1: a stream waited past the time limit for the signal "
+                                       "at offset 24 of 64 bytes to be 3: it is 2")));
 }
 
 TEST(Streams, ABarrierThatARankDoesNotComeToAborts) {
-  NEEDS_GPUS(3);
-  Group group(3);
+  NEEDS_GPUS(2);
+  Group group(2);
   const auto failures = group.failures([&](Communicator& comm) {
     const Stream stream(comm.driver(), comm.context());
     comm.barrier(stream.get());
     POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
-    if (comm.rank() == 1) comm.set_time_limit(std::chrono::milliseconds(100));
-    if (comm.rank() != 2) comm.barrier(stream.get());
-    POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
+    if (comm.rank() == 1) {
+      comm.set_time_limit(std::chrono::milliseconds(50));
+      comm.barrier(stream.get());
+      poll(comm, stream);
+    }
     while (!comm.aborted()) std::this_thread::yield();
     comm.check();
   });
-  EXPECT_THAT(failures, Each(HasSubstr("rank 1 waited on a stream for barrier 2 ")));
+  EXPECT_THAT(failures, Each(HasSubstr("rank 1: a stream waited past the time limit for rank 0 at "
+                                       "barrier 2: it is at 1")));
 }
 
 TEST(Streams, OneThatWaitsForItsTurnIsNotLate) {
   NEEDS_GPUS(1);
   Group group(1);
+  Group impatient(1);
   group.run([&](Communicator& comm) {
     const CudaDriver& driver = comm.driver();
-    StreamWaits waits(driver, comm.context());
-    const Device word(driver, Bytes(8));
+    const SymmetricMemory words = comm.alloc(8);
+    const SymmetricMemory other = impatient[0].alloc(8);
     const Stream stream(driver, comm.context());
+    const Stream late(driver, comm.context());
+    comm.set_time_limit(std::chrono::milliseconds(50));
+    impatient[0].set_time_limit(std::chrono::milliseconds(100));
     // Held back by the program itself.
     void* memory = nullptr;
     POLYPATH_CHECK(driver, mem_host_alloc(&memory, 4, CU_MEMHOSTALLOC_PORTABLE));
@@ -267,18 +320,19 @@ TEST(Streams, OneThatWaitsForItsTurnIsNotLate) {
     gate.store(0);
     POLYPATH_CHECK(driver, stream_wait_value32(stream.get(), reinterpret_cast<CUdeviceptr>(memory),
                                                1, CU_STREAM_WAIT_VALUE_EQ));
-    const AwaitedWord awaited{word.get(), 5};
-    waits.wait(std::span(&awaited, 1), stream.get(), [] { return std::string("its word"); });
-    constexpr std::chrono::milliseconds kNone{0};
-    for (int i = 0; i < 100; ++i) ASSERT_EQ("", waits.overdue(kNone));
+    comm.wait_signal({words, 0, 5}, stream.get());
+    // So long that the time limit is over.
+    impatient[0].wait_signal({other, 0, 5}, late.get());
+    poll(impatient[0], late);
+    EXPECT_THROW(impatient[0].check(), CommunicatorError);
+    EXPECT_NO_THROW(comm.check());
+    EXPECT_TRUE(comm.streams_wait());
+    comm.signal(0, {words, 0, 5}, late.get());
+    POLYPATH_CHECK(driver, stream_synchronize(late.get()));
     gate.store(1);
-    while (waits.overdue(kNone).empty()) std::this_thread::yield();
-    EXPECT_EQ("its word", waits.overdue(kNone));
-    EXPECT_TRUE(waits.any());
-    waits.release();
     POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
-    EXPECT_EQ("", waits.overdue(kNone));
-    EXPECT_FALSE(waits.any());
+    EXPECT_NO_THROW(comm.check());
+    EXPECT_FALSE(comm.streams_wait());
     POLYPATH_CHECK(driver, mem_free_host(memory));
   });
 }
@@ -347,16 +401,69 @@ TEST(Streams, ABarrierIsNotCaptured) {
   });
 }
 
+TEST(Streams, AWaitIsCaptured) {
+  NEEDS_GPUS(2);
+  Group group(2);
+  group.run([](Communicator& comm) {
+    const CudaDriver& driver = comm.driver();
+    const SymmetricMemory inbox = comm.alloc(kBytes);
+    const SymmetricMemory words = comm.alloc(16);
+    const Stream stream(driver, comm.context());
+    const Device out(driver, Bytes(kBytes));
+    const Device in(driver, Bytes(kBytes, std::byte{0xEE}));
+    POLYPATH_CHECK(driver, stream_begin_capture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED));
+    comm.wait_signal({words, 0, 7}, stream.get());
+    CUgraph graph = nullptr;
+    POLYPATH_CHECK(driver, stream_end_capture(stream.get(), &graph));
+    CUgraphExec exec = nullptr;
+    POLYPATH_CHECK(driver, graph_instantiate(&exec, graph, 0));
+    const Stream sending(driver, comm.context());
+    for (std::uint64_t round = 1; round <= 3; ++round) {
+      write(driver, out.get(), message(comm.rank(), round));
+      POLYPATH_CHECK(driver, graph_launch(exec, stream.get()));
+      POLYPATH_CHECK(driver, memcpy_async(in.get(), inbox.local(), kBytes, stream.get()));
+      comm.exchange({}, {});
+      comm.put({1 - comm.rank(), inbox, 0, out.get(), kBytes}, {words, 0, 7}, sending.get());
+      POLYPATH_CHECK(driver, stream_synchronize(sending.get()));
+      POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+      ASSERT_TRUE(read(driver, in.get(), kBytes) == message(1 - comm.rank(), round));
+      // The value is the same at each launch: so the word goes back.
+      comm.exchange({}, {});
+      comm.signal(comm.rank(), {words, 0, 0}, stream.get());
+      POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+    }
+    // An abort lets a graph go as well; that is no wait of a stream that is counted.
+    POLYPATH_CHECK(driver, graph_launch(exec, stream.get()));
+    EXPECT_FALSE(comm.streams_wait());
+    comm.exchange({}, {});
+    if (comm.rank() == 0) comm.abort("for a test");
+    POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+    POLYPATH_CHECK(driver, graph_exec_destroy(exec));
+    POLYPATH_CHECK(driver, graph_destroy(graph));
+  });
+}
+
 TEST(Streams, ADriverWithoutValuesIsSaid) {
   NEEDS_GPUS(2);
   const auto driver = std::make_shared<CudaDriver>(*group_node().driver);
-  driver->stream_wait_value64 = nullptr;
+  driver->stream_write_value64 = nullptr;
   Group group(2, {.driver = driver});
   group.run([](Communicator& comm) {
     const Stream stream(comm.driver(), comm.context());
     EXPECT_THAT(thrown_by<NotSupported>([&] { comm.barrier(stream.get()); }),
-                HasSubstr("cuStreamWaitValue64"));
+                HasSubstr("cuStreamWriteValue64"));
   });
+}
+
+TEST(Streams, AGpuWithoutTheKernelOfWaitsIsSaid) {
+  NEEDS_GPUS(2);
+  const auto driver = std::make_shared<CudaDriver>(*group_node().driver);
+  driver->module_load_data = [](CUmodule*, const void*) { return CUDA_ERROR_NO_BINARY_FOR_GPU; };
+  EXPECT_THAT(thrown_by<Error>([&] { Group(2, {.driver = driver}); }),
+              HasSubstr("rank 0: the kernels cannot run on this GPU"));
+  driver->module_load_data = nullptr;
+  EXPECT_THAT(thrown_by<Error>([&] { Group(2, {.driver = driver}); }),
+              HasSubstr("rank 0: the driver cannot load kernels"));
 }
 
 TEST(Streams, DestroyingWhileOneWaitsAborts) {

@@ -208,7 +208,7 @@ TEST(Threads, AnAbortEndsAWaitAndEveryCallAfterIt) {
   const auto later = group.failures([](Communicator& comm) {
     EXPECT_TRUE(comm.aborted());
     // For kernels; the watchdog of each rank sets it.
-    const std::atomic_ref word(*reinterpret_cast<std::uint32_t*>(comm.abort_word()));
+    const std::atomic_ref word(*const_cast<std::uint32_t*>(comm.patience().abort_word));
     while (word.load(std::memory_order_acquire) == 0) std::this_thread::yield();
     comm.abort("another reason, which is not kept");
     comm.alloc(100);
@@ -241,7 +241,7 @@ TEST(Threads, AKernelThatGivesUpAbortsForAll) {
   Group group(2);
   const auto failures = group.failures([](Communicator& comm) {
     if (comm.rank() == 1) {
-      StatusRecord& status = *comm.status();
+      StatusRecord& status = *comm.patience().status;
       status.kernel = 7;
       status.waited_for_rank = 0;
       status.reason = StatusRecord::time_limit;

@@ -57,6 +57,13 @@ void RankGpu::read(CUdeviceptr address, std::span<std::byte> bytes) const {
                  memcpy_sync(std::bit_cast<CUdeviceptr>(bytes.data()), address, bytes.size()));
 }
 
+void RankGpu::reset() const {
+  void* const library = dlopen(kDriver, RTLD_NOW | RTLD_LOCAL);
+  const auto call =
+      std::bit_cast<CUresult (*)(CUdevice)>(dlsym(library, "cuDevicePrimaryCtxReset_v2"));
+  if (call == nullptr || call(index_) != CUDA_SUCCESS) throw Error("the GPU cannot be reset");
+}
+
 bool RankGpu::is_simulated() const noexcept {
   return POLYPATH_CONTROL(polypath_sim_copies) != nullptr;
 }

@@ -30,6 +30,9 @@ class RankGpu {
   void write(CUdeviceptr address, std::span<const std::byte> bytes) const;
   void read(CUdeviceptr address, std::span<std::byte> bytes) const;
 
+  /// cudaDeviceReset(): memory is gone, and this object of no use any more.
+  void reset() const;
+
   /// Counts begin at zero. Nothing happens on a real driver.
   void reset_counts() const;
   /// By "FROM>TO", without links over which nothing went. Empty on a real driver.

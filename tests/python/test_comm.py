@@ -97,6 +97,15 @@ try:
     ranks[0].check()
 except polypath.InvalidArgument as error:
     print(error)
+
+with Communicator(context, 0, 1, 0, lambda mine: [mine]) as alone:
+    kept, freed = alone.alloc(64), alone.alloc(64)
+    alone.free(freed)
+for memory in kept, freed:
+    try:
+        memory.address()
+    except polypath.InvalidArgument as error:
+        print("memory:", error)
 print("done")
 """
 )
@@ -106,7 +115,8 @@ def test_threads(polypath_program):
     ran = polypath_program(_THREADS)
     assert ran.returncode == 0, ran.stderr
     assert "rank 2 raised KeyError: 'here'" in ran.stdout
-    assert "the communicator is closed" in ran.stdout
+    assert "\nthe communicator is closed" in ran.stdout
+    assert "memory: the communicator is closed\nmemory: the memory was freed\n" in ran.stdout
     assert ran.stdout.endswith("done\n")
 
 

@@ -39,6 +39,7 @@ def test_all_is_well_on_a_mesh(doctor):
     found = {one["what"]: one["text"] for one in result["findings"]}
     assert found["GPUs"] == "4 x NVIDIA A100-SXM4-40GB"
     assert found["peer access"] == "all 12 pairs"
+    assert found["communicator"] == "of 4 ranks, with collectives"
     assert found["routes gpu0 to gpu1"].startswith("direct ")
     legs = [("host", "gpu0"), ("gpu0", "gpu1"), ("gpu1", "host")]
     expected = [(way, *leg) for way in WAYS for leg in legs] + [("import", "gpu1", "gpu0")]
@@ -65,6 +66,8 @@ def test_a_node_without_peer_access(doctor):
     found = {one["what"]: one for one in result["findings"]}
     assert "12 of 12 pairs" in found["peer access"]["text"]
     assert found["peer access"]["state"] == "note"
+    assert found["communicator"]["state"] == "note"
+    assert "no peer access" in found["communicator"]["text"]
     by_leg = {(one["src"], one["dst"]): one for one in result["copies"]}
     assert set(by_leg["gpu0", "gpu1"]["routes"]) == {"direct", "via host0"}
     assert by_leg["host", "gpu0"]["routes"] == {}

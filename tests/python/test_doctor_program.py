@@ -5,6 +5,7 @@ import shlex
 import sys
 
 import pytest
+from polypath.doctor.program import Outcome, program_findings
 from test_command_line_errors import the_one_line
 from test_doctor import TWO_GPUS, doctor, wrong
 
@@ -124,3 +125,19 @@ def test_a_program_that_cannot_be_caught(polypath):
     assert "takes LD_PRELOAD out" in the_one_line(
         polypath("doctor", "--", "env", "-i", "true"), 125
     )
+
+
+def test_collectives_of_mpi():
+    def process(taken, reasons, refusal):
+        calls = {"calls": taken + sum(reasons.values()), "taken": taken, "to_mpi": reasons}
+        mpi = {"refusal": refusal, "calls": {"MPI_Allreduce": calls}}
+        return {"calls": {}, "mpi": mpi, "engine": None}
+
+    processes = [process(3, {"host memory": 2}, None), process(0, {"no communicator": 4}, "alone")]
+    processes.append({"calls": {}, "mpi": None, "engine": None})
+    found = [one for one in program_findings(Outcome(0, processes)) if one.what == "MPI"]
+    assert [one.text for one in found] == [
+        "3 of 9 collectives taken; to MPI: 2 x host memory, 4 x no communicator",
+        "no communicator: alone",
+    ]
+    assert [one.state for one in found] == ["well", "note"]

@@ -36,6 +36,8 @@ Cuda open() {
   find(library, "cuCtxEnablePeerAccess", cuda.ctx_enable_peer_access);
   find(library, "cuMemAlloc_v2", cuda.mem_alloc);
   find(library, "cuMemFree_v2", cuda.mem_free);
+  find(library, "cuMemHostAlloc", cuda.mem_host_alloc);
+  find(library, "cuMemFreeHost", cuda.mem_free_host);
   find(library, "cuMemcpy", cuda.memcpy_sync);
   find(library, "cuMemcpyAsync", cuda.memcpy_async);
   find(library, "cuStreamCreate", cuda.stream_create);

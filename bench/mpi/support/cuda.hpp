@@ -20,6 +20,8 @@ struct Cuda {
   decltype(&::cuCtxEnablePeerAccess) ctx_enable_peer_access;
   decltype(&::cuMemAlloc) mem_alloc;
   decltype(&::cuMemFree) mem_free;
+  decltype(&::cuMemHostAlloc) mem_host_alloc;
+  decltype(&::cuMemFreeHost) mem_free_host;
   decltype(&::cuMemcpy) memcpy_sync;
   decltype(&::cuMemcpyAsync) memcpy_async;
   decltype(&::cuStreamCreate) stream_create;

@@ -13,12 +13,16 @@ from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..comm import Communicator, on_all
 from ..context import Context
+from ..errors import PolypathError
 from ..sizes import parse_sizes, rounded_size
 from . import advice
 
 _LEAST_BYTES = 4 << 20  # of shared memory: nearly two processes' files at their longest
 _SIZES = parse_sizes("16M:256M")
+_MOST_RANKS = 8  # that collectives serve
+_COMMUNICATOR_MS = 10_000
 
 #: One transfer of `Context.plan`.
 Plan = dict[str, Any]
@@ -72,6 +76,7 @@ def machine_findings(context: Context) -> list[Finding]:
         _peer_access(devices, len(topology["gpus"])),
         _profile(context, devices, topology),
         *staging(devices),
+        _communicator(context, len(topology["gpus"])),
         registry(next(row for row in context.settings() if row["name"] == "registry")),
     ]
 
@@ -158,6 +163,30 @@ def staging(devices: dict[str, Any]) -> list[Finding]:
         )
         for one in devices.get("staging", [])
     ]
+
+
+def _communicator(context: Context, count: int) -> Finding:
+    """Whether ranks on these GPUs can make a communicator, and have collectives: tried, with all
+    ranks in this process."""
+    what = "communicator"
+    if count < 2:
+        return Finding(what, State.note, "none: it takes two GPUs")
+    gpus = range(min(count, _MOST_RANKS))
+    ranks: list[Communicator] = []
+    try:
+        ranks = Communicator.all(context, gpus, time_limit_ms=_COMMUNICATOR_MS)
+        on_all(ranks, Communicator.prepare)
+    except PolypathError as error:
+        return Finding(
+            what,
+            State.note,
+            f"none, so no collectives by polypath, in MPI programs either: {error}",
+            "docs/communicators.md says what each reason asks for",
+        )
+    finally:
+        for rank in ranks:
+            rank.close()
+    return Finding(what, State.well, f"of {len(gpus)} ranks, with collectives")
 
 
 def registry(setting: dict[str, Any]) -> Finding:

@@ -50,6 +50,7 @@ def program_findings(outcome: Outcome) -> list[Finding]:
     found.append(_caught(processes))
     if found[-1].state is State.well:
         found.append(_split(processes))
+    found += _mpi(processes)
     found += _reasons("native", statistics.reasons(processes, "native_by_reason"))
     found += _reasons("without a route", statistics.reasons(processes, "left_out_by_reason"))
     failed = sum((process["engine"] or {}).get("failed", 0) for process in processes)
@@ -90,6 +91,26 @@ def _split(processes: Sequence[dict[str, Any]]) -> Finding:
         f"none; {given} copies were large enough to ask",
         "`polypath plan gpu0 gpu1 64M` shows what would be split, by size",
     )
+
+
+def _mpi(processes: Sequence[dict[str, Any]]) -> list[Finding]:
+    """What became of MPI's collectives; nothing where none was called."""
+    calls, taken, reasons = statistics.mpi_totals(processes)
+    if not calls:
+        return []
+    text = f"{taken} of {calls} collectives taken"
+    others = [f"{count} x {reason}" for reason, count in reasons.items()]
+    if others:
+        text += f"; to MPI: {', '.join(others)}"
+    refusals = dict.fromkeys(
+        process["mpi"]["refusal"]
+        for process in processes
+        if process.get("mpi") and process["mpi"]["refusal"]
+    )
+    return [
+        Finding("MPI", State.well if taken else State.note, text),
+        *(Finding("MPI", State.note, f"no communicator: {why}") for why in refusals),
+    ]
 
 
 def _reasons(what: str, counts: Mapping[str, int]) -> list[Finding]:

@@ -6,6 +6,8 @@ Each file::
      "calls": {symbol: {"calls", "bytes", "handed_over", "issued"}},
      "imports": {...},
      "rates": [{"direction", "bytes", "issued", "count", "gbps"}],
+     "mpi": None, or {"refusal", "calls": {function: {"calls", "taken", "to_mpi": {reason: count}}},
+             ...},
      "engine": None, or what `Context.counters` answers}
 
 Calls are those of every replaced function, not of copies alone. "handed_over": calls that the shim
@@ -58,3 +60,17 @@ def reasons(processes: Iterable[dict[str, Any]], kind: str) -> dict[str, int]:
         for reason, count in (process["engine"] or {}).get(kind, {}).items():
             counts[reason] = counts.get(reason, 0) + count
     return counts
+
+
+def mpi_totals(processes: Iterable[dict[str, Any]]) -> tuple[int, int, dict[str, int]]:
+    """Calls of MPI's collectives of all processes, how many polypath took, and why others went to
+    MPI."""
+    calls = taken = 0
+    counts: dict[str, int] = {}
+    for process in processes:
+        for function in (process.get("mpi") or {}).get("calls", {}).values():
+            calls += function["calls"]
+            taken += function["taken"]
+            for reason, count in function["to_mpi"].items():
+                counts[reason] = counts.get(reason, 0) + count
+    return calls, taken, counts

@@ -16,10 +16,9 @@
 #include <cstdint>
 
 #include "collectives/collective_types.h"
+#include "comm/status_record.hpp"
 
 namespace polypath {
-
-struct StatusRecord;  // comm/status_record.hpp
 
 /// Ranks of a communicator that these kernels serve.
 inline constexpr std::uint32_t kMostRanks = 8;
@@ -50,8 +49,6 @@ struct ScratchLayout {
 
   /// Calls of cells so far, times kCallParts; a 64-bit word.
   static constexpr std::uint64_t calls() { return 0; }
-  /// Blocks of this rank that gave up; a 32-bit word.
-  static constexpr std::uint64_t gave_up() { return 64; }
   /// The latest call of cells that a peer has told this rank of; a 64-bit word a peer.
   static constexpr std::uint64_t arrivals() { return 128; }
   /// Tiles that this rank sent or took, kChannelWords words a channel.
@@ -103,10 +100,7 @@ struct CollectiveArgs {
   void* out;
   unsigned char* scratch[kMostRanks];  ///< of every rank, as this GPU addresses it
   ScratchShape shape;
-  const std::uint32_t* abort_word;  ///< not 0: give up. As this GPU addresses it
-  StatusRecord* status;             ///< a kernel that gives up says why. As this GPU addresses it
-  std::uint64_t time_limit_ns;      ///< of one wait
-  std::uint32_t kernel;             ///< what the status record is to call this launch
+  Patience patience;
 };
 
 }  // namespace polypath

@@ -35,11 +35,11 @@
 #include <type_traits>
 
 #include "collectives/kernels/collective_args.h"
-#include "collectives/kernels/giving_up.cuh"
 #include "collectives/kernels/planted_faults.h"
 #include "collectives/kernels/reductions.cuh"
 #include "collectives/kernels/roles.h"
 #include "collectives/kernels/unroll.h"
+#include "comm/kernels/giving_up.cuh"
 #include "simt/platform.cuh"
 
 namespace polypath::cells {
@@ -236,7 +236,7 @@ class Call {
         }
       return all;
     };
-    return wait_for_rank(args_, ready, [&] {
+    return wait_with(args_.patience, ready, [&] {
       return Awaited{static_cast<std::uint32_t>(missing), flag_, pairs_flag(pairs, missing)};
     });
   }
@@ -350,8 +350,8 @@ class Call {
   SIMT_DEVICE bool wait_for_arrivals() {
     if (!meets_others()) return true;
     const std::uint64_t* const from = arrivals(args_.rank) + simt::thread_index();
-    return wait_for_rank(
-        args_, [&] { return simt::load_relaxed(from) >= arrival_; },
+    return wait_with(
+        args_.patience, [&] { return simt::load_relaxed(from) >= arrival_; },
         [&] { return Awaited{simt::thread_index(), arrival_, simt::load_relaxed(from)}; });
   }
 

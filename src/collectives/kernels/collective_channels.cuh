@@ -43,11 +43,11 @@
 #include <type_traits>
 
 #include "collectives/kernels/collective_args.h"
-#include "collectives/kernels/giving_up.cuh"
 #include "collectives/kernels/planted_faults.h"
 #include "collectives/kernels/reductions.cuh"
 #include "collectives/kernels/roles.h"
 #include "collectives/kernels/unroll.h"
+#include "comm/kernels/giving_up.cuh"
 #include "simt/platform.cuh"
 
 namespace polypath::channels {
@@ -204,7 +204,7 @@ class Lane {
       seen = simt::load_acquire(flag);
       return seen >= needed;
     };
-    return wait_for_rank(args_, ready, [&] { return Awaited{peer_, needed, seen}; });
+    return wait_with(args_.patience, ready, [&] { return Awaited{peer_, needed, seen}; });
   }
 
   SIMT_DEVICE unsigned char* slot() const {

@@ -1,6 +1,7 @@
-// Defects that a test can switch on in the twins of the kernels, to see that it finds them. In the
-// library, and on GPUs, there are none.
+// Defects of the collectives' kernels (simt/planted.h).
 #pragma once
+
+#include "simt/planted.h"
 
 namespace polypath {
 
@@ -23,14 +24,5 @@ enum class Fault {
   no_arrivals,            ///< the root runs ahead of those that it sends to
   call_counted_too_early  ///< before all threads of the block know the call's number
 };
-
-#if defined(POLYPATH_PLANTED_FAULTS)
-extern Fault planted_fault;
-inline bool planted(Fault fault) { return planted_fault == fault; }
-#elif defined(__CUDACC__)
-__device__ constexpr bool planted(Fault) { return false; }
-#else
-constexpr bool planted(Fault) { return false; }
-#endif
 
 }  // namespace polypath

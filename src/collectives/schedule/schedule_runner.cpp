@@ -20,11 +20,10 @@ constexpr std::uint64_t kMostBlocks = 48;
 
 }  // namespace
 
-ScheduleRunner::ScheduleRunner(Communicator& communicator,
-                               std::shared_ptr<const KernelModules> modules,
+ScheduleRunner::ScheduleRunner(Communicator& communicator, const KernelModules& modules,
                                std::uint64_t scratch_bytes)
     : comm_(communicator),
-      modules_(std::move(modules)),
+      modules_(modules),
       scratch_(comm_.alloc(scratch_bytes)),
       words_(comm_.alloc(word_count(comm_.size()) * sizeof(std::uint64_t))),
       fork_(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING) {}
@@ -89,7 +88,7 @@ void ScheduleRunner::issue_sum(const CollectiveSchedule& schedule, const Collect
   void* parameters[] = {&args};
   const std::uint64_t blocks = std::clamp<std::uint64_t>(bytes / kBytesOfABlock, 1, kMostBlocks);
   POLYPATH_CHECK(comm_.driver(),
-                 launch_kernel(modules_->sums(args.type), static_cast<unsigned>(blocks), 1, 1,
+                 launch_kernel(modules_.sums(args.type), static_cast<unsigned>(blocks), 1, 1,
                                kCollectiveThreads, 1, 1, 0, stream, parameters, nullptr));
 }
 

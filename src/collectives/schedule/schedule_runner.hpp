@@ -25,8 +25,8 @@ class ScheduleRunner {
     CUdeviceptr recv = 0;
   };
 
-  /// Collective. `communicator` must outlive it. Throws what Communicator::alloc() throws.
-  ScheduleRunner(Communicator& communicator, std::shared_ptr<const KernelModules> modules,
+  /// Collective. `communicator` and `modules` must outlive it. Throws what Communicator::alloc() throws.
+  ScheduleRunner(Communicator& communicator, const KernelModules& modules,
                  std::uint64_t scratch_bytes);
   /// Work that uses it must have completed.
   ~ScheduleRunner() = default;
@@ -59,7 +59,7 @@ class ScheduleRunner {
   Event& event(std::vector<Event>& events, std::size_t at);
 
   Communicator& comm_;
-  std::shared_ptr<const KernelModules> modules_;
+  const KernelModules& modules_;
   SymmetricMemory scratch_;
   SymmetricMemory words_;
   std::vector<Stream> streams_;

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "preload/engine.hpp"
+#include "preload/mpi/counts.hpp"
 #include "preload/statistics/rates.hpp"
 #include "preload/statistics/statistics.hpp"
 #include "preload/statistics/text.hpp"
@@ -33,7 +34,7 @@ unsigned long long number(std::uint64_t value) noexcept { return value; }
 bool saw_calls() noexcept {
   for (const Symbol symbol : kSymbols)
     if (calls_of(symbol).calls != 0) return true;
-  return false;
+  return mpi::saw_calls();
 }
 
 /// The command line, as the system has it; arguments that are too long are cut.
@@ -118,7 +119,12 @@ void write_json(Text& out, const char* command) noexcept {
         rate.gbps);
     between = ",";
   });
-  out.append("],\n \"engine\": ");
+  out.append("],\n \"mpi\": ");
+  if (mpi::saw_calls())
+    mpi::append_json(out);
+  else
+    out.append("null");
+  out.append(",\n \"engine\": ");
   const EngineCall engine(EngineCall::Start::no);
   if (!engine || !append_answer(out, *engine, engine->counters)) out.append("null");
   out.append(",\n \"engines_before_resets\": [%s]}\n", gone_counters.c_str());
@@ -146,6 +152,7 @@ void write_lines(Text& out, const char* command) noexcept {
                rate.is_issued ? "over several routes" : "native copies", rate.gbps,
                number(rate.count));
   });
+  mpi::append_lines(out);
   out.append("%s", gone_reports.c_str());
   const EngineCall engine(EngineCall::Start::no);
   if (engine) append_answer(out, *engine, engine->report);

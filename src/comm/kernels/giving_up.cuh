@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "collectives/kernels/collective_args.h"
+#include "comm/kernels/planted_wait_faults.h"
 #include "comm/status_record.hpp"
 #include "simt/platform.cuh"
 
@@ -11,24 +11,30 @@ namespace polypath {
 
 /// What a kernel that gave up had waited for.
 struct Awaited {
-  std::uint32_t rank;
-  std::uint64_t expected;  ///< what the rank was to bring,
-  std::uint64_t seen;      ///< and what was there last
+  std::uint32_t rank;        ///< kNobody: whoever sends the signal
+  std::uint64_t expected;    ///< what was to come,
+  std::uint64_t seen;        ///< and what was there last
+  std::uint64_t offset = 0;  ///< of a signal, and the bytes of its memory: as StatusRecord
+  std::uint64_t bytes = 0;
 };
 
-/// Says in the status record why this kernel gives up, unless another block of this rank has.
-SIMT_DEVICE void report(const CollectiveArgs& args, StatusRecord::Reason reason,
+/// Says in the status record why this kernel gives up, unless another block of this rank has. When
+/// it returns, the record is there: who finds none behind the kernel's end knows that it did not.
+SIMT_DEVICE void report(const Patience& patience, StatusRecord::Reason reason,
                         const Awaited& awaited) {
-  auto* const reports =
-      reinterpret_cast<std::uint32_t*>(args.scratch[args.rank] + ScratchLayout::gave_up());
-  if (simt::atomic_add_relaxed(reports, 1U) != 0) return;
-  StatusRecord* const status = args.status;
-  simt::store_volatile(&status->kernel, args.kernel);
+  StatusRecord* const status = patience.status;
+  if (simt::atomic_add_relaxed(patience.reports, 1U) != 0) {
+    while (simt::load_volatile(&status->given_up) == 0) simt::spin_pause();
+    return;
+  }
+  simt::store_volatile(&status->kernel, patience.kernel);
   simt::store_volatile(&status->reason, static_cast<std::uint32_t>(reason));
   simt::store_volatile(&status->waited_for_rank, awaited.rank);
   simt::store_volatile(&status->block, static_cast<std::uint32_t>(simt::block_index()));
   simt::store_volatile(&status->expected, awaited.expected);
   simt::store_volatile(&status->seen, awaited.seen);
+  simt::store_volatile(&status->offset, awaited.offset);
+  simt::store_volatile(&status->bytes, awaited.bytes);
   simt::fence_sys();
   simt::store_volatile(&status->given_up, 1U);
 }
@@ -37,21 +43,21 @@ SIMT_DEVICE void report(const CollectiveArgs& args, StatusRecord::Reason reason,
 /// is up, and the status record says what `awaited()` was. Whoever gets false publishes nothing
 /// more, and leaves its counts as they are.
 template <typename Ready, typename WhatFor>
-SIMT_DEVICE bool wait_for_rank(const CollectiveArgs& args, const Ready& ready,
-                               const WhatFor& awaited) {
+SIMT_DEVICE bool wait_with(const Patience& patience, const Ready& ready, const WhatFor& awaited) {
   std::uint64_t began = 0;
   auto reason = StatusRecord::none;
   const bool came = simt::spin_until(ready, [&] {
-    if (simt::load_volatile(args.abort_word) != 0) {
+    if (!planted(WaitFault::no_look_at_the_abort_word) &&
+        simt::load_volatile(patience.abort_word) != 0) {
       reason = StatusRecord::aborted;
       return true;
     }
     const std::uint64_t now = simt::global_timer_ns();
     if (began == 0) began = now;
-    if (now - began > args.time_limit_ns) reason = StatusRecord::time_limit;
+    if (now - began > patience.time_limit_ns) reason = StatusRecord::time_limit;
     return reason != StatusRecord::none;
   });
-  if (!came) report(args, reason, awaited());
+  if (!came) report(patience, reason, awaited());
   return came;
 }
 

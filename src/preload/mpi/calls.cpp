@@ -1,0 +1,224 @@
+// The functions of MPI that the shim replaces, and which way their calls go.
+#include "preload/driver.hpp"
+#include "preload/mpi/buffers.hpp"
+#include "preload/mpi/carry.hpp"
+
+namespace polypath::preload::mpi {
+namespace {
+
+std::uint64_t bytes_of(std::int64_t count, Handle type) noexcept {
+  if (const Datatype* const known = find_datatype(type))
+    return static_cast<std::uint64_t>(count) * known->bytes;
+  std::int64_t bytes = 0;
+  const bool is_known =
+      type != library().datatype_null && library().type_size(type, &bytes) == kSuccess && bytes > 0;
+  return is_known ? static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(bytes) : 0;
+}
+
+/// Why no rank carries such a call: found by each from what MPI wants to be the same on all.
+Reason common_problem(const Call& call) noexcept {
+  if (call.recv_count <= 0) return Reason::no_elements;
+  if (!combines(call.operation)) return Reason::none;
+  const Datatype* const datatype = find_datatype(call.recv_type);
+  if (datatype == nullptr || datatype->reduced_as == kNotReduced)
+    return Reason::datatype_of_reduction;
+  return find_operator(call.op) < 0 ? Reason::operator_of_reduction : Reason::none;
+}
+
+/// What has to be the same on all ranks, as one number.
+std::int64_t arguments_of(const Call& call, std::uint64_t part_bytes,
+                          const Datatype* datatype) noexcept {
+  std::uint64_t words = static_cast<std::uint64_t>(call.operation);
+  if (combines(call.operation))
+    words = words << 16 | static_cast<std::uint64_t>(datatype->reduced_as) << 8 |
+            static_cast<std::uint64_t>(find_operator(call.op));
+  if (call.operation == Operation::broadcast)
+    words = words << 16 | static_cast<std::uint64_t>(call.root & 0xffff);
+  return static_cast<std::int64_t>((words << 44 ^ part_bytes) & ~(std::uint64_t{1} << 63));
+}
+
+/// Why this rank cannot have its buffers used by polypath; finds their GPU.
+Reason own_problem(const Call& call, const Ranks& ranks, std::uint64_t part_bytes, int* gpu) {
+  const Datatype* const datatype = find_datatype(call.recv_type);
+  const bool sends = !call.in_place && call.operation != Operation::broadcast;
+  Buffer buffers[2];
+  const std::size_t count = buffers_of(call, part_bytes, ranks.size, buffers);
+  const std::size_t element = combines(call.operation) ? datatype->bytes : 1;
+  *gpu = -1;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Place place = place_of(buffers[i], element);
+    if (place.problem != Reason::none) return place.problem;
+    if (*gpu >= 0 && place.gpu != *gpu) return Reason::other_gpu;
+    *gpu = place.gpu;
+  }
+  if (ranks.comm != nullptr && *gpu != ranks.gpu) return Reason::other_gpu;
+  if (datatype == nullptr || (sends && find_datatype(call.send_type) == nullptr))
+    return Reason::datatype;
+  const bool is_even = !sends || bytes_of(call.send_count, call.send_type) == part_bytes;
+  return is_even ? Reason::none : Reason::ranks_differ;
+}
+
+/// Where a call went.
+struct Outcome {
+  Reason reason = Reason::none;  ///< none: it was carried
+  int result = kSuccess;         ///< then; and of what MPI failed in between
+};
+
+/// What this rank can say once its buffers are well.
+Answer own_answer(const Call& call, Ranks& ranks, const EngineCall& engine, int gpu,
+                  std::uint64_t part_bytes, Reason* problem) noexcept {
+  if (!engine || !has_functions()) {
+    *problem = Reason::no_engine;
+    return Answer::no;
+  }
+  if (ranks.comm != nullptr && functions().check(ranks.comm) != POLYPATH_SUCCESS)
+    return Answer::never;
+  take_gpu(ranks, gpu);
+  if (reserve_spare(ranks, spare_bytes_of(call, part_bytes, ranks.size))) return Answer::yes;
+  *problem = Reason::no_memory;
+  return Answer::no;
+}
+
+/// What all said came to; the rest of the call where all can.
+Outcome decide(const Call& call, Ranks& ranks, const EngineCall* engine, Answer mine,
+               Reason problem, std::uint64_t part_bytes) noexcept {
+  const Datatype* const datatype = find_datatype(call.recv_type);
+  const Agreement all = agree(ranks, mine, arguments_of(call, part_bytes, datatype));
+  if (all.failed) return {Reason::none, library().error_other};
+  const bool is_yes = all.answer == Answer::yes && all.is_same;
+  note_answer(ranks, call.operation, part_bytes, is_yes);
+  if (all.answer == Answer::never) ranks.refused = Reason::lost;
+  if (all.answer == Answer::never) return {Reason::lost};
+  if (all.answer == Answer::no) return {problem != Reason::none ? problem : Reason::other_rank};
+  if (!is_yes) return {Reason::ranks_differ};
+  if (ranks.comm == nullptr && !make_communicator(ranks, **engine)) return {Reason::refused};
+  return {Reason::none, carry(call, ranks, **engine, part_bytes, datatype)};
+}
+
+/// Collective over the ranks.
+Outcome ask(const Call& call, Ranks& ranks, std::uint64_t part_bytes) noexcept {
+  int gpu = -1;
+  Reason problem = own_problem(call, ranks, part_bytes, &gpu);
+  Answer mine = ranks.is_lost ? Answer::never : Answer::no;
+  // What this thread calls of the driver meanwhile is not looked at; MPI's own copies are to be.
+  if (problem != Reason::none || ranks.is_lost)
+    return decide(call, ranks, nullptr, mine, problem, part_bytes);
+  const EngineCall engine(EngineCall::Start::yes);
+  const RelaxedCapture relaxed;
+  mine = own_answer(call, ranks, engine, gpu, part_bytes, &problem);
+  return decide(call, ranks, &engine, mine, problem, part_bytes);
+}
+
+int run(const Call& given) noexcept {
+  begin_process();
+  const Library& mpi = library();
+  Call call = given;
+  call.send_type = clean(given.send_type);
+  call.recv_type = clean(given.recv_type);
+  call.op = clean(given.op);
+  call.comm = clean(given.comm);
+  if (mpi.family == Family::unknown || call.comm == mpi.comm_null || !is_initialized()) {
+    count_call(call.function, 0);
+    count_outcome(call.function, Reason::unknown_library);
+    return call_original(call);
+  }
+  call.in_place = call.operation != Operation::broadcast && call.send == mpi.in_place;
+  const std::uint64_t part_bytes = bytes_of(call.recv_count, call.recv_type);
+  count_call(call.function, part_bytes);
+  Ranks* const ranks = ranks_of(call.comm);
+  if (ranks == nullptr) {
+    // The others would wait for this rank's word.
+    log_line(LogLevel::error, "%s: no memory, or MPI_Comm_set_attr failed",
+             kFunctionNames[static_cast<std::size_t>(call.function)]);
+    mpi.comm_call_errhandler(call.comm, mpi.error_other);
+    return mpi.error_other;
+  }
+  Outcome outcome{part_bytes == 0 ? Reason::no_elements : common_problem(call)};
+  if (outcome.reason == Reason::none) outcome.reason = ranks->refused;
+  if (outcome.reason == Reason::none && (call.root < 0 || call.root >= ranks->size))
+    outcome.reason = Reason::bad_root;
+  if (outcome.reason == Reason::none)
+    outcome = is_asked(*ranks, call.operation, part_bytes) ? ask(call, *ranks, part_bytes)
+                                                           : Outcome{Reason::not_asked};
+  count_outcome(call.function, outcome.reason);
+  if (outcome.reason == Reason::none) return outcome.result;
+  const bool is_plain =
+      outcome.reason == Reason::no_elements || ranks->refused == Reason::intercommunicator;
+  return is_plain ? call_original(call) : call_mpi(call, ranks->rank, ranks->size);
+}
+
+}  // namespace
+
+int call_original(const Call& call, const void* send, void* recv) noexcept {
+  void* const original = library().originals[static_cast<std::size_t>(call.function)];
+  if (original == nullptr) return library().error_other;
+  const auto as_int = [](std::int64_t count) { return static_cast<int>(count); };
+  // The type of the function, from those of its arguments.
+  const auto pass = [original](auto... arguments) {
+    return reinterpret_cast<int (*)(decltype(arguments)...)>(original)(arguments...);
+  };
+  switch (call.function) {
+    case Function::MPI_Allreduce:
+    case Function::MPI_Reduce_scatter_block:
+      return pass(send, recv, as_int(call.recv_count), call.recv_type, call.op, call.comm);
+    case Function::MPI_Allreduce_c:
+    case Function::MPI_Reduce_scatter_block_c:
+      return pass(send, recv, call.recv_count, call.recv_type, call.op, call.comm);
+    case Function::MPI_Allgather:
+    case Function::MPI_Alltoall:
+      return pass(send, as_int(call.send_count), call.send_type, recv, as_int(call.recv_count),
+                  call.recv_type, call.comm);
+    case Function::MPI_Allgather_c:
+    case Function::MPI_Alltoall_c:
+      return pass(send, call.send_count, call.send_type, recv, call.recv_count, call.recv_type,
+                  call.comm);
+    case Function::MPI_Bcast:
+      return pass(recv, as_int(call.recv_count), call.recv_type, call.root, call.comm);
+    case Function::MPI_Bcast_c:
+      return pass(recv, call.recv_count, call.recv_type, call.root, call.comm);
+  }
+  return library().error_other;
+}
+
+int call_original(const Call& call) noexcept { return call_original(call, call.send, call.recv); }
+
+}  // namespace polypath::preload::mpi
+
+using namespace polypath::preload::mpi;
+
+/// Exported as what stands in for the driver's functions is (preload/replaced.hpp): bound by those
+/// who call MPI by name, and absent to who looks it up.
+#define POLYPATH_MPI_REPLACEMENT(name)                                    \
+  __asm__(".symver polypath_shim_" #name ", " #name "@POLYPATH_PRELOAD"); \
+  extern "C" __attribute__((visibility("default"))) int polypath_shim_##name
+
+#define POLYPATH_REDUCTION(name, operation, Count)                                              \
+  POLYPATH_MPI_REPLACEMENT(name)                                                                \
+  (const void* send, void* recv, Count count, Handle type, Handle op, Handle comm) {            \
+    return run(                                                                                 \
+        {Function::name, operation, send, recv, count, count, type, type, op, 0, comm, false}); \
+  }
+#define POLYPATH_MOVE(name, operation, Count)                                             \
+  POLYPATH_MPI_REPLACEMENT(name)                                                          \
+  (const void* send, Count send_count, Handle send_type, void* recv, Count recv_count,    \
+   Handle recv_type, Handle comm) {                                                       \
+    return run({Function::name, operation, send, recv, send_count, recv_count, send_type, \
+                recv_type, 0, 0, comm, false});                                           \
+  }
+#define POLYPATH_BROADCAST(name, Count)                                                            \
+  POLYPATH_MPI_REPLACEMENT(name)                                                                   \
+  (void* buffer, Count count, Handle type, int root, Handle comm) {                                \
+    return run({Function::name, Operation::broadcast, buffer, buffer, count, count, type, type, 0, \
+                root, comm, false});                                                               \
+  }
+
+POLYPATH_REDUCTION(MPI_Allreduce, Operation::allreduce, int)
+POLYPATH_REDUCTION(MPI_Allreduce_c, Operation::allreduce, std::int64_t)
+POLYPATH_REDUCTION(MPI_Reduce_scatter_block, Operation::reduce_scatter, int)
+POLYPATH_REDUCTION(MPI_Reduce_scatter_block_c, Operation::reduce_scatter, std::int64_t)
+POLYPATH_MOVE(MPI_Allgather, Operation::all_gather, int)
+POLYPATH_MOVE(MPI_Allgather_c, Operation::all_gather, std::int64_t)
+POLYPATH_MOVE(MPI_Alltoall, Operation::all_to_all, int)
+POLYPATH_MOVE(MPI_Alltoall_c, Operation::all_to_all, std::int64_t)
+POLYPATH_BROADCAST(MPI_Bcast, int)
+POLYPATH_BROADCAST(MPI_Bcast_c, std::int64_t)

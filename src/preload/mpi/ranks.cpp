@@ -1,0 +1,303 @@
+#include "preload/mpi/ranks.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+
+#include "preload/driver.hpp"
+#include "preload/lock.hpp"
+
+namespace polypath::preload::mpi {
+namespace {
+
+/// Asking costs little beside a call of this size; it is always asked about.
+constexpr std::uint64_t kAlwaysAsked = 64 * 1024;
+/// In a row, before calls are not asked about: programs also reduce host memory between times.
+constexpr unsigned kFreeRefusals = 8;
+constexpr unsigned kMostRefusals = kFreeRefusals + 6;
+constexpr std::size_t kMostKept = std::size_t{64} << 20;
+
+constinit driver::Call<decltype(&cuMemAlloc_v2)> mem_alloc{"cuMemAlloc_v2"};
+constinit driver::Call<decltype(&cuMemFree_v2)> mem_free{"cuMemFree_v2"};
+constinit driver::Call<decltype(&cuStreamCreate)> stream_create{"cuStreamCreate"};
+constinit driver::Call<decltype(&cuStreamDestroy_v2)> stream_destroy{"cuStreamDestroy_v2"};
+
+constinit pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+/// Of all communicators that have ranks here, in the order of their numbers.
+constinit Ranks* first = nullptr;
+/// Attributes of communicators, and of MPI_COMM_SELF, which is freed when MPI_Finalize begins.
+constinit int ranks_key = 0;
+constinit int end_key = 0;
+constinit bool has_both_keys = false;
+constinit Functions found_functions{};
+
+/// `mutex` is held.
+void unlink(Ranks* ranks) noexcept {
+  for (Ranks** at = &first; *at != nullptr; at = &(*at)->next)
+    if (*at == ranks) {
+      *at = ranks->next;
+      return;
+    }
+}
+
+/// `mutex` is held.
+void link(Ranks* ranks) noexcept {
+  Ranks** at = &first;
+  while (*at != nullptr && (*at)->number < ranks->number) at = &(*at)->next;
+  ranks->next = *at;
+  *at = ranks;
+}
+
+/// What is of polypath and the driver. The ranks of other processes are waited for.
+void release(Ranks& ranks) noexcept {
+  if (ranks.gpu < 0) return;
+  const PrimaryContext primary(ranks.gpu);
+  if (primary.get() != nullptr) {
+    const InContext current(primary.get());
+    if (ranks.stream != nullptr) driver::stream_synchronize(ranks.stream);
+    if (ranks.spare != 0) mem_free(ranks.spare);
+    if (ranks.stream != nullptr) stream_destroy(ranks.stream);
+  }
+  if (ranks.comm != nullptr) functions().destroy(ranks.comm);
+  close_progress(ranks.progress);
+  ranks.progress = nullptr;
+  ranks.comm = nullptr;
+  ranks.stream = nullptr;
+  ranks.spare = 0;
+  ranks.spare_bytes = 0;
+}
+
+int copy_nothing(Handle, int, void*, void*, void*, int* flag) noexcept {
+  *flag = 0;
+  return kSuccess;
+}
+
+/// MPI frees a communicator.
+int on_free(Handle, int, void* attribute, void*) noexcept {
+  auto* const ranks = static_cast<Ranks*>(attribute);
+  {
+    const Lock lock(mutex);
+    unlink(ranks);
+  }
+  release(*ranks);
+  std::free(ranks);
+  return kSuccess;
+}
+
+/// MPI_Finalize begins.
+int on_end(Handle, int, void*, void*) noexcept {
+  for (;;) {
+    Ranks* ranks = nullptr;
+    {
+      const Lock lock(mutex);
+      ranks = first;
+      if (ranks != nullptr) unlink(ranks);
+    }
+    if (ranks == nullptr) return kSuccess;
+    // The record is its communicator's, which MPI frees later, or never.
+    release(*ranks);
+    ranks->refused = Reason::lost;
+  }
+}
+
+bool has_keys() noexcept {
+  const Lock lock(mutex);
+  if (has_both_keys) return true;
+  const Library& mpi = library();
+  if (mpi.comm_create_keyval(&copy_nothing, &on_end, &end_key, nullptr) != kSuccess ||
+      mpi.comm_set_attr(mpi.comm_self, end_key, &ranks_key) != kSuccess ||
+      mpi.comm_create_keyval(&copy_nothing, &on_free, &ranks_key, nullptr) != kSuccess)
+    return false;
+  has_both_keys = true;
+  return true;
+}
+
+/// What all ranks find by themselves.
+Reason first_refusal(const Ranks& ranks) noexcept {
+  int is_inter = 0;
+  library().comm_test_inter(ranks.handle, &is_inter);
+  if (is_inter != 0) return Reason::intercommunicator;
+  if (ranks.size < 2) return Reason::one_rank;
+  return ranks.size > static_cast<int>(kMostRanks) ? Reason::many_ranks : Reason::none;
+}
+
+int exchange(const void* mine, void* all, std::size_t bytes, void* user) noexcept {
+  const Library& mpi = library();
+  const auto count = static_cast<int>(bytes);
+  return mpi.allgather(mine, count, mpi.byte, all, count, mpi.byte,
+                       static_cast<const Ranks*>(user)->handle) != kSuccess;
+}
+
+/// Collective.
+bool share_progress(Ranks& ranks) noexcept {
+  const ProgressPlace mine = ranks.rank == 0 ? offer_progress() : ProgressPlace{};
+  ProgressPlace all[kMostRanks];
+  if (exchange(&mine, all, sizeof mine, &ranks) == 0) ranks.progress = open_progress(all[0]);
+  // Nobody needs it any more once all have come here.
+  char none[kMostRanks];
+  exchange("", none, 1, &ranks);
+  end_offer(mine);
+  return ranks.progress != nullptr;
+}
+
+/// A number that no other communicator of these processes has, and grows.
+std::int64_t next_number() noexcept {
+  static constinit std::atomic<std::int64_t> made{0};
+  return made.fetch_add(1) << 32 | getpid();
+}
+
+}  // namespace
+
+Ranks* ranks_of(Handle communicator) noexcept {
+  const Library& mpi = library();
+  if (!has_keys()) return nullptr;
+  void* known = nullptr;
+  int is_known = 0;
+  if (mpi.comm_get_attr(communicator, ranks_key, static_cast<void*>(&known), &is_known) != kSuccess)
+    return nullptr;
+  if (is_known != 0) return static_cast<Ranks*>(known);
+  void* const memory = std::malloc(sizeof(Ranks));
+  if (memory == nullptr) return nullptr;
+  auto* const ranks = new (memory) Ranks{};
+  ranks->handle = communicator;
+  if (mpi.comm_rank(communicator, &ranks->rank) != kSuccess ||
+      mpi.comm_size(communicator, &ranks->size) != kSuccess ||
+      mpi.comm_set_attr(communicator, ranks_key, ranks) != kSuccess) {
+    std::free(ranks);
+    return nullptr;
+  }
+  ranks->refused = first_refusal(*ranks);
+  return ranks;
+}
+
+bool is_asked(Ranks& ranks, Operation operation, std::uint64_t bytes) noexcept {
+  if (bytes >= kAlwaysAsked) return true;
+  Patience& patience =
+      ranks.patience[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
+  if (patience.unasked == 0) return true;
+  --patience.unasked;
+  return false;
+}
+
+void note_answer(Ranks& ranks, Operation operation, std::uint64_t bytes, bool is_yes) noexcept {
+  Patience& patience =
+      ranks.patience[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
+  patience.refusals =
+      is_yes ? std::uint8_t{0}
+             : static_cast<std::uint8_t>(std::min(patience.refusals + 1U, kMostRefusals));
+  const unsigned more = patience.refusals - std::min<unsigned>(patience.refusals, kFreeRefusals);
+  patience.unasked = static_cast<std::uint8_t>((1U << more) - 1);
+}
+
+Agreement agree(const Ranks& ranks, Answer mine, std::int64_t arguments) noexcept {
+  const Library& mpi = library();
+  count_agreement();
+  const std::int64_t said[3]{static_cast<std::int64_t>(mine), arguments, -arguments};
+  std::int64_t least[3]{};
+  Agreement agreement;
+  agreement.failed = mpi.allreduce(said, least, 3, mpi.int64, mpi.min, ranks.handle) != kSuccess;
+  if (agreement.failed) return agreement;
+  agreement.answer = static_cast<Answer>(least[0]);
+  agreement.is_same = least[1] == -least[2];
+  return agreement;
+}
+
+const Functions& functions() noexcept { return found_functions; }
+
+bool has_functions() noexcept {
+  const Lock lock(mutex);
+  Functions& all = found_functions;
+  return all.all_to_all != nullptr ||
+         (find_in_engine("polypath_comm_create", all.create) &&
+          find_in_engine("polypath_comm_destroy", all.destroy) &&
+          find_in_engine("polypath_comm_abort", all.abort) &&
+          find_in_engine("polypath_comm_check", all.check) &&
+          find_in_engine("polypath_comm_prepare", all.prepare) &&
+          find_in_engine("polypath_allreduce", all.allreduce) &&
+          find_in_engine("polypath_reduce_scatter", all.reduce_scatter) &&
+          find_in_engine("polypath_all_gather", all.all_gather) &&
+          find_in_engine("polypath_broadcast", all.broadcast) &&
+          find_in_engine("polypath_all_to_all", all.all_to_all));
+}
+
+bool make_communicator(Ranks& ranks, const Engine& engine) noexcept {
+  const Functions& call = functions();
+  const char* why = nullptr;
+  if (call.create(engine.context, ranks.rank, ranks.size, ranks.gpu, &exchange, &ranks, nullptr,
+                  &ranks.comm) != POLYPATH_SUCCESS ||
+      call.prepare(ranks.comm) != POLYPATH_SUCCESS)
+    why = engine.last_error();
+  const PrimaryContext primary(ranks.gpu);
+  const InContext current(primary.get());
+  if (why == nullptr && stream_create(&ranks.stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+    why = "no stream";
+  if (!share_progress(ranks) && why == nullptr) why = "no memory that the ranks share";
+  char reason[512];
+  if (why != nullptr) std::snprintf(reason, sizeof reason, "%s", why);
+
+  const std::int64_t mine[2]{why == nullptr ? 1 : 0, next_number()};
+  std::int64_t least[2]{};
+  const Library& mpi = library();
+  const bool is_made =
+      mpi.allreduce(mine, least, 2, mpi.int64, mpi.min, ranks.handle) == kSuccess && least[0] == 1;
+  if (is_made) {
+    ranks.number = least[1];
+    count_communicator();
+    const Lock lock(mutex);
+    link(&ranks);
+    return true;
+  }
+  if (why == nullptr) std::snprintf(reason, sizeof reason, "another rank could not");
+  log_line(LogLevel::info, "MPI's collectives stay MPI's among %d ranks: %s", ranks.size, reason);
+  count_refusal(reason);
+  ranks.refused = Reason::refused;
+  release(ranks);
+  return false;
+}
+
+void take_gpu(Ranks& ranks, int gpu) noexcept {
+  if (ranks.gpu == gpu) return;
+  release(ranks);
+  ranks.gpu = gpu;
+}
+
+bool reserve_spare(Ranks& ranks, std::size_t bytes) noexcept {
+  if (bytes <= ranks.spare_bytes) return true;
+  const PrimaryContext primary(ranks.gpu);
+  const InContext current(primary.get());
+  if (primary.get() == nullptr || !current.is_there()) return false;
+  if (ranks.spare != 0) mem_free(ranks.spare);
+  ranks.spare_bytes = 0;
+  ranks.spare = 0;
+  if (mem_alloc(&ranks.spare, bytes) != CUDA_SUCCESS) return false;
+  ranks.spare_bytes = bytes;
+  return true;
+}
+
+void trim_spare(Ranks& ranks) noexcept {
+  if (ranks.spare_bytes <= kMostKept) return;
+  const PrimaryContext primary(ranks.gpu);
+  const InContext current(primary.get());
+  mem_free(ranks.spare);
+  ranks.spare = 0;
+  ranks.spare_bytes = 0;
+}
+
+void let_go_communicators() noexcept {
+  const Lock lock(mutex);
+  for (Ranks* ranks = first; ranks != nullptr; ranks = ranks->next) {
+    wait_for_others(*ranks->progress, ranks->rank, ranks->size);
+    functions().abort(ranks->comm, "a GPU of this rank was reset");
+    release(*ranks);
+    ranks->is_lost = true;
+  }
+  first = nullptr;
+}
+
+}  // namespace polypath::preload::mpi

@@ -1,0 +1,242 @@
+// The twin of the kernel by which streams wait, over hostile schedules; and what the tests here are
+// worth: each defect of planted_wait_faults.h is found.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <deque>
+#include <random>
+
+#include "comm/kernels/planted_wait_faults.h"
+#include "comm/kernels/stream_wait_args.h"
+#include "simt/platform.cuh"
+#include "simt/run.hpp"
+
+namespace polypath::test {
+
+constexpr std::uint32_t kRanks = 4;
+constexpr std::uint32_t kElements = 96;  // of a message
+
+/// A message for every other rank, and then a word of its own; or, without data, the word alone.
+struct SendArgs {
+  std::uint64_t* inbox[kRanks];  ///< a message from each rank
+  std::uint64_t* words[kRanks];
+  std::uint32_t rank;
+  std::uint64_t value;        ///< for the words
+  const std::uint64_t* data;  ///< null: none
+};
+
+SIMT_KERNEL(test_send, 32, SendArgs args) {
+  for (std::uint32_t to = 0; to < kRanks; ++to) {
+    if (to == args.rank) continue;
+    for (std::uint32_t i = simt::thread_index(); args.data != nullptr && i < kElements; i += 32)
+      simt::store(args.inbox[to] + args.rank * kElements + i, simt::load(args.data + i));
+    simt::warp_sync();
+    if (simt::lane_index() == 0) simt::store_release(args.words[to] + args.rank, args.value);
+  }
+}
+
+/// What every other rank has sent.
+SIMT_KERNEL(test_take, 32, const std::uint64_t* inbox, std::uint64_t* out) {
+  for (std::uint32_t i = simt::thread_index(); i < kRanks * kElements; i += 32)
+    simt::store(out + i, simt::load(inbox + i));
+}
+
+namespace {
+
+class WaitKernel : public testing::Test {
+ protected:
+  struct Rank {
+    std::array<std::uint64_t, kRanks * kElements> inbox{};
+    std::array<std::uint64_t, kRanks> words{};
+    std::uint32_t abort_word = 0;
+    std::uint32_t reports = 0;
+    StatusRecord status{};
+  };
+
+  StreamWaitArgs barrier(std::uint32_t rank, std::uint64_t value) {
+    Rank& its = ranks_[rank];
+    return {its.words.data(),
+            kRanks,
+            rank,
+            value,
+            0,
+            0,
+            {&its.abort_word, 1'000'000'000, &its.status, &its.reports, StatusRecord::kStreamWait}};
+  }
+  StreamWaitArgs signal(std::uint32_t rank, std::uint32_t from, std::uint64_t value) {
+    StreamWaitArgs args = barrier(rank, value);
+    args.words += from;
+    args.count = 1;
+    args.own = StatusRecord::kNobody;
+    args.offset = 8 * from;
+    args.bytes = 8 * kRanks;
+    return args;
+  }
+  static simt::Launch launch(std::uint32_t rank, const StreamWaitArgs& args) {
+    return simt::launch("polypath_stream_wait", static_cast<int>(rank), 1, kStreamWaitThreads,
+                        args);
+  }
+
+  void add(std::uint32_t rank, const StreamWaitArgs& args) {
+    rows_[rank].push_back(launch(rank, args));
+  }
+  void add_send(std::uint32_t rank, std::uint64_t value, const std::uint64_t* data) {
+    SendArgs args{};
+    for (std::uint32_t to = 0; to < kRanks; ++to) {
+      args.inbox[to] = ranks_[to].inbox.data();
+      args.words[to] = ranks_[to].words.data();
+    }
+    args.rank = rank;
+    args.value = value;
+    args.data = data;
+    rows_[rank].push_back(simt::launch("test_send", static_cast<int>(rank), 1, 32, args));
+  }
+
+  std::string run(std::uint64_t seed) {
+    simt::RunOptions options;
+    options.seed = seed;
+    options.most_turns = 3'000'000;
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank)
+      options.memory.push_back({&ranks_[rank], sizeof(Rank), static_cast<int>(rank)});
+    const std::string error = simt::run(rows_, options);
+    for (auto& row : rows_) row.clear();
+    return error;
+  }
+
+  /// Every rank sends to every other, over and over, with a wait for all before and behind taking
+  /// what came: barriers, or a wait for each signal. Empty, or what was wrong. The words count from
+  /// `first`.
+  std::string exchange(std::uint64_t seed, bool by_signals, std::uint64_t first) {
+    constexpr int kRounds = 4;
+    ranks_ = {};
+    for (Rank& rank : ranks_) rank.words.fill(first);
+    std::mt19937_64 random(seed);
+    std::deque<std::array<std::uint64_t, kElements>> sent;  // by round and rank
+    std::deque<std::array<std::uint64_t, kRanks * kElements>> taken;
+    const auto wait = [&](std::uint32_t rank, std::uint64_t value) {
+      if (!by_signals) return add(rank, barrier(rank, value));
+      for (std::uint32_t from = 0; from < kRanks; ++from)
+        if (from != rank) add(rank, signal(rank, from, value));
+    };
+    std::uint64_t value = first;
+    for (int round = 0; round < kRounds; ++round, value += 2)
+      for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+        std::ranges::generate(sent.emplace_back(), random);
+        taken.emplace_back().fill(0xEE);
+        add_send(rank, value + 1, sent.back().data());
+        wait(rank, value + 1);
+        rows_[rank].push_back(simt::launch(
+            "test_take", static_cast<int>(rank), 1, 32,
+            static_cast<const std::uint64_t*>(ranks_[rank].inbox.data()), taken.back().data()));
+        add_send(rank, value + 2, nullptr);
+        wait(rank, value + 2);
+      }
+    if (const std::string error = run(random()); !error.empty()) return error;
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank)
+      if (ranks_[rank].status.given_up != 0) return "rank " + std::to_string(rank) + " gave up";
+    for (std::size_t i = 0; i < taken.size(); ++i)
+      for (std::size_t from = 0; from < kRanks; ++from)
+        if (from != i % kRanks && !std::equal(sent[i / kRanks * kRanks + from].begin(),
+                                              sent[i / kRanks * kRanks + from].end(),
+                                              taken[i].begin() + from * kElements))
+          return "what rank " + std::to_string(i % kRanks) + " took is not what was sent";
+    return {};
+  }
+
+  /// A rank waits at a barrier to which rank 2 does not come, and is aborted. Empty if it ends for
+  /// that reason.
+  std::string aborted(std::uint64_t seed) {
+    ranks_ = {};
+    ranks_[0].abort_word = 1;
+    add(0, barrier(0, 5));
+    if (const std::string error = run(seed); !error.empty()) return error;
+    const StatusRecord& status = ranks_[0].status;
+    return status.given_up == 1 && status.reason == StatusRecord::aborted ? "" : "not aborted";
+  }
+
+  std::array<Rank, kRanks> ranks_{};
+  std::vector<std::vector<simt::Launch>> rows_{kRanks};
+};
+
+constexpr std::uint64_t kEndOfTheCircle = ~0ULL - 3;
+constexpr std::uint64_t kHalfTheCircle = (1ULL << 63) - 3;
+
+TEST_F(WaitKernel, WhatWasSentIsThereBehindIt) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+    for (const bool by_signals : {false, true})
+      for (const std::uint64_t first : {std::uint64_t{0}, kHalfTheCircle, kEndOfTheCircle})
+        ASSERT_EQ("", exchange(seed, by_signals, first)) << "seed " << seed;
+}
+
+TEST_F(WaitKernel, AWordThatIsPastItsValueLetsGo) {
+  ranks_[1].words[0] = 9;
+  add(1, signal(1, 0, 7));
+  add(1, signal(1, 0, 9));
+  EXPECT_EQ("", run(1));
+  EXPECT_EQ(0U, ranks_[1].status.given_up);
+}
+
+TEST_F(WaitKernel, AnAbortEndsIt) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", aborted(seed));
+}
+
+TEST_F(WaitKernel, TheTimeLimitIsReportedWithWhatWasAwaitedAndSeen) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    ranks_ = {};
+    ranks_[0].words = {0, 5, 4, 6};
+    add(0, barrier(0, 5));
+    ranks_[1].words = {7, 0, 0, 0};
+    add(1, signal(1, 0, 8));
+    ASSERT_EQ("", run(seed));
+    const StatusRecord& at_barrier = ranks_[0].status;
+    EXPECT_EQ(1U, at_barrier.given_up);
+    EXPECT_EQ(StatusRecord::kStreamWait, at_barrier.kernel);
+    EXPECT_EQ(StatusRecord::time_limit, at_barrier.reason);
+    EXPECT_EQ(2U, at_barrier.waited_for_rank);
+    EXPECT_EQ(5U, at_barrier.expected);
+    EXPECT_EQ(4U, at_barrier.seen);
+    EXPECT_EQ(0U, at_barrier.bytes);
+    const StatusRecord& for_signal = ranks_[1].status;
+    EXPECT_EQ(1U, for_signal.given_up);
+    EXPECT_EQ(StatusRecord::time_limit, for_signal.reason);
+    EXPECT_EQ(StatusRecord::kNobody, for_signal.waited_for_rank);
+    EXPECT_EQ(8U, for_signal.expected);
+    EXPECT_EQ(7U, for_signal.seen);
+    EXPECT_EQ(0U, for_signal.offset);
+    EXPECT_EQ(32U, for_signal.bytes);
+  }
+}
+
+struct Planted {
+  WaitFault fault;
+  const char* name;
+};
+
+class PlantedWaitFault : public WaitKernel, public testing::WithParamInterface<Planted> {
+ protected:
+  void SetUp() override { planted_fault<WaitFault> = GetParam().fault; }
+  void TearDown() override { planted_fault<WaitFault> = WaitFault::none; }
+};
+
+TEST_P(PlantedWaitFault, IsFound) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    if (!aborted(seed).empty()) return;
+    for (const bool by_signals : {false, true})
+      for (const std::uint64_t first : {std::uint64_t{0}, kHalfTheCircle, kEndOfTheCircle})
+        if (!exchange(seed, by_signals, first).empty()) return;
+  }
+  FAIL() << GetParam().name << " is not found";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, PlantedWaitFault,
+    testing::Values(Planted{WaitFault::no_look_at_the_abort_word, "NoLookAtTheAbortWord"},
+                    Planted{WaitFault::words_loaded_plainly, "WordsLoadedPlainly"},
+                    Planted{WaitFault::first_word_alone, "FirstWordAlone"},
+                    Planted{WaitFault::own_word_as_well, "OwnWordAsWell"},
+                    Planted{WaitFault::exact_value, "ExactValue"},
+                    Planted{WaitFault::no_circle, "NoCircle"}),
+    [](const auto& of) { return std::string(of.param.name); });
+
+}  // namespace
+}  // namespace polypath::test

@@ -1,0 +1,199 @@
+"""Collectives of MPI on device memory under the shim: every byte right, and by polypath where the
+ranks agree to that, by MPI where they do not (src/preload/mpi/ranks.hpp). This Open MPI takes no
+device memory: what goes to it is staged in host memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import BUILD, NODE, ROOT, _run, _shim_settings, environment
+
+# With POLYPATH_MPICH_PREFIX as the build had it (CMakeLists.txt).
+MPICH = Path(os.environ.get("POLYPATH_MPICH_PREFIX", ""), "bin", "mpiexec")
+
+FUNCTIONS = (
+    "MPI_Allreduce",
+    "MPI_Reduce_scatter_block",
+    "MPI_Allgather",
+    "MPI_Bcast",
+    "MPI_Alltoall",
+)
+
+
+@dataclass
+class Ranks:
+    """What the ranks called with elements, by function, and what the shim of each counted."""
+
+    calls: Counter
+    statistics: list[dict]
+
+    def counted(self, what: str) -> Counter:
+        """The first rank's counts, by function, whatever the width of its counts."""
+        counts: Counter = Counter()
+        for function, of in self.statistics[0]["calls"].items():
+            counts[function.removesuffix("_c")] += of[what]
+        return +counts
+
+    def reasons(self, rank: int = 0) -> Counter:
+        """Why calls of a rank with elements went to MPI."""
+        counts: Counter = Counter()
+        for of in self.statistics[rank]["calls"].values():
+            counts.update(of["to_mpi"])
+        del counts["no elements"]
+        return counts
+
+
+@pytest.fixture
+def collectives(tmp_path) -> Callable[..., Ranks]:
+    """collectives(RANKS, CASE, SEED, mpich=None, SETTING=value...): runs mpi_collectives under the
+    shim; `mpich`: with MPICH, and the handles of "mpich" or "standard"."""
+
+    def run(
+        ranks: int, case: str, seed: int = 1, mpich: str | None = None, **settings: str
+    ) -> Ranks:
+        under_shim = _shim_settings(tmp_path, tmp_path)
+        command = [ROOT / "scripts" / "mpi_env.sh", "mpirun", "-n", ranks]
+        program = [BUILD / "bin" / "mpi_collectives", case, seed]
+        if mpich is not None:
+            program[0] = program[0].with_name(f"mpi_collectives_{mpich}")
+            command = [MPICH, "-n", ranks, "env", f"LD_PRELOAD={under_shim.pop('LD_PRELOAD')}"]
+            if NODE != "real":
+                settings["LD_LIBRARY_PATH"] = str(BUILD / "simulated-driver")
+                settings["POLYPATH_SIM_MODE"] = "functional"
+        command += program
+        code, output = _run(
+            [str(part) for part in command], environment({**under_shim, **settings})
+        )
+        assert code == 0, output
+        reports = [json.loads(line) for line in output.splitlines() if line.startswith('{"rank"')]
+        assert len(reports) == ranks, output
+        reports.sort(key=lambda report: report["rank"])
+        statistics = [
+            json.loads((tmp_path / f"statistics.{report['pid']}.json").read_text())["mpi"]
+            for report in reports
+        ]
+        return Ranks(Counter(reports[0]["calls"]), statistics)
+
+    return run
+
+
+def check_alike(ran: Ranks) -> None:
+    """Ranks of the same communicators took the same calls."""
+    for statistics in ran.statistics[1:]:
+        for function, of in statistics["calls"].items():
+            assert of["taken"] == ran.statistics[0]["calls"][function]["taken"]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_kind(collectives, function):
+    ran = collectives(2, function)
+    assert ran.counted("taken") == ran.calls
+    assert not ran.reasons()
+    assert ran.statistics[0]["calls"][function]["to_mpi"]["no elements"] > 0
+    assert ran.statistics[0]["communicators"] == 1
+    check_alike(ran)
+
+
+@pytest.mark.parametrize("ranks, seed", [(2, 3), (4, 4)])
+def test_random_calls_and_late_ranks(collectives, ranks, seed):
+    ran = collectives(ranks, "random", seed, POLYPATH_SIM_SEED=str(seed))
+    assert ran.counted("taken") == ran.calls
+    assert ran.statistics[0]["communicators"] == 2
+
+
+def test_communicators_come_and_go(collectives):
+    ran = collectives(3, "communicators")
+    # The last rank is alone in some.
+    alone = ran.counted("staged")
+    assert ran.counted("taken") + alone == ran.calls
+    assert ran.statistics[0]["communicators"] == 4
+    assert ran.statistics[0]["refused"] == 0
+
+
+def test_host_memory_stays_with_mpi(collectives):
+    ran = collectives(3, "host-memory")
+    assert not ran.counted("taken")
+    assert not ran.counted("staged")
+    assert ran.reasons().keys() == {"host memory", "not asked after host memory"}
+    assert ran.reasons().total() == ran.calls.total()
+    # Ranks ask each other ever less often.
+    assert ran.reasons()["host memory"] == ran.statistics[0]["agreements"]
+    assert ran.reasons()["not asked after host memory"] > ran.reasons()["host memory"]
+    assert ran.statistics[0]["communicators"] == 0
+
+
+def test_device_memory_is_taken_between_host_memory(collectives):
+    ran = collectives(2, "alternating")
+    assert ran.counted("taken").total() == ran.calls.total() / 2
+    assert ran.reasons() == {"host memory": ran.calls.total() / 2}
+
+
+def test_a_rank_resets_its_gpu(collectives):
+    ran = collectives(3, "reset")
+    assert ran.counted("taken").total() == 5
+    for rank in range(3):
+        assert ran.reasons(rank) == {"communicator lost": 5}
+    assert ran.counted("staged").total() == 5
+
+
+def test_ranks_that_differ(collectives):
+    """One rank has other memory than the others, or another datatype: never wrong, never stuck."""
+    ran = collectives(3, "mixed", 2)
+    assert not ran.counted("taken")
+    for rank in range(3):
+        assert ran.reasons(rank).keys() <= {
+            *("host memory", "derived datatype", "another rank could not"),
+            "not asked after host memory",
+        }
+        assert ran.reasons(rank)["another rank could not"] > 0
+    check_alike(ran)
+
+
+def test_what_polypath_does_not_do(collectives):
+    ran = collectives(3, "others")
+    assert not ran.counted("taken")
+    assert ran.reasons() == {"operator": 2, "datatype not reduced": 2, "one rank": 1}
+    assert ran.counted("staged") == ran.calls
+
+
+@pytest.mark.skipif(not MPICH.is_file(), reason="POLYPATH_MPICH_PREFIX names no MPICH")
+@pytest.mark.parametrize("handles, name", [("mpich", "MPICH"), ("standard", "standard ABI")])
+def test_mpich(collectives, handles, name):
+    """Half of the calls are those with 64-bit counts."""
+    ran = collectives(2, "random", mpich=handles)
+    assert ran.statistics[0]["library"] == name
+    assert any(function.endswith("_c") for function in ran.statistics[0]["calls"])
+    assert ran.counted("taken") == ran.calls
+    ran = collectives(2, "others", mpich=handles)
+    assert ran.reasons() == {"operator": 2, "datatype not reduced": 2, "one rank": 1}
+    ran = collectives(2, "mixed", mpich=handles)
+    assert not ran.counted("taken")
+    assert ran.counted("staged").total() > 0
+
+
+@pytest.mark.skipif(NODE == "real", reason="a node without peer access is simulated")
+def test_no_communicator_on_a_node_without_peer_access(collectives, tmp_path):
+    node = tmp_path / "alone.toml"
+    node.write_text(
+        "\n".join(
+            [
+                'schema = 1\nname = "alone"\ntitle = "No peer access"\nsource = "made up"',
+                '[[gpu]]\ncount = 2\nname = "NVIDIA A100-SXM4-40GB"\nmemory_gib = 40',
+                "[[host]]\nnuma = 0\nmemory_gib = 64",
+                '[[link]]\nfrom = "gpu*"\nto = "host*"\nboth_directions = true\ntype = "pcie"',
+                "gbps = 25",
+            ]
+        )
+    )
+    ran = collectives(2, "MPI_Allreduce", POLYPATH_NODE=str(node))
+    assert not ran.counted("taken")
+    assert ran.reasons().keys() == {"no communicator"}
+    assert ran.counted("staged") == ran.calls
+    assert "peer access" in ran.statistics[0]["refusal"]
+    assert ran.statistics[0]["agreements"] == 1
