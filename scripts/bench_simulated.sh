@@ -7,6 +7,8 @@ source "$(dirname "$0")/common.sh"
 
 out=bench/results/simulated
 export POLYPATH_REGISTRY=off
+# Large collectives take the machine minutes, which a rank would not wait for.
+export POLYPATH_COMM_TIME_LIMIT=3600000
 
 # run NAME [--plot] ARGUMENTS...: one benchmark.
 run() {
@@ -33,6 +35,17 @@ done
 run cedar.p2p.direct-host p2p --node cedar --routes direct,host --sizes 512M:512M
 run narval.ring.direct-gpu ring --node narval --routes direct,gpu --sizes 256M:256M
 run narval.ring-both.direct-gpu ring --both-directions --node narval --routes direct,gpu --sizes 256M:256M
+
+# Allreduce against the ring over direct links, one path a hop; on cedar also against the three stages
+# as published.
+run mist.allreduce.64m allreduce --node mist --against ring --sizes 64M --calls 2
+run mist.allreduce.1g allreduce --node mist --against ring --sizes 1G --calls 1
+run cedar.allreduce.64m allreduce --node cedar --against ring --sizes 64M --calls 2
+run cedar.allreduce.published allreduce --node cedar --against published --sizes 64M --calls 2
+for node in narval beluga marenostrum5; do
+  run "$node.allreduce" allreduce --node "$node" --against none --sizes 256M --calls 1
+done
+run hgx-h200-x4.allreduce allreduce --node hgx-h200-x4 --against none --sizes 64K,1M,4M,16M,64M,256M --calls 1
 
 [[ ${1:-} == --tuned ]] || exit 0
 profiles=$(mktemp -d)

@@ -33,6 +33,10 @@ void polypath_sim_advance_us(double us) {
   call([us](Driver& driver) { driver.devices().pass(us); });
 }
 
+void polypath_sim_issuing(int issuing) {
+  call([issuing](Driver& driver) { driver.devices().set_issuing(issuing != 0); });
+}
+
 uint64_t polypath_sim_link_bytes(const char* from, const char* to) {
   return ask([=](Driver& driver) { return moved(driver, from, to).bytes; });
 }

@@ -61,6 +61,9 @@ class Devices {
   /// The CPU does something else for so long; the lock may be released meanwhile.
   virtual void pass(double us) = 0;
 
+  /// From now on, or no longer, the calling thread issues work: see polypath_sim_issuing().
+  virtual void set_issuing(bool issuing) = 0;
+
   /// Lets the operation run as soon as what it waits for has completed.
   virtual OperationPtr issue(Operation operation) = 0;
   /// Lets the devices catch up with the CPU.

@@ -15,10 +15,14 @@ extern "C" {
 
 #define POLYPATH_SIM_API __attribute__((visibility("default")))
 
-/* Time of the CPU since cuInit. */
+/* Time of the calling thread since cuInit. */
 POLYPATH_SIM_API double polypath_sim_clock_us(void);
 /* Lets the CPU spend time, as if it computed; in functional mode the call sleeps. */
 POLYPATH_SIM_API void polypath_sim_advance_us(double us);
+/* Until it says otherwise (0) the calling thread issues work: in virtual time no other thread's
+ * wait lets devices go past its clock, which begins where the latest thread is. So threads that
+ * stand for processes issue side by side, whichever of them the machine lets run first. */
+POLYPATH_SIM_API void polypath_sim_issuing(int issuing);
 
 /* What completed copies moved over the link between two memories ("gpu0", "host0") since the start
  * or the last reset. 0 where there is no such link. */

@@ -110,6 +110,7 @@ void Timeline::complete(const OperationPtr& operation) {
   if (operation->flow) operation->warm_us = now_us_;
   // What the functions hold on to must not outlive the work.
   if (std::exchange(operation->may_complete, nullptr)) operation->cold_us = now_us_;
+  const bool moved = operation->move != nullptr;
   if (const auto move = std::exchange(operation->move, nullptr)) {
     move();
     if (companion_ != nullptr) companion_->look(now_us_);
@@ -119,7 +120,8 @@ void Timeline::complete(const OperationPtr& operation) {
   leave_queue(*operation);
   for (const OperationPtr& successor : std::exchange(operation->successors, {}))
     if (--successor->pending == 0) make_ready(successor);
-  if (operation->flow) poll(now_us_);
+  // What it wrote another stream may wait for, in virtual time.
+  if (operation->flow || moved) poll(now_us_);
 }
 
 }  // namespace polypath::sim

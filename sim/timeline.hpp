@@ -43,6 +43,8 @@ class Timeline {
 
   /// Time up to which everything has happened.
   [[nodiscard]] double now_us() const noexcept { return now_us_; }
+  /// When something happens next; kNever when nothing does by itself.
+  [[nodiscard]] double next_us() const noexcept;
 
   /// Lets all happen that is due until `us`.
   void run_until(double us);
@@ -76,7 +78,6 @@ class Timeline {
     }
   };
 
-  [[nodiscard]] double next_us() const noexcept;
   void make_ready(const OperationPtr& operation);
   void start(const OperationPtr& operation);
   void complete(const OperationPtr& operation);

@@ -9,24 +9,67 @@
 
 namespace polypath::sim {
 
+VirtualDevices::Clock& VirtualDevices::clock_of_thread() {
+  thread_local Clock clock;
+  return clock;
+}
+
+double VirtualDevices::own_clock_us() const {
+  const Clock& clock = clock_of_thread();
+  return std::max(clock.of == this ? clock.us : latest_us_, timeline_.now_us());
+}
+
+void VirtualDevices::set_clock(double us) {
+  clock_of_thread() = {this, us};
+  latest_us_ = std::max(latest_us_, us);
+  const auto own = issuing_.find(std::this_thread::get_id());
+  if (own != issuing_.end()) own->second = us;
+}
+
+void VirtualDevices::set_issuing(bool issuing) {
+  if (!issuing) {
+    issuing_.erase(std::this_thread::get_id());
+    return;
+  }
+  issuing_.emplace(std::this_thread::get_id(), 0);
+  set_clock(std::max(latest_us_, own_clock_us()));
+}
+
+double VirtualDevices::horizon_us() const {
+  double horizon = Timeline::kNever;
+  for (const auto& [thread, us] : issuing_)
+    if (thread != std::this_thread::get_id()) horizon = std::min(horizon, us);
+  return horizon;
+}
+
 void VirtualDevices::catch_up() {
-  timeline_.poll(clock_us_);
+  const double clock_us = own_clock_us();
+  timeline_.poll(clock_us);
   // The program may have written what kernels wait for.
   if (Companion* const companion = timeline_.companion()) companion->look(timeline_.now_us());
-  timeline_.run_until(clock_us_);
+  timeline_.run_until(std::min(clock_us, horizon_us()));
 }
 
 void VirtualDevices::wait_until(const std::function<bool()>& holds) {
   auto stuck_since = std::chrono::steady_clock::now();
   double stuck_at_us = timeline_.now_us();
   bool complained = false;
+  // Whoever waits issues nothing.
+  const auto own = issuing_.find(std::this_thread::get_id());
+  const bool issues = own != issuing_.end();
+  if (issues) issuing_.erase(own);
   while (!holds()) {
-    timeline_.poll(clock_us_);
+    if (timeline_.next_us() > horizon_us()) {
+      stuck_since = std::chrono::steady_clock::now();
+      mutex_.unlock();
+      std::this_thread::sleep_for(kPollInterval);
+      mutex_.lock();
+      continue;
+    }
+    timeline_.poll(own_clock_us());
     Companion* const companion = timeline_.companion();
     const auto now = std::chrono::steady_clock::now();
     if (timeline_.step() || (companion != nullptr && companion->look(timeline_.now_us()))) {
-      // A blocked CPU sees the time pass.
-      clock_us_ = std::max(clock_us_, timeline_.now_us());
       continue;
     }
     if (!timeline_.has_waiting()) {
@@ -49,11 +92,12 @@ void VirtualDevices::wait_until(const std::function<bool()>& holds) {
     std::this_thread::sleep_for(kPollInterval);
     mutex_.lock();
   }
+  if (issues) issuing_.emplace(std::this_thread::get_id(), own_clock_us());
 }
 
 void VirtualDevices::wait(const OperationPtr& operation) {
   wait_until([&operation] { return operation->done; });
-  clock_us_ = std::max(clock_us_, operation->end_us);
+  set_clock(std::max(own_clock_us(), operation->end_us));
 }
 
 }  // namespace polypath::sim

@@ -1,7 +1,13 @@
 // Devices in virtual time: nothing happens but when somebody asks, and always in the same way.
+//
+// Each thread of the program has a clock of its own, as each has a core: what calls cost one thread
+// costs the others nothing. A thread begins where the latest of the others is, and is never behind
+// what the devices were seen to have come to.
 #pragma once
 
 #include <chrono>
+#include <map>
+#include <thread>
 
 #include "devices.hpp"
 #include "timeline.hpp"
@@ -18,11 +24,12 @@ class VirtualDevices : public Devices {
 
   [[nodiscard]] Timeline& timeline() noexcept { return timeline_; }
 
-  [[nodiscard]] double clock_us() const override { return clock_us_; }
-  void spend(double us) override { clock_us_ += us; }
+  [[nodiscard]] double clock_us() const override { return own_clock_us(); }
+  void spend(double us) override { set_clock(own_clock_us() + us); }
   void pass(double us) override { spend(us); }
+  void set_issuing(bool issuing) override;
   OperationPtr issue(Operation operation) override {
-    return timeline_.issue(std::move(operation), clock_us_);
+    return timeline_.issue(std::move(operation), own_clock_us());
   }
   void catch_up() override;
   /// Releases the lock only while somebody outside must first satisfy an operation that waits for a
@@ -31,10 +38,22 @@ class VirtualDevices : public Devices {
   void wait(const OperationPtr& operation) override;
 
  private:
+  struct Clock {
+    const VirtualDevices* of = nullptr;
+    double us = 0;
+  };
+  static Clock& clock_of_thread();
+  /// Of the calling thread.
+  [[nodiscard]] double own_clock_us() const;
+  void set_clock(double us);
+  /// How far devices may go: to where the first of the other threads is that issue work.
+  [[nodiscard]] double horizon_us() const;
+
   DriverMutex& mutex_;
   Timeline timeline_;
   std::chrono::seconds patience_;
-  double clock_us_ = 0;
+  double latest_us_ = 0;                       // of all threads' clocks
+  std::map<std::thread::id, double> issuing_;  // clocks of threads that issue work
 };
 
 }  // namespace polypath::sim

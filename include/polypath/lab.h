@@ -72,10 +72,14 @@ POLYPATH_API polypath_status polypath_graph_phases(polypath_context* context,
 /* What one rank measures with, from row to row. */
 typedef struct polypath_collective_bench polypath_collective_bench;
 
-/* Collective. `nccl`: the library of NCCL to compare with, "" for libnccl.so.2; NULL for no
- * comparison. `comm` must outlive it. POLYPATH_NOT_SUPPORTED, with the reason: there is no such
- * library. */
+/* Collective. What to compare with: `nccl`, a library of NCCL, "" for libnccl.so.2; or `choice`,
+ * polypath itself by "kernels", "rotation", "hierarchical", "published" (hierarchical with one
+ * leader an island and eight chunks) or "ring" (over direct links, one path a hop); NULL and NULL
+ * for no comparison. `comm` must outlive it, and should have made no collective yet: scratch for
+ * copies is taken by the first. POLYPATH_NOT_SUPPORTED, with the reason: there is no such library.
+ */
 POLYPATH_API polypath_status polypath_collective_bench_create(polypath_comm* comm, const char* nccl,
+                                                              const char* choice,
                                                               polypath_collective_bench** bench);
 /* Collective; NULL is allowed. */
 POLYPATH_API void polypath_collective_bench_destroy(polypath_collective_bench* bench);
@@ -90,17 +94,18 @@ typedef struct polypath_collective_bench_request {
   int warmup;            /* untimed pairs first, 0 or more */
   int iterations;        /* timed pairs, at least 1 */
   int calls;             /* in a row, whose time is one sample; at least 1 */
+  const char* choice;    /* what is measured: as above; NULL: what the plan chooses */
 } polypath_collective_bench_request;
 
-/* Collective. Polypath and NCCL in alternating pairs of rows of calls, on buffers of its own with
- * random contents and poisoned destinations; every element is compared before and after, in rows of
- * calls that the ranks begin up to 0.3 ms apart: polypath's with the sum in rank order, bit by bit,
- * NCCL's with what any order may give.
+/* Collective. Polypath and the baseline in alternating pairs of rows of calls, on buffers of its
+ * own with random contents and poisoned destinations; every element is compared before and after,
+ * in rows of calls that the ranks begin up to 0.3 ms apart: polypath's with the sum in rank order,
+ * bit by bit, or with what any order may give where the plan says so, as the baseline's.
  * {"op", "bytes", "type", "ranks", "algorithm", "us" (a call: median, of the slowest rank),
  *  "bus_gbps", "predicted_us", "limit_bus_gbps", "cpu_us" (of issuing a call), "verified": true,
- *  "exact": true, "baseline": {"name", "us", "bus_gbps", "cpu_us"}, "speedup"}; without NCCL the
- * last two are absent. POLYPATH_INTERNAL_ERROR, on all ranks, when an element is wrong: the message
- * says where. */
+ *  "exact": bool (in rank order), "baseline": {"name", "us", "bus_gbps", "cpu_us"}, "speedup"};
+ * without a baseline the last two are absent. POLYPATH_INTERNAL_ERROR, on all ranks, when an
+ * element is wrong: the message says where. */
 POLYPATH_API polypath_status
 polypath_collective_bench_run(polypath_collective_bench* bench,
                               const polypath_collective_bench_request* request, char** json);

@@ -100,6 +100,7 @@ class CollectiveBenchRequest(ctypes.Structure):
         ("warmup", c_int),
         ("iterations", c_int),
         ("calls", c_int),
+        ("choice", c_char_p),
     ]
 
 
@@ -188,7 +189,7 @@ _OF_THE_LABORATORY: dict[str, list[Any]] = {
     "polypath_bench": [c_void_p, POINTER(BenchRequest), _STRING],
     "polypath_tune": [c_void_p, POINTER(TuneRequest), TuneProgress, c_void_p, _STRING],
     "polypath_graph_phases": [c_void_p, POINTER(GraphPhasesRequest), _STRING],
-    "polypath_collective_bench_create": [c_void_p, c_char_p, POINTER(c_void_p)],
+    "polypath_collective_bench_create": [c_void_p, c_char_p, c_char_p, POINTER(c_void_p)],
     "polypath_collective_bench_run": [c_void_p, POINTER(CollectiveBenchRequest), _STRING],
 }
 

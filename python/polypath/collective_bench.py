@@ -22,6 +22,9 @@ from .comm import Communicator, on_all
 from .context import Context
 from .errors import NotSupported, PolypathError
 
+BASELINES = ("kernels", "rotation", "hierarchical", "published", "ring")
+"""Algorithms of polypath's own that can be asked for."""
+
 
 @dataclass(frozen=True)
 class CollectiveBench:
@@ -36,7 +39,11 @@ class CollectiveBench:
     iterations: int = 10
     calls: int = 10
     nccl: str | None = None
-    """The library to compare with; "" is libnccl.so.2, None is nothing."""
+    """The library to compare with; "" is libnccl.so.2, None is none."""
+    baseline: str | None = None
+    """An algorithm of polypath's to compare with: `BASELINES`."""
+    algorithm: str | None = None
+    """What is measured: one of `BASELINES`; None: what the plan chooses."""
 
 
 class _Rank:
@@ -45,9 +52,12 @@ class _Rank:
     def __init__(self, comm: Communicator, wanted: CollectiveBench) -> None:
         self._wanted = wanted
         self._handle = ctypes.c_void_p()
-        nccl = None if wanted.nccl is None else wanted.nccl.encode()
         _api.call(
-            "polypath_collective_bench_create", comm._open(), nccl, ctypes.byref(self._handle)
+            "polypath_collective_bench_create",
+            comm._open(),
+            None if wanted.nccl is None else wanted.nccl.encode(),
+            None if wanted.baseline is None else wanted.baseline.encode(),
+            ctypes.byref(self._handle),
         )
 
     def row(self, size: int) -> dict[str, Any]:
@@ -60,6 +70,7 @@ class _Rank:
             wanted.warmup,
             wanted.iterations,
             wanted.calls,
+            None if wanted.algorithm is None else wanted.algorithm.encode(),
         )
         found: dict[str, Any] = _api.call_json(
             "polypath_collective_bench_run", self._handle, ctypes.byref(request)

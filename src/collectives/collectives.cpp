@@ -1,6 +1,7 @@
 #include "collectives/collectives.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -25,6 +26,18 @@ constexpr std::uint32_t kSlots = 4;
 constexpr std::uint8_t kLag = 1;
 constexpr std::uint32_t kSlotBytes = 64 * kKiB;
 constexpr std::uint32_t kCellBytes = 3 * kMiB / 2;
+
+/// Scratch of what runs by copies: chunks are chosen for it.
+constexpr std::uint64_t kCopyScratch = 64 * kMiB;
+/// ... and where other algorithms than what is planned may be asked for, with larger chunks.
+constexpr std::uint64_t kAnyCopyScratch = 128 * kMiB;
+/// The paper's streams for large messages; of more than 64 MiB we make more, for the scratch.
+constexpr std::uint64_t kPublishedChunks = 8;
+constexpr std::uint64_t kMostPublishedChunk = 8 * kMiB;
+
+constexpr std::array kChoices{CollectiveChoice::planned,   CollectiveChoice::kernels,
+                              CollectiveChoice::rotation,  CollectiveChoice::hierarchical,
+                              CollectiveChoice::published, CollectiveChoice::ring};
 
 /// A capture that the driver does not number.
 constexpr std::uint64_t kUnknownCapture = ~std::uint64_t{0};
@@ -56,7 +69,29 @@ std::size_t Collectives::ShapeHash::operator()(const Shape& shape) const noexcep
   const auto small = static_cast<std::uint64_t>(shape.root) << 16 |
                      static_cast<std::uint64_t>(shape.op) << 8 |
                      static_cast<std::uint64_t>(shape.type);
-  return (shape.count ^ small << 40) * 0x9e3779b97f4a7c15;
+  const auto choice = static_cast<std::uint64_t>(shape.choice);
+  return (shape.count ^ small << 40 ^ choice << 36) * 0x9e3779b97f4a7c15;
+}
+
+std::string_view to_string(CollectiveChoice choice) noexcept {
+  switch (choice) {
+    case CollectiveChoice::planned: return "planned";
+    case CollectiveChoice::kernels: return "kernels";
+    case CollectiveChoice::rotation: return "rotation";
+    case CollectiveChoice::hierarchical: return "hierarchical";
+    case CollectiveChoice::published: return "published";
+    case CollectiveChoice::ring: return "ring";
+  }
+  return "?";
+}
+
+CollectiveChoice parse_collective_choice(std::string_view text) {
+  std::vector<std::string_view> names;
+  for (const CollectiveChoice choice : kChoices) {
+    names.push_back(to_string(choice));
+    if (names.back() == text) return choice;
+  }
+  throw InvalidArgument(fmt::format("there is no choice '{}': {}", text, fmt::join(names, ", ")));
 }
 
 Collectives::Collectives(Communicator& communicator, const CollectivesOptions& options)
@@ -99,24 +134,29 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   grant_->keep(blocks);
   shape_ = {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(blocks), kSlots,
             kSlotBytes, kCellBytes};
-  if (comm_.size() > 1) scratch_ = comm_.alloc(polypath::scratch_bytes(shape_));
+  if (comm_.size() == 1) return;
+  scratch_ = comm_.alloc(polypath::scratch_bytes(shape_));
+  if (options_.copies || copies_pay())
+    runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_,
+                                               options_.copies ? kAnyCopyScratch : kCopyScratch);
 }
 
 Collectives::~Collectives() = default;  // the communicator frees the scratch
 
-const CollectivePlan& Collectives::plan(const CollectiveCall& call) {
+const CollectivePlan& Collectives::plan(const CollectiveCall& call, CollectiveChoice choice) {
   validate(call);
-  return launch_of(call).plan;
+  return launch_of(call, choice).plan;
 }
 
-const Collectives::Launch& Collectives::launch_of(const CollectiveCall& call) {
-  const Shape shape{call.count, call.op, call.type, has_root(call.op) ? call.root : 0};
+const Collectives::Launch& Collectives::launch_of(const CollectiveCall& call,
+                                                  CollectiveChoice choice) {
+  const Shape shape{call.count, call.op, call.type, has_root(call.op) ? call.root : 0, choice};
   if (const auto known = launches_.find(shape); known != launches_.end()) return known->second;
   if (launches_.size() >= kMostShapes) launches_.clear();
-  return launches_.emplace(shape, make_launch(call)).first->second;
+  return launches_.emplace(shape, make_launch(call, choice)).first->second;
 }
 
-Collectives::Launch Collectives::make_launch(const CollectiveCall& call) const {
+CollectiveRequest Collectives::request_of(const CollectiveCall& call) const {
   CollectiveRequest request;
   request.op = call.op;
   request.type = call.type;
@@ -124,18 +164,79 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call) const {
   request.count = call.count;
   request.root = has_root(call.op) ? call.root : 0;
   for (int rank = 0; rank < comm_.size(); ++rank) request.gpus.push_back(comm_.gpu_of(rank));
+  return request;
+}
+
+CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
+                                          CollectiveChoice choice) const {
   CollectiveOptions options;
   options.max_blocks = grant_->blocks();
+  options.scratch_bytes = kCopyScratch;
+  switch (choice) {
+    case CollectiveChoice::planned: break;
+    case CollectiveChoice::kernels: options.copies = false; break;
+    case CollectiveChoice::rotation: options.algorithm = Algorithm::rotation; break;
+    case CollectiveChoice::published:
+      options.lanes = 1;
+      options.chunk_bytes =
+          std::clamp<std::uint64_t>(request.bytes() / kPublishedChunks, 1, kMostPublishedChunk);
+      options.algorithm = Algorithm::hierarchical;
+      break;
+    case CollectiveChoice::hierarchical: options.algorithm = Algorithm::hierarchical; break;
+    case CollectiveChoice::ring: options.algorithm = Algorithm::ring; break;
+  }
+  return options;
+}
 
+bool Collectives::copies_pay() const {
+  for (const std::uint64_t bytes : {16 * kMiB, 256 * kMiB}) {
+    CollectiveCall call;
+    call.count = bytes / size_of(call.type);
+    const CollectiveRequest request = request_of(call);
+    const auto plan =
+        plan_collective(comm_.node(), request, options_of(request, CollectiveChoice::planned));
+    if (!runs_by_kernels(plan.algorithm)) return true;
+  }
+  return false;
+}
+
+Collectives::Launch Collectives::make_launch(const CollectiveCall& call,
+                                             CollectiveChoice choice) const {
+  const CollectiveRequest request = request_of(call);
+  const bool is_free = choice == CollectiveChoice::planned || choice == CollectiveChoice::kernels;
+  CollectiveOptions options = options_of(request, choice);
+  if (runner_ == nullptr) {
+    if (!is_free)
+      throw InvalidArgument(
+          fmt::format("rank {}: {} runs by copies, and no scratch was taken for them", comm_.rank(),
+                      to_string(choice)));
+    options.copies = false;
+  }
   Launch launch;
   launch.plan = plan_collective(comm_.node(), request, options);
   if (launch.plan.algorithm != Algorithm::none && !runs_by_kernels(launch.plan.algorithm)) {
-    options.algorithm = Algorithm::flat;
+    CollectiveSchedule schedule = make_collective_schedule(comm_.node(), launch.plan);
+    if (runner_->can_run(schedule)) {
+      launch.program = program_of(schedule, comm_.rank());
+      launch.schedule = std::move(schedule);
+      return launch;
+    }
+    if (!is_free)
+      throw InvalidArgument(fmt::format("rank {}: {} needs {} of scratch, and there are {}",
+                                        comm_.rank(), to_string(choice), schedule.scratch_bytes,
+                                        runner_->scratch_bytes()));
+    options.copies = false;
     launch.plan = plan_collective(comm_.node(), request, options);
   }
+  set_kernel(launch, request);
+  return launch;
+}
+
+void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request) const {
   KernelPlan kernel = launch.plan.kernel.value_or(KernelPlan{1, kSlotBytes, 1});
   if (launch.plan.algorithm == Algorithm::cells &&
-      call.count > most_by_cells(shape_, call.op, call.type, kernel.stages)) {
+      request.count > most_by_cells(shape_, request.op, request.type, kernel.stages)) {
+    CollectiveOptions options = options_of(request, CollectiveChoice::kernels);
     options.algorithm = Algorithm::flat;  // more than the scratch holds
     launch.plan = plan_collective(comm_.node(), request, options);
     kernel = launch.plan.kernel.value();
@@ -145,19 +246,18 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call) const {
   launch.blocks = static_cast<unsigned>(std::clamp(kernel.blocks, 1, grant_->blocks()));
 
   CollectiveArgs& args = launch.args;
-  args.op = call.op;
-  args.type = call.type;
+  args.op = request.op;
+  args.type = request.type;
   args.rank = static_cast<std::uint8_t>(comm_.rank());
   args.root = static_cast<std::uint8_t>(request.root);
   args.stages = static_cast<std::uint8_t>(kernel.stages);
   args.lag = kLag;
   args.tile_bytes = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(kernel.slot_bytes, kScratchGranule, kSlotBytes));
-  args.count = call.count;
+  args.count = request.count;
   args.shape = shape_;
   for (int rank = 0; rank < comm_.size() && scratch_; ++rank)
     args.scratch[rank] = std::bit_cast<unsigned char*>(scratch_.address(rank));
-  return launch;
 }
 
 void Collectives::require_buffer(const char* name, CUdeviceptr address, std::uint64_t bytes,
@@ -218,7 +318,7 @@ std::uint64_t Collectives::capture_of(CUstream stream) const {
   return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? number : 0;
 }
 
-void Collectives::run(const CollectiveCall& call, CUstream stream) {
+void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveChoice choice) {
   comm_.check();
   validate(call);
   const int rank = comm_.rank();
@@ -243,28 +343,46 @@ void Collectives::run(const CollectiveCall& call, CUstream stream) {
       POLYPATH_CHECK(driver, memcpy_async(call.recv, call.send, bytes_of(call), stream));
     return;
   }
-  const Launch& launch = launch_of(call);
-  CollectiveArgs args = launch.args;
-  args.reduction = call.operation;
-  args.in = std::bit_cast<const void*>(call.send);
-  args.out = std::bit_cast<void*>(call.recv);
-  args.patience = comm_.patience();
-  args.patience.kernel = number_;
-  void* parameters[] = {&args};
-
   const std::uint64_t capture = capture_of(stream);
+  const Launch& launch = launch_of(call, capture != 0 ? CollectiveChoice::kernels : choice);
   Event& before = capture != 0 ? *last_captured_ : *last_;
   if (capture == 0 ? any_ : capture == capture_ && capture != kUnknownCapture)
     POLYPATH_CHECK(driver, stream_wait_event(stream, before.get(), 0));
-  POLYPATH_CHECK(
-      driver, launch_kernel(modules_->function(launch.family, call.op, call.type), launch.blocks, 1,
-                            1, kCollectiveThreads, 1, 1, 0, stream, parameters, nullptr));
+  if (launch.schedule) {
+    if (call.op == CollectiveOp::all_to_all && call.send == call.recv)
+      throw InvalidArgument(
+          fmt::format("rank {}: all_to_all does not run by copies in place", rank));
+    runner_->run(*launch.schedule, launch.program, {call.operation, call.send, call.recv}, stream);
+  } else {
+    CollectiveArgs args = launch.args;
+    args.reduction = call.operation;
+    args.in = std::bit_cast<const void*>(call.send);
+    args.out = std::bit_cast<void*>(call.recv);
+    args.patience = comm_.patience();
+    args.patience.kernel = number_;
+    void* parameters[] = {&args};
+    POLYPATH_CHECK(
+        driver, launch_kernel(modules_->function(launch.family, call.op, call.type), launch.blocks,
+                              1, 1, kCollectiveThreads, 1, 1, 0, stream, parameters, nullptr));
+  }
   POLYPATH_CHECK(driver, event_record(before.get(), stream));
   if (capture != 0)
     capture_ = capture;
   else
     any_ = true;
-  ++(launch.family == KernelFamily::cells ? counts_.cells : counts_.channels);
+  count(launch);
+}
+
+void Collectives::count(const Launch& launch) {
+  switch (launch.plan.algorithm) {
+    case Algorithm::cells: ++counts_.cells; break;
+    case Algorithm::none:
+    case Algorithm::flat: ++counts_.channels; break;
+    case Algorithm::rotation: ++counts_.rotation; break;
+    case Algorithm::hierarchical: ++counts_.hierarchical; break;
+    case Algorithm::ring: ++counts_.ring; break;
+    case Algorithm::host_trees: break;  // never run
+  }
 }
 
 }  // namespace polypath

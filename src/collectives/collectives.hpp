@@ -1,19 +1,23 @@
-// The collectives of a communicator: plans a call, and launches the kernel that carries it.
+// The collectives of a communicator: plans a call, and issues what carries it.
 //
 //   call -> plan (plan/collective_plan.hpp, kept by shape) -> one kernel on each rank
+//                                                          -> copies and sums (schedule/)
 //
-// Kernels read and write their own rank's buffers, and the scratch of all, which is symmetric
+// Both read and write their own rank's buffers, and the scratch of all, which is symmetric
 // memory: nobody addresses another rank's buffers, so any memory of the GPU will do.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <unordered_map>
 
 #include "collectives/block_budget.hpp"
 #include "collectives/collective_types.h"
 #include "collectives/kernel_modules.hpp"
 #include "collectives/plan/collective_plan.hpp"
+#include "collectives/schedule/schedule_runner.hpp"
 #include "comm/communicator.hpp"
 
 namespace polypath {
@@ -31,11 +35,26 @@ struct CollectiveCall {
   CUdeviceptr recv = 0;
 };
 
+/// Not what the plan chooses: for tests and benchmarks.
+enum class CollectiveChoice : std::uint8_t {
+  planned,  ///< what is predicted to end first
+  kernels,  ///< of those that run by kernels
+  rotation,
+  hierarchical,
+  published,  ///< hierarchical with one leader an island and eight chunks (IEEE Micro 2021)
+  ring,
+};
+std::string_view to_string(CollectiveChoice choice) noexcept;
+/// Throws InvalidArgument, which lists what there is.
+CollectiveChoice parse_collective_choice(std::string_view text);
+
 struct CollectivesOptions {
   int max_blocks = 128;  ///< of a kernel, at the most
   /// Compares each call with those of the other ranks before it is issued: the host then waits for
   /// them. For finding mistakes.
   bool check = false;
+  /// Takes scratch for schedules of copies even where no plan chooses one.
+  bool copies = false;
 };
 
 /// How calls went, since the beginning.
@@ -43,6 +62,10 @@ struct CollectiveCounts {
   std::uint64_t cells = 0;
   std::uint64_t channels = 0;
   std::uint64_t copies = 0;  ///< of a single rank
+  // Schedules of copies.
+  std::uint64_t rotation = 0;
+  std::uint64_t hierarchical = 0;
+  std::uint64_t ring = 0;
 };
 
 /// One a rank; calls as Communicator's: one thread at a time.
@@ -58,16 +81,22 @@ class Collectives {
 
   /// Issues the call on `stream` of this rank's GPU, and returns. All ranks issue the same calls in
   /// the same order; those of one communicator run one after another, whatever streams they are on.
-  /// In stream capture, the caller orders what is captured with what is not. Throws InvalidArgument
-  /// for what is wrong with an argument, CommunicatorError once the communicator is unusable.
-  void run(const CollectiveCall& call, CUstream stream);
+  /// In stream capture, the caller orders what is captured with what is not, and what the plan
+  /// would run by copies runs by kernels: signals of a graph would be the same at every launch.
+  /// Throws InvalidArgument for what is wrong with an argument, and for another choice that cannot
+  /// be carried out; CommunicatorError once the communicator is unusable.
+  void run(const CollectiveCall& call, CUstream stream,
+           CollectiveChoice choice = CollectiveChoice::planned);
 
-  /// How such a call is carried out.
-  [[nodiscard]] const CollectivePlan& plan(const CollectiveCall& call);
+  /// How such a call is carried out, outside of capture.
+  [[nodiscard]] const CollectivePlan& plan(const CollectiveCall& call,
+                                           CollectiveChoice choice = CollectiveChoice::planned);
   [[nodiscard]] const CollectiveCounts& counts() const noexcept { return counts_; }
   [[nodiscard]] Communicator& communicator() const noexcept { return comm_; }
   /// Bytes of each rank's GPU that are taken for as long as this exists.
-  [[nodiscard]] std::uint64_t scratch_bytes() const noexcept { return scratch_.bytes(); }
+  [[nodiscard]] std::uint64_t scratch_bytes() const noexcept {
+    return scratch_.bytes() + (runner_ ? runner_->scratch_bytes() : 0);
+  }
 
  private:
   struct Shape {
@@ -75,6 +104,7 @@ class Collectives {
     CollectiveOp op;
     DataType type;
     int root;
+    CollectiveChoice choice;
     friend bool operator==(const Shape&, const Shape&) = default;
   };
   struct ShapeHash {
@@ -86,10 +116,20 @@ class Collectives {
     KernelFamily family = KernelFamily::channels;
     unsigned blocks = 0;
     CollectiveArgs args{};  ///< but for buffers and operator
+    /// Of what runs by copies.
+    std::optional<CollectiveSchedule> schedule;
+    RankProgram program;
   };
 
-  const Launch& launch_of(const CollectiveCall& call);
-  Launch make_launch(const CollectiveCall& call) const;
+  const Launch& launch_of(const CollectiveCall& call, CollectiveChoice choice);
+  Launch make_launch(const CollectiveCall& call, CollectiveChoice choice) const;
+  [[nodiscard]] CollectiveRequest request_of(const CollectiveCall& call) const;
+  [[nodiscard]] CollectiveOptions options_of(const CollectiveRequest& request,
+                                             CollectiveChoice choice) const;
+  /// Whether a plan would run an allreduce of some size by copies.
+  [[nodiscard]] bool copies_pay() const;
+  void set_kernel(Launch& launch, const CollectiveRequest& request) const;
+  void count(const Launch& launch);
   void validate(const CollectiveCall& call) const;
   void compare(const CollectiveCall& call);
   void require_buffer(const char* name, CUdeviceptr address, std::uint64_t bytes,
@@ -103,6 +143,7 @@ class Collectives {
   std::unique_ptr<BlockGrant> grant_;
   ScratchShape shape_{};
   SymmetricMemory scratch_;
+  std::unique_ptr<ScheduleRunner> runner_;  // null: kernels alone
   std::unordered_map<Shape, Launch, ShapeHash> launches_;
   CollectiveCounts counts_;
   std::unique_ptr<Event> last_;           // of the latest call

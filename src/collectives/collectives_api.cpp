@@ -33,11 +33,12 @@ polypath_status run(polypath_comm* comm, CollectiveOp op, const void* send, void
 
 namespace polypath {
 
-Collectives& collectives_of(polypath_comm* comm) {
+Collectives& collectives_of(polypath_comm* comm, bool copies) {
   Communicator& communicator = of(comm);
   if (comm->above == nullptr) {
     CollectivesOptions options;
     options.check = comm->context->options().check != 0;
+    options.copies = copies;
     comm->above = std::make_shared<Collectives>(communicator, options);
   }
   return *std::static_pointer_cast<Collectives>(comm->above);
@@ -94,6 +95,9 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
     give({{"cells", counts.cells},
           {"channels", counts.channels},
           {"copies", counts.copies},
+          {"rotation", counts.rotation},
+          {"hierarchical", counts.hierarchical},
+          {"ring", counts.ring},
           {"scratch_bytes", collectives.scratch_bytes()}},
          json);
   });

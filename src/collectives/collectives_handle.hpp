@@ -7,7 +7,7 @@
 namespace polypath {
 
 /// Made by the first call, which is collective then. Throws InvalidArgument for null, and what the
-/// constructor throws.
-Collectives& collectives_of(polypath_comm* comm);
+/// constructor throws. `copies`: CollectivesOptions::copies, of that first call.
+Collectives& collectives_of(polypath_comm* comm, bool copies = false);
 
 }  // namespace polypath

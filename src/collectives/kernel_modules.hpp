@@ -20,7 +20,10 @@ class KernelModules {
   [[nodiscard]] CUfunction function(KernelFamily family, CollectiveOp op, DataType type) const {
     return functions_[index(family, op, type)];
   }
-  /// How many blocks of any of them a multiprocessor runs at once.
+  [[nodiscard]] CUfunction sums(DataType type) const {
+    return sums_[static_cast<std::size_t>(type)];
+  }
+  /// How many blocks of any collective of them a multiprocessor runs at once.
   [[nodiscard]] int blocks_a_multiprocessor() const noexcept { return blocks_; }
 
  private:
@@ -32,9 +35,9 @@ class KernelModules {
     return (static_cast<std::size_t>(family) * kOps + static_cast<std::size_t>(op)) * kTypes +
            static_cast<std::size_t>(type);
   }
-
   std::map<const unsigned char*, std::shared_ptr<const KernelModule>> modules_;  // by image
   std::array<CUfunction, kFamilies * kOps * kTypes> functions_{};
+  std::array<CUfunction, kTypes> sums_{};
   int blocks_ = 1;
 };
 

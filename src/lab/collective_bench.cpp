@@ -90,22 +90,24 @@ class CollectiveBench::Buffers {
   std::vector<std::byte> host_;
 };
 
-CollectiveBench::CollectiveBench(Collectives& collectives, std::shared_ptr<const Nccl> nccl,
-                                 ClockFunction clock)
+CollectiveBench::CollectiveBench(Collectives& collectives, Baseline baseline,
+                                 const NodeSource& source)
     : collectives_(collectives),
       comm_(collectives.communicator()),
-      nccl_(std::move(nccl)),
-      clock_(std::move(clock)),
+      baseline_(std::move(baseline)),
+      clock_(cpu_clock(source)),
+      issuing_(issuing_notice(source)),
       stream_(comm_.driver(), comm_.context()),
       start_(comm_.driver(), comm_.context()),
       end_(comm_.driver(), comm_.context()) {
-  if (nccl_ == nullptr) return;
+  if (baseline_.nccl == nullptr) return;
   std::vector<NcclId> ids(static_cast<std::size_t>(comm_.size()));
   NcclId mine{};
-  if (comm_.rank() == 0) mine = nccl_->unique_id();
+  if (comm_.rank() == 0) mine = baseline_.nccl->unique_id();
   comm_.exchange(mine, std::as_writable_bytes(std::span(ids)));
   const CurrentContext current(comm_.driver(), comm_.context());
-  baseline_ = std::make_unique<NcclCommunicator>(nccl_, ids.front(), comm_.rank(), comm_.size());
+  nccl_ =
+      std::make_unique<NcclCommunicator>(baseline_.nccl, ids.front(), comm_.rank(), comm_.size());
 }
 
 void CollectiveBench::agree(const std::string& problem) {
@@ -152,11 +154,16 @@ double CollectiveBench::time_row(const Way& way, const CollectiveCall& call, int
                                  double* cpu_us) {
   const CudaDriver& driver = comm_.driver();
   agree({});
+  issuing_(true);
+  std::unique_ptr<void, std::function<void(void*)>> issuing(
+      this, [this](void* /*self*/) { issuing_(false); });
+  agree({});
   POLYPATH_CHECK(driver, event_record(start_.get(), stream_.get()));
   const double begin = clock_();
   for (int i = 0; i < calls; ++i) way(call, stream_.get());
   *cpu_us = (clock_() - begin) / calls;
   POLYPATH_CHECK(driver, event_record(end_.get(), stream_.get()));
+  issuing.reset();
   POLYPATH_CHECK(driver, stream_synchronize(stream_.get()));
   comm_.check();
   return elapsed_us(driver, start_, end_) / calls;
@@ -169,18 +176,28 @@ nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
                               sizes.count, comm_.size(), request.root};
   const CurrentContext current(comm_.driver(), comm_.context());
   const Way ours = [&](const CollectiveCall& call, CUstream stream) {
-    collectives_.run(call, stream);
+    collectives_.run(call, stream, request.choice);
   };
+  const bool compares = nccl_ != nullptr || baseline_.choice;
   const Way theirs = [&](const CollectiveCall& call, CUstream stream) {
-    baseline_->run(call.op, call.send, call.recv, call.count, call.type, call.operation, call.root,
-                   stream);
+    if (baseline_.choice) {
+      collectives_.run(call, stream, *baseline_.choice);
+      return;
+    }
+    nccl_->run(call.op, call.send, call.recv, call.count, call.type, call.operation, call.root,
+               stream);
   };
   Buffers buffers(comm_.driver(), shape, comm_.rank(), request.bytes <= kMostInARow ? kRow : 1);
-  verify("polypath", ours, buffers, shape, false);
-  if (baseline_) verify("NCCL", theirs, buffers, shape, true);
+  const std::string name = baseline_.choice ? std::string(to_string(*baseline_.choice))
+                           : nccl_          ? "NCCL " + baseline_.nccl->version()
+                                            : "";
 
   const CollectiveCall call{shape.op,    shape.type,      shape.reduction, shape.root,
                             shape.count, buffers.send(0), buffers.recv(0)};
+  const CollectivePlan& plan = collectives_.plan(call, request.choice);
+  const bool any_order = !plan.rank_order;
+  verify("polypath", ours, buffers, shape, any_order);
+  if (compares) verify(name.c_str(), theirs, buffers, shape, true);
   std::vector<double> us, cpu_us, baseline_us, baseline_cpu_us;
   for (int i = -request.warmup; i < request.iterations; ++i) {
     double cpu = 0;
@@ -189,16 +206,15 @@ nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
       us.push_back(mine);
       cpu_us.push_back(cpu);
     }
-    if (!baseline_) continue;
+    if (!compares) continue;
     const double other = time_row(theirs, call, request.calls, &cpu);
     if (i >= 0) {
       baseline_us.push_back(other);
       baseline_cpu_us.push_back(cpu);
     }
   }
-  verify("polypath, after it was timed", ours, buffers, shape, false);
+  verify("polypath, after it was timed", ours, buffers, shape, any_order);
 
-  const CollectivePlan& plan = collectives_.plan(call);
   const double taken = median(slowest(us));
   const double factor = sizes.bus_factor();
   nlohmann::json row{{"op", to_string(shape.op)},
@@ -212,10 +228,10 @@ nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
                      {"limit_bus_gbps", plan.limit_bus_gbps},
                      {"cpu_us", median(slowest(cpu_us))},
                      {"verified", true},
-                     {"exact", true}};
-  if (baseline_) {
+                     {"exact", !any_order}};
+  if (compares) {
     const double theirs_us = median(slowest(baseline_us));
-    row["baseline"] = {{"name", "NCCL " + nccl_->version()},
+    row["baseline"] = {{"name", name},
                        {"us", theirs_us},
                        {"bus_gbps", factor * rate_gbps(sizes.bytes(), theirs_us)},
                        {"cpu_us", median(slowest(baseline_cpu_us))}};

@@ -1,9 +1,10 @@
-// One row of a benchmark of collectives: polypath and NCCL in alternating pairs, rows of calls,
-// every element compared.
+// One row of a benchmark of collectives: polypath against NCCL, or one of its algorithms against
+// another, in alternating pairs, rows of calls, every element compared.
 #pragma once
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "collectives/collectives.hpp"
 #include "lab/nccl.hpp"
@@ -21,13 +22,19 @@ struct CollectiveBenchRequest {
   int warmup = 1;           ///< untimed pairs first
   int iterations = 10;      ///< timed pairs, at least 1
   int calls = 10;           ///< in a row, whose time is one sample
+  CollectiveChoice choice = CollectiveChoice::planned;
 };
 
 /// One a rank; all ranks run the same rows. Not thread-safe.
 class CollectiveBench {
  public:
-  /// Collective. `nccl`: the baseline; null for none.
-  CollectiveBench(Collectives& collectives, std::shared_ptr<const Nccl> nccl, ClockFunction clock);
+  /// The baseline: none, NCCL, or another choice.
+  struct Baseline {
+    std::shared_ptr<const Nccl> nccl = nullptr;
+    std::optional<CollectiveChoice> choice = std::nullopt;
+  };
+  /// Collective.
+  CollectiveBench(Collectives& collectives, Baseline baseline, const NodeSource& source);
 
   /// Collective. The row as polypath_bench_collective() documents it, the same on all ranks: a time
   /// is that of the slowest rank. Throws Error, on all ranks, when an element is wrong.
@@ -49,9 +56,10 @@ class CollectiveBench {
 
   Collectives& collectives_;
   Communicator& comm_;
-  std::shared_ptr<const Nccl> nccl_;
-  std::unique_ptr<NcclCommunicator> baseline_;
+  Baseline baseline_;
+  std::unique_ptr<NcclCommunicator> nccl_;
   ClockFunction clock_;
+  std::function<void(bool)> issuing_;
   Stream stream_;
   Event start_;
   Event end_;

@@ -12,18 +12,21 @@ struct polypath_collective_bench {
 using namespace polypath;
 
 polypath_status polypath_collective_bench_create(polypath_comm* comm, const char* nccl,
+                                                 const char* choice,
                                                  polypath_collective_bench** bench) {
   return guarded([&] {
     require(bench != nullptr, "bench is null");
-    Collectives& collectives = collectives_of(comm);
-    std::shared_ptr<const Nccl> baseline;
+    require(nccl == nullptr || choice == nullptr, "nccl and choice are both given");
+    Collectives& collectives = collectives_of(comm, /*copies=*/true);
+    CollectiveBench::Baseline baseline;
+    if (choice != nullptr) baseline.choice = parse_collective_choice(choice);
     if (nccl != nullptr) {
       std::string why;
-      baseline = Nccl::load(nccl, &why);
-      if (baseline == nullptr) throw NotSupported("NCCL cannot be used: " + why);
+      baseline.nccl = Nccl::load(nccl, &why);
+      if (baseline.nccl == nullptr) throw NotSupported("NCCL cannot be used: " + why);
     }
     *bench = new polypath_collective_bench{
-        CollectiveBench(collectives, std::move(baseline), cpu_clock(comm->context->source()))};
+        CollectiveBench(collectives, std::move(baseline), comm->context->source())};
   });
 }
 
@@ -49,6 +52,7 @@ polypath_status polypath_collective_bench_run(polypath_collective_bench* bench,
     wanted.warmup = request->warmup;
     wanted.iterations = request->iterations;
     wanted.calls = request->calls;
+    if (request->choice != nullptr) wanted.choice = parse_collective_choice(request->choice);
     give(bench->bench.run(wanted), json);
   });
 }

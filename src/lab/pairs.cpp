@@ -11,6 +11,7 @@ namespace {
 
 /// By name, as the simulated driver itself: on hardware no driver has it (sim/polypath_sim.h).
 constexpr const char* kVirtualClock = "polypath_sim_clock_us";
+constexpr const char* kIssuing = "polypath_sim_issuing";
 
 }  // namespace
 
@@ -49,6 +50,16 @@ PairSamples measure_pairs(const CudaDriver& driver, std::span<const CUstream> st
     measure(polypath, samples.polypath);
   }
   return samples;
+}
+
+std::function<void(bool)> issuing_notice(const NodeSource& source) {
+  const auto nobody = [](bool /*issuing*/) {};
+  if (!source.simulated) return nobody;
+  void* const library = open_library(source.driver->library, nullptr);
+  if (library == nullptr) return nobody;
+  auto* const notice = find_symbol<void (*)(int)>(library, kIssuing);
+  if (notice == nullptr) return nobody;
+  return [notice](bool issuing) { notice(issuing ? 1 : 0); };
 }
 
 ClockFunction cpu_clock(const NodeSource& source) {

@@ -63,4 +63,8 @@ PairSamples measure_pairs(const CudaDriver& driver, std::span<const CUstream> st
 /// is loaded.
 ClockFunction cpu_clock(const NodeSource& source);
 
+/// To be called by a thread before (true) and after it issues work while others do: a simulated
+/// node lets its devices go no further than the thread has come. Elsewhere it does nothing.
+std::function<void(bool)> issuing_notice(const NodeSource& source);
+
 }  // namespace polypath

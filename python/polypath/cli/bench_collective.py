@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from rich.console import Console
 
 from ..benchmark import document
-from ..collective_bench import CollectiveBench, rows_in_processes, rows_on_threads
+from ..collective_bench import BASELINES, CollectiveBench, rows_in_processes, rows_on_threads
 from ..context import Context
 from ..errors import InvalidArgument
 from ..sizes import figure, format_size, parse_sizes
@@ -34,8 +34,15 @@ def _command(op: str, about: str) -> Callable[..., None]:
             str | None,
             options.text_option(
                 "--against",
-                "nccl (libnccl.so.2), a library of NCCL, or none; default nccl, simulated none.",
+                "nccl (libnccl.so.2), a library of NCCL, none, or polypath by "
+                f"{', '.join(BASELINES)}; default nccl, simulated ring (allreduce) or none.",
                 "NAME",
+            ),
+        ] = None,
+        algorithm: Annotated[
+            str | None,
+            options.text_option(
+                "--algorithm", f"{', '.join(BASELINES)}; default what the plan chooses.", "NAME"
             ),
         ] = None,
         iterations: Annotated[
@@ -60,7 +67,8 @@ def _command(op: str, about: str) -> Callable[..., None]:
             gpus = len(topology["gpus"])
             if ranks is not None and ranks > gpus:
                 raise InvalidArgument(f"--ranks {ranks}: there are {gpus} GPUs")
-            name = against or ("none" if simulated else "nccl")
+            default = ("ring" if op == "allreduce" else "none") if simulated else "nccl"
+            name = against or default
             wanted = CollectiveBench(
                 op,
                 sizes or parse_sizes("64K:16M" if simulated else "8K:1G"),
@@ -69,7 +77,9 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 operation=op_,
                 iterations=iterations or (1 if simulated else 20),
                 calls=calls or (2 if simulated else 10),
-                nccl=None if name == "none" else "" if name == "nccl" else name,
+                nccl=None if name in ("none", *BASELINES) else "" if name == "nccl" else name,
+                baseline=name if name in BASELINES else None,
+                algorithm=algorithm,
             )
             reports: Iterator[dict[str, Any]] = (
                 rows_on_threads(context, wanted)
@@ -83,8 +93,8 @@ def _command(op: str, about: str) -> Callable[..., None]:
         finish(result, out, json, plot, _draw)
 
     command.__name__ = op
-    command.__doc__ = f"""Measure {about} of all GPUs against NCCL; every element is compared,
-    polypath's with the sum in rank order, bit by bit.
+    command.__doc__ = f"""Measure {about} of all GPUs against NCCL, or against the ring
+    over direct links; every element is compared, polypath's with the sum in rank order, bit by bit.
 
     Rows of calls of both in alternating pairs. Each rank is a process with one GPU; on a simulated
     node, which is timed in virtual time and has no NCCL, a thread.

@@ -1,8 +1,9 @@
-// The two kernels of one data type, and their names.
+// The kernels of one data type, and their names.
 #pragma once
 
 #include "collectives/kernels/collective_cells.cuh"
 #include "collectives/kernels/collective_channels.cuh"
+#include "collectives/kernels/sums.cuh"
 
 #if defined(__CUDACC__)
 #define POLYPATH_PARAMETER const __grid_constant__
@@ -26,3 +27,12 @@
 #define POLYPATH_COLLECTIVE_KERNELS(type, Element)  \
   POLYPATH_COLLECTIVE_KERNEL(cells, type, Element); \
   POLYPATH_COLLECTIVE_KERNEL(channels, type, Element)
+
+/// The same, of a type whose elements are combined.
+#define POLYPATH_COMBINING_KERNELS(type, Element)                   \
+  POLYPATH_COLLECTIVE_KERNELS(type, Element);                       \
+  SIMT_KERNEL(polypath_sums_##type, ::polypath::kCollectiveThreads, \
+              POLYPATH_PARAMETER ::polypath::SumArgs args) {        \
+    ::polypath::sums::run<Element>(args);                           \
+  }                                                                 \
+  POLYPATH_FOLDS(polypath_sums_##type)

@@ -1,4 +1,4 @@
 // The collectives that combine elements of float16.
 #include "collectives/kernels/collective_kernels.cuh"
 
-POLYPATH_COLLECTIVE_KERNELS(float16, polypath::simt::float16);
+POLYPATH_COMBINING_KERNELS(float16, polypath::simt::float16);

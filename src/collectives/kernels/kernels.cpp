@@ -11,30 +11,38 @@ namespace {
 struct KernelsOfType {
   const char* cells;
   const char* channels;
+  const char* sums;  // of those that combine
   std::span<const unsigned char> (*image)() noexcept;
 };
 
 KernelsOfType kernels_of(CollectiveOp op, DataType type) {
   if (!combines(op))
-    return {"polypath_cells_bytes", "polypath_channels_bytes", &collectives_bytes_image};
+    return {"polypath_cells_bytes", "polypath_channels_bytes", nullptr, &collectives_bytes_image};
   switch (type) {
     case DataType::int8:
     case DataType::uint8:
-      return {"polypath_cells_int8", "polypath_channels_int8", &collectives_int8_image};
+      return {"polypath_cells_int8", "polypath_channels_int8", "polypath_sums_int8",
+              &collectives_int8_image};
     case DataType::int32:
     case DataType::uint32:
-      return {"polypath_cells_int32", "polypath_channels_int32", &collectives_int32_image};
+      return {"polypath_cells_int32", "polypath_channels_int32", "polypath_sums_int32",
+              &collectives_int32_image};
     case DataType::int64:
     case DataType::uint64:
-      return {"polypath_cells_int64", "polypath_channels_int64", &collectives_int64_image};
+      return {"polypath_cells_int64", "polypath_channels_int64", "polypath_sums_int64",
+              &collectives_int64_image};
     case DataType::float16:
-      return {"polypath_cells_float16", "polypath_channels_float16", &collectives_float16_image};
+      return {"polypath_cells_float16", "polypath_channels_float16", "polypath_sums_float16",
+              &collectives_float16_image};
     case DataType::bfloat16:
-      return {"polypath_cells_bfloat16", "polypath_channels_bfloat16", &collectives_bfloat16_image};
+      return {"polypath_cells_bfloat16", "polypath_channels_bfloat16", "polypath_sums_bfloat16",
+              &collectives_bfloat16_image};
     case DataType::float32:
-      return {"polypath_cells_float32", "polypath_channels_float32", &collectives_float32_image};
+      return {"polypath_cells_float32", "polypath_channels_float32", "polypath_sums_float32",
+              &collectives_float32_image};
     case DataType::float64:
-      return {"polypath_cells_float64", "polypath_channels_float64", &collectives_float64_image};
+      return {"polypath_cells_float64", "polypath_channels_float64", "polypath_sums_float64",
+              &collectives_float64_image};
   }
   return {};
 }
@@ -52,6 +60,11 @@ std::uint64_t longest_piece_by_cells(const ScratchShape& shape) {
 CollectiveKernel collective_kernel(KernelFamily family, CollectiveOp op, DataType type) {
   const KernelsOfType kernels = kernels_of(op, type);
   return {family == KernelFamily::cells ? kernels.cells : kernels.channels, kernels.image()};
+}
+
+CollectiveKernel sum_kernel(DataType type) {
+  const KernelsOfType kernels = kernels_of(CollectiveOp::allreduce, type);
+  return {kernels.sums, kernels.image()};
 }
 
 std::uint64_t most_by_cells(const ScratchShape& shape, CollectiveOp op, DataType type, int stages) {

@@ -7,6 +7,7 @@
 
 #include "collectives/collective_types.h"
 #include "collectives/kernels/collective_args.h"
+#include "collectives/kernels/sum_args.h"
 
 namespace polypath {
 
@@ -27,6 +28,10 @@ struct CollectiveKernel {
 /// shared memory, one parameter (CollectiveArgs). All blocks must be able to run at once; calls
 /// by cells take up to kCallParts blocks, calls by channels up to shape.channels.
 CollectiveKernel collective_kernel(KernelFamily family, CollectiveOp op, DataType type);
+
+/// The kernel that combines elements of `type` within one GPU's memory: any grid of blocks of
+/// kCollectiveThreads threads, one parameter (SumArgs). Waits for nothing.
+CollectiveKernel sum_kernel(DataType type);
 
 /// True for the operations that combine elements: these have an operator.
 constexpr bool combines(CollectiveOp op) {

@@ -36,10 +36,11 @@ class Reduction {
   using Sum = typename SumOf<T>::type;
 
   SIMT_DEVICE explicit Reduction(const CollectiveArgs& args)
-      : operator_(args.reduction),
-        is_signed_(args.type == DataType::int8 || args.type == DataType::int32 ||
-                   args.type == DataType::int64),
-        ranks_(args.shape.ranks) {}
+      : Reduction(args.reduction, args.type, args.shape.ranks) {}
+  SIMT_DEVICE Reduction(Operator reduction, DataType type, std::uint32_t ranks)
+      : operator_(reduction),
+        is_signed_(type == DataType::int8 || type == DataType::int32 || type == DataType::int64),
+        ranks_(ranks) {}
 
   SIMT_DEVICE Sum widen(T element) const {
     if constexpr (std::is_same_v<T, Sum>)

@@ -213,6 +213,7 @@ class PlanMaker {
     std::size_t members = plan_.islands.front().size();
     for (const auto& island : plan_.islands) members = std::min(members, island.size());
     for (const int lanes : {1, static_cast<int>(members)}) {
+      if (options_.lanes != 0 && options_.lanes != lanes) continue;
       Weighed with = weighed;
       with.us = 0;
       with.lanes = lanes;
@@ -323,6 +324,7 @@ class PlanMaker {
     for (const Weighed& one : all) {
       if (one.us == 0) continue;
       if (options_.algorithm ? one.algorithm != *options_.algorithm : !one.reason.empty()) continue;
+      if (!options_.algorithm && !options_.copies && !runs_by_kernels(one.algorithm)) continue;
       if (best == nullptr || handicapped(one) < handicapped(*best)) best = &one;
     }
     if (best == nullptr) {

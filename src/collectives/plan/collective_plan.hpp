@@ -63,8 +63,10 @@ struct CollectiveOptions {
   std::optional<Algorithm> algorithm;                     ///< this one, if it can run
   int max_blocks = 0;                                     ///< of a kernel; 0: what is best
   std::uint64_t chunk_bytes = 0;                          ///< of what runs by copies; 0: the best
+  int lanes = 0;                                          ///< of hierarchical; 0: the best
   std::uint64_t scratch_bytes = std::uint64_t{64} << 20;  ///< a rank, for what runs by copies
   bool kernels = true;   ///< whether ranks may store to each other's scratch; false: copies alone
+  bool copies = true;    ///< whether what runs by copies may be taken without being asked for
   bool compare = false;  ///< weigh every algorithm by its schedule, also those that cannot win
 };
 

@@ -14,7 +14,8 @@ namespace polypath {
 
 enum class CollectiveBuffer : std::uint8_t {
   input,    ///< the caller's send buffer of a rank; read only
-  output,   ///< the caller's receive buffer of a rank; `input` when the call is in place
+  output,   ///< the caller's receive buffer of a rank, written by that rank alone; `input` when the
+            ///< call is in place
   scratch,  ///< symmetric memory of a rank
   host,     ///< pinned host memory; `rank` is then an index into Node::hosts
 };
@@ -52,9 +53,10 @@ struct CollectiveStep {
   friend bool operator==(const CollectiveStep&, const CollectiveStep&) = default;
 };
 
-/// Before the first step every rank's input is ready and its output may be written; a step that
-/// reads or writes another rank's memory needs that of its rank as well. Slots of scratch are used
-/// in turn: what overwrites one names the readers in `after`.
+/// A step touches the buffers and the scratch of its own rank, and writes to the scratch of others.
+/// Before a rank's first step its input is ready and its output may be written; before the first
+/// that writes to another rank's scratch, that rank is done with it as well. Slots of scratch are
+/// used in turn: what overwrites one names the readers in `after`.
 struct CollectiveSchedule {
   CollectiveRequest request;
   std::vector<std::string> stages;

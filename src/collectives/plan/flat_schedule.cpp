@@ -25,6 +25,7 @@ class Flat {
     chunks_ = std::max<std::uint64_t>(1, (largest + chunk - 1) / chunk);
     for (int owner = 0; owner < ranks_; ++owner)
       for (std::uint64_t i = 0; i < chunks_; ++i) chunk_ = std::max(chunk_, range(owner, i).count);
+    builder_.set_landing(chunk_);
     if (request.reduces()) {
       received_ = pieces(static_cast<std::uint64_t>(ranks_), /*host=*/false);
       if (request.op == CollectiveOp::reduce) sums_ = pieces(1, /*host=*/false);

@@ -31,6 +31,7 @@ class Hierarchical {
     chunks_ = std::max<std::uint64_t>(1, (largest + chunk - 1) / chunk);
     for (std::uint64_t lane = 0; lane < lanes_; ++lane)
       for (std::uint64_t i = 0; i < chunks_; ++i) chunk_ = std::max(chunk_, range(lane, i).count);
+    builder_.set_landing(chunk_);
     std::size_t members = 0;
     std::uint64_t least = islands_.front().size();
     for (const auto& island : islands_) {

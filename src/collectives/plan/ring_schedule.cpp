@@ -23,6 +23,7 @@ class Ring {
     for (std::uint64_t i = 0; i < loops_; ++i)
       for (std::size_t slice = 0; slice < ring.size(); ++slice)
         largest = std::max(largest, range(i, slice).count);
+    builder_.set_landing(largest);
     const std::uint64_t rounds = ring.size() - 1;
     // In each round of every loop that is under way a rank receives one slice and sums one.
     for (std::uint64_t i = 0; i < rounds + 1; ++i) {

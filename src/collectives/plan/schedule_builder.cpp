@@ -6,6 +6,10 @@ namespace polypath {
 namespace {
 
 constexpr std::uint64_t kAlignment = 128;
+/// One is filled, one is taken, and one is told of.
+constexpr std::uint64_t kLandingSlots = 3;
+/// Queues of a receiver that take what landed, one for each sender, behind those of schedules.
+constexpr int kTakes = 1000;
 
 }  // namespace
 
@@ -75,9 +79,28 @@ ScheduleBuilder::Key ScheduleBuilder::key_of(const CollectivePlace& place) const
   return {static_cast<int>(buffer), place.rank, place.offset};
 }
 
+CollectivePlace ScheduleBuilder::land(int from, int queue, int to) {
+  const auto [known, is_new] = landings_.try_emplace({to, from, queue});
+  Landing& landing = known->second;
+  if (is_new) landing.ring = rings_[to]++;
+  if (landing.ring == slots_.size()) {
+    auto& slots = slots_.emplace_back();
+    for (std::uint64_t i = 0; i < kLandingSlots; ++i)
+      slots.push_back(allot_scratch(landing_elements_, /*partial=*/false));
+  }
+  return scratch(to, slots_[landing.ring][landing.uses++ % kLandingSlots]);
+}
+
 void ScheduleBuilder::copy(int stage, int queue, const Operand& from, const CollectivePlace& to,
                            std::uint64_t elements) {
   if (elements == 0) return;
+  if (to.buffer == CollectiveBuffer::output && from.place.buffer != CollectiveBuffer::host &&
+      to.rank != from.place.rank) {
+    const CollectivePlace slot = land(from.place.rank, queue, to.rank);
+    copy(stage, queue, from, slot, elements);
+    copy(stage, kTakes + from.place.rank, {slot}, to, elements);
+    return;
+  }
   CollectiveStep step;
   step.kind = CollectiveStepKind::copy;
   step.rank = from.place.buffer == CollectiveBuffer::host ? to.rank : from.place.rank;

@@ -28,10 +28,15 @@ struct Operand {
 /// Steps are to be added so that each comes behind all that it depends on. A buffer has to be used
 /// in the same pieces by all steps: dependencies go by where a piece begins. Input and output of a
 /// rank count as one buffer, since a call may be in place.
+///
+/// Nobody addresses another rank's output, which may be any memory: what is copied there *lands* in
+/// a slot of the receiver's scratch, and the receiver takes it from there.
 class ScheduleBuilder {
  public:
   ScheduleBuilder(const Node& node, const CollectiveRequest& request,
                   std::vector<std::string> stages);
+  /// The most elements that a copy to another rank's output moves; before the first of them.
+  void set_landing(std::uint64_t elements) { landing_elements_ = elements; }
 
   [[nodiscard]] CollectivePlace input(int rank, std::uint64_t element) const;
   [[nodiscard]] CollectivePlace output(int rank, std::uint64_t element) const;
@@ -59,7 +64,15 @@ class ScheduleBuilder {
     std::vector<int> readers;  // since
   };
 
+  /// What lands at one rank from one queue of another: slots in turn.
+  struct Landing {
+    std::size_t ring = 0;  // of the receiver's
+    std::uint64_t uses = 0;
+  };
+
   [[nodiscard]] MemoryId memory_of(const CollectivePlace& place) const;
+  /// The next slot at `to` for what `from` sends by `queue`.
+  CollectivePlace land(int from, int queue, int to);
   [[nodiscard]] Key key_of(const CollectivePlace& place) const;
   void add(CollectiveStep step, int queue);
 
@@ -67,6 +80,10 @@ class ScheduleBuilder {
   CollectiveSchedule schedule_;
   std::map<std::pair<int, int>, int> queues_;  // (rank, queue) -> index
   std::map<Key, Use> uses_;
+  std::uint64_t landing_elements_ = 0;
+  std::map<std::tuple<int, int, int>, Landing> landings_;  // by receiver, sender, queue
+  std::map<int, std::size_t> rings_;                       // of each receiver
+  std::vector<std::vector<std::uint64_t>> slots_;          // [ring]: the same on all ranks
 };
 
 }  // namespace polypath

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <vector>
@@ -70,10 +72,19 @@ class ReferenceRun {
       if (!input.empty()) std::memcpy(bytes.data(), input.data(), bytes.size());
       inputs_.push_back(std::move(bytes));
       outputs_.emplace_back(output_elements * sizeof(Type), kPoison);
-      scratch_.emplace_back(schedule.scratch_bytes, kPoison);
+      scratch_->emplace_back(schedule.scratch_bytes, kPoison);
     }
     for (std::size_t i = 0; i < node.hosts.size(); ++i)
       hosts_.emplace_back(schedule.host_bytes, kPoison);
+  }
+
+  /// Uses the scratch of an earlier run, as calls in a row do.
+  void share_scratch(const ReferenceRun& earlier) {
+    for (std::size_t rank = 0; rank < scratch_->size(); ++rank) {
+      Buffer& mine = earlier.scratch_->at(rank);
+      mine.resize(std::max(mine.size(), scratch_->at(rank).size()), kPoison);
+    }
+    scratch_ = earlier.scratch_;
   }
 
   /// All steps, each once its queue and `after` let it; which of those that may run is random.
@@ -121,24 +132,7 @@ class ReferenceRun {
     return elements;
   }
 
- private:
-  std::byte* at(const CollectivePlace& place, std::uint64_t bytes) {
-    Buffer& buffer = buffer_of(place);
-    EXPECT_LE(place.offset + bytes, buffer.size());
-    return place.offset + bytes <= buffer.size() ? buffer.data() + place.offset : nullptr;
-  }
-
-  Buffer& buffer_of(const CollectivePlace& place) {
-    const auto rank = static_cast<std::size_t>(place.rank);
-    switch (place.buffer) {
-      case CollectiveBuffer::input: return inputs_.at(rank);
-      case CollectiveBuffer::output: return (in_place_ ? inputs_ : outputs_).at(rank);
-      case CollectiveBuffer::scratch: return scratch_.at(rank);
-      case CollectiveBuffer::host: return hosts_.at(rank);
-    }
-    return inputs_.front();
-  }
-
+  /// One step.
   void execute(const CollectiveStep& step) {
     if (step.kind == CollectiveStepKind::copy) {
       const std::uint64_t bytes = bytes_of(schedule_, step, step.partial.front());
@@ -172,6 +166,24 @@ class ReferenceRun {
     }
   }
 
+ private:
+  std::byte* at(const CollectivePlace& place, std::uint64_t bytes) {
+    Buffer& buffer = buffer_of(place);
+    EXPECT_LE(place.offset + bytes, buffer.size());
+    return place.offset + bytes <= buffer.size() ? buffer.data() + place.offset : nullptr;
+  }
+
+  Buffer& buffer_of(const CollectivePlace& place) {
+    const auto rank = static_cast<std::size_t>(place.rank);
+    switch (place.buffer) {
+      case CollectiveBuffer::input: return inputs_.at(rank);
+      case CollectiveBuffer::output: return (in_place_ ? inputs_ : outputs_).at(rank);
+      case CollectiveBuffer::scratch: return scratch_->at(rank);
+      case CollectiveBuffer::host: return hosts_.at(rank);
+    }
+    return inputs_.front();
+  }
+
   static Sum load(const std::byte* from, bool partial, std::uint64_t element) {
     if (partial) {
       Sum sum;
@@ -187,7 +199,7 @@ class ReferenceRun {
   bool in_place_;
   std::vector<Buffer> inputs_;
   std::vector<Buffer> outputs_;
-  std::vector<Buffer> scratch_;
+  std::shared_ptr<std::vector<Buffer>> scratch_ = std::make_shared<std::vector<Buffer>>();
   std::vector<Buffer> hosts_;
 };
 

@@ -1,0 +1,74 @@
+// Sums within one GPU's memory: what schedules of copies do between their copies (sum_args.h).
+// Waits for nothing; the streams order it. Elements are combined in the order of the operands by
+// one thread each, half types in float with one rounding where the result is no partial sum.
+#pragma once
+
+#include <type_traits>
+
+#include "collectives/kernels/reductions.cuh"
+#include "collectives/kernels/sum_args.h"
+#include "collectives/kernels/unroll.h"
+#include "simt/partial_tile.cuh"
+
+namespace polypath::sums {
+
+/// A block's part: a multiple of what a warp moves at once.
+SIMT_DEVICE std::uint64_t share_of(std::uint64_t count) {
+  constexpr std::uint64_t kGranule = 512;
+  const std::uint64_t even = (count + simt::grid_size() - 1) / simt::grid_size();
+  return (even + kGranule - 1) / kGranule * kGranule;
+}
+
+template <typename Element, bool kSums>
+SIMT_DEVICE void run_with(const SumArgs& args) {
+  using Operation = Reduction<Element, kSums>;
+  using Sum = typename Operation::Sum;
+  // What stays partial is not divided yet.
+  const Operator reduction =
+      args.to_partial && args.reduction == Operator::avg ? Operator::sum : args.reduction;
+  const Operation operation(reduction, args.type, args.ranks);
+  const simt::Group block = simt::Group::block();
+  const std::uint64_t share = share_of(args.count);
+  const std::uint64_t begin = simt::block_index() * share;
+  if (begin >= args.count) return;
+  const std::uint64_t count = args.count - begin < share ? args.count - begin : share;
+
+  // Where sums are of the elements' type, a partial sum is the first element.
+  constexpr bool kAlike = std::is_same_v<Element, Sum>;
+  const bool leads = kAlike && args.first != nullptr;
+  const auto* const first =
+      args.first == nullptr ? nullptr : static_cast<const Sum*>(args.first) + begin;
+  simt::Places<const Element, static_cast<int>(kMostRanks)> from;
+  from.count = args.from_count + (leads ? 1 : 0);
+  POLYPATH_UNROLL
+  for (std::uint32_t i = 0; i < kMostRanks; ++i) {
+    const void* const place = !leads ? args.from[i] : i > 0 ? args.from[i - 1] : args.first;
+    if (i < static_cast<std::uint32_t>(from.count))
+      from.at[i] = static_cast<const Element*>(place) + begin;
+  }
+
+  if constexpr (!kAlike) {
+    if (args.to_partial) {
+      simt::reduce_partial_tile<false>(block, operation, static_cast<Sum*>(args.to) + begin, first,
+                                       from, count);
+      return;
+    }
+    if (first != nullptr) {
+      simt::reduce_partial_tile<true>(block, operation, static_cast<Element*>(args.to) + begin,
+                                      first, from, count);
+      return;
+    }
+  }
+  const simt::Places<Element, 1> to{{static_cast<Element*>(args.to) + begin}, 1};
+  simt::reduce_tile(block, operation, to, from, count);
+}
+
+template <typename Element>
+SIMT_DEVICE void run(const SumArgs& args) {
+  if (args.reduction == Operator::sum || args.reduction == Operator::avg)
+    run_with<Element, true>(args);
+  else
+    run_with<Element, false>(args);
+}
+
+}  // namespace polypath::sums

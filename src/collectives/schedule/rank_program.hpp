@@ -1,0 +1,67 @@
+// What one rank does of a schedule: its own steps, with the signals by which it tells other ranks
+// that a step is done, and the signals that it waits for. A plain value; a pure function of the
+// schedule, so that who signals and who waits agree without a word.
+//
+// The words of all ranks are laid out alike, 64 bits each:
+//   credit of a rank        calls that it has completed: its scratch is free for the next one
+//   progress of its stream  the latest call, and how many of the stream's steps in it, that this
+//                           rank was told of
+// Only one rank writes a word, its values grow from call to call, and a wait is for a value or what
+// is past it: nothing is ever reset.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/plan/collective_schedule.hpp"
+
+namespace polypath {
+
+/// That so many steps of a stream are done.
+struct StreamProgress {
+  int rank = 0;    ///< whose stream it is; of a signal, whom it is told
+  int stream = 0;  ///< of that rank; of a signal, the sender's
+  std::uint64_t steps = 0;
+
+  friend bool operator==(const StreamProgress&, const StreamProgress&) = default;
+};
+
+struct RankStep {
+  int index = 0;                        ///< of the step in the schedule
+  int stream = 0;                       ///< of the rank's own: steps of one run in order
+  std::vector<int> credits;             ///< ranks whose scratch must be free
+  std::vector<StreamProgress> awaited;  ///< of other ranks
+  std::vector<std::size_t> after;       ///< steps of this rank, on other streams, by place here
+  bool is_awaited = false;              ///< by a step of this rank on another stream
+  std::vector<StreamProgress> told;     ///< to other ranks, once it is done
+
+  friend bool operator==(const RankStep&, const RankStep&) = default;
+};
+
+struct RankProgram {
+  int rank = 0;
+  int streams = 0;
+  std::vector<RankStep> steps;  ///< in the order of issue
+};
+
+/// The part of `rank`. What an earlier step of the same stream has waited for is not waited for
+/// again.
+RankProgram program_of(const CollectiveSchedule& schedule, int rank);
+
+/// Streams of a rank that have words.
+inline constexpr int kMostStreams = 64;
+/// The most streams that a rank of the schedule has.
+int streams_of(const CollectiveSchedule& schedule);
+
+inline std::uint64_t credit_word(int rank) { return static_cast<std::uint64_t>(rank); }
+/// `ranks`: of the communicator.
+inline std::uint64_t progress_word(int ranks, int rank, int stream) {
+  return static_cast<std::uint64_t>(ranks + rank * kMostStreams + stream);
+}
+inline std::uint64_t word_count(int ranks) { return progress_word(ranks, ranks, 0); }
+/// What the word of a stream is once `steps` of its steps are done in call number `call`.
+inline std::uint64_t progress_value(std::uint64_t call, std::uint64_t steps) {
+  return call << 24U | steps;
+}
+
+}  // namespace polypath

@@ -1,0 +1,72 @@
+// Runs a rank's part of a schedule: copies by copy engines, sums by kernels, on streams of its own
+// that fork from the caller's stream and join it again; signals to other ranks and waits for theirs
+// between (rank_program.hpp).
+//
+// Copies go to this rank's output or to symmetric scratch, so any memory of the GPU will do. No
+// deadlock: every rank issues its steps in the order of the list, and a step waits for earlier ones
+// of the list and for earlier calls alone; so it goes on even where streams share hardware queues.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "collectives/kernel_modules.hpp"
+#include "collectives/schedule/rank_program.hpp"
+#include "comm/communicator.hpp"
+
+namespace polypath {
+
+class ScheduleRunner {
+ public:
+  /// Buffers of a call, as CollectiveCall has them.
+  struct Call {
+    Operator operation = Operator::sum;
+    CUdeviceptr send = 0;
+    CUdeviceptr recv = 0;
+  };
+
+  /// Collective. `communicator` and `modules` must outlive it. Throws what Communicator::alloc() throws.
+  ScheduleRunner(Communicator& communicator, const KernelModules& modules,
+                 std::uint64_t scratch_bytes);
+  /// Work that uses it must have completed.
+  ~ScheduleRunner() = default;
+  ScheduleRunner(const ScheduleRunner&) = delete;
+  ScheduleRunner& operator=(const ScheduleRunner&) = delete;
+
+  /// Whether there are words and scratch enough; the same on all ranks. Schedules that go through
+  /// host memory are not run.
+  [[nodiscard]] bool can_run(const CollectiveSchedule& schedule) const;
+
+  /// Issues `program` on streams of its own, behind all that is on `stream`, which goes on behind
+  /// all of it. All ranks run the same schedules in the same order, one after another on each. Not
+  /// in capture. The context is current. When a step cannot be issued, the communicator is aborted
+  /// before the error is thrown: others would wait for it.
+  void run(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
+           CUstream stream);
+
+  [[nodiscard]] std::uint64_t scratch_bytes() const noexcept { return scratch_.bytes(); }
+
+ private:
+  [[nodiscard]] CUdeviceptr address_of(const CollectivePlace& place, const Call& call) const;
+  void issue(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
+             CUstream stream);
+  void issue_copy(const CollectiveSchedule& schedule, const CollectiveStep& step, const Call& call,
+                  CUstream stream) const;
+  void issue_sum(const CollectiveSchedule& schedule, const CollectiveStep& step, const Call& call,
+                 CUstream stream) const;
+  void tell(int rank, std::uint64_t word, std::uint64_t value, CUstream stream);
+  void wait(std::uint64_t word, std::uint64_t value, CUstream stream);
+  Event& event(std::vector<Event>& events, std::size_t at);
+
+  Communicator& comm_;
+  const KernelModules& modules_;
+  SymmetricMemory scratch_;
+  SymmetricMemory words_;
+  std::vector<Stream> streams_;
+  std::vector<Event> done_;  // of steps
+  std::vector<Event> ends_;  // of streams
+  Event fork_;
+  std::uint64_t calls_ = 0;
+};
+
+}  // namespace polypath

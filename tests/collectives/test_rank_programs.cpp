@@ -1,0 +1,295 @@
+// The signals by which ranks run their parts of a schedule: rows of calls on this program's memory,
+// whose streams take turns at random but for what the programs wait for. What a program fails to
+// wait for, or tells too early, some row shows: each of the planted faults is found.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "collectives/plan/schedules.hpp"
+#include "collectives/schedule/rank_program.hpp"
+#include "plan_inputs.hpp"
+#include "reference_run.hpp"
+
+namespace polypath {
+namespace {
+
+enum class Fault : std::uint8_t {
+  none,
+  no_credit_between_calls,  ///< scratch of a rank is written while its call before still uses it
+  no_credit_for_slot,       ///< a slot is filled again without asking whether it was read
+  no_wait_for_data,         ///< what another rank sends is not waited for
+  early_signal,             ///< a step is told of before it is done
+  no_event,                 ///< a step does not wait for one of another stream of its rank
+  one_slot,                 ///< slots are not alternated
+};
+
+using E = Elements<std::uint32_t>;
+
+bool reads(const CollectiveStep& step, const CollectivePlace& place) {
+  return std::ranges::find(step.operands, place) != step.operands.end();
+}
+
+/// Takes dependencies between ranks out of the schedule.
+void forget(CollectiveSchedule& schedule,
+            const std::function<bool(const CollectiveStep& before, const CollectiveStep&)>& which) {
+  for (CollectiveStep& step : schedule.steps)
+    std::erase_if(step.after, [&](int other) {
+      const CollectiveStep& before = schedule.steps[static_cast<std::size_t>(other)];
+      return before.rank != step.rank && which(before, step);
+    });
+}
+
+/// What a queue sends to a rank always lands in one place.
+void use_one_slot(CollectiveSchedule& schedule) {
+  std::map<std::pair<int, int>, std::uint64_t> first;            // by queue and receiver
+  std::map<std::pair<int, std::uint64_t>, std::uint64_t> moved;  // by receiver and offset
+  for (CollectiveStep& step : schedule.steps) {
+    for (CollectivePlace& from : step.operands)
+      if (const auto to = moved.find({from.rank, from.offset});
+          from.buffer == CollectiveBuffer::scratch && to != moved.end())
+        from.offset = to->second;
+    if (step.to.buffer != CollectiveBuffer::scratch || step.to.rank == step.rank) continue;
+    const std::uint64_t slot =
+        first.try_emplace({step.queue, step.to.rank}, step.to.offset).first->second;
+    moved[{step.to.rank, step.to.offset}] = slot;
+    step.to.offset = slot;
+  }
+}
+
+struct Call {
+  CollectiveSchedule schedule;
+  std::vector<RankProgram> programs;
+  std::vector<std::vector<std::uint32_t>> inputs;
+  std::unique_ptr<ReferenceRun<E>> run;
+};
+
+void plant(Fault fault, CollectiveSchedule& schedule) {
+  if (fault == Fault::one_slot) use_one_slot(schedule);
+  if (fault == Fault::no_credit_for_slot)
+    forget(schedule, [](const CollectiveStep& before, const CollectiveStep& step) {
+      return reads(before, step.to);
+    });
+  if (fault == Fault::no_wait_for_data)
+    forget(schedule, [](const CollectiveStep& before, const CollectiveStep& step) {
+      return reads(step, before.to);
+    });
+}
+
+void plant(Fault fault, RankProgram& program) {
+  for (RankStep& step : program.steps) {
+    if (fault == Fault::no_credit_between_calls) step.credits.clear();
+    if (fault == Fault::no_event) step.after.clear();
+  }
+}
+
+CollectiveSchedule random_schedule(Random& random, const Node& node) {
+  CollectiveRequest request;
+  request.type = DataType::uint32;
+  request.gpus.resize(4);
+  std::iota(request.gpus.begin(), request.gpus.end(), 0);
+  request.count = static_cast<std::uint64_t>(pick(random, 1, 1500));
+  const auto chunk = static_cast<std::uint64_t>(pick(random, 128, 512));
+  const std::vector<std::vector<int>> islands{{0, 1}, {2, 3}};
+  const std::vector<int> ring{0, 1, 2, 3};
+  switch (pick(random, 0, 2)) {
+    case 0: return hierarchical_schedule(node, request, islands, pick(random, 1, 2), chunk);
+    case 1: return ring_schedule(node, request, ring, chunk);
+    default: return flat_schedule(node, request, chunk, /*by_host=*/false);
+  }
+}
+
+std::vector<Call> random_row(Random& random, const Node& node, Fault fault) {
+  std::vector<Call> calls;
+  for (int i = 0; i < 4; ++i) {
+    Call call;
+    call.schedule = random_schedule(random, node);
+    plant(fault, call.schedule);
+    for (int rank = 0; rank < 4; ++rank) {
+      call.programs.push_back(program_of(call.schedule, rank));
+      plant(fault, call.programs.back());
+      auto& input = call.inputs.emplace_back(call.schedule.request.count);
+      for (auto& element : input) element = static_cast<std::uint32_t>(random());
+    }
+    calls.push_back(std::move(call));
+  }
+  for (Call& call : calls) {
+    call.run = std::make_unique<ReferenceRun<E>>(node, call.schedule, call.inputs,
+                                                 call.schedule.request.count, false);
+    if (&call != &calls.front()) call.run->share_scratch(*calls.front().run);
+  }
+  return calls;
+}
+
+/// The streams of one rank, over the calls of a row.
+class Rank {
+ public:
+  using Words = std::vector<std::vector<std::uint64_t>>;  // [rank]
+
+  Rank(int rank, std::vector<Call>& calls, Words& words, Fault fault)
+      : rank_(rank), calls_(calls), words_(words), tells_early_(fault == Fault::early_signal) {
+    begin();
+  }
+
+  [[nodiscard]] bool done() const { return call_ == calls_.size(); }
+
+  /// Lets a stream do one thing, if it may. `turn` says which.
+  bool advance(Random& random) {
+    if (done()) return false;
+    std::vector<std::size_t> able;
+    for (std::size_t stream = 0; stream < next_.size(); ++stream)
+      if (may_go_on(stream)) able.push_back(stream);
+    if (able.empty()) return false;
+    go_on(able[random() % able.size()]);
+    return true;
+  }
+
+ private:
+  [[nodiscard]] const RankProgram& program() const {
+    return calls_[call_].programs[static_cast<std::size_t>(rank_)];
+  }
+  [[nodiscard]] std::uint64_t number() const { return call_ + 1; }
+
+  void begin() {
+    if (done()) return;
+    next_.assign(static_cast<std::size_t>(program().streams), 0);
+    todo_.assign(next_.size(), {});
+    is_done_.assign(program().steps.size(), false);
+    for (std::size_t i = 0; i < program().steps.size(); ++i)
+      todo_[static_cast<std::size_t>(program().steps[i].stream)].push_back(i);
+    has_run_.assign(next_.size(), false);
+    end_if_done();
+  }
+
+  bool may_go_on(std::size_t stream) const {
+    if (next_[stream] == todo_[stream].size()) return false;
+    if (has_run_[stream]) return true;
+    const RankStep& step = program().steps[todo_[stream][next_[stream]]];
+    const auto& own = words_[static_cast<std::size_t>(rank_)];
+    for (const int other : step.credits)
+      if (own[credit_word(other)] + 1 < number()) return false;
+    for (const StreamProgress& wanted : step.awaited)
+      if (own[progress_word(4, wanted.rank, wanted.stream)] <
+          progress_value(number(), wanted.steps))
+        return false;
+    return std::ranges::all_of(step.after, [&](std::size_t i) { return is_done_[i]; });
+  }
+
+  /// First the step, then what it tells; or the other way round.
+  void go_on(std::size_t stream) {
+    const std::size_t at = todo_[stream][next_[stream]];
+    const RankStep& step = program().steps[at];
+    if (has_run_[stream] == tells_early_) {
+      calls_[call_].run->execute(
+          calls_[call_].schedule.steps[static_cast<std::size_t>(step.index)]);
+    } else {
+      for (const StreamProgress& progress : step.told)
+        words_[static_cast<std::size_t>(progress.rank)][progress_word(4, rank_, progress.stream)] =
+            progress_value(number(), progress.steps);
+    }
+    if (!has_run_[stream]) {
+      has_run_[stream] = true;
+      return;
+    }
+    is_done_[at] = true;
+    has_run_[stream] = false;
+    ++next_[stream];
+    end_if_done();
+  }
+
+  void end_if_done() {
+    for (std::size_t stream = 0; stream < next_.size(); ++stream)
+      if (next_[stream] < todo_[stream].size()) return;
+    for (auto& words : words_) words[credit_word(rank_)] = number();
+    ++call_;
+    begin();
+  }
+
+  int rank_;
+  std::vector<Call>& calls_;
+  Words& words_;
+  bool tells_early_;
+  std::size_t call_ = 0;
+  std::vector<std::size_t> next_;               // of each stream
+  std::vector<std::vector<std::size_t>> todo_;  // likewise: places of its steps
+  std::vector<bool> has_run_;                   // likewise: half of its step is done
+  std::vector<bool> is_done_;                   // of each step
+};
+
+bool is_right(const Call& call) {
+  std::vector<std::uint32_t> sums(call.schedule.request.count, 0);
+  for (const auto& input : call.inputs)
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += input[i];
+  for (int rank = 0; rank < 4; ++rank)
+    if (call.run->output(rank) != sums) return false;
+  return true;
+}
+
+/// Whether a row gives what it should. Fails the test when nobody can go on.
+bool row_is_right(std::uint64_t seed, Fault fault) {
+  Random random(seed);
+  const Node node = mesh_node();
+  std::vector<Call> calls = random_row(random, node, fault);
+  Rank::Words words(4, std::vector<std::uint64_t>(word_count(4), 0));
+  std::vector<Rank> ranks;
+  for (int rank = 0; rank < 4; ++rank) ranks.emplace_back(rank, calls, words, fault);
+  // One rank is ahead for a while, then another.
+  std::size_t favourite = 0;
+  while (!std::ranges::all_of(ranks, &Rank::done)) {
+    if (random() % 64 == 0) favourite = random() % ranks.size();
+    const std::size_t first = random() % 4 != 0 ? favourite : random() % ranks.size();
+    bool went_on = false;
+    for (std::size_t i = 0; i < ranks.size() && !went_on; ++i)
+      went_on = ranks[(first + i) % ranks.size()].advance(random);
+    if (!went_on) {
+      ADD_FAILURE() << "nobody can go on, seed " << seed;
+      return false;
+    }
+  }
+  return std::ranges::all_of(calls, is_right);
+}
+
+TEST(RankPrograms, RowsOfCallsAreRightWhoeverIsAhead) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed)
+    ASSERT_TRUE(row_is_right(seed, Fault::none)) << "seed " << seed;
+}
+
+class ProtocolFault : public testing::TestWithParam<std::pair<Fault, const char*>> {};
+
+TEST_P(ProtocolFault, IsFound) {
+  int found = 0;
+  for (std::uint64_t seed = 0; seed < 24; ++seed)
+    found += row_is_right(seed, GetParam().first) ? 0 : 1;
+  EXPECT_GE(found, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, ProtocolFault,
+    testing::Values(std::pair(Fault::no_credit_between_calls, "NoCreditBetweenCalls"),
+                    std::pair(Fault::no_credit_for_slot, "NoCreditForSlot"),
+                    std::pair(Fault::no_wait_for_data, "NoWaitForData"),
+                    std::pair(Fault::early_signal, "EarlySignal"),
+                    std::pair(Fault::no_event, "NoEvent"), std::pair(Fault::one_slot, "OneSlot")),
+    [](const auto& of) { return std::string(of.param.second); });
+
+TEST(RankPrograms, WhatOneTellsAnotherWaitsForOrHasWaitedPast) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Random random(seed);
+    const CollectiveSchedule schedule = random_schedule(random, mesh_node());
+    std::set<std::tuple<int, int, int, std::uint64_t>> told;  // whose, stream, to whom, steps
+    for (int rank = 0; rank < 4; ++rank)
+      for (const RankStep& step : program_of(schedule, rank).steps)
+        for (const StreamProgress& progress : step.told)
+          told.insert({rank, progress.stream, progress.rank, progress.steps});
+    for (int rank = 0; rank < 4; ++rank)
+      for (const RankStep& step : program_of(schedule, rank).steps)
+        for (const StreamProgress& progress : step.awaited)
+          EXPECT_TRUE(told.contains({progress.rank, progress.stream, rank, progress.steps}));
+  }
+}
+
+}  // namespace
+}  // namespace polypath

@@ -1,0 +1,228 @@
+// Collectives that run by copies and sums, over ranks that are threads: rows of random calls by each
+// algorithm, which bits they give, and by which algorithm they went.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "base/error.hpp"
+#include "call_rows.hpp"
+#include "group.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr int kRanks = 4;
+constexpr CollectivesOptions kWithCopies{.max_blocks = 4, .check = false, .copies = true};
+
+std::uint64_t calls_by(const CollectiveCounts& counts, CollectiveChoice choice) {
+  switch (choice) {
+    case CollectiveChoice::planned: break;
+    case CollectiveChoice::kernels: return counts.cells + counts.channels;
+    case CollectiveChoice::rotation: return counts.rotation;
+    case CollectiveChoice::hierarchical:
+    case CollectiveChoice::published: return counts.hierarchical;
+    case CollectiveChoice::ring: return counts.ring;
+  }
+  return 0;
+}
+
+/// A random call that `choice` can run, and whose result is the same in any order if the choice does
+/// not keep that of ranks.
+PlannedCall planned_for(Random& random, CollectiveChoice choice, std::uint64_t most_bytes) {
+  const ScratchShape any_shape{kRanks, 8, 2, 65536, 1 << 20};
+  PlannedCall call;
+  do {
+    call.what = random_case(random, any_shape, most_bytes, 1);
+    if (choice != CollectiveChoice::rotation) call.what.op = CollectiveOp::allreduce;
+    if (call.what.placement == Placement::own_part && choice != CollectiveChoice::rotation)
+      call.what.placement = Placement::in_place;
+  } while (call.what.op == CollectiveOp::all_to_all && call.what.placement != Placement::apart);
+  if (choice == CollectiveChoice::ring && call.what.type >= DataType::float16)
+    call.what.reduction = random() % 2 == 0 ? Operator::min : Operator::max;
+  call.images = images_of(random, call.what);
+  return call;
+}
+
+class SchedulesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      if (group_node().node.gpus.size() < kRanks) GTEST_SKIP() << "needs four GPUs";
+    } catch (const NoDevice& error) {
+      GTEST_SKIP() << error.what();
+    }
+    group_.emplace(kRanks);
+  }
+  static bool in_virtual_time() {
+    const char* const mode = std::getenv("POLYPATH_SIM_MODE");
+    return group_node().simulated && (mode == nullptr || std::string_view(mode) == "virtual");
+  }
+  [[nodiscard]] static const CudaDriver& driver() { return *group_node().driver; }
+
+  std::optional<Group> group_;
+};
+
+class SchedulesBy : public SchedulesTest, public testing::WithParamInterface<CollectiveChoice> {};
+
+TEST_P(SchedulesBy, RowsOfRandomCallsFromSkewedStarts) {
+  const CollectiveChoice choice = GetParam();
+  Random random(20261123 + static_cast<std::uint64_t>(choice));
+  std::vector<std::vector<PlannedCall>> rows(4);
+  for (auto& row : rows)
+    for (int i = 0; i < 4; ++i)
+      row.push_back(planned_for(random, choice, i == 0 ? 3 << 20 : 60000));
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, kWithCopies);
+    Random own(static_cast<std::uint64_t>(comm.rank()));
+    std::vector<Stream> streams;
+    for (int i = 0; i < 2; ++i) streams.emplace_back(driver(), comm.context());
+    std::uint64_t calls = 0;
+    for (const std::vector<PlannedCall>& row : rows) {
+      const CallRow mine(driver(), row, comm.rank());
+      std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        collectives.run(mine.call(row, i), streams[own() % streams.size()].get(), choice);
+        calls += row[i].what.count > 0 ? 1 : 0;
+      }
+      for (const Stream& stream : streams)
+        POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+      comm.check();
+      mine.expect_done(row);
+    }
+    EXPECT_EQ(calls_by(collectives.counts(), choice), calls);
+    comm.exchange({}, {});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, SchedulesBy,
+                         testing::Values(CollectiveChoice::rotation, CollectiveChoice::hierarchical,
+                                         CollectiveChoice::published, CollectiveChoice::ring),
+                         [](const auto& of) { return std::string(to_string(of.param)); });
+
+TEST_F(SchedulesTest, EveryTypeAndOperatorInRankOrder) {
+  Random random(5);
+  std::vector<PlannedCall> row;
+  for (int type = 0; type < 10; ++type)
+    for (int reduction = 0; reduction < 5; ++reduction) {
+      PlannedCall call;
+      call.what.type = static_cast<DataType>(type);
+      call.what.reduction = static_cast<Operator>(reduction);
+      call.what.ranks = kRanks;
+      call.what.count = 1000 + random() % 100;
+      call.what.in_shift = static_cast<std::uint32_t>(random() % 3);
+      call.images = images_of(random, call.what);
+      row.push_back(std::move(call));
+    }
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, kWithCopies);
+    const Stream stream(driver(), comm.context());
+    for (const CollectiveChoice choice :
+         {CollectiveChoice::hierarchical, CollectiveChoice::rotation}) {
+      const CallRow mine(driver(), row, comm.rank());
+      for (std::size_t i = 0; i < row.size(); ++i)
+        collectives.run(mine.call(row, i), stream.get(), choice);
+      POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+      comm.check();
+      mine.expect_done(row);
+      EXPECT_EQ(calls_by(collectives.counts(), choice), row.size());
+    }
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(SchedulesTest, WhatThePlanChoosesIsRun) {
+  Random random(6);
+  std::vector<PlannedCall> row(1);
+  row.front().what.ranks = kRanks;
+  row.front().what.count = 4 << 20;
+  row.front().images = images_of(random, row.front().what);
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, {.max_blocks = 4, .check = false, .copies = false});
+    const Stream stream(driver(), comm.context());
+    const CallRow mine(driver(), row, comm.rank());
+    const CollectiveCall call = mine.call(row, 0);
+    collectives.run(call, stream.get());
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    comm.check();
+    mine.expect_done(row);
+    EXPECT_EQ(collectives.plan(call).algorithm, Algorithm::hierarchical);
+    EXPECT_EQ(collectives.counts().hierarchical, 1u);
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(SchedulesTest, WhatIsCapturedRunsByKernels) {
+  Random random(7);
+  std::vector<PlannedCall> row(1);
+  row.front().what.ranks = kRanks;
+  row.front().what.count = 10000;
+  row.front().images = images_of(random, row.front().what);
+  group_->run([&](Communicator& comm) {
+    if (driver().stream_begin_capture == nullptr) return;
+    Collectives collectives(comm, kWithCopies);
+    const Stream stream(driver(), comm.context());
+    const CallRow mine(driver(), row, comm.rank());
+    POLYPATH_CHECK(driver(),
+                   stream_begin_capture(stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    collectives.run(mine.call(row, 0), stream.get(), CollectiveChoice::hierarchical);
+    CUgraph graph = nullptr;
+    POLYPATH_CHECK(driver(), stream_end_capture(stream.get(), &graph));
+    CUgraphExec launchable = nullptr;
+    POLYPATH_CHECK(driver(), graph_instantiate(&launchable, graph, 0));
+    for (int turn = 0; turn < 2; ++turn) {
+      mine.reset(row);
+      POLYPATH_CHECK(driver(), graph_launch(launchable, stream.get()));
+      POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+      mine.expect_done(row);
+    }
+    EXPECT_EQ(collectives.counts().hierarchical, 0u);
+    EXPECT_EQ(collectives.counts().cells + collectives.counts().channels, 1u);
+    POLYPATH_CHECK(driver(), graph_exec_destroy(launchable));
+    POLYPATH_CHECK(driver(), graph_destroy(graph));
+    comm.exchange({}, {});
+  });
+}
+
+TEST_F(SchedulesTest, ARankThatDoesNotCallLetsTheOthersGo) {
+  if (in_virtual_time()) GTEST_SKIP() << "virtual time stands still while all wait";
+  GroupOptions options;
+  options.time_limit = std::chrono::milliseconds(500);
+  Group impatient(kRanks, options);
+  const std::vector<std::string> failures = impatient.failures([&](Communicator& comm) {
+    Collectives collectives(comm, kWithCopies);
+    const DeviceBytes device(driver(), 1 << 20);
+    const Stream stream(driver(), comm.context());
+    if (comm.rank() != 1)
+      collectives.run({.count = 1 << 18, .send = device.address(), .recv = device.address()},
+                      stream.get(), CollectiveChoice::hierarchical);
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    while (!comm.aborted()) std::this_thread::yield();
+    comm.check();
+  });
+  EXPECT_THAT(failures, Each(HasSubstr("a stream waited")));
+}
+
+TEST_F(SchedulesTest, WhatCannotBeRunIsRefusedOnAllRanks) {
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, kWithCopies);
+    const DeviceBytes device(driver(), 1 << 20);
+    const CollectiveCall call{.op = CollectiveOp::reduce_scatter,
+                              .count = 1024,
+                              .send = device.address(),
+                              .recv = device.address()};
+    EXPECT_THROW(collectives.run(call, nullptr, CollectiveChoice::ring), InvalidArgument);
+    EXPECT_EQ(collectives.counts().ring, 0u);
+    comm.exchange({}, {});
+  });
+}
+
+}  // namespace
+}  // namespace polypath::test
