@@ -25,7 +25,8 @@ class ScheduleRunner {
     CUdeviceptr recv = 0;
   };
 
-  /// Collective. `communicator` and `modules` must outlive it. Throws what Communicator::alloc() throws.
+  /// Collective. `communicator` and `modules` must outlive it. Throws what Communicator::alloc()
+  /// throws.
   ScheduleRunner(Communicator& communicator, const KernelModules& modules,
                  std::uint64_t scratch_bytes);
   /// Work that uses it must have completed.
