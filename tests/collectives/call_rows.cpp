@@ -18,6 +18,8 @@ DeviceBytes::~DeviceBytes() { POLYPATH_WARN(driver_, mem_free(address_)); }
 void DeviceBytes::write(const Bytes& bytes) const {
   POLYPATH_CHECK(driver_,
                  memcpy_sync(address_, std::bit_cast<CUdeviceptr>(bytes.data()), bytes.size()));
+  // Memory that is not pinned has been read by now, but not all of it may have arrived.
+  POLYPATH_CHECK(driver_, stream_synchronize(nullptr));
 }
 
 Bytes DeviceBytes::read(std::size_t bytes) const {

@@ -115,6 +115,7 @@ class Timer {
       POLYPATH_CHECK(driver,
                      memcpy_sync(in_.back(), reinterpret_cast<CUdeviceptr>(inputs_.back().data()),
                                  largest.in_bytes()));
+      POLYPATH_CHECK(driver, stream_synchronize(nullptr));  // not pinned: it may be on its way
       CUevent& begin = begin_.emplace_back();
       CUevent& end = end_.emplace_back();
       POLYPATH_CHECK(driver, event_create(&begin, CU_EVENT_DEFAULT));

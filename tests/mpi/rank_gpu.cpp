@@ -50,6 +50,8 @@ void RankGpu::free(CUdeviceptr address) const { POLYPATH_CHECK(*driver_, mem_fre
 void RankGpu::write(CUdeviceptr address, std::span<const std::byte> bytes) const {
   POLYPATH_CHECK(*driver_,
                  memcpy_sync(address, std::bit_cast<CUdeviceptr>(bytes.data()), bytes.size()));
+  // Memory that is not pinned has been read by now, but not all of it may have arrived.
+  POLYPATH_CHECK(*driver_, stream_synchronize(nullptr));
 }
 
 void RankGpu::read(CUdeviceptr address, std::span<std::byte> bytes) const {
