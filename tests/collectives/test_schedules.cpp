@@ -75,7 +75,7 @@ class SchedulesBy : public SchedulesTest, public testing::WithParamInterface<Col
 TEST_P(SchedulesBy, RowsOfRandomCallsFromSkewedStarts) {
   const CollectiveChoice choice = GetParam();
   Random random(20261123 + static_cast<std::uint64_t>(choice));
-  std::vector<std::vector<PlannedCall>> rows(4);
+  std::vector<std::vector<PlannedCall>> rows(random_rows(4));
   for (auto& row : rows)
     for (int i = 0; i < 4; ++i)
       row.push_back(planned_for(random, choice, i == 0 ? 3 << 20 : 60000));
