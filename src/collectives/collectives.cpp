@@ -288,6 +288,20 @@ void Collectives::validate(const CollectiveCall& call) const {
         fmt::format("rank {}: root {} is none of {} ranks", comm_.rank(), call.root, comm_.size()));
 }
 
+/// What is received there by copies may come before what lies there is sent.
+void Collectives::require_parts_apart(const CollectiveCall& call) const {
+  const std::uint64_t part = bytes_of(call);
+  const CUdeviceptr end = call.send + part * parts_sent(call, comm_.size());
+  const bool is_own_part = call.op == CollectiveOp::reduce_scatter &&
+                           call.recv == call.send + part * static_cast<unsigned>(comm_.rank());
+  if (parts_sent(call, comm_.size()) > 1 && !is_own_part && call.recv < end &&
+      call.send < call.recv + part * parts_received(call, comm_.size()))
+    throw InvalidArgument(
+        fmt::format("rank {}: recv is a part of send for another rank, and copies may overwrite it "
+                    "before it is sent; kernels do not",
+                    comm_.rank()));
+}
+
 void Collectives::compare(const CollectiveCall& call) {
   const std::array<std::uint64_t, 5> mine{
       static_cast<std::uint64_t>(call.op), static_cast<std::uint64_t>(call.type), call.count,
@@ -345,13 +359,11 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   }
   const std::uint64_t capture = capture_of(stream);
   const Launch& launch = launch_of(call, capture != 0 ? CollectiveChoice::kernels : choice);
+  if (launch.schedule) require_parts_apart(call);
   Event& before = capture != 0 ? *last_captured_ : *last_;
   if (capture == 0 ? any_ : capture == capture_ && capture != kUnknownCapture)
     POLYPATH_CHECK(driver, stream_wait_event(stream, before.get(), 0));
   if (launch.schedule) {
-    if (call.op == CollectiveOp::all_to_all && call.send == call.recv)
-      throw InvalidArgument(
-          fmt::format("rank {}: all_to_all does not run by copies in place", rank));
     runner_->run(*launch.schedule, launch.program, {call.operation, call.send, call.recv}, stream);
   } else {
     CollectiveArgs args = launch.args;

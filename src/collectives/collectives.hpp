@@ -131,6 +131,7 @@ class Collectives {
   void set_kernel(Launch& launch, const CollectiveRequest& request) const;
   void count(const Launch& launch);
   void validate(const CollectiveCall& call) const;
+  void require_parts_apart(const CollectiveCall& call) const;
   void compare(const CollectiveCall& call);
   void require_buffer(const char* name, CUdeviceptr address, std::uint64_t bytes,
                       std::size_t element) const;

@@ -44,7 +44,9 @@ PlannedCall planned_for(Random& random, CollectiveChoice choice, std::uint64_t m
     if (choice != CollectiveChoice::rotation) call.what.op = CollectiveOp::allreduce;
     if (call.what.placement == Placement::own_part && choice != CollectiveChoice::rotation)
       call.what.placement = Placement::in_place;
-  } while (call.what.op == CollectiveOp::all_to_all && call.what.placement != Placement::apart);
+  } while (
+      (call.what.op == CollectiveOp::all_to_all && call.what.placement != Placement::apart) ||
+      (call.what.op == CollectiveOp::reduce_scatter && call.what.placement == Placement::in_place));
   if (choice == CollectiveChoice::ring && call.what.type >= DataType::float16)
     call.what.reduction = random() % 2 == 0 ? Operator::min : Operator::max;
   call.images = images_of(random, call.what);
@@ -220,6 +222,14 @@ TEST_F(SchedulesTest, WhatCannotBeRunIsRefusedOnAllRanks) {
                               .recv = device.address()};
     EXPECT_THROW(collectives.run(call, nullptr, CollectiveChoice::ring), InvalidArgument);
     EXPECT_EQ(collectives.counts().ring, 0u);
+    // In place, but not in the rank's own part.
+    CollectiveCall in_place = call;
+    in_place.recv = device.address() + (comm.rank() == 0 ? 4096 : 0);
+    EXPECT_THROW(collectives.run(in_place, nullptr, CollectiveChoice::rotation), InvalidArgument);
+    in_place.op = CollectiveOp::all_to_all;
+    in_place.recv = device.address();
+    EXPECT_THROW(collectives.run(in_place, nullptr, CollectiveChoice::rotation), InvalidArgument);
+    EXPECT_EQ(collectives.counts().rotation, 0u);
     comm.exchange({}, {});
   });
 }

@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <set>
+#include <thread>
 
 #include "core/other_processes.hpp"
+#include "registry/registry.hpp"
 #include "support/simulated_test.hpp"
 #include "topology/temporary_folder.hpp"
 
@@ -62,6 +65,10 @@ class OtherProcessesTest : public SimulatedTest {
   }
   static Request pair(int from, int to, std::uint64_t bytes) {
     return {MemoryId::gpu(from), MemoryId::gpu(to), bytes};
+  }
+  /// Until who came or went is no longer overlooked.
+  static void let_others_be_seen() {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(2 * RegistryTimes{}.look_every_ns));
   }
   [[nodiscard]] std::string registry_folder() const { return folder_.path() / "registry"; }
   OptionArguments settings() { return {{"registry", registry_folder()}}; }
@@ -163,6 +170,7 @@ TEST_F(OtherProcessesTest, LinksThatOthersUseAreLeftToThem) {
   const Stream stream = stream_on(0);
   {
     const Sender other(registry_folder(), gpu(2), gpu(1));
+    let_others_be_seen();
     const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
     const Traffic traffic(context);
     copy(context, one.transfer(stream.get()));
@@ -172,6 +180,7 @@ TEST_F(OtherProcessesTest, LinksThatOthersUseAreLeftToThem) {
                                 : traffic.went_as(beside));
   }
   // Killed in flight: it does not count any more.
+  let_others_be_seen();
   const Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
   const Traffic traffic(context);
   copy(context, one.transfer(stream.get()));
