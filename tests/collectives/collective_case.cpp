@@ -5,49 +5,11 @@
 #include <cstring>
 #include <type_traits>
 
+#include "collectives/plan/request.hpp"
 #include "simt/half.cuh"
 
 namespace polypath::test {
 namespace {
-
-const char* name_of(CollectiveOp op) {
-  switch (op) {
-    case CollectiveOp::allreduce: return "allreduce";
-    case CollectiveOp::reduce_scatter: return "reduce_scatter";
-    case CollectiveOp::all_gather: return "all_gather";
-    case CollectiveOp::broadcast: return "broadcast";
-    case CollectiveOp::reduce: return "reduce";
-    case CollectiveOp::all_to_all: return "all_to_all";
-  }
-  return "?";
-}
-
-const char* name_of(DataType type) {
-  switch (type) {
-    case DataType::int8: return "int8";
-    case DataType::uint8: return "uint8";
-    case DataType::int32: return "int32";
-    case DataType::uint32: return "uint32";
-    case DataType::int64: return "int64";
-    case DataType::uint64: return "uint64";
-    case DataType::float16: return "float16";
-    case DataType::bfloat16: return "bfloat16";
-    case DataType::float32: return "float32";
-    case DataType::float64: return "float64";
-  }
-  return "?";
-}
-
-const char* name_of(Operator reduction) {
-  switch (reduction) {
-    case Operator::sum: return "sum";
-    case Operator::product: return "product";
-    case Operator::min: return "min";
-    case Operator::max: return "max";
-    case Operator::avg: return "avg";
-  }
-  return "?";
-}
 
 const char* name_of(Placement placement) {
   switch (placement) {
@@ -176,8 +138,8 @@ std::uint64_t CollectiveCase::part_offset(std::uint32_t rank) const {
 
 std::string CollectiveCase::text() const {
   const auto number = [](std::uint64_t value) { return std::to_string(value); };
-  return std::string(name_of(op)) + " of " + number(count) + " " + name_of(type) +
-         (combines(op) ? std::string(" ") + name_of(reduction) : "") + ", " + number(ranks) +
+  return std::string(to_string(op)) + " of " + number(count) + " " + std::string(to_string(type)) +
+         (combines(op) ? " " + std::string(to_string(reduction)) : "") + ", " + number(ranks) +
          " ranks, root " + number(root) +
          (family == KernelFamily::cells
               ? ", cells"

@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <optional>
-#include <string_view>
 #include <thread>
 
 #include "base/error.hpp"
@@ -44,10 +42,6 @@ class CollectivesTest : public testing::Test {
       GTEST_SKIP() << error.what();
     }
     group_.emplace(ranks());
-  }
-  static bool in_virtual_time() {
-    const char* const mode = std::getenv("POLYPATH_SIM_MODE");
-    return group_node().simulated && (mode == nullptr || std::string_view(mode) == "virtual");
   }
   [[nodiscard]] static const CudaDriver& driver() { return *group_node().driver; }
 

@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <optional>
-#include <string_view>
 #include <thread>
 
 #include "base/error.hpp"
@@ -62,10 +60,6 @@ class SchedulesTest : public testing::Test {
       GTEST_SKIP() << error.what();
     }
     group_.emplace(kRanks);
-  }
-  static bool in_virtual_time() {
-    const char* const mode = std::getenv("POLYPATH_SIM_MODE");
-    return group_node().simulated && (mode == nullptr || std::string_view(mode) == "virtual");
   }
   [[nodiscard]] static const CudaDriver& driver() { return *group_node().driver; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "base/options.hpp"
@@ -18,6 +19,11 @@ const NodeSource& group_node() {
     return open_node(load_options({}));
   }();
   return source;
+}
+
+bool in_virtual_time() {
+  const char* const mode = std::getenv("POLYPATH_SIM_MODE");
+  return group_node().simulated && (mode == nullptr || std::string_view(mode) == "virtual");
 }
 
 int gpus_up_to(int most) {

@@ -17,6 +17,9 @@ namespace polypath::test {
 
 /// The node of this process; throws NoDevice where there is none.
 const NodeSource& group_node();
+
+/// Whether it is a simulated one, timed in virtual time.
+bool in_virtual_time();
 /// Of that node, `most` at the most; 0 where there is none.
 int gpus_up_to(int most);
 
