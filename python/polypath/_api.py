@@ -8,7 +8,7 @@ import functools
 import json
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
-from typing import Any
+from typing import Any, NoReturn
 
 from . import _library
 from .errors import BY_STATUS, LibraryNotFound, PolypathError
@@ -228,7 +228,12 @@ def call(name: str, *arguments: Any) -> None:
         raise LibraryNotFound("libpolypath_lab.so, which measures, is not beside libpolypath.so")
     status = getattr(opened, name)(*arguments)
     if status != 0:
-        raise BY_STATUS.get(status, PolypathError)(opened.polypath_last_error().decode())
+        fail(status)
+
+
+def fail(status: int) -> NoReturn:
+    """Raises the exception of the status of this thread's last call, with its message."""
+    raise BY_STATUS.get(status, PolypathError)(library().polypath_last_error().decode())
 
 
 def call_json(name: str, *arguments: Any) -> Any:

@@ -1,0 +1,41 @@
+"""What torch's backend for NCCL refuses, refused likewise: with the argument and the rank."""
+
+from __future__ import annotations
+
+import torch
+
+from .connection import Connection
+
+_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def require_usable(name: str, argument: str, tensor: torch.Tensor, on: Connection) -> None:
+    """Raises `ValueError` for memory of another GPU, and where elements are not in one block."""
+    if tensor.is_contiguous() and tensor.device == on.device:
+        return
+    where = f"rank {on.rank}: {name}: {argument}"
+    if tensor.device != on.device:
+        raise ValueError(f"{where} is on {tensor.device}, and the group's GPU is {on.device}")
+    form = _FORMATS.get(tensor.dim())
+    if form is None or not tensor.is_contiguous(memory_format=form):
+        raise ValueError(f"{where}: tensors must be contiguous")
+
+
+def require_parts(
+    name: str,
+    on: Connection,
+    whole: tuple[str, torch.Tensor],
+    part: tuple[str, torch.Tensor],
+) -> None:
+    """Raises `ValueError` unless the first tensor has as many elements as the second on each rank,
+    and of the same type."""
+    (long, tensor), (short, one) = whole, part
+    if tensor.dtype != one.dtype:
+        raise ValueError(
+            f"rank {on.rank}: {name}: {long} is of {tensor.dtype}, and {short} of {one.dtype}"
+        )
+    if tensor.numel() != one.numel() * on.size:
+        raise ValueError(
+            f"rank {on.rank}: {name}: {long} has {tensor.numel()} elements, "
+            f"and {on.size} ranks times {one.numel()} of {short} are wanted"
+        )

@@ -1,0 +1,172 @@
+"""A group's communicator on this rank's GPU, and the streams on which its collectives run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed import Work
+
+from .. import _api
+from ..comm import Communicator
+
+#: The handle of the current stream of a GPU.
+current_stream: Callable[[int], int] = torch._C._cuda_getCurrentRawStream
+
+
+class Done(Work):
+    """Of a call on the current stream, which is behind it without anybody's waiting."""
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    synchronize = block_current_stream = wait
+
+    def get_future(self) -> torch.futures.Future:
+        future: torch.futures.Future = torch.futures.Future()
+        future.set_result([])
+        return future
+
+
+class Pending(Work):
+    """Of a call on the group's own stream."""
+
+    def __init__(self, connection: Connection, end: torch.cuda.Event, outputs: Any) -> None:
+        super().__init__()
+        self._connection = connection
+        self._end = end
+        self._outputs = outputs
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Makes the current stream wait, not the caller; with a timeout also the caller, as NCCL's
+        backend has it."""
+        self._end.wait(torch.cuda.current_stream(self._connection.device))
+        if timeout:
+            self._connection.wait_for(self._end, timeout)
+        self._connection.comm.check()
+        return True
+
+    synchronize = block_current_stream = wait
+
+    def is_completed(self) -> bool:
+        return bool(self._end.query())
+
+    def is_success(self) -> bool:
+        self._connection.comm.check()
+        return True
+
+    def result(self) -> Any:
+        return self._outputs
+
+    def get_future(self) -> torch.futures.Future:
+        return self.future_of(self._outputs)
+
+    def future_of(self, value: Any) -> torch.futures.Future:
+        """Gives ``value``, which is one of the outputs or has them."""
+        return self._connection.future(value)
+
+
+class Arrived(Pending):
+    """Of a barrier: `wait` is over when all ranks have come, on the host too."""
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        super().wait()
+        if timeout:
+            self._connection.wait_for(self._end, timeout)
+        elif not torch.cuda.is_current_stream_capturing():
+            self._end.synchronize()
+        self._connection.comm.check()
+        return True
+
+
+class Connection:
+    """Calls come from any thread; their order has to be the same on all ranks."""
+
+    def __init__(self, comm: Communicator, device: torch.device, high_priority: bool) -> None:
+        self.comm = comm
+        self.rank = comm.rank
+        self.size = comm.size
+        self.device = device
+        #: Elements whose sum is no news: for barriers.
+        self.token = torch.zeros(1, dtype=torch.int32, device=device)
+        self.handle = comm._open()
+        self.library = _api.library()
+        self._side = torch.cuda.Stream(device, priority=-1 if high_priority else 0)
+        self._side_handle = self._side.cuda_stream
+        self._fork = torch.cuda.Event()
+        self._lock = threading.Lock()
+        self._done = Done()
+
+    def run(
+        self,
+        asynchronous: bool,
+        body: Callable[[int], None],
+        used: Sequence[torch.Tensor],
+        outputs: Any,
+        kind: type[Pending] = Pending,
+    ) -> Work:
+        """Runs ``body``, which issues on the stream that it is given, which is also the current
+        one: the caller's, or, when it is asynchronous, the group's own, behind what is on the
+        caller's by now. Then whoever wants ``outputs`` waits for what this returns, and memory of
+        ``used`` is not given to anybody else before the call has ended."""
+        if not asynchronous:
+            with self._lock:
+                body(current_stream(self.device.index))
+            return self._done
+        side = self._side
+        with self._lock:
+            self._fork.record(torch.cuda.current_stream(self.device))
+            self._fork.wait(side)
+            with torch.cuda.stream(side):
+                body(self._side_handle)
+            end = torch.cuda.Event()
+            end.record(side)
+            for tensor in used:
+                tensor.record_stream(side)
+        return kind(self, end, outputs)
+
+    def call(self, function: Callable[..., int], *arguments: Any) -> None:
+        """Calls a collective of the C API, but for the communicator, which comes first."""
+        status = function(self.handle, *arguments)
+        if status != 0:
+            _api.fail(status)
+
+    def future(self, value: Any) -> torch.futures.Future:
+        """Completed for the host, with events for the streams of whoever waits for it, behind all
+        that is on the group's own stream by now."""
+        future: torch.futures.Future = torch.futures.Future(devices=[self.device])
+        with torch.cuda.stream(self._side):
+            future.set_result(value)
+        return future
+
+    def wait_for(self, event: torch.cuda.Event, timeout: timedelta) -> None:
+        """Waits on the host. Raises `RuntimeError` when the time is over, `CommunicatorError` when
+        the communicator is unusable by then."""
+        end = time.monotonic() + timeout.total_seconds()
+        while not event.query():
+            self.comm.check()
+            if time.monotonic() > end:
+                raise RuntimeError(
+                    f"rank {self.comm.rank}: a collective of polypath did not complete "
+                    f"within {timeout.total_seconds():g} s"
+                )
+            time.sleep(0.0005)
+
+    def close(self) -> None:
+        """Waits for all work of the GPU, and for the other ranks to close, too. Raises
+        `CommunicatorError` when results since the last check are not to be used."""
+        torch.cuda.synchronize(self.device)
+        try:
+            self.comm.check()
+        finally:
+            self.comm.close()

@@ -1,0 +1,58 @@
+"""How the ranks of a group come to a communicator, or agree that they have none."""
+
+from __future__ import annotations
+
+import functools
+from datetime import timedelta
+
+import torch
+
+from .. import errors
+from ..comm import Communicator, Store, store_exchange
+from ..context import Context
+
+_MOST_MILLISECONDS = 2**32 - 1
+
+
+@functools.cache
+def context() -> Context:
+    """One for all groups of the process. It stays open as long as the process runs: the caller's
+    streams may still use it when the last group is gone."""
+    return Context()
+
+
+def milliseconds(limit: timedelta) -> int:
+    return max(1, min(_MOST_MILLISECONDS, int(limit.total_seconds() * 1000)))
+
+
+def connect(
+    store: Store, rank: int, size: int, device: torch.device, timeout: timedelta
+) -> Communicator | str:
+    """The communicator of this group on the GPU of each rank, ready for stream capture; or why
+    there is none, and then on all ranks. Collective over the store. ``timeout``: how long anybody
+    waits for another rank from then on.
+
+    Raises what the store raises when a rank does not come.
+    """
+    mine = b""
+    try:
+        context()
+    except errors.PolypathError as error:
+        mine = str(error).encode()
+    # One rank without a library or a driver is the same answer on all.
+    ready = store_exchange(store, rank, size, "polypath/ready")
+    for other, reason in enumerate(ready(mine)):
+        if reason:
+            return f"rank {other}: {reason.decode()}"
+    try:
+        comm = Communicator.from_store(
+            *(context(), store, rank, size, device.index), milliseconds(timeout)
+        )
+    except (errors.CommunicatorError, errors.NotSupported) as error:
+        return str(error)
+    try:
+        comm.prepare()
+    except (errors.CommunicatorError, errors.NotSupported) as error:
+        comm.close()
+        return str(error)
+    return comm

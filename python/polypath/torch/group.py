@@ -1,0 +1,494 @@
+"""The process group: which library carries a call, and how polypath is called.
+
+The choice is the same on all ranks, because it follows from what ranks give alike: the operation,
+types, operators, sizes. Semantics are those of torch's backend for NCCL: a call that is not
+asynchronous runs on the current stream; an asynchronous one on a stream of the group, and
+``wait()`` makes the current stream wait for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import Work
+
+from . import creation, elements
+from .checks import require_parts, require_usable
+from .connection import Arrived, Connection
+from .others import Others
+
+_log = logging.getLogger("polypath.torch")
+
+#: The kind of device that polypath serves.
+GPU = "cuda"
+
+
+class ProcessGroupPolypath(dist.ProcessGroup):
+    """What ``torch.distributed.init_process_group("cpu:gloo,cuda:polypath")`` and ``new_group``
+    make. Its communicator comes with the first collective on a GPU tensor: that GPU is this rank's
+    from then on. ``timeout`` is how long anybody waits for another rank; after that, and when a
+    rank has ended, calls and ``wait`` raise `CommunicatorError`, as `destroy_process_group` does if
+    nobody has asked before.
+
+    ``pg_options``: those of NCCL's backend, of which ``is_high_priority_stream`` counts.
+    """
+
+    @classmethod
+    def create(cls, given: Any, options: Any = None) -> ProcessGroupPolypath:
+        """For `torch.distributed.Backend.register_backend`. Collective over the store."""
+        # torch has made the backends of other devices before, and drops them for this group, which
+        # has its own. All ranks come here before one drops what others are still connecting to.
+        store, rank, size = given.store, given.group_rank, given.group_size
+        store.set(f"polypath/came/{rank}", "1")
+        store.wait([f"polypath/came/{other}" for other in range(size)], _delta(given.timeout))
+        return cls(given, options)
+
+    def __init__(self, given: Any, options: Any = None) -> None:
+        super().__init__(given.group_rank, given.group_size)
+        given.timeout = _delta(given.timeout)
+        self._given = given
+        self._options = options
+        self._name: str = given.group_id
+        self._description = ""
+        self._others = Others(given, options)
+        self._connection: Connection | None = None
+        self._reason: str | None = None  # why there is none
+        self._elsewhere: Counter[str] = Counter()
+
+    # ---- Collectives -----------------------------------------------------------------------------
+    # As `torch.distributed` and torch's own C++ call them, with options, and in the short forms
+    # that ProcessGroup has besides.
+
+    def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Work:
+        tensors, opts = _in_list(tensors), _opts(dist.AllreduceOptions, opts, "reduceOp")
+        return self._combine("allreduce", tensors, opts)
+
+    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Work:
+        opts = _opts(dist.AllreduceCoalescedOptions, opts, "reduceOp")
+        return self._combine("allreduce_coalesced", tensors, opts)
+
+    def _combine(self, name: str, tensors: Sequence[torch.Tensor], opts: Any) -> Work:
+        on = self._on(tensors[0].device)
+        flat = [_parts(tensor, opts) for tensor in tensors]
+        numbers = _combined(flat, opts) if on else None
+        if on is None or numbers is None:
+            return self._pass_on(name, tensors[0].device, tensors, opts)
+        for tensor in tensors:
+            require_usable(name, "tensor", tensor, on)
+        function = on.library.polypath_allreduce
+
+        def body(stream: int) -> None:
+            for tensor in flat:
+                address = tensor.data_ptr()
+                on.call(function, address, address, tensor.numel(), *numbers, stream)
+
+        return on.run(opts.asyncOp, body, tensors, tensors)
+
+    def broadcast(
+        self, tensors: Any, opts: Any = None, timeout: Any = None, *, root: int | None = None
+    ) -> Work:
+        tensors = _in_list(tensors)
+        opts = _opts(dist.BroadcastOptions, opts if root is None else root, "rootRank")
+        on = self._on(tensors[0].device)
+        if on is None:
+            return self._pass_on("broadcast", tensors[0].device, tensors, opts)
+        tensor = tensors[0]
+        require_usable("broadcast", "tensor", tensor, on)
+        kind, width = elements.moved(tensor.dtype)
+        function, root = on.library.polypath_broadcast, opts.rootRank
+
+        def body(stream: int) -> None:
+            address = tensor.data_ptr()
+            send = address if root == on.rank else None
+            on.call(function, send, address, tensor.numel() * width, kind, root, stream)
+
+        return on.run(opts.asyncOp, body, tensors, tensors)
+
+    def reduce(
+        self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, **more: Any
+    ) -> Work:
+        tensors = _in_list(tensors)
+        opts = _opts(dist.ReduceOptions, more.get("root", opts), "rootRank")
+        if op is not None:
+            opts.reduceOp = op
+        on = self._on(tensors[0].device)
+        flat = [_parts(tensors[0], opts)]
+        numbers = _combined(flat, opts) if on else None
+        if on is None or numbers is None:
+            return self._pass_on("reduce", tensors[0].device, tensors, opts)
+        require_usable("reduce", "tensor", tensors[0], on)
+        function, root = on.library.polypath_reduce, opts.rootRank
+
+        def body(stream: int) -> None:
+            address = flat[0].data_ptr()
+            recv = address if root == on.rank else None
+            on.call(function, address, recv, flat[0].numel(), *numbers, root, stream)
+
+        return on.run(opts.asyncOp, body, tensors, tensors)
+
+    def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Work:
+        opts = opts or dist.AllgatherOptions()
+        return self._gather("_allgather_base", [output], [input], (output, input, opts))
+
+    def allgather_into_tensor_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> Work:
+        opts = opts or dist.AllgatherOptions()
+        name = "allgather_into_tensor_coalesced"
+        return self._gather(name, outputs, inputs, (outputs, inputs, opts))
+
+    def _gather(
+        self,
+        name: str,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        given: tuple[Any, ...],
+    ) -> Work:
+        on = self._on(inputs[0].device)
+        if on is None:
+            return self._pass_on(name, inputs[0].device, *given)
+        for output, input in zip(outputs, inputs, strict=True):
+            require_usable(name, "output", output, on)
+            require_usable(name, "input", input, on)
+            require_parts(name, on, ("output", output), ("input", input))
+        function = on.library.polypath_all_gather
+
+        def body(stream: int) -> None:
+            for output, input in zip(outputs, inputs, strict=True):
+                kind, width = elements.moved(input.dtype)
+                count = input.numel() * width
+                on.call(function, input.data_ptr(), output.data_ptr(), count, kind, stream)
+
+        return on.run(given[-1].asyncOp, body, [*outputs, *inputs], list(outputs))
+
+    def allgather(
+        self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None
+    ) -> Work:
+        if isinstance(input_tensors, torch.Tensor):
+            output_tensors, input_tensors = [output_tensors], [input_tensors]
+        opts = opts if isinstance(opts, dist.AllgatherOptions) else dist.AllgatherOptions()
+        input, outputs = input_tensors[0], output_tensors[0]
+        on = self._on(input.device)
+        if on is None or not _alike(outputs, input, on.size):
+            return self._pass_on("allgather", input.device, output_tensors, input_tensors, opts)
+        require_usable("all_gather", "input", input, on)
+        function = on.library.polypath_all_gather
+        kind, width = elements.moved(input.dtype)
+
+        def body(stream: int) -> None:
+            whole = torch.empty((on.size, input.numel()), dtype=input.dtype, device=input.device)
+            send = input.contiguous()
+            count = send.numel() * width
+            on.call(function, send.data_ptr(), whole.data_ptr(), count, kind, stream)
+            for output, part in zip(outputs, whole, strict=True):
+                output.copy_(part.view(output.shape))
+
+        return on.run(opts.asyncOp, body, [*outputs, input], outputs)
+
+    def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> Work:
+        opts = opts or dist.ReduceScatterOptions()
+        return self._scatter("_reduce_scatter_base", [output], [input], opts, (output, input))
+
+    def reduce_scatter_tensor_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> Work:
+        opts = opts or dist.ReduceScatterOptions()
+        name = "reduce_scatter_tensor_coalesced"
+        return self._scatter(name, outputs, inputs, opts, (outputs, inputs))
+
+    def _scatter(
+        self,
+        name: str,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        opts: Any,
+        given: tuple[Any, Any],
+    ) -> Work:
+        on = self._on(inputs[0].device)
+        pairs = [
+            (_parts(output, opts), _parts(input, opts))
+            for output, input in zip(outputs, inputs, strict=True)
+        ]
+        numbers = _combined([input for _, input in pairs], opts) if on else None
+        if on is None or numbers is None:
+            return self._pass_on(name, inputs[0].device, *given, opts)
+        for output, input in pairs:
+            require_usable(name, "output", output, on)
+            require_usable(name, "input", input, on)
+            require_parts(name, on, ("input", input), ("output", output))
+        function = on.library.polypath_reduce_scatter
+
+        def body(stream: int) -> None:
+            for output, input in pairs:
+                count = output.numel()
+                on.call(function, input.data_ptr(), output.data_ptr(), count, *numbers, stream)
+
+        return on.run(opts.asyncOp, body, [*outputs, *inputs], list(outputs))
+
+    def reduce_scatter(
+        self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None, **more: Any
+    ) -> Work:
+        if isinstance(outputs, torch.Tensor):
+            outputs, inputs = [outputs], [inputs]
+        opts = _opts(dist.ReduceScatterOptions, more.get("op", opts), "reduceOp")
+        output, parts = outputs[0], inputs[0]
+        on = self._on(output.device)
+        numbers = _combined([_parts(output, opts)], opts) if on else None
+        if on is None or numbers is None or not _alike(parts, output, on.size):
+            return self._pass_on("reduce_scatter", output.device, outputs, inputs, opts)
+        require_usable("reduce_scatter", "output", output, on)
+        function = on.library.polypath_reduce_scatter
+        recv = _parts(output, opts)
+
+        def body(stream: int) -> None:
+            whole = _parts(torch.stack([part.contiguous() for part in parts]), opts)
+            on.call(function, whole.data_ptr(), recv.data_ptr(), recv.numel(), *numbers, stream)
+
+        return on.run(opts.asyncOp, body, [output, *parts], outputs)
+
+    def alltoall_base(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_split_sizes: Sequence[int],
+        input_split_sizes: Sequence[int],
+        opts: Any = None,
+    ) -> Work:
+        """With sizes of splits always by NCCL: one rank's may be even where another's are not."""
+        opts = opts if isinstance(opts, dist.AllToAllOptions) else dist.AllToAllOptions()
+        on = self._on(input.device)
+        if on is None or output_split_sizes or input_split_sizes:
+            splits = (output_split_sizes, input_split_sizes)
+            return self._pass_on("alltoall_base", input.device, output, input, *splits, opts)
+        require_usable("all_to_all", "output", output, on)
+        require_usable("all_to_all", "input", input, on)
+        if output.numel() != input.numel() or output.dtype != input.dtype:
+            raise ValueError(f"rank {on.rank}: all_to_all_single: output is not as input")
+        if input.dim() and input.shape[0] % on.size:
+            raise ValueError(
+                f"rank {on.rank}: all_to_all_single: the first dimension of input, "
+                f"{input.shape[0]}, is no multiple of {on.size} ranks"
+            )
+        function = on.library.polypath_all_to_all
+        kind, width = elements.moved(input.dtype)
+        count = input.numel() * width // on.size
+
+        def body(stream: int) -> None:
+            on.call(function, input.data_ptr(), output.data_ptr(), count, kind, stream)
+
+        return on.run(opts.asyncOp, body, [output, input], [output])
+
+    def barrier(self, opts: Any = None, timeout: Any = None) -> Work:
+        """`wait` of what it returns, and `torch.distributed.barrier`, end on the host when all
+        ranks have come."""
+        opts = opts if isinstance(opts, dist.BarrierOptions) else dist.BarrierOptions()
+        device = opts.device or (self._connection and self._connection.device)
+        if device is None:
+            numbers = opts.device_ids or [torch.cuda.current_device()]
+            device = torch.device(GPU, numbers[0])
+        on = self._on(device)
+        if on is None:
+            return self._pass_on("barrier", device, opts)
+        function = on.library.polypath_allreduce
+        numbers = elements.REDUCTIONS[on.token.dtype][dist.ReduceOp.SUM]
+        address = on.token.data_ptr()
+
+        def body(stream: int) -> None:
+            on.call(function, address, address, on.token.numel(), *numbers, stream)
+
+        return on.run(True, body, [], [], Arrived)
+
+    # ---- What polypath does not have -------------------------------------------------------------
+
+    def send(self, tensors: Any, dst: int, tag: int = 0) -> Work:
+        return self._message("send", tensors[0], self.rank(), dst).send(tensors, dst, tag)
+
+    def recv(self, tensors: Any, src: int, tag: int = 0) -> Work:
+        return self._message("recv", tensors[0], src, self.rank()).recv(tensors, src, tag)
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Work:
+        return self._pass_on("recv_anysource", tensors[0].device, tensors, tag)
+
+    def _message(self, name: str, tensor: torch.Tensor, sender: int, receiver: int) -> Any:
+        if tensor.device.type != GPU:
+            return self._others.gloo()
+        self._elsewhere[f"nccl {name}"] += 1
+        return self._others.pair(sender, receiver)
+
+    def gather(self, outputs: Any, inputs: Any, *more: Any, **named: Any) -> Work:
+        return self._pass_on("gather", _first(inputs).device, outputs, inputs, *more, **named)
+
+    def scatter(self, outputs: Any, inputs: Any, *more: Any, **named: Any) -> Work:
+        return self._pass_on("scatter", _first(outputs).device, outputs, inputs, *more, **named)
+
+    def alltoall(self, outputs: Any, inputs: Any, *more: Any, **named: Any) -> Work:
+        """By NCCL: the tensors of a rank may be of one size where those of others are not."""
+        return self._pass_on("alltoall", _first(inputs).device, outputs, inputs, *more, **named)
+
+    def allgather_coalesced(self, outputs: Any, inputs: Any, *more: Any, **named: Any) -> Work:
+        return self._pass_on(
+            "allgather_coalesced", _first(inputs).device, outputs, inputs, *more, **named
+        )
+
+    def monitored_barrier(self, *given: Any, **named: Any) -> None:
+        self._others.gloo().monitored_barrier(*given, **named)
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._others.nccl()._start_coalescing(device)
+
+    def _end_coalescing(self, device: torch.device) -> Work:
+        return self._others.nccl()._end_coalescing(device)
+
+    def _pass_on(self, name: str, device: torch.device, *given: Any, **named: Any) -> Work:
+        if device.type != GPU:
+            return getattr(self._others.gloo(), name)(*given, **named)
+        self._elsewhere[f"nccl {name}"] += 1
+        return getattr(self._others.nccl(), name)(*given, **named)
+
+    # ---- The group -------------------------------------------------------------------------------
+
+    def report(self) -> dict[str, Any]:
+        """Which library carried how many calls of this rank: ``{"polypath", "elsewhere",
+        "reason"}``: `Communicator.report`, or None without a communicator; the others by library
+        and operation; why the ranks have no communicator, or None."""
+        return {
+            "polypath": self._connection.comm.report() if self._connection else None,
+            "elsewhere": dict(self._elsewhere),
+            "reason": self._reason,
+        }
+
+    # torch's C++ asks by these names; its own answers are those of backends that were registered.
+
+    def getBackendName(self) -> str:
+        return "polypath"
+
+    name = _get_backend_name = getBackendName
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def getGroupDesc(self) -> str:
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:
+        self._description = description
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu"), torch.device(GPU)]
+
+    def _get_backend(self, device: torch.device) -> Any:
+        return self._others.gloo() if torch.device(device).type == "cpu" else self
+
+    supports_splitting = False
+    supports_coalescing = False
+    supports_time_estimate = False
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """For communicators, made with the first collective, only before that."""
+        self._given.timeout = timeout
+        self._others.set_timeout(timeout)
+
+    _set_default_timeout = set_timeout
+
+    def abort(self) -> None:
+        """Ends all waits of all ranks; the group is unusable then."""
+        if self._connection:
+            self._connection.comm.abort(f"rank {self.rank()} aborted its process group")
+        self._others.abort()
+
+    def shutdown(self) -> None:
+        """Waits for all work, on the host, and for the other ranks to shut down. Raises
+        `CommunicatorError` when a rank failed and nobody has been told."""
+        connection, self._connection = self._connection, None
+        self._reason = "the group was shut down"
+        try:
+            if connection:
+                connection.close()
+        finally:
+            self._others.shutdown()
+
+    def _on(self, device: torch.device) -> Connection | None:
+        """The communicator for tensors there; None: another library has to carry the call."""
+        if device.type != GPU:
+            return None
+        if self._connection is None and self._reason is None:
+            self._connect(device)
+        return self._connection
+
+    def _connect(self, device: torch.device) -> None:
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                f"rank {self.rank()}: the first collective of a group must not be in stream "
+                "capture: call torch.distributed.barrier(), or any other, before"
+            )
+        given = self._given
+        made = creation.connect(
+            *(given.store, given.group_rank, given.group_size, device), given.timeout
+        )
+        if isinstance(made, str):
+            self._reason = made
+            if given.group_rank == 0:
+                _log.warning("group %s goes over NCCL: %s", given.group_id, made)
+            return
+        high_priority = getattr(self._options, "is_high_priority_stream", False)
+        self._connection = Connection(made, device, high_priority)
+
+
+def _delta(timeout: Any) -> timedelta:
+    return timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+
+
+def _in_list(tensors: Any) -> Any:
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
+
+
+def _first(tensors: Any) -> Any:
+    while not isinstance(tensors, torch.Tensor):
+        tensors = tensors[0]
+    return tensors
+
+
+def _opts(kind: type, given: Any, field: str) -> Any:
+    """Options of this kind, or the one value that short forms give in their place."""
+    if isinstance(given, kind):
+        return given
+    made = kind()
+    if given is not None:
+        setattr(made, field, given)
+    return made
+
+
+def _parts(tensor: torch.Tensor, opts: Any) -> torch.Tensor:
+    """Complex elements as pairs of real ones, where the operator allows it."""
+    if tensor.is_complex() and opts.reduceOp.op in elements.OF_COMPLEX:
+        return torch.view_as_real(tensor)
+    return tensor
+
+
+def _combined(tensors: Sequence[torch.Tensor], opts: Any) -> tuple[int, int] | None:
+    """The numbers of the type and operator; None: polypath does not combine these."""
+    dtype = tensors[0].dtype
+    if any(tensor.is_sparse or tensor.dtype != dtype for tensor in tensors):
+        return None
+    by_operator = elements.REDUCTIONS.get(dtype)
+    return by_operator.get(opts.reduceOp.op) if by_operator else None
+
+
+def _alike(tensors: Sequence[torch.Tensor], one: torch.Tensor, size: int) -> bool:
+    """Whether each rank has one, of the same size and type."""
+    return len(tensors) == size and all(
+        other.shape == one.shape and other.dtype == one.dtype for other in tensors
+    )
