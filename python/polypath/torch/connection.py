@@ -97,6 +97,7 @@ class Connection:
         self.rank = comm.rank
         self.size = comm.size
         self.device = device
+        self._index = device.index
         #: Elements whose sum is no news: for barriers.
         self.token = torch.zeros(1, dtype=torch.int32, device=device)
         self.handle = comm._open()
@@ -121,7 +122,7 @@ class Connection:
         ``used`` is not given to anybody else before the call has ended."""
         if not asynchronous:
             with self._lock:
-                body(current_stream(self.device.index))
+                body(current_stream(self._index))
             return self._done
         side = self._side
         with self._lock:

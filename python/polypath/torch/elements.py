@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.distributed import ReduceOp
@@ -25,27 +27,45 @@ _OPERATORS = {
 }
 # Of false and true the sum is true where one is, which is what NCCL's backend makes of it; their
 # average is an error there.
-_OF_BOOL = {_RedOpType.SUM: _MAX, _RedOpType.PRODUCT: _MIN}
+_OF_BOOL = {
+    _RedOpType.SUM: _MAX,
+    _RedOpType.PRODUCT: _MIN,
+    _RedOpType.MIN: _MIN,
+    _RedOpType.MAX: _MAX,
+}
+# What acts on the real and the imaginary part of a complex number alike.
+_OF_COMPLEX = {_RedOpType.SUM: _SUM, _RedOpType.AVG: _AVG}
+_REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
-def _tables() -> dict[torch.dtype, dict[_RedOpType, tuple[int, int]]]:
-    tables = {
-        dtype: {name: (number, operator) for name, operator in _OPERATORS.items()}
-        for dtype, number in _TYPES.items()
-    }
-    byte = _TYPES[torch.uint8]
-    of_bool = {**_OPERATORS, **_OF_BOOL}
-    del of_bool[_RedOpType.AVG]
-    tables[torch.bool] = {name: (byte, operator) for name, operator in of_bool.items()}
-    return tables
+def _row(number: int, operators: dict[_RedOpType, int]) -> dict[int, tuple[int, int]]:
+    return {int(name): (number, operator) for name, operator in operators.items()}
 
 
-#: By element type and operator (``opts.reduceOp.op``): the numbers of both; what is not in it
-#: polypath does not combine.
-REDUCTIONS = _tables()
+_REDUCTIONS = {
+    **{dtype: _row(number, _OPERATORS) for dtype, number in _TYPES.items()},
+    **{dtype: _row(_TYPES[real], _OF_COMPLEX) for dtype, real in _REAL.items()},
+    torch.bool: _row(_TYPES[torch.uint8], _OF_BOOL),
+}
 
-#: Operators that act on the real and the imaginary part of a complex number alike.
-OF_COMPLEX = {_RedOpType.SUM, _RedOpType.AVG}
+
+def combined(tensors: Sequence[torch.Tensor], opts: Any) -> tuple[int, int] | None:
+    """The numbers of the C API for what combines these tensors, of which complex ones are taken as
+    pairs of real elements (`real`); None: polypath does not combine them. ``opts``: with the
+    operator, ``reduceOp``."""
+    dtype = tensors[0].dtype
+    operators = _REDUCTIONS.get(dtype)
+    if operators is None:
+        return None
+    for tensor in tensors:
+        if tensor.is_sparse or tensor.dtype is not dtype:
+            return None
+    return operators.get(int(opts.reduceOp.op))  # the number: its hash is slow
+
+
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory, with pairs of real elements for complex ones."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 @functools.cache

@@ -66,7 +66,8 @@ class ProcessGroupPolypath(dist.ProcessGroup):
     # that ProcessGroup has besides.
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Work:
-        tensors, opts = _in_list(tensors), _opts(dist.AllreduceOptions, opts, "reduceOp")
+        if not isinstance(opts, dist.AllreduceOptions):
+            tensors, opts = _in_list(tensors), _opts(dist.AllreduceOptions, opts, "reduceOp")
         return self._combine("allreduce", tensors, opts)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Work:
@@ -75,8 +76,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
 
     def _combine(self, name: str, tensors: Sequence[torch.Tensor], opts: Any) -> Work:
         on = self._on(tensors[0].device)
-        flat = [_parts(tensor, opts) for tensor in tensors]
-        numbers = _combined(flat, opts) if on else None
+        numbers = elements.combined(tensors, opts) if on else None
         if on is None or numbers is None:
             return self._pass_on(name, tensors[0].device, tensors, opts)
         for tensor in tensors:
@@ -84,9 +84,10 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         function = on.library.polypath_allreduce
 
         def body(stream: int) -> None:
-            for tensor in flat:
-                address = tensor.data_ptr()
-                on.call(function, address, address, tensor.numel(), *numbers, stream)
+            for tensor in tensors:
+                flat = elements.real(tensor)
+                address = flat.data_ptr()
+                on.call(function, address, address, flat.numel(), *numbers, stream)
 
         return on.run(opts.asyncOp, body, tensors, tensors)
 
@@ -118,17 +119,17 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         if op is not None:
             opts.reduceOp = op
         on = self._on(tensors[0].device)
-        flat = [_parts(tensors[0], opts)]
-        numbers = _combined(flat, opts) if on else None
+        numbers = elements.combined(tensors, opts) if on else None
         if on is None or numbers is None:
             return self._pass_on("reduce", tensors[0].device, tensors, opts)
         require_usable("reduce", "tensor", tensors[0], on)
         function, root = on.library.polypath_reduce, opts.rootRank
+        flat = elements.real(tensors[0])
 
         def body(stream: int) -> None:
-            address = flat[0].data_ptr()
+            address = flat.data_ptr()
             recv = address if root == on.rank else None
-            on.call(function, address, recv, flat[0].numel(), *numbers, root, stream)
+            on.call(function, address, recv, flat.numel(), *numbers, root, stream)
 
         return on.run(opts.asyncOp, body, tensors, tensors)
 
@@ -211,11 +212,8 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         given: tuple[Any, Any],
     ) -> Work:
         on = self._on(inputs[0].device)
-        pairs = [
-            (_parts(output, opts), _parts(input, opts))
-            for output, input in zip(outputs, inputs, strict=True)
-        ]
-        numbers = _combined([input for _, input in pairs], opts) if on else None
+        pairs = list(zip(outputs, inputs, strict=True))
+        numbers = elements.combined(inputs, opts) if on else None
         if on is None or numbers is None:
             return self._pass_on(name, inputs[0].device, *given, opts)
         for output, input in pairs:
@@ -226,8 +224,9 @@ class ProcessGroupPolypath(dist.ProcessGroup):
 
         def body(stream: int) -> None:
             for output, input in pairs:
-                count = output.numel()
-                on.call(function, input.data_ptr(), output.data_ptr(), count, *numbers, stream)
+                recv = elements.real(output)
+                count = recv.numel()
+                on.call(function, input.data_ptr(), recv.data_ptr(), count, *numbers, stream)
 
         return on.run(opts.asyncOp, body, [*outputs, *inputs], list(outputs))
 
@@ -239,15 +238,15 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         opts = _opts(dist.ReduceScatterOptions, more.get("op", opts), "reduceOp")
         output, parts = outputs[0], inputs[0]
         on = self._on(output.device)
-        numbers = _combined([_parts(output, opts)], opts) if on else None
+        numbers = elements.combined(outputs, opts) if on else None
         if on is None or numbers is None or not _alike(parts, output, on.size):
             return self._pass_on("reduce_scatter", output.device, outputs, inputs, opts)
         require_usable("reduce_scatter", "output", output, on)
         function = on.library.polypath_reduce_scatter
-        recv = _parts(output, opts)
+        recv = elements.real(output)
 
         def body(stream: int) -> None:
-            whole = _parts(torch.stack([part.contiguous() for part in parts]), opts)
+            whole = torch.stack(tuple(parts))
             on.call(function, whole.data_ptr(), recv.data_ptr(), recv.numel(), *numbers, stream)
 
         return on.run(opts.asyncOp, body, [output, *parts], outputs)
@@ -296,7 +295,8 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         if on is None:
             return self._pass_on("barrier", device, opts)
         function = on.library.polypath_allreduce
-        numbers = elements.REDUCTIONS[on.token.dtype][dist.ReduceOp.SUM]
+        numbers = elements.combined([on.token], dist.AllreduceOptions())
+        assert numbers is not None
         address = on.token.data_ptr()
 
         def body(stream: int) -> None:
@@ -469,22 +469,6 @@ def _opts(kind: type, given: Any, field: str) -> Any:
     if given is not None:
         setattr(made, field, given)
     return made
-
-
-def _parts(tensor: torch.Tensor, opts: Any) -> torch.Tensor:
-    """Complex elements as pairs of real ones, where the operator allows it."""
-    if tensor.is_complex() and opts.reduceOp.op in elements.OF_COMPLEX:
-        return torch.view_as_real(tensor)
-    return tensor
-
-
-def _combined(tensors: Sequence[torch.Tensor], opts: Any) -> tuple[int, int] | None:
-    """The numbers of the type and operator; None: polypath does not combine these."""
-    dtype = tensors[0].dtype
-    if any(tensor.is_sparse or tensor.dtype != dtype for tensor in tensors):
-        return None
-    by_operator = elements.REDUCTIONS.get(dtype)
-    return by_operator.get(opts.reduceOp.op) if by_operator else None
 
 
 def _alike(tensors: Sequence[torch.Tensor], one: torch.Tensor, size: int) -> bool:
