@@ -287,7 +287,8 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         """`wait` of what it returns, and `torch.distributed.barrier`, end on the host when all
         ranks have come."""
         opts = opts if isinstance(opts, dist.BarrierOptions) else dist.BarrierOptions()
-        device = opts.device or (self._connection and self._connection.device)
+        # torch names the host where a group has a backend for it. On the GPU it waits for more.
+        device = self._connection.device if self._connection else opts.device
         if device is None:
             numbers = opts.device_ids or [torch.cuda.current_device()]
             device = torch.device(GPU, numbers[0])
@@ -432,7 +433,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         if torch.cuda.is_current_stream_capturing():
             raise RuntimeError(
                 f"rank {self.rank()}: the first collective of a group must not be in stream "
-                "capture: call torch.distributed.barrier(), or any other, before"
+                "capture: call any, on a tensor of one element for example, before"
             )
         given = self._given
         made = creation.connect(

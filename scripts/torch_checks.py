@@ -1,0 +1,413 @@
+"""The checks of check_torch_collectives.py: what the backend does, on each rank's GPU."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import polypath.torch  # noqa: F401  it registers the backend
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+import train_ddp
+from torch import Tensor
+from train_models import TASKS
+
+POISON = 93
+LIMIT = timedelta(minutes=2)
+HALF_A_SECOND = 10**9  # cycles of the GPU, about
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (torch.int8, torch.uint8, torch.int32, torch.int64)
+OPERATORS = ("SUM", "PRODUCT", "MIN", "MAX", "AVG")
+COUNTS = (1, 3, 1000, 16384, 262147, 3 * 2**20 + 1)
+
+
+class Place:
+    """This rank, its GPU, and the groups."""
+
+    def __init__(self) -> None:
+        self.gpu = int(os.environ.get("LOCAL_RANK", "0"))
+        torch.cuda.set_device(self.gpu)
+        self.device = torch.device("cuda", self.gpu)
+        dist.init_process_group("cpu:gloo,cuda:polypath", timeout=LIMIT)
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.group: Any = dist.group.WORLD
+        self.nccl = dist.new_group(backend="nccl", timeout=LIMIT)
+        dist.all_reduce(torch.zeros(1, device=self.device))  # with it comes the communicator
+
+    def values(self, rank: int, count: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
+        """What `rank` gives: the same wherever it is asked for."""
+        made = torch.Generator(self.device).manual_seed(1 + rank + 1000 * seed)
+        if dtype.is_floating_point:
+            return torch.randn(count, generator=made, device=self.device).to(dtype)
+        if dtype.is_complex:
+            return torch.randn(count, generator=made, device=self.device, dtype=dtype)
+        top = 2 if dtype == torch.bool else 100
+        return torch.randint(0, top, (count,), generator=made, device=self.device).to(dtype)
+
+    def poisoned(self, count: int, dtype: torch.dtype) -> Tensor:
+        return torch.full((count,), POISON, device=self.device).to(dtype)
+
+    def combined(self, count: int, dtype: torch.dtype, op: str, seed: int = 0) -> Tensor:
+        """In rank order; half types in float32, rounded once."""
+        wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        given = [self.values(rank, count, dtype, seed).to(wide) for rank in range(self.size)]
+        if dtype.is_complex:
+            given = [torch.view_as_real(one) for one in given]
+        result = given[0]
+        for other in given[1:]:
+            if op in ("SUM", "AVG"):
+                result = result + other
+            elif op == "PRODUCT":
+                result = result * other
+            else:
+                result = torch.minimum(result, other) if op == "MIN" else result.maximum(other)
+        if op == "AVG":
+            if result.is_floating_point():
+                result = result / self.size
+            else:
+                result = result.div(self.size, rounding_mode="trunc")
+        return torch.view_as_complex(result) if dtype.is_complex else result.to(dtype)
+
+    def own_calls(self) -> int:
+        """Calls that polypath carried so far."""
+        carried = self.group.report()["polypath"] or {}
+        return sum(count for name, count in carried.items() if name != "scratch_bytes")
+
+    def elsewhere(self) -> dict[str, int]:
+        return dict(self.group.report()["elsewhere"])
+
+
+def same(found: Tensor, wanted: Tensor, what: str) -> None:
+    """Bit by bit, but for NaN."""
+    assert found.shape == wanted.shape and found.dtype == wanted.dtype, what
+    if torch.equal(found, wanted):
+        return
+    wrong = (found != wanted).flatten().nonzero().flatten()
+    first = int(wrong[0]) if len(wrong) else -1
+    raise AssertionError(
+        f"{what}: {len(wrong)} of {found.numel()} elements differ, at {first} "
+        f"{found.flatten()[first].item()} instead of {wanted.flatten()[first].item()}"
+    )
+
+
+def finish(work: Any) -> None:
+    if work is not None:
+        work.wait()
+
+
+def types_and_operators() -> list[tuple[torch.dtype, str]]:
+    pairs = [(dtype, op) for dtype in FLOATS + INTEGERS for op in OPERATORS]
+    pairs += [(torch.bool, "MIN"), (torch.bool, "MAX")]
+    return [*pairs, (torch.complex64, "SUM"), (torch.complex128, "AVG")]
+
+
+# ---- Checks --------------------------------------------------------------------------------------
+
+
+def check_reductions(on: Place) -> int:
+    """allreduce, reduce, reduce_scatter in their forms, with every type and operator."""
+    calls, before, others = 0, on.own_calls(), on.elsewhere()
+    for number, (dtype, name) in enumerate(types_and_operators()):
+        op = getattr(dist.ReduceOp, name)
+        for count in COUNTS:
+            seed, what = number * 10, f"{name} of {count} {dtype}"
+            whole = count * on.size
+            wanted, parts = on.combined(count, dtype, name, seed), None
+            for late in (False, True):
+                tensor = on.values(on.rank, count, dtype, seed)
+                finish(dist.all_reduce(tensor, op, async_op=late))
+                same(tensor, wanted, f"all_reduce {what}, async {late}")
+                calls += 1
+            root = number % on.size
+            tensor = on.values(on.rank, count, dtype, seed)
+            dist.reduce(tensor, root, op)
+            mine = wanted if on.rank == root else on.values(on.rank, count, dtype, seed)
+            same(tensor, mine, f"reduce {what}")
+            parts = on.combined(whole, dtype, name, seed + 1).view(on.size, count)
+            given = on.values(on.rank, whole, dtype, seed + 1)
+            output = on.poisoned(count, dtype)
+            dist.reduce_scatter_tensor(output, given, op)
+            same(output, parts[on.rank], f"reduce_scatter_tensor {what}")
+            output = on.poisoned(count, dtype)
+            finish(dist.reduce_scatter(output, list(given.chunk(on.size)), op, async_op=True))
+            same(output, parts[on.rank], f"reduce_scatter {what}")
+            calls += 3
+    assert on.own_calls() == before + calls and on.elsewhere() == others, on.group.report()
+    return calls
+
+
+def check_bool_is_or(on: Place) -> int:
+    tensor = on.values(on.rank, 1001, torch.bool)
+    dist.all_reduce(tensor)
+    wanted = torch.stack([on.values(rank, 1001, torch.bool) for rank in range(on.size)])
+    same(tensor, wanted.any(0), "sum of bool")
+    return 1
+
+
+def check_moves(on: Place) -> int:
+    """all_gather, broadcast and all_to_all in their forms, with every type."""
+    calls, before, others = 0, on.own_calls(), on.elsewhere()
+    for dtype in (*FLOATS, *INTEGERS, torch.bool, torch.int16, torch.complex128):
+        for count in COUNTS:
+            what = f"{count} {dtype}"
+            mine = on.values(on.rank, count, dtype)
+            every = torch.cat([on.values(rank, count, dtype) for rank in range(on.size)])
+            for late in (False, True):
+                output = on.poisoned(count * on.size, dtype)
+                finish(dist.all_gather_into_tensor(output, mine, async_op=late))
+                same(output, every, f"all_gather_into_tensor {what}")
+                listed = [on.poisoned(count, dtype) for _ in range(on.size)]
+                finish(dist.all_gather(listed, mine, async_op=late))
+                same(torch.cat(listed), every, f"all_gather {what}")
+            for root in range(on.size):
+                tensor = mine.clone() if on.rank == root else on.poisoned(count, dtype)
+                dist.broadcast(tensor, root)
+                same(tensor, on.values(root, count, dtype), f"broadcast {what}")
+            sent = on.values(on.rank, count * on.size, dtype, 7)
+            output = on.poisoned(count * on.size, dtype)
+            finish(dist.all_to_all_single(output, sent, async_op=True))
+            came = [
+                on.values(rank, count * on.size, dtype, 7).view(on.size, count)[on.rank]
+                for rank in range(on.size)
+            ]
+            same(output, torch.cat(came), f"all_to_all_single {what}")
+            calls += 5 + on.size
+    assert on.own_calls() == before + calls and on.elsewhere() == others, on.group.report()
+    return calls
+
+
+def check_shapes(on: Place) -> int:
+    """Empty and channels-last tensors, coalesced calls, functional ones; what is refused."""
+    empty = torch.empty(0, device=on.device)
+    dist.all_reduce(empty)
+    dist.all_gather_into_tensor(torch.empty(0, device=on.device), empty)
+    images = on.values(on.rank, 2 * 3 * 4 * 5, torch.float32).view(2, 3, 4, 5)
+    images = images.to(memory_format=torch.channels_last)
+    dist.all_reduce(images)
+    same(images, on.combined(120, torch.float32, "SUM").view(2, 3, 4, 5), "channels last")
+    sizes = (1, 1000, 65537)
+    with dist._coalescing_manager(async_ops=True) as manager:
+        given = [on.values(on.rank, size, torch.float32, size) for size in sizes]
+        for tensor in given:
+            dist.all_reduce(tensor)
+    manager.wait()
+    for size, tensor in zip(sizes, given, strict=True):
+        same(tensor, on.combined(size, torch.float32, "SUM", size), "coalesced")
+    mine = on.values(on.rank, 4096, torch.float32)
+    same(
+        functional.all_reduce(mine, "sum", on.group) + 0,
+        on.combined(4096, torch.float32, "SUM"),
+        "functional all_reduce",
+    )
+    every = torch.cat([on.values(rank, 4096, torch.float32) for rank in range(on.size)])
+    found = functional.all_gather_tensor(mine, 0, on.group)
+    same(found + 0, every, "functional all_gather_tensor")
+    for wrong, said in (
+        (lambda: dist.all_reduce(on.poisoned(64, torch.float32)[::2]), "contiguous"),
+        (lambda: dist.all_gather_into_tensor(on.poisoned(3, torch.float32), mine), "elements"),
+    ):
+        try:
+            wrong()
+        except ValueError as error:
+            assert said in str(error) and f"rank {on.rank}" in str(error), error
+        else:
+            raise AssertionError(f"not refused: {said}")
+    return len(sizes) + 7
+
+
+def check_others(on: Place) -> int:
+    """What polypath lacks goes to NCCL or Gloo, and is right."""
+    before = on.elsewhere()
+    right, left = (on.rank + 1) % on.size, (on.rank - 1) % on.size
+    mine = on.values(on.rank, 2**21 + 3, torch.float32)
+    came = on.poisoned(mine.numel(), torch.float32)
+    batch = [dist.P2POp(dist.isend, mine, right), dist.P2POp(dist.irecv, came, left)]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    same(came, on.values(left, mine.numel(), torch.float32), "batch of send and receive")
+    if on.rank == 0:
+        dist.send(mine, 1)
+    elif on.rank == 1:
+        came = on.poisoned(mine.numel(), torch.float32)
+        dist.recv(came, 0)
+        same(came, on.values(0, mine.numel(), torch.float32), "send")
+    gives = [1 + (on.rank + other) % 3 for other in range(on.size)]
+    flat = on.values(on.rank, sum(gives), torch.float32, 3)
+    output = on.poisoned(sum(gives), torch.float32)  # the table of sizes is symmetric
+    dist.all_to_all_single(output, flat, gives, gives)
+    for other, part in enumerate(output.split(gives)):
+        theirs = [1 + (other + third) % 3 for third in range(on.size)]
+        sent = on.values(other, sum(theirs), torch.float32, 3).split(theirs)
+        same(part, sent[on.rank], "all_to_all_single with splits")
+    listed = [on.poisoned(gives[other], torch.float32) for other in range(on.size)]
+    dist.all_to_all(listed, list(flat.split(gives)))
+    same(torch.cat(listed), output, "all_to_all")
+    uneven = [on.poisoned(10 + rank, torch.float32) for rank in range(on.size)]
+    dist.all_gather(uneven, on.values(on.rank, 10 + on.rank, torch.float32))
+    for rank, part in enumerate(uneven):
+        same(part, on.values(rank, 10 + rank, torch.float32), "uneven all_gather")
+    outputs = [torch.empty_like(mine) for _ in range(on.size)] if on.rank == 1 else None
+    dist.gather(mine, outputs, 1)
+    for rank, part in enumerate(outputs or []):
+        same(part, on.values(rank, mine.numel(), torch.float32), "gather")
+    part = on.poisoned(100, torch.float32)
+    parts = list(on.values(0, 100 * on.size, torch.float32).chunk(on.size))
+    dist.scatter(part, parts if on.rank == 0 else None, 0)
+    same(part, parts[on.rank], "scatter")
+    scaled = on.values(on.rank, 1000, torch.float32)
+    dist.all_reduce(scaled, dist._make_nccl_premul_sum(2.0))
+    wanted = on.combined(1000, torch.float32, "SUM") * 2
+    torch.testing.assert_close(scaled, wanted)
+    host = torch.full((5,), float(on.rank))
+    dist.all_reduce(host)
+    assert host[0] == sum(range(on.size)), host
+    objects: list[Any] = [None] * on.size
+    dist.all_gather_object(objects, {"rank": on.rank})
+    assert objects == [{"rank": rank} for rank in range(on.size)], objects
+    after = on.elsewhere()
+    named = {name.removeprefix("nccl ") for name in after if after[name] > before.get(name, 0)}
+    wanted_names = {"alltoall_base", "alltoall", "allgather", "gather", "scatter", "allreduce"}
+    assert wanted_names <= named and named & {"send", "recv"}, after
+    return 10
+
+
+def check_async(on: Place) -> int:
+    """Behind a stream that is late, and skewed ranks: nobody waits on the host, and what comes
+    behind ``wait`` sees the result. Memory that is given back early is not given to others."""
+    count, rounds = 2**20, 6
+    before = on.own_calls()
+    for turn in range(rounds):
+        late = turn % on.size == on.rank or turn == 0
+        torch.cuda.synchronize()
+        dist.barrier()
+        if late:
+            torch.cuda._sleep(HALF_A_SECOND)
+        tensor = on.values(on.rank, count, torch.float32, turn)
+        work = dist.all_reduce(tensor, async_op=True)
+        assert not late or not work.is_completed(), "the call waited for its stream"
+        work.wait()
+        assert not late or not work.is_completed(), "wait() waited on the host"
+        copy = tensor.clone()
+        tensor.fill_(POISON)
+        same(copy, on.combined(count, torch.float32, "SUM", turn), f"async, round {turn}")
+        again = on.values(on.rank, count, torch.float32, 50 + turn)
+        future = dist.all_reduce(again, async_op=True).get_future()
+        double = future.then(lambda done: done.value()[0] * 2)
+        found = double.wait() + 0
+        same(found, on.combined(count, torch.float32, "SUM", 50 + turn) * 2, "future")
+    results = []
+    for turn in range(rounds):
+        if on.rank == 0:
+            torch.cuda._sleep(HALF_A_SECOND // 10)
+        temporary = on.values(on.rank, count, torch.float32, turn)
+        output = torch.empty(count * on.size, device=on.device)
+        work = dist.all_gather_into_tensor(output, temporary, async_op=True)
+        del temporary
+        for _ in range(3):
+            torch.full((count,), float(POISON), device=on.device)
+        results.append((work, output))
+    for turn, (work, output) in enumerate(results):
+        work.wait()
+        wanted = [on.values(rank, count, torch.float32, turn) for rank in range(on.size)]
+        same(output, torch.cat(wanted), f"memory of a temporary, round {turn}")
+    # One barrier a round besides.
+    assert on.own_calls() == before + 4 * rounds, on.group.report()
+    return 3 * rounds
+
+
+def check_graphs(on: Place) -> int:
+    """Calls of both kinds in a graph, replayed."""
+    count, replays = 70001, 30
+    given, output = on.poisoned(count, torch.float32), on.poisoned(count, torch.float32)
+    dist.barrier()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        first = given * 1
+        dist.all_reduce(first)
+        second = first + 1
+        work = dist.all_reduce(second, dist.ReduceOp.MAX, async_op=True)
+        work.wait()
+        output.copy_(second)
+    for turn in range(replays):
+        given.copy_(on.values(on.rank, count, torch.float32, turn))
+        if (turn + on.rank) % 5 == 0:
+            torch.cuda._sleep(HALF_A_SECOND // 100)
+        graph.replay()
+        same(output, on.combined(count, torch.float32, "SUM", turn) + 1, f"replay {turn}")
+        between = on.values(on.rank, 1000, torch.float32, turn)
+        dist.all_reduce(between)
+        same(between, on.combined(1000, torch.float32, "SUM", turn), f"between replays {turn}")
+    torch.cuda.synchronize()
+    del graph
+    return 3 * replays
+
+
+def check_groups(on: Place) -> int:
+    """Groups of some ranks, and two groups of all on two streams at once."""
+    halves = [list(range(on.size // 2)), list(range(on.size // 2, on.size))]
+    for ranks in (*halves, [0, on.size - 1]):
+        group = dist.new_group(ranks, backend="cpu:gloo,cuda:polypath", timeout=LIMIT)
+        if on.rank not in ranks:
+            continue
+        tensor = on.values(on.rank, 5000, torch.float32)
+        dist.all_reduce(tensor, group=group)
+        wanted = on.values(ranks[0], 5000, torch.float32)
+        for rank in ranks[1:]:
+            wanted = wanted + on.values(rank, 5000, torch.float32)
+        same(tensor, wanted, f"group of {ranks}")
+        dist.broadcast(tensor, ranks[-1], group=group)
+        assert group.report()["polypath"] is not None, group.report()
+        torch.cuda.synchronize()
+        dist.destroy_process_group(group)
+    second = dist.new_group(backend="cpu:gloo,cuda:polypath", timeout=LIMIT)
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    for turn in range(20):
+        tensors = [on.values(on.rank, 2**20, torch.float32, turn + one) for one in range(2)]
+        for stream in streams:
+            stream.wait_stream(torch.cuda.current_stream())
+        for tensor, stream, group in zip(tensors, streams, (on.group, second), strict=True):
+            with torch.cuda.stream(stream):
+                dist.all_reduce(tensor, group=group)
+        for one, (tensor, stream) in enumerate(zip(tensors, streams, strict=True)):
+            torch.cuda.current_stream().wait_stream(stream)
+            same(tensor, on.combined(2**20, torch.float32, "SUM", turn + one), "two groups")
+    torch.cuda.synchronize()
+    dist.destroy_process_group(second)
+    return 26
+
+
+def check_ddp(on: Place) -> int:
+    """Losses of DDP by NCCL, by polypath and by its hook, from the same weights."""
+    options = train_ddp.parse(["--steps", "6"])
+    groups = {"nccl": on.nccl, "polypath": on.group}
+    torch.manual_seed(5)
+    model = TASKS["resnet50"].make().to(on.device)
+    torch.manual_seed(6 + on.rank)
+    batch = TASKS["resnet50"].samples(4, on.device)
+    ways = [train_ddp.Way(name, copy.deepcopy(model), groups, on.gpu) for name in train_ddp.WAYS]
+    losses = train_ddp.compare_losses(ways, TASKS["resnet50"], batch, options)
+    assert train_ddp.equal(losses, on.size), losses
+    for mine in ways:
+        for parameter in mine.model.parameters():
+            given = parameter.detach().clone()
+            dist.broadcast(given, 0)
+            same(parameter.detach(), given, f"weights of {mine.name} on ranks 0 and {on.rank}")
+    return options.steps * len(ways)
+
+
+CHECKS: dict[str, Callable[[Place], int]] = {
+    "reductions": check_reductions,
+    "bool": check_bool_is_or,
+    "moves": check_moves,
+    "shapes": check_shapes,
+    "others": check_others,
+    "async": check_async,
+    "graphs": check_graphs,
+    "groups": check_groups,
+    "ddp": check_ddp,
+}
