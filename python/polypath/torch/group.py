@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
 from torch.distributed import Work
 
 from . import creation, elements
@@ -66,12 +67,12 @@ class ProcessGroupPolypath(dist.ProcessGroup):
     # that ProcessGroup has besides.
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Work:
-        if not isinstance(opts, dist.AllreduceOptions):
-            tensors, opts = _in_list(tensors), _opts(dist.AllreduceOptions, opts, "reduceOp")
+        if not isinstance(opts, c10d.AllreduceOptions):
+            tensors, opts = _in_list(tensors), _opts(c10d.AllreduceOptions, opts, "reduceOp")
         return self._combine("allreduce", tensors, opts)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Work:
-        opts = _opts(dist.AllreduceCoalescedOptions, opts, "reduceOp")
+        opts = _opts(c10d.AllreduceCoalescedOptions, opts, "reduceOp")
         return self._combine("allreduce_coalesced", tensors, opts)
 
     def _combine(self, name: str, tensors: Sequence[torch.Tensor], opts: Any) -> Work:
@@ -95,7 +96,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         self, tensors: Any, opts: Any = None, timeout: Any = None, *, root: int | None = None
     ) -> Work:
         tensors = _in_list(tensors)
-        opts = _opts(dist.BroadcastOptions, opts if root is None else root, "rootRank")
+        opts = _opts(c10d.BroadcastOptions, opts if root is None else root, "rootRank")
         on = self._on(tensors[0].device)
         if on is None:
             return self._pass_on("broadcast", tensors[0].device, tensors, opts)
@@ -115,7 +116,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, **more: Any
     ) -> Work:
         tensors = _in_list(tensors)
-        opts = _opts(dist.ReduceOptions, more.get("root", opts), "rootRank")
+        opts = _opts(c10d.ReduceOptions, more.get("root", opts), "rootRank")
         if op is not None:
             opts.reduceOp = op
         on = self._on(tensors[0].device)
@@ -134,13 +135,13 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         return on.run(opts.asyncOp, body, tensors, tensors)
 
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Work:
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or c10d.AllgatherOptions()
         return self._gather("_allgather_base", [output], [input], (output, input, opts))
 
     def allgather_into_tensor_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Work:
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or c10d.AllgatherOptions()
         name = "allgather_into_tensor_coalesced"
         return self._gather(name, outputs, inputs, (outputs, inputs, opts))
 
@@ -173,7 +174,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
     ) -> Work:
         if isinstance(input_tensors, torch.Tensor):
             output_tensors, input_tensors = [output_tensors], [input_tensors]
-        opts = opts if isinstance(opts, dist.AllgatherOptions) else dist.AllgatherOptions()
+        opts = opts if isinstance(opts, c10d.AllgatherOptions) else c10d.AllgatherOptions()
         input, outputs = input_tensors[0], output_tensors[0]
         on = self._on(input.device)
         if on is None or not _alike(outputs, input, on.size):
@@ -193,13 +194,13 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         return on.run(opts.asyncOp, body, [*outputs, input], outputs)
 
     def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> Work:
-        opts = opts or dist.ReduceScatterOptions()
+        opts = opts or c10d.ReduceScatterOptions()
         return self._scatter("_reduce_scatter_base", [output], [input], opts, (output, input))
 
     def reduce_scatter_tensor_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> Work:
-        opts = opts or dist.ReduceScatterOptions()
+        opts = opts or c10d.ReduceScatterOptions()
         name = "reduce_scatter_tensor_coalesced"
         return self._scatter(name, outputs, inputs, opts, (outputs, inputs))
 
@@ -235,7 +236,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
     ) -> Work:
         if isinstance(outputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
-        opts = _opts(dist.ReduceScatterOptions, more.get("op", opts), "reduceOp")
+        opts = _opts(c10d.ReduceScatterOptions, more.get("op", opts), "reduceOp")
         output, parts = outputs[0], inputs[0]
         on = self._on(output.device)
         numbers = elements.combined(outputs, opts) if on else None
@@ -260,7 +261,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         opts: Any = None,
     ) -> Work:
         """With sizes of splits always by NCCL: one rank's may be even where another's are not."""
-        opts = opts if isinstance(opts, dist.AllToAllOptions) else dist.AllToAllOptions()
+        opts = opts if isinstance(opts, c10d.AllToAllOptions) else c10d.AllToAllOptions()
         on = self._on(input.device)
         if on is None or output_split_sizes or input_split_sizes:
             splits = (output_split_sizes, input_split_sizes)
@@ -286,7 +287,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
     def barrier(self, opts: Any = None, timeout: Any = None) -> Work:
         """`wait` of what it returns, and `torch.distributed.barrier`, end on the host when all
         ranks have come."""
-        opts = opts if isinstance(opts, dist.BarrierOptions) else dist.BarrierOptions()
+        opts = opts if isinstance(opts, c10d.BarrierOptions) else c10d.BarrierOptions()
         # torch names the host where a group has a backend for it. On the GPU it waits for more.
         device = self._connection.device if self._connection else opts.device
         if device is None:
@@ -296,7 +297,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         if on is None:
             return self._pass_on("barrier", device, opts)
         function = on.library.polypath_allreduce
-        numbers = elements.combined([on.token], dist.AllreduceOptions())
+        numbers = elements.combined([on.token], c10d.AllreduceOptions())
         assert numbers is not None
         address = on.token.data_ptr()
 

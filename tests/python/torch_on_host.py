@@ -1,0 +1,166 @@
+"""The backend of torch.distributed on tensors in host memory, with a real PyTorch and no GPU.
+
+What is replaced, and so not shown: the library (by one that combines over Gloo, in rank order),
+streams and events (by nothing: all is done at once). What is real: torch's own part, from
+`torch.distributed` and its C++ down to `ProcessGroupPolypath`, with every element compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from polypath import _api
+from polypath.torch import connection, creation, group, others
+from torch import Tensor
+
+_TYPES = {number: getattr(torch, name) for name, number in _api.TYPES.items()}
+_OPERATORS = {number: name for name, number in _api.OPERATORS.items()}
+_STREAM = 77
+
+
+def _view(address: int, count: int, dtype: torch.dtype) -> Tensor:
+    if count == 0:
+        return torch.empty(0, dtype=dtype)
+    memory = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype)
+
+
+class HostCommunicator:
+    """A communicator and its library in one. ``calls``: how many of each operation it carried."""
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.calls: Counter[str] = Counter()
+        self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("host", store), rank, size)
+
+    def _open(self) -> None:
+        return None
+
+    def check(self) -> None:
+        pass
+
+    close = prepare = check
+
+    def report(self) -> dict[str, Any]:
+        return {"cells": self.calls.total(), "scratch_bytes": 0}
+
+    def _all(self, name: str, address: int, count: int, dtype: torch.dtype) -> list[Tensor]:
+        """Of all ranks, in rank order."""
+        self.calls[name] += 1
+        mine = _view(address, count, dtype).view(torch.uint8)
+        every = [torch.empty_like(mine) for _ in range(self.size)]
+        self._gloo.allgather([every], [mine]).wait()
+        return [one.view(dtype) for one in every]
+
+    def _combined(self, name: str, address: int, count: int, kind: int, op: int) -> Tensor:
+        dtype, operator = _TYPES[kind], _OPERATORS[op]
+        wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        first, *more = (one.to(wide) for one in self._all(name, address, count, dtype))
+        for other in more:
+            if operator in ("sum", "avg"):
+                first = first + other
+            elif operator == "product":
+                first = first * other
+            else:
+                first = torch.minimum(first, other) if operator == "min" else first.maximum(other)
+        if operator == "avg":
+            rounding = None if wide.is_floating_point else "trunc"
+            first = first.div(self.size, rounding_mode=rounding)
+        return first.to(dtype)
+
+    def polypath_allreduce(self, _, send, recv, count, kind, op, stream) -> int:
+        assert stream == _STREAM
+        found = self._combined("allreduce", send, count, kind, op)
+        _view(recv, count, found.dtype).copy_(found)
+        return 0
+
+    def polypath_reduce(self, _, send, recv, count, kind, op, root, stream) -> int:
+        assert stream == _STREAM and (recv is not None) == (root == self.rank)
+        found = self._combined("reduce", send, count, kind, op)
+        if recv is not None:
+            _view(recv, count, found.dtype).copy_(found)
+        return 0
+
+    def polypath_reduce_scatter(self, _, send, recv, count, kind, op, stream) -> int:
+        assert stream == _STREAM
+        found = self._combined("reduce_scatter", send, count * self.size, kind, op)
+        _view(recv, count, found.dtype).copy_(found.view(self.size, count)[self.rank])
+        return 0
+
+    def polypath_all_gather(self, _, send, recv, count, kind, stream) -> int:
+        assert stream == _STREAM
+        every = torch.cat(self._all("all_gather", send, count, _TYPES[kind]))
+        _view(recv, count * self.size, every.dtype).copy_(every)
+        return 0
+
+    def polypath_broadcast(self, _, send, recv, count, kind, root, stream) -> int:
+        assert stream == _STREAM and (send is not None) == (root == self.rank)
+        every = self._all("broadcast", recv, count, _TYPES[kind])
+        _view(recv, count, every[root].dtype).copy_(every[root])
+        return 0
+
+    def polypath_all_to_all(self, _, send, recv, count, kind, stream) -> int:
+        assert stream == _STREAM
+        every = self._all("all_to_all", send, count * self.size, _TYPES[kind])
+        parts = [one.view(self.size, count)[self.rank] for one in every]
+        _view(recv, count * self.size, parts[0].dtype).copy_(torch.cat(parts))
+        return 0
+
+
+class _Stream:
+    cuda_stream = _STREAM
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+class _Event:
+    def record(self, stream: _Stream) -> None:
+        pass
+
+    wait = record
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+
+def install() -> None:
+    """Replaces the device. In this process GPU tensors are those in host memory from then on."""
+    group.GPU = "cpu"
+
+    def connect(
+        store: Any, rank: int, size: int, device: torch.device, timeout: timedelta
+    ) -> HostCommunicator:
+        assert isinstance(timeout, timedelta)
+        return HostCommunicator(store, rank, size)
+
+    creation.connect = connect  # type: ignore[assignment]
+    made = connection.Connection.__init__
+
+    def with_library(self: Any, comm: Any, *more: Any) -> None:
+        made(self, comm, *more)
+        self.library = comm
+
+    connection.Connection.__init__ = with_library  # type: ignore[method-assign]
+    connection._api.library = lambda: None  # type: ignore[assignment]
+    connection.current_stream = lambda _: _STREAM
+    torch.cuda.Stream, torch.cuda.Event = _Stream, _Event  # type: ignore[misc, assignment]
+    torch.cuda.current_stream = lambda _=None: _Stream()  # type: ignore[assignment]
+    torch.cuda.stream = lambda _: contextlib.nullcontext()  # type: ignore[assignment]
+    nothing: Callable[..., None] = lambda *_: None  # noqa: E731
+    torch.cuda.synchronize = nothing  # type: ignore[assignment]
+    torch.cuda.is_current_stream_capturing = lambda: False  # type: ignore[assignment]
+    torch.Tensor.record_stream = nothing  # type: ignore[assignment]
+    future = torch.futures.Future
+    torch.futures.Future = lambda devices=None: future()  # type: ignore[misc, assignment]
+    others.Others.nccl = lambda self, part="nccl": self.gloo()  # type: ignore[method-assign]
