@@ -122,13 +122,12 @@ def deterministic() -> Iterator[None]:
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before
 
 
-def slowest(seconds: float, device: Any) -> float:
+def slowest(seconds: float, device: Any, group: Any) -> float:
     import torch
     import torch.distributed as dist
 
-    # By NCCL in every way alike.
     found = torch.tensor([seconds], dtype=torch.float64, device=device)
-    dist.all_reduce(found, dist.ReduceOp.MAX)
+    dist.all_reduce(found, dist.ReduceOp.MAX, group)
     return float(found)
 
 
@@ -193,11 +192,11 @@ def measure(
         # Whoever comes first comes last in the next round.
         for way in ways if turn % 2 == 0 else reversed(ways):
             took, host = timed(way, task, batch, options)
-            seconds[way.name].append(slowest(took, device))
+            seconds[way.name].append(slowest(took, device, groups["nccl"]))
             issued[way.name].append(host)
         with ways[0].model.no_sync():
             took, host = timed(ways[0], task, batch, options)
-        seconds["alone"].append(slowest(took, device))
+        seconds["alone"].append(slowest(took, device, groups["nccl"]))
         issued["alone"].append(host)
     return {
         "model": name,
@@ -222,23 +221,15 @@ def measure(
     }
 
 
-def run(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of all networks and batches, on every rank. Makes the process group, from the
-    variables of torchrun, and destroys it."""
-    import polypath.torch  # noqa: F401  it registers the backend
+def measure_all(
+    groups: dict[str, Any], gpu: int, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """The rows of all networks and batches, on every rank. ``groups``: "nccl" and "polypath", of
+    all ranks."""
     import torch
     import torch.distributed as dist
 
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for deterministic kernels
-    gpu = int(os.environ.get("LOCAL_RANK", "0"))
-    torch.cuda.set_device(gpu)
     torch.backends.cudnn.benchmark = True
-    limit = timedelta(minutes=5)
-    dist.init_process_group("cpu:gloo,cuda:nccl", timeout=limit)
-    groups = {
-        "nccl": dist.new_group(backend="nccl", timeout=limit),
-        "polypath": dist.new_group(backend="cpu:gloo,cuda:polypath", timeout=limit),
-    }
     rows = []
     for name in options.models.split(","):
         for size in (int(text) for text in options.batches.split(",")):
@@ -249,6 +240,22 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     carried = groups["polypath"].report()
     if carried["polypath"] is None:
         raise SystemExit(f"polypath has no communicator here: {carried['reason']}")
+    return rows
+
+
+def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The same, with a process group of its own, from the variables of torchrun."""
+    import polypath.torch  # noqa: F401  it registers the backend
+    import torch
+    import torch.distributed as dist
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for deterministic kernels
+    gpu = int(os.environ.get("LOCAL_RANK", "0"))
+    torch.cuda.set_device(gpu)
+    limit = timedelta(minutes=5)
+    dist.init_process_group("cpu:gloo,cuda:polypath", timeout=limit)
+    groups = {"nccl": dist.new_group(backend="nccl", timeout=limit), "polypath": dist.group.WORLD}
+    rows = measure_all(groups, gpu, options)
     dist.destroy_process_group()
     return rows
 

@@ -134,6 +134,12 @@ class _Event:
         pass
 
 
+def _completed(_: Any, value: Any) -> torch.futures.Future:
+    future: torch.futures.Future = torch.futures.Future()
+    future.set_result(value)
+    return future
+
+
 def install() -> None:
     """Replaces the device. In this process GPU tensors are those in host memory from then on."""
     group.GPU = "cpu"
@@ -161,6 +167,5 @@ def install() -> None:
     torch.cuda.synchronize = nothing  # type: ignore[assignment]
     torch.cuda.is_current_stream_capturing = lambda: False  # type: ignore[assignment]
     torch.Tensor.record_stream = nothing  # type: ignore[assignment]
-    future = torch.futures.Future
-    torch.futures.Future = lambda devices=None: future()  # type: ignore[misc, assignment]
+    connection.Connection.future = _completed  # type: ignore[method-assign]
     others.Others.nccl = lambda self, part="nccl": self.gloo()  # type: ignore[method-assign]

@@ -1,6 +1,6 @@
 """A communication hook for `torch.nn.parallel.DistributedDataParallel`."""
 
-from __future__ import annotations
+# Annotations are values here: DDP compares them with the types that it wants.
 
 from typing import Any
 
