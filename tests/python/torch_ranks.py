@@ -1,0 +1,344 @@
+"""What test_torch.py runs: ranks of the backend as threads on a simulated node, with the stand-in
+of torch. ``torch_ranks.py CASE``; every element is compared."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polypath
+import polypath.torch
+import torch
+from polypath.torch import creation
+from torch import cuda, distributed
+from torch.distributed import distributed_c10d as c10d
+
+SIZE = 4
+COUNT = 1003
+NODE = "hgx-h200-x4"
+OP = distributed.ReduceOp
+
+
+class Store:
+    """As torch.distributed.Store, for threads."""
+
+    def __init__(self) -> None:
+        self.changed, self.values = threading.Condition(), {}
+
+    def set(self, key: str, value: Any) -> None:
+        with self.changed:
+            self.values[key] = value.encode() if isinstance(value, str) else value
+            self.changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        self.wait([key], timedelta(seconds=60))
+        return self.values[key]
+
+    def wait(self, keys: list[str], limit: timedelta) -> None:
+        def there() -> bool:
+            return all(key in self.values for key in keys)
+
+        with self.changed:
+            assert self.changed.wait_for(there, limit.total_seconds()), keys
+
+    def add(self, key: str, amount: int) -> int:
+        with self.changed:
+            self.values[key] = self.values.get(key, 0) + amount
+            return self.values[key]
+
+
+class Elsewhere:
+    """In place of NCCL and Gloo: says what came."""
+
+    def __init__(self, name: str, came: Counter[str]) -> None:
+        self._name, self._came = name, came
+
+    def __getattr__(self, operation: str) -> Callable[..., str]:
+        def carry(*_: Any, **__: Any) -> str:
+            self._came[f"{self._name} {operation}"] += 1
+            return operation
+
+        return carry
+
+
+class Rank:
+    def __init__(self, rank: int, store: Store, size: int = SIZE) -> None:
+        self.rank, self.size = rank, size
+        self.device = torch.device("cuda", rank)
+        given = SimpleNamespace(
+            store=store,
+            group_rank=rank,
+            group_size=size,
+            timeout=60.0,
+            group_id="world",
+            global_ranks_in_group=[],
+        )
+        self.group = distributed.Backend._plugins["POLYPATH"](given)
+        self.came: Counter[str] = Counter()
+        self.group._others.nccl = lambda part="nccl": Elsewhere(part, self.came)
+        self.group._others.gloo = lambda: Elsewhere("gloo", self.came)
+
+    def options(self, kind: type, late: bool = False, **fields: Any) -> Any:
+        made = kind()
+        made.asyncOp = late
+        for name, value in fields.items():
+            setattr(made, name, value)
+        return made
+
+    def tensor(self, values: np.ndarray) -> Any:
+        return torch.tensor(values, self.device)
+
+    def poisoned(self, like: np.ndarray) -> Any:
+        return self.tensor(np.full_like(like, 93))
+
+
+def values(rank: int, kind: str, count: int = COUNT, seed: int = 0) -> np.ndarray:
+    made = np.random.default_rng([rank, seed])
+    if kind == "bool":
+        return made.integers(0, 2, count).astype(bool)
+    if kind.startswith("complex"):
+        return (made.normal(size=count) + 1j * made.normal(size=count)).astype(kind)
+    if kind.startswith("float"):
+        return made.normal(size=count).astype(kind)
+    return made.integers(0, 50, count).astype(kind)
+
+
+def all_values(kind: str, count: int = COUNT, size: int = SIZE) -> list[np.ndarray]:
+    return [values(rank, kind, count) for rank in range(size)]
+
+
+def combined(kind: str, op: str, count: int = COUNT) -> np.ndarray:
+    """In rank order; half types in float32."""
+    wide = np.dtype("float32" if kind == "float16" else kind)
+    first, *more = (one.astype(wide) for one in all_values(kind, count))
+    with np.errstate(over="ignore"):
+        for other in more:
+            if kind == "bool":
+                first = first | other if op in ("SUM", "MAX") else first & other
+            elif op in ("SUM", "AVG"):
+                first = (first + other).astype(wide)
+            elif op == "PRODUCT":
+                first = (first * other).astype(wide)
+            else:
+                first = np.minimum(first, other) if op == "MIN" else np.maximum(first, other)
+    if op == "AVG":
+        whole = np.issubdtype(wide, np.integer)
+        first = np.trunc(first / SIZE).astype(wide) if whole else first / wide.type(SIZE)
+    return first.astype(kind)
+
+
+def same(tensor: Any, wanted: np.ndarray, what: str) -> None:
+    found = tensor.numpy()
+    assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes(), (
+        f"{what}: {np.flatnonzero(found.ravel() != wanted.ravel())[:5]} of {found.size} differ"
+    )
+
+
+# ---- Cases: each rank's own part -----------------------------------------------------------------
+
+
+def reductions(on: Rank) -> None:
+    kinds = ("float32", "float64", "float16", "int8", "uint8", "int32", "int64")
+    pairs = [(kind, op) for kind in kinds for op in ("SUM", "PRODUCT", "MIN", "MAX", "AVG")]
+    pairs += [("bool", op) for op in ("SUM", "PRODUCT", "MIN", "MAX")]
+    pairs += [("complex64", "SUM"), ("complex128", "SUM")]
+    for kind, op in pairs:
+        what = f"{op} of {kind}"
+        mine, wanted = values(on.rank, kind), combined(kind, op)
+        for late in (False, True):
+            tensor = on.tensor(mine)
+            opts = on.options(c10d.AllreduceOptions, late, reduceOp=getattr(OP, op))
+            on.group.allreduce([tensor], opts).wait()
+            same(tensor, wanted, what)
+        tensor = on.tensor(mine)
+        opts = on.options(c10d.ReduceOptions, True, reduceOp=getattr(OP, op), rootRank=2)
+        on.group.reduce([tensor], opts).wait()
+        same(tensor, wanted if on.rank == 2 else mine, what)
+        given, output = on.tensor(values(on.rank, kind, 8 * SIZE)), on.poisoned(mine[:8])
+        wanted = combined(kind, op, 8 * SIZE).reshape(SIZE, 8)[on.rank]
+        opts = on.options(c10d.ReduceScatterOptions, True, reduceOp=getattr(OP, op))
+        on.group._reduce_scatter_base(output, given, opts).wait()
+        same(output, wanted, what)
+        output = on.poisoned(mine[:8])
+        parts = list(given.view((SIZE, 8)))
+        on.group.reduce_scatter([output], [parts], opts).wait()
+        same(output, wanted, what)
+    assert calls(on) == 5 * len(pairs) and not on.came, (on.group.report(), on.came)
+
+
+def moves(on: Rank) -> None:
+    kinds = ("float32", "float16", "int64", "bool", "int16", "complex128")
+    for kind in kinds:
+        mine, every = values(on.rank, kind), np.concatenate(all_values(kind))
+        opts = on.options(c10d.AllgatherOptions, True)
+        output = on.poisoned(every)
+        on.group._allgather_base(output, on.tensor(mine), opts).wait()
+        same(output, every, kind)
+        listed = [on.poisoned(mine) for _ in range(SIZE)]
+        on.group.allgather([listed], [on.tensor(mine)], opts).wait()
+        for rank, part in enumerate(listed):
+            same(part, values(rank, kind), kind)
+        tensor = on.tensor(mine) if on.rank == 1 else on.poisoned(mine)
+        on.group.broadcast([tensor], on.options(c10d.BroadcastOptions, rootRank=1)).wait()
+        same(tensor, values(1, kind), kind)
+        sent = values(on.rank, kind, 12 * SIZE)
+        output = on.poisoned(sent)
+        on.group.alltoall_base(output, on.tensor(sent), [], [], None).wait()
+        came = [one.reshape(SIZE, 12)[on.rank] for one in all_values(kind, 12 * SIZE)]
+        same(output, np.concatenate(came), kind)
+    assert calls(on) == 4 * len(kinds) and not on.came, (on.group.report(), on.came)
+
+
+def order(on: Rank) -> None:
+    """Asynchronous calls come behind what is on the current stream, and `wait` puts what follows
+    behind them: contents are written late, and read behind the current stream alone."""
+    slow = [torch.empty(32 << 20, torch.uint8, on.device) for _ in range(2)]
+    wanted = combined("float32", "SUM", 2**16)
+    for turn in range(3):
+        tensor = on.poisoned(wanted)
+        ready = on.tensor(values(on.rank, "float32", 2**16))
+        if turn % SIZE == on.rank or turn == 0:
+            for _ in range(4):
+                slow[0].copy_(slow[1])
+        tensor.copy_(ready)
+        opts = on.options(c10d.AllreduceOptions, True)
+        work = on.group.allreduce([tensor], opts)
+        assert tensor.recorded == [on.group._connection._side]
+        if turn < 2:
+            work.wait()
+        else:
+            assert work.get_future().wait() == [tensor]
+        same(tensor, wanted, f"turn {turn}")
+    bucket = distributed.GradBucket(on.tensor(values(on.rank, "float32")))
+    future = polypath.torch.allreduce_hook(on.group, bucket)
+    assert future.wait() is bucket.buffer()
+    same(bucket.buffer(), combined("float32", "AVG"), "hook")
+    given = [on.tensor(values(on.rank, "int32", count)) for count in (1, 17, COUNT)]
+    on.group.allreduce_coalesced(given, on.options(c10d.AllreduceCoalescedOptions)).wait()
+    for tensor in given:
+        same(tensor, combined("int32", "SUM", tensor.numel()), "coalesced")
+    work = on.group.barrier()
+    work.wait()
+    assert work.is_completed() and calls(on) == 3 + 1 + 3 + 1
+
+
+def choice(on: Rank) -> None:
+    """What is not polypath's goes elsewhere, and what is wrong is refused."""
+    tensor = on.tensor(values(on.rank, "float32", 4 * SIZE))
+    host = torch.empty(3, torch.float32, torch.device("cpu"))
+    short = on.tensor(values(on.rank, "int16", 8))
+    group = on.group
+    group.allreduce([tensor], on.options(c10d.AllreduceOptions, reduceOp=OP.BAND))
+    group.allreduce([short], on.options(c10d.AllreduceOptions))
+    group.allreduce([on.tensor(values(0, "bool"))], on.options(c10d.AllreduceOptions, reduceOp=1))
+    group.alltoall_base(tensor, tensor, [1, 2], [2, 1], None)
+    group.alltoall([tensor], [tensor])
+    group.allgather([[tensor, short, tensor, tensor]], [tensor])
+    group.gather([], [tensor])
+    group.scatter([tensor], [])
+    group.send([tensor], (on.rank + 1) % SIZE, 0)
+    group.recv([tensor], (on.rank - 1) % SIZE, 0)
+    group.allreduce([host], on.options(c10d.AllreduceOptions))
+    group.send([host], 0, 0)
+    last, first = on.rank == SIZE - 1, on.rank == 0
+    assert on.came == {
+        "nccl allreduce": 3,
+        "nccl alltoall_base": 1,
+        "nccl alltoall": 1,
+        "nccl allgather": 1,
+        "nccl gather": 1,
+        "nccl scatter": 1,
+        f"nccl/{'down' if last else 'up'} send": 1,
+        f"nccl/{'down' if first else 'up'} recv": 1,
+        "gloo allreduce": 1,
+        "gloo send": 1,
+    }, on.came
+    assert sum(group.report()["elsewhere"].values()) == 10 and calls(on) == 0
+    apart, away = on.tensor(values(0, "float32")), on.tensor(values(0, "float32"))
+    apart.format, away.device = None, torch.device("cuda", 7)
+    for wrong, said in (
+        (lambda: group.allreduce([apart]), "allreduce: tensor: tensors must be contiguous"),
+        (lambda: group.allreduce([away]), "is on device(type='cuda', index=7)"),
+        (lambda: group._allgather_base(tensor, tensor), "times 16 of input are wanted"),
+        (lambda: group._reduce_scatter_base(short, tensor), "is of"),
+    ):
+        try:
+            wrong()
+        except ValueError as error:
+            assert str(error).startswith(f"rank {on.rank}: ") and said in str(error), error
+        else:
+            raise AssertionError(said)
+    empty = torch.empty(0, torch.float32, on.device)
+    group.allreduce([empty]).wait()
+    group.allreduce(tensor, OP.MAX).wait()  # the short form
+    assert calls(on) == 1, on.group.report()  # a call without elements is none
+
+
+def alone(on: Rank) -> None:
+    """Ranks that have no communicator agree on that; the first call must not be captured."""
+    tensor = on.tensor(values(on.rank, "float32"))
+    cuda.pretend_capture(True)
+    try:
+        on.group.allreduce([tensor])
+        raise AssertionError("captured")
+    except RuntimeError as error:
+        assert f"rank {on.rank}" in str(error) and "capture" in str(error), error
+    cuda.pretend_capture(False)
+    if on.rank == 2:
+        creation.context_of[threading.get_ident()] = None
+    on.group.allreduce([tensor])
+    assert on.came == {"nccl allreduce": 1}, on.came
+    assert on.group.report()["reason"] == "rank 2: it has no driver", on.group.report()
+
+
+def calls(on: Rank) -> int:
+    carried = on.group.report()["polypath"] or {}
+    return sum(count for name, count in carried.items() if name != "scratch_bytes")
+
+
+# ---- All ranks -----------------------------------------------------------------------------------
+
+
+def main() -> None:
+    case = globals()[sys.argv[1]]
+    context = polypath.Context(node=NODE)
+    library = context.devices()["driver"]["library"]
+    store, failed = Store(), []
+    creation.context_of = {}
+
+    def of_rank() -> polypath.Context:
+        if threading.get_ident() in creation.context_of:
+            raise polypath.NoDevice("it has no driver")
+        return context
+
+    creation.context = of_rank
+
+    def run(rank: int) -> None:
+        try:
+            cuda.use(library, rank)
+            on = Rank(rank, store)
+            case(on)
+            on.group.shutdown()
+        except BaseException as error:
+            failed.append(f"rank {rank}: {type(error).__name__}: {error}")
+            on.group.abort()
+            raise
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(SIZE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+    context.close()
+    print("all right")
+
+
+if __name__ == "__main__":
+    main()

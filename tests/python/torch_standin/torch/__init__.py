@@ -1,0 +1,135 @@
+"""As much of PyTorch as polypath.torch uses, on the simulated node's memory: for tests where there
+is no PyTorch. Ranks are threads, each with its own GPU and current stream.
+
+It shows what polypath.torch does with the interfaces, element by element and stream by stream. It
+cannot show that PyTorch has them so: tests/python/torch_on_host.py runs with a real one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from . import cuda
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class dtype:
+    name: str
+    itemsize: int
+
+    @property
+    def numpy(self) -> Any:
+        return np.dtype(self.name)
+
+
+int8, uint8, int16 = dtype("int8", 1), dtype("uint8", 1), dtype("int16", 2)
+int32, uint32, int64, uint64 = (
+    dtype(name, size) for name, size in (("int32", 4), ("uint32", 4), ("int64", 8), ("uint64", 8))
+)
+float16, bfloat16 = dtype("float16", 2), dtype("bfloat16", 2)
+float32, float64 = dtype("float32", 4), dtype("float64", 8)
+complex64, complex128 = dtype("complex64", 8), dtype("complex128", 16)
+bool = dtype("bool", 1)
+_BY_NAME = {one.name: one for one in list(globals().values()) if isinstance(one, dtype)}
+channels_last, channels_last_3d = "channels_last", "channels_last_3d"
+
+
+@dataclasses.dataclass(frozen=True)
+class device:
+    type: str
+    index: int | None = None
+
+
+class Tensor:
+    """In the memory of a GPU, or of the host for ``device("cpu")``, which nothing touches."""
+
+    is_sparse = False
+
+    def __init__(self, address: int, shape: tuple[int, ...], kind: dtype, where: device) -> None:
+        self.address, self.shape, self.dtype, self.device = address, shape, kind, where
+        self.format: str | None = "contiguous"
+        self.recorded: list[cuda.Stream] = []
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel() * self.dtype.itemsize
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def is_contiguous(self, memory_format: str = "contiguous") -> Any:
+        return self.format == memory_format
+
+    def is_complex(self) -> Any:
+        return self.dtype in (complex64, complex128)
+
+    def contiguous(self) -> Tensor:
+        assert self.format == "contiguous"
+        return self
+
+    def view(self, shape: tuple[int, ...]) -> Tensor:
+        return Tensor(self.address, tuple(shape), self.dtype, self.device)
+
+    def __iter__(self) -> Any:
+        step = self.nbytes // self.shape[0]
+        for at in range(self.shape[0]):
+            yield Tensor(self.address + at * step, self.shape[1:], self.dtype, self.device)
+
+    def copy_(self, source: Tensor) -> None:
+        assert (source.shape, source.dtype) == (self.shape, self.dtype)
+        cuda.copy(self.address, source.address, self.nbytes)
+
+    def record_stream(self, stream: cuda.Stream) -> None:
+        self.recorded.append(stream)
+
+    def numpy(self) -> np.ndarray:
+        """Behind the current stream."""
+        found = np.empty(self.shape, self.dtype.numpy)
+        cuda.read(found, self.address)
+        return found
+
+
+def empty(shape: Any, dtype: dtype, device: device) -> Tensor:
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    made = Tensor(0, shape, dtype, device)
+    if device.type == "cuda":
+        made.address = cuda.allocate(made.nbytes)
+    return made
+
+
+def zeros(shape: Any, dtype: dtype, device: device) -> Tensor:
+    count = shape if isinstance(shape, int) else math.prod(shape)
+    return tensor(np.zeros(count, dtype.numpy), device)
+
+
+def tensor(values: np.ndarray, device: device) -> Tensor:
+    made = empty(values.shape, _BY_NAME[values.dtype.name], device)
+    if device.type == "cuda":
+        cuda.write(made.address, values)
+    return made
+
+
+def stack(tensors: tuple[Tensor, ...]) -> Tensor:
+    first = tensors[0]
+    made = empty((len(tensors), *first.shape), first.dtype, first.device)
+    for part, given in zip(made, tensors, strict=True):
+        part.copy_(given)
+    return made
+
+
+def view_as_real(given: Tensor) -> Tensor:
+    kind = float32 if given.dtype is complex64 else float64
+    return Tensor(given.address, (*given.shape, 2), kind, given.device)
+
+
+from . import _C, distributed, futures  # noqa: E402, F401  they use what stands above

@@ -1,0 +1,108 @@
+"""Streams, events and memory of the simulated driver, by thread: `use` begins one."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from collections.abc import Iterator
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+import numpy as np
+
+_here = threading.local()
+
+
+def use(library: str, gpu: int) -> None:
+    """This thread's GPU from now on."""
+    _here.driver, _here.gpu, _here.capturing = ctypes.CDLL(library), gpu, False
+    context = c_void_p()
+    _call("cuDevicePrimaryCtxRetain", byref(context), c_int(gpu))
+    _call("cuCtxSetCurrent", context)
+    _here.stream = Stream()
+
+
+def _call(name: str, *arguments: Any) -> None:
+    result = getattr(_here.driver, name)(*arguments)
+    assert result == 0, f"{name}: {result}"
+
+
+class Stream:
+    def __init__(self, device: Any = None, priority: int = 0) -> None:
+        made = c_void_p()
+        _call("cuStreamCreate", byref(made), c_uint(1))
+        self.cuda_stream: int = made.value or 0
+        self.priority = priority
+
+
+class Event:
+    def __init__(self) -> None:
+        self._event = c_void_p()
+        _call("cuEventCreate", byref(self._event), c_uint(2))
+
+    def record(self, stream: Stream) -> None:
+        _call("cuEventRecord", self._event, c_void_p(stream.cuda_stream))
+
+    def wait(self, stream: Stream) -> None:
+        _call("cuStreamWaitEvent", c_void_p(stream.cuda_stream), self._event, c_uint(0))
+
+    def query(self) -> bool:
+        return bool(_here.driver.cuEventQuery(self._event) == 0)
+
+    def synchronize(self) -> None:
+        _call("cuEventSynchronize", self._event)
+
+
+def current_device() -> int:
+    return int(_here.gpu)
+
+
+def current_stream(device: Any = None) -> Stream:
+    found: Stream = _here.stream
+    return found
+
+
+@contextlib.contextmanager
+def stream(other: Stream) -> Iterator[None]:
+    before, _here.stream = _here.stream, other
+    try:
+        yield
+    finally:
+        _here.stream = before
+
+
+def synchronize(device: Any = None) -> None:
+    _call("cuCtxSynchronize")
+
+
+def is_current_stream_capturing() -> bool:
+    return bool(_here.capturing)
+
+
+def pretend_capture(capturing: bool) -> None:
+    _here.capturing = capturing
+
+
+def allocate(size: int) -> int:
+    address = c_uint64()
+    _call("cuMemAlloc_v2", byref(address), c_size_t(max(1, size)))
+    return address.value
+
+
+def copy(dst: int, src: int, size: int) -> None:
+    """On the current stream."""
+    handle = c_void_p(current_stream().cuda_stream)
+    _call("cuMemcpyDtoDAsync_v2", c_uint64(dst), c_uint64(src), c_size_t(size), handle)
+
+
+def write(address: int, values: np.ndarray) -> None:
+    """Ends before it returns."""
+    values = np.ascontiguousarray(values)
+    _call("cuMemcpy", c_uint64(address), c_uint64(values.ctypes.data), c_size_t(values.nbytes))
+
+
+def read(values: np.ndarray, address: int) -> None:
+    """Behind the current stream alone: what no stream waits for may be missing."""
+    _call("cuStreamSynchronize", c_void_p(current_stream().cuda_stream))
+    _call("cuMemcpy", c_uint64(values.ctypes.data), c_uint64(address), c_size_t(values.nbytes))
