@@ -276,20 +276,15 @@ def table(rows: list[dict[str, Any]]) -> None:
         return
     ranks, precision = rows[0]["ranks"], rows[0]["precision"]
     made = Table(title=f"DDP on {ranks} GPUs, {precision}: ms an iteration, images/s of all GPUs")
-    for heading in ("network", "batch", "MiB", "no sync"):
-        made.add_column(heading, justify="left" if heading == "network" else "right")
-    for way in WAYS:
-        made.add_column(way, justify="right")
-    for heading in ("images/s", "times NCCL", "losses"):
-        made.add_column(heading, justify="right")
+    for heading in ("network", "batch", "MiB", "no sync", *WAYS, "times NCCL", "losses"):
+        made.add_column(heading, justify="left" if heading == "network" else "right", no_wrap=True)
     for row in rows:
         ways = row["ways"]
         made.add_row(
             *(row["model"], str(row["batch"]), f"{row['gradient_bytes'] / 2**20:.0f}"),
             f"{row['alone_ms']:.2f}",
-            *(f"{ways[way]['ms']:.2f}" for way in WAYS),
-            " / ".join(f"{ways[way]['images_per_s']:.0f}" for way in WAYS),
-            " / ".join(f"{ways[way]['times']:.3f}" for way in WAYS[1:]),
+            *(f"{ways[way]['ms']:.2f} {ways[way]['images_per_s']:.0f}" for way in WAYS),
+            " ".join(f"{ways[way]['times']:.3f}" for way in WAYS[1:]),
             "equal" if row["losses_equal"] else "DIFFER",
         )
     Console().print(made)

@@ -289,11 +289,12 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         ranks have come."""
         opts = opts if isinstance(opts, c10d.BarrierOptions) else c10d.BarrierOptions()
         # torch names the host where a group has a backend for it. On the GPU it waits for more.
-        device = self._connection.device if self._connection else opts.device
-        if device is None or (device.type == GPU and device.index is None):
-            numbers = opts.device_ids or [torch.cuda.current_device()]
-            device = torch.device(GPU, numbers[0])
-        on = self._on(device)
+        on, device = self._connection, opts.device
+        if on is None:
+            if device is None or (device.type == GPU and device.index is None):
+                numbers = opts.device_ids or [torch.cuda.current_device()]
+                device = torch.device(GPU, numbers[0])
+            on = self._on(device)
         if on is None:
             return self._pass_on("barrier", device, opts)
         function = on.library.polypath_allreduce
