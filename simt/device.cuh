@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #define SIMT_DEVICE __device__ __forceinline__
+#define SIMT_DEVICE_CALLED __device__ __noinline__
 #define SIMT_KERNEL(name, most_threads, ...) \
   extern "C" __global__ void __launch_bounds__(most_threads, 1) name(__VA_ARGS__)
 #define SIMT_FOLDS(name, threads) static_assert((threads) % 32 == 0)

@@ -10,6 +10,7 @@
 #include "simt/twins.hpp"
 
 #define SIMT_DEVICE inline
+#define SIMT_DEVICE_CALLED inline
 #define SIMT_KERNEL(name, most_threads, ...)                    \
   static void name(__VA_ARGS__);                                \
   static const ::polypath::simt::TwinEntry name##_twin_entry(   \

@@ -41,10 +41,10 @@ SIMT_DEVICE void copy_range(const Group& group, const Places<unsigned char, kMos
 
 template <int kInFlight, int kPack, Access kLoad, Access kStore, typename Operation, int kTo,
           int kFrom>
-SIMT_DEVICE void reduce_words(const Group& group, const Operation& operation,
-                              const Places<typename Operation::Element, kTo>& to,
-                              const Places<const typename Operation::Element, kFrom>& from,
-                              std::size_t offset, std::size_t count) {
+SIMT_DEVICE_CALLED void reduce_words(const Group group, const Operation operation,
+                                     const Places<typename Operation::Element, kTo> to,
+                                     const Places<const typename Operation::Element, kFrom> from,
+                                     std::size_t offset, std::size_t count) {
   using Element = typename Operation::Element;
   using Word = Pack<Element, kPack>;
   const auto combine = [&](const Word(&words)[kFrom], std::size_t i) {

@@ -30,7 +30,7 @@ BlockGrant::BlockGrant(CUcontext context, int capacity, int most) : context_(con
     throw Error(
         "too many communicators have collectives on this GPU: their kernels would not fit on it "
         "at once; destroy one first");
-  blocks_ = std::clamp(left * 3 / 4, 1, most);
+  blocks_ = std::clamp(left * 7 / 8, 1, most);
   used += blocks_;
 }
 

@@ -10,7 +10,7 @@ namespace polypath {
 /// A part of a GPU's blocks, given back at the end. Thread-safe.
 class BlockGrant {
  public:
-  /// Three quarters of what is left of `capacity` blocks in `context`, `most` at the most, one at
+  /// Seven eighths of what is left of `capacity` blocks in `context`, `most` at the most, one at
   /// least: a program's first communicator is its busiest.
   /// Throws Error when nothing is left.
   BlockGrant(CUcontext context, int capacity, int most);

@@ -20,12 +20,13 @@ namespace {
 /// Plans that are kept; a program with more shapes than that plans them again.
 constexpr std::size_t kMostShapes = 4096;
 
-/// Of each ring of a channel: with two a sender waits for each tile to be taken (a quarter of the
-/// bandwidth, 2 x H200); a longer lag gains nothing.
+/// Of each ring of a channel. A longer lag gains nothing (2 x H200, kernels_on_gpus).
 constexpr std::uint32_t kSlots = 4;
-constexpr std::uint8_t kLag = 1;
+constexpr std::uint8_t kLag = 2;
 constexpr std::uint32_t kSlotBytes = 64 * kKiB;
+/// Of one sender's region of cells. Two ranks send each other all of a message at once: 4 MiB of it.
 constexpr std::uint32_t kCellBytes = 3 * kMiB / 2;
+constexpr std::uint32_t kCellBytesOfTwo = 11 * kMiB / 2;
 
 /// Scratch of what runs by copies: chunks are chosen for it.
 constexpr std::uint64_t kCopyScratch = 64 * kMiB;
@@ -133,7 +134,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   }
   grant_->keep(blocks);
   shape_ = {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(blocks), kSlots,
-            kSlotBytes, kCellBytes};
+            kSlotBytes, comm_.size() == 2 ? kCellBytesOfTwo : kCellBytes};
   if (comm_.size() == 1) return;
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_));
   if (options_.copies || copies_pay())
@@ -318,6 +319,13 @@ void Collectives::compare(const CollectiveCall& call) {
                         names[field], rank, all[rank][field], all[0][field]));
 }
 
+std::uint64_t Collectives::id_of(CUstream stream) const {
+  if (comm_.driver().stream_get_id == nullptr) return 0;
+  unsigned long long id = 0;
+  POLYPATH_CHECK(comm_.driver(), stream_get_id(stream, &id));
+  return id;
+}
+
 std::uint64_t Collectives::capture_of(CUstream stream) const {
   const CudaDriver& driver = comm_.driver();
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -339,10 +347,13 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   const int size = comm_.size();
   const std::size_t element = size_of(call.type);
   if (call.count > 0) {
-    if (sends(call, rank))
-      require_buffer("send", call.send, bytes_of(call) * parts_sent(call, size), element);
-    if (receives(call, rank))
-      require_buffer("recv", call.recv, bytes_of(call) * parts_received(call, size), element);
+    const std::uint64_t sent =
+        sends(call, rank) ? bytes_of(call) * parts_sent(call, size) : 0;
+    const std::uint64_t received =
+        receives(call, rank) ? bytes_of(call) * parts_received(call, size) : 0;
+    if (sent > 0) require_buffer("send", call.send, sent, element);
+    if (received > 0 && !(call.send == call.recv && received <= sent))
+      require_buffer("recv", call.recv, received, element);
   }
   if (options_.check) compare(call);
   ++number_;
@@ -361,7 +372,10 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   const Launch& launch = launch_of(call, capture != 0 ? CollectiveChoice::kernels : choice);
   if (launch.schedule) require_parts_apart(call);
   Event& before = capture != 0 ? *last_captured_ : *last_;
-  if (capture == 0 ? any_ : capture == capture_ && capture != kUnknownCapture)
+  // A stream keeps its own calls in order.
+  const std::uint64_t id = capture == 0 ? id_of(stream) : 0;
+  const bool is_same = id != 0 && stream == last_stream_ && id == last_stream_id_;
+  if (capture == 0 ? any_ && !is_same : capture == capture_ && capture != kUnknownCapture)
     POLYPATH_CHECK(driver, stream_wait_event(stream, before.get(), 0));
   if (launch.schedule) {
     runner_->run(*launch.schedule, launch.program, {call.operation, call.send, call.recv}, stream);
@@ -378,10 +392,13 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
                               1, 1, kCollectiveThreads, 1, 1, 0, stream, parameters, nullptr));
   }
   POLYPATH_CHECK(driver, event_record(before.get(), stream));
-  if (capture != 0)
+  if (capture != 0) {
     capture_ = capture;
-  else
+  } else {
     any_ = true;
+    last_stream_ = stream;
+    last_stream_id_ = id;
+  }
   count(launch);
 }
 

@@ -135,6 +135,8 @@ class Collectives {
   void compare(const CollectiveCall& call);
   void require_buffer(const char* name, CUdeviceptr address, std::uint64_t bytes,
                       std::size_t element) const;
+  /// The driver's number of a stream, which no other one ever has; 0: it gives none.
+  std::uint64_t id_of(CUstream stream) const;
   /// The number of the capture that `stream` is in; 0: none.
   std::uint64_t capture_of(CUstream stream) const;
 
@@ -151,6 +153,8 @@ class Collectives {
   std::unique_ptr<Event> last_captured_;  // of the latest in capture
   std::uint64_t capture_ = 0;             // in which that was
   bool any_ = false;
+  CUstream last_stream_ = nullptr;     // of the latest call outside of capture,
+  std::uint64_t last_stream_id_ = 0;   // as the driver numbers them; 0: it does not
   std::uint32_t number_ = 0;  // of the next call
 };
 

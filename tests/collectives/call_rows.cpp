@@ -29,7 +29,7 @@ Bytes DeviceBytes::read(std::size_t bytes) const {
 }
 
 PlannedCall planned_call(Random& random, int ranks, const ByteRange& bytes) {
-  const ScratchShape any_shape{static_cast<std::uint32_t>(ranks), 8, 2, 65536, 1 << 22};
+  const ScratchShape any_shape{static_cast<std::uint32_t>(ranks), 8, 4, 65536, 1 << 22};
   PlannedCall call;
   do {
     call.what = random_case(random, any_shape, bytes.most, 1);

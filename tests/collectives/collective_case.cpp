@@ -168,7 +168,7 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
                                                          : std::min(most_blocks, shape.channels)));
   what.tile_bytes = static_cast<std::uint32_t>(
       kScratchGranule * (1 + random() % (shape.slot_bytes / kScratchGranule)));
-  what.lag = static_cast<std::uint32_t>(1 + random() % (shape.slots - 1));
+  what.lag = static_cast<std::uint32_t>(2 + random() % (shape.slots - 3));
 
   std::uint64_t most = most_bytes / size_of(what.type);
   if (what.family == KernelFamily::cells)

@@ -40,7 +40,7 @@ struct CollectiveCase {
   int stages = 2;
   std::uint32_t blocks = 1;
   std::uint32_t tile_bytes = 1024;
-  std::uint32_t lag = 1;
+  std::uint32_t lag = 2;
   Placement placement = Placement::apart;
   std::uint32_t in_shift = 0;  ///< elements by which a buffer is not aligned to 16 bytes
   std::uint32_t out_shift = 0;

@@ -213,14 +213,14 @@ std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const Scratch
         found.push_back(what);
       }
     what.family = KernelFamily::channels;
-    if (staged && stages == 1 && bytes > 4 * kMiB) continue;
+    if (staged && stages == 1 && bytes > 4 * kMiB && base.ranks > 2) continue;
     for (const std::uint32_t blocks : {8, 16, 32, 64, 96, 128})
       for (const std::uint64_t tile : {4 * kKiB, 8 * kKiB, 16 * kKiB, 32 * kKiB, 64 * kKiB})
-        for (const std::uint32_t lag : {1, 2}) {
+        for (const std::uint32_t lag : {2, 4}) {
           if (bytes > 16 * kMiB && (blocks < 32 || tile < 8 * kKiB)) continue;
           // A share of one tile or less: larger tiles and lags change nothing.
           const std::uint64_t share = bytes / (stages == 2 ? base.ranks : 1) / blocks;
-          if ((share <= tile / 2 || share <= tile) && lag > 1) continue;
+          if (share <= tile && lag > 2) continue;
           if (share <= tile / 2 && tile > 4 * kKiB) continue;
           what.blocks = blocks;
           what.tile_bytes = static_cast<std::uint32_t>(tile);
@@ -285,7 +285,7 @@ bool run(const Options& options) {
   bool right = true;
   if (options.rows > 0) {
     // Small rings and regions, so that they go round often.
-    GpuRanks ranks(*driver, {wanted, 32, 3, 4096, 256 * 1024});
+    GpuRanks ranks(*driver, {wanted, 32, 4, 4096, 256 * 1024});
     std::vector<CUdeviceptr> memory;
     for (std::uint32_t rank = 0; rank < ranks.size(); ++rank)
       memory.push_back(ranks[rank].alloc(64 * kMiB));
@@ -299,7 +299,7 @@ bool run(const Options& options) {
     right = wrong == 0;
   }
   if (options.op != "none" && right) {
-    GpuRanks ranks(*driver, {wanted, 128, 4, 64 * 1024, 4 * 1024 * 1024});
+    GpuRanks ranks(*driver, {wanted, 128, 8, 64 * 1024, 12 * 1024 * 1024});
     const std::pair<const char*, CollectiveOp> ops[] = {
         {"allreduce", CollectiveOp::allreduce},   {"reduce_scatter", CollectiveOp::reduce_scatter},
         {"all_gather", CollectiveOp::all_gather}, {"broadcast", CollectiveOp::broadcast},

@@ -8,7 +8,7 @@ namespace polypath::test {
 namespace {
 
 /// Small rings and regions: they go round often.
-ScratchShape small(std::uint32_t ranks) { return {ranks, 4, 3, 1024, 8 * 1024}; }
+ScratchShape small(std::uint32_t ranks) { return {ranks, 4, 4, 1024, 8 * 1024}; }
 
 class KernelTwins : public testing::TestWithParam<std::uint32_t> {};
 

@@ -44,7 +44,7 @@ std::vector<CollectiveCase> row_for(KernelFamily family, int row, Random& random
                             : 1500 + random() % 500;
     what.blocks = is_short ? 1 : static_cast<std::uint32_t>(1 + random() % 3);
     what.tile_bytes = 512;
-    what.lag = 1;
+    what.lag = 2;
     cases.push_back(what);
   }
   return cases;
@@ -54,7 +54,7 @@ std::vector<CollectiveCase> row_for(KernelFamily family, int row, Random& random
 int first_wrong_row(KernelFamily family, int rows) {
   Random random(1);
   for (int row = 1; row <= rows; ++row) {
-    TwinRanks ranks({4, 3, 2, 512, 8 * 1024});
+    TwinRanks ranks({4, 3, 4, 512, 8 * 1024});
     for (int repeat = 0; repeat < 2; ++repeat)
       if (!ranks.run_row(row_for(family, row, random), random()).empty()) return row;
   }
@@ -75,13 +75,13 @@ INSTANTIATE_TEST_SUITE_P(
     Of, PlantedFault,
     testing::Values(Planted{Fault::flag_before_data, "FlagBeforeData", kChannels},
                     Planted{Fault::flag_without_fence, "FlagWithoutFence", kChannels},
-                    Planted{Fault::flag_without_barrier, "FlagWithoutBarrier", kChannels},
                     Planted{Fault::no_wait_for_data, "NoWaitForData", kChannels},
                     Planted{Fault::no_wait_for_credit, "NoWaitForCredit", kChannels},
                     Planted{Fault::credit_too_large, "CreditTooLarge", kChannels},
                     Planted{Fault::credit_before_taking, "CreditBeforeTaking", kChannels},
                     Planted{Fault::counts_not_kept, "CountsNotKept", kChannels},
                     Planted{Fault::own_part_first, "OwnPartFirstInChannels", kChannels},
+                    Planted{Fault::work_not_alternated, "WorkNotAlternated", kChannels},
                     Planted{Fault::own_part_first, "OwnPartFirstInCells", kCells},
                     Planted{Fault::halves_not_alternated, "HalvesNotAlternated", kCells},
                     Planted{Fault::flag_not_counted, "FlagNotCounted", kCells},

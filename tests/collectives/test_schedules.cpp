@@ -35,7 +35,7 @@ std::uint64_t calls_by(const CollectiveCounts& counts, CollectiveChoice choice) 
 /// A random call that `choice` can run, and whose result is the same in any order if the choice does
 /// not keep that of ranks.
 PlannedCall planned_for(Random& random, CollectiveChoice choice, std::uint64_t most_bytes) {
-  const ScratchShape any_shape{kRanks, 8, 2, 65536, 1 << 20};
+  const ScratchShape any_shape{kRanks, 8, 4, 65536, 1 << 20};
   PlannedCall call;
   do {
     call.what = random_case(random, any_shape, most_bytes, 1);

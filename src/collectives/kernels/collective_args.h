@@ -29,7 +29,7 @@ inline constexpr std::uint32_t kCollectiveThreads = 512;
 struct ScratchShape {
   std::uint32_t ranks;       ///< 1 to kMostRanks
   std::uint32_t channels;    ///< the most blocks of a call by channels
-  std::uint32_t slots;       ///< of one ring: 2 or more
+  std::uint32_t slots;       ///< of one ring: a power of 2, 4 or more
   std::uint32_t slot_bytes;  ///< the largest tile; a multiple of 128
   std::uint32_t cell_bytes;  ///< of one sender's region: a multiple of 1024; 3/4 of it are data
 };
@@ -93,7 +93,7 @@ struct CollectiveArgs {
   std::uint8_t rank;
   std::uint8_t root;
   std::uint8_t stages;  ///< 1: everybody gets all parts from where they are; 2: by an owner a piece
-  std::uint8_t lag;     ///< channels: steps between a tile's sending and taking, 1 to slots - 1
+  std::uint8_t lag;     ///< channels: steps between a tile's sending and taking, 2 to slots - 2
   std::uint32_t tile_bytes;  ///< channels: at most slot_bytes; a multiple of 128
   std::uint64_t count;
   const void* in;

@@ -10,27 +10,30 @@
 // nothing that the host gives says which call it is.
 //
 // The buffers are cut into pieces (roles.h), each piece into one share a block, a share into tiles.
-// A block goes through its tiles in steps. In step i it
-//   waits    until the peers have filled and taken what this step needs (32 lanes of the first
-//            warp, one a kind of flag and peer: acquire), then a barrier of the block;
-//   works    pushes tile i of `in` into the peers' slots; combines tile i - lag from its slots and
-//            its own part, stores the result in `out` and pushes it to the peers; copies tile
+// A block goes through its tiles in steps, each between two barriers. In step i all warps but the
+// first
+//   work     push tile i of `in` into the peers' slots; combine tile i - lag from its slots and the
+//            block's own part, store the result in `out` and push it to the peers; copy tile
 //            i - 2 lag from its slots to `out` (i - lag where nothing was combined before);
-//   tells    a barrier of the block; then each lane: a fence of system scope, and its flag at its
-//            peer: what was filled, what was taken.
+// and the first one meanwhile, 32 lanes, one a kind of flag and peer,
+//   tells    of step i - 1: a fence of system scope, and its flag at its peer: what was filled,
+//            what was taken; then
+//   waits    until the peers have filled and taken what step i + 1 needs (acquire), and writes down
+//            the work of that step.
 // A tile that is empty (the piece is shorter) is neither sent nor counted, by sender and receiver
 // alike, for both compute its length from the same numbers.
 //
-// Order of memory. A lane's fence follows the block's barrier, so whoever acquires the flag sees
-// all that the block stored or read before: the slot is complete, or no longer read. The receiver's
-// barrier after the acquire passes that on to all its threads; slots are read past the first-level
-// cache.
+// Order of memory. A lane's fence follows the barrier behind what it tells of, so whoever acquires
+// the flag sees all that the block stored or read before: the slot is complete, or no longer read.
+// The receiver's barrier after the acquire passes that on to all its threads; slots are read past
+// the first-level cache.
 //
-// No deadlock, provided that all blocks of a call run at once. Give what a rank does in its step i
-// the time i. Combining at time i needs tiles told of at time i - lag; copying, tiles told of
-// at i - lag; filling a slot, tile by tile `slots` earlier, the credit told of at time
-// i - slots + lag. All are before i, as 1 <= lag < slots: waiting goes back in time only, so
-// whoever has the earliest step can go on.
+// No deadlock, provided that all blocks of a call run at once, lag >= 2 and slots >= lag + 2. Give
+// preparing step i the time 2i; then telling of step i has the time 2i + 3, for it comes after
+// preparing step i + 1, and before preparing step i + 2. Preparing step i needs, for tiles to
+// combine or to copy, what was told of step i - lag; for a slot to fill, tile by tile `slots`
+// earlier, what was told of step i - slots + lag. Both were told before 2i: waiting goes back in
+// time only, so whoever has the earliest can go on.
 //
 // In place. A tile of `in` is read in its step, `out` is written at the same place in a later step
 // of the same block, or in the same step by the same thread (reduce_tile).
@@ -45,46 +48,14 @@
 #include "collectives/kernels/collective_args.h"
 #include "collectives/kernels/planted_faults.h"
 #include "collectives/kernels/reductions.cuh"
+#include "collectives/kernels/ring_side.h"
 #include "collectives/kernels/roles.h"
+#include "collectives/kernels/tiles.h"
 #include "collectives/kernels/unroll.h"
 #include "comm/kernels/giving_up.cuh"
 #include "simt/platform.cuh"
 
 namespace polypath::channels {
-
-/// A block's share of the longest piece, cut into tiles.
-struct Cut {
-  std::uint64_t begin;  ///< of the share, in every piece
-  std::uint64_t end;
-  std::uint32_t tile;  ///< bytes
-  std::uint32_t tiles;
-};
-
-SIMT_DEVICE Cut cut_of(const CollectiveArgs& args, std::uint64_t longest) {
-  const auto up = [](std::uint64_t bytes) {
-    return (bytes + kScratchGranule - 1) / kScratchGranule * kScratchGranule;
-  };
-  const std::uint64_t share = up((longest + simt::grid_size() - 1) / simt::grid_size());
-  const std::uint64_t begin = simt::block_index() * share;
-  const std::uint64_t tiles = (share + args.tile_bytes - 1) / args.tile_bytes;
-  if (tiles == 0 || begin >= longest) return {0, 0, 0, 0};
-  const std::uint64_t tile = up((share + tiles - 1) / tiles);
-  return {begin, begin + share, static_cast<std::uint32_t>(tile),
-          static_cast<std::uint32_t>(tiles)};
-}
-
-/// Of tile `index` in a piece of `length` bytes.
-struct Tile {
-  std::uint64_t begin;  ///< in the piece
-  std::uint32_t bytes;
-};
-
-SIMT_DEVICE Tile tile_of(const Cut& cut, std::uint32_t index, std::uint64_t length) {
-  const std::uint64_t begin = cut.begin + std::uint64_t{index} * cut.tile;
-  std::uint64_t end = begin + cut.tile < cut.end ? begin + cut.tile : cut.end;
-  if (end > length) end = length;
-  return {begin, begin < end ? static_cast<std::uint32_t>(end - begin) : 0};
-}
 
 /// What a block works on in one step; in shared memory.
 struct Work {
@@ -116,87 +87,58 @@ class Lane {
       : args_(args),
         part_(part),
         layout_{args.shape},
-        kind_(simt::lane_index() / kMostRanks),
-        peer_(simt::lane_index() % kMostRanks) {
-    const Roles& roles = part.roles;
-    const std::uint32_t bit = 1U << peer_;
-    const std::uint32_t lag = args.lag;
-    // What this lane's ring carries, by kind: the step in which, and whose piece.
-    if (kind_ == kPush0 || kind_ == kPush1) {
-      const bool pushes = (roles.push & bit) != 0 && roles.ring == ring();
-      const bool results = kind_ == kPush1 && (roles.results & bit) != 0;
-      uses_ring_ = pushes || results;
-      combines_ = results;
-      delay_ = results ? lag : 0;
-      piece_ = results ? args.rank : peer_;
-    } else if (kind_ == kTake0) {
-      uses_ring_ = (roles.combine & bit) != 0;
-      combines_ = uses_ring_ || (roles.owner && peer_ == args.rank);
-      delay_ = lag;
-      piece_ = args.rank;
-    } else {
-      uses_ring_ = (roles.take & bit) != 0;
-      keeps_ = (roles.keep & bit) != 0;
-      delay_ = roles.two_hops ? 2 * lag : lag;
-      piece_ = peer_;
-    }
-    count_address_ = words(args.rank, layout_.counts(channel())) + simt::lane_index();
-    if (uses_ring_ && !planted(Fault::counts_not_kept)) count_ = simt::load(count_address_);
-  }
-
-  /// The last step, and one.
-  SIMT_DEVICE static std::uint32_t steps(const CollectiveArgs& args, const Roles& roles,
-                                         const Cut& cut) {
-    return cut.tiles + (roles.two_hops ? 2U : 1U) * args.lag;
+        side_(ring_side_of(part.roles, args.rank, args.lag, simt::lane_index())),
+        count_address_(words(args.rank, layout_.counts(channel())) + simt::lane_index()) {
+    if (side_.uses_ring && !planted(Fault::counts_not_kept)) told_ = simt::load(count_address_);
+    prepared_ = told_;
   }
 
   /// Waits for what it needs in `step`, and enters its part of the work. False: gave up.
   SIMT_DEVICE bool prepare(const Cut& cut, std::uint32_t step, Work& work) {
     tile_ = {};
-    const std::uint32_t index = step - delay_;  // huge before its time
-    if (step >= delay_ && index < cut.tiles) tile_ = tile_of(cut, index, length());
-    active_ = tile_.bytes != 0 && uses_ring_;
+    if (step >= side_.delay)
+      tile_ = tile_of(cut, step - side_.delay, part_.pieces.length(side_.piece));
+    next_ = tile_.bytes != 0 && side_.uses_ring;
     bool came = true;
-    if (active_) came = wait();
+    if (next_) came = wait();
     enter(work);
+    if (next_) ++prepared_;
     return came;
   }
 
-  /// Tells the peer what it did. After the block's barrier; `early`: before the work, as a planted
-  /// fault has it.
-  SIMT_DEVICE void tell(bool early = false) {
-    const bool told_early =
-        planted(pushes() ? Fault::flag_before_data : Fault::credit_before_taking);
-    if (!active_ || early != told_early) return;
-    ++count_;
-    const std::uint32_t other_kind = kind_ < kTake0 ? kind_ + 2 : kind_ - 2;
-    std::uint64_t* const flag =
-        words(peer_, layout_.flags(channel())) + other_kind * kMostRanks + args_.rank;
-    if (!planted(Fault::flag_without_fence)) simt::fence_sys();
-    simt::store_relaxed(flag, count_);
+  /// Behind the barrier that ends a step, before the next is prepared: tells the peer what was done.
+  SIMT_DEVICE void tell() {
+    // As a planted fault has it: of the step that others are still working at.
+    const bool is_early =
+        planted(side_.pushes() ? Fault::flag_before_data : Fault::credit_before_taking);
+    if (is_early ? next_ : last_) {
+      ++told_;
+      std::uint64_t* const flag = words(side_.peer, layout_.flags(channel())) +
+                                  side_.other_kind() * kMostRanks + args_.rank;
+      if (!planted(Fault::flag_without_fence)) simt::fence_sys();
+      simt::store_relaxed(flag, told_);
+    }
+    last_ = next_;
+    next_ = false;
   }
 
   SIMT_DEVICE void keep_count() {
-    if (uses_ring_) simt::store(count_address_, count_);
+    if (side_.uses_ring) simt::store(count_address_, told_);
   }
 
  private:
-  static constexpr std::uint32_t kPush0 = 0, kPush1 = 1, kTake0 = 2;
-
-  SIMT_DEVICE bool pushes() const { return kind_ < kTake0; }
-  SIMT_DEVICE std::uint32_t ring() const { return kind_ % 2; }
   SIMT_DEVICE static std::uint32_t channel() { return simt::block_index(); }
   SIMT_DEVICE std::uint64_t* words(std::uint32_t rank, std::uint64_t offset) const {
     return reinterpret_cast<std::uint64_t*>(args_.scratch[rank] + offset);
   }
-  SIMT_DEVICE std::uint64_t length() const { return part_.pieces.length(piece_); }
 
   SIMT_DEVICE bool wait() {
+    const bool pushes = side_.pushes();
     std::uint32_t slots = args_.shape.slots;
     if (planted(Fault::credit_too_large)) ++slots;
-    const std::uint64_t needed = count_ + 1 - (pushes() && count_ >= slots ? slots : 0);
-    if (pushes() && count_ < slots) return true;  // no slot was used before
-    if (planted(pushes() ? Fault::no_wait_for_credit : Fault::no_wait_for_data)) return true;
+    if (pushes && prepared_ < slots) return true;  // no slot was used before
+    const std::uint64_t needed = prepared_ + 1 - (pushes ? slots : 0);
+    if (planted(pushes ? Fault::no_wait_for_credit : Fault::no_wait_for_data)) return true;
     const std::uint64_t* const flag =
         words(args_.rank, layout_.flags(channel())) + simt::lane_index();
     std::uint64_t seen = 0;
@@ -204,47 +146,49 @@ class Lane {
       seen = simt::load_acquire(flag);
       return seen >= needed;
     };
-    return wait_with(args_.patience, ready, [&] { return Awaited{peer_, needed, seen}; });
+    return wait_with(args_.patience, ready, [&] { return Awaited{side_.peer, needed, seen}; });
   }
 
   SIMT_DEVICE unsigned char* slot() const {
-    const std::uint32_t receiver = pushes() ? peer_ : args_.rank;
-    const std::uint32_t sender = pushes() ? args_.rank : peer_;
+    const std::uint32_t receiver = side_.pushes() ? side_.peer : args_.rank;
+    const std::uint32_t sender = side_.pushes() ? args_.rank : side_.peer;
     return args_.scratch[receiver] +
-           layout_.slot(ring(), sender, channel(),
-                        static_cast<std::uint32_t>(count_ % args_.shape.slots));
+           layout_.slot(side_.ring(), sender, channel(),
+                        static_cast<std::uint32_t>(prepared_ & (args_.shape.slots - 1)));
   }
   SIMT_DEVICE const unsigned char* in() const {
-    return static_cast<const unsigned char*>(args_.in) + part_.pieces.in(piece_) + tile_.begin;
+    return static_cast<const unsigned char*>(args_.in) + part_.pieces.in(side_.piece) +
+           tile_.begin;
   }
   SIMT_DEVICE unsigned char* out() const {
-    return static_cast<unsigned char*>(args_.out) + part_.pieces.out(piece_) + tile_.begin;
+    return static_cast<unsigned char*>(args_.out) + part_.pieces.out(side_.piece) + tile_.begin;
   }
 
   /// All lanes of the warp. Entries of a list stand in the order of the lanes.
   SIMT_DEVICE void enter(Work& work) const {
     const Roles& roles = part_.roles;
-    const bool keeps = keeps_ && tile_.bytes != 0 && in() != out();
-    const bool moves = (active_ && !combines_) || keeps;
+    const std::uint32_t peer = side_.peer;
+    const bool keeps = side_.keeps && tile_.bytes != 0 && in() != out();
+    const bool moves = (next_ && !side_.combines) || keeps;
     const std::uint32_t movers = simt::warp_ballot(moves);
     if (moves) {
       const std::uint32_t place = count_bits(movers & ((1U << simt::lane_index()) - 1));
-      work.moves[place] = {pushes() || keeps ? in() : slot(), pushes() ? slot() : out(),
-                           tile_.bytes};
+      work.moves[place] = {side_.pushes() || keeps ? in() : slot(),
+                           side_.pushes() ? slot() : out(), tile_.bytes};
     }
-    if (kind_ == kPush1 && combines_ && active_)
-      work.targets[bits_below(roles.results, peer_) + (roles.owner_keeps ? 1 : 0)] = slot();
-    if (kind_ == kTake0 && combines_ && tile_.bytes != 0) {
+    if (side_.kind == kPushes1 && side_.combines && next_)
+      work.targets[bits_below(roles.results, peer) + (roles.owner_keeps ? 1 : 0)] = slot();
+    if (side_.kind == kTakes0 && side_.combines && tile_.bytes != 0) {
       const std::uint32_t own = roles.own_part ? 1U << args_.rank : 0;
       const std::uint32_t sources = roles.combine | own;
-      if (uses_ring_) {
-        std::uint32_t place = bits_below(sources, peer_);
-        if (planted(Fault::own_part_first)) place = bits_below(roles.combine, peer_) + 1;
+      if (side_.uses_ring) {
+        std::uint32_t place = bits_below(sources, peer);
+        if (planted(Fault::own_part_first)) place = bits_below(roles.combine, peer) + 1;
         work.sources[place] = slot();
       }
-      if (peer_ == args_.rank) {
+      if (peer == args_.rank) {
         if (roles.own_part)
-          work.sources[planted(Fault::own_part_first) ? 0 : bits_below(sources, peer_)] = in();
+          work.sources[planted(Fault::own_part_first) ? 0 : bits_below(sources, peer)] = in();
         if (roles.owner_keeps)
           work.targets[0] =
               static_cast<unsigned char*>(args_.out) + part_.pieces.out(args_.rank) + tile_.begin;
@@ -252,7 +196,8 @@ class Lane {
         work.target_count = bits_below(roles.results, kMostRanks) + (roles.owner_keeps ? 1 : 0);
       }
     }
-    if (kind_ == kTake0 && peer_ == args_.rank) work.combined_bytes = combines_ ? tile_.bytes : 0;
+    if (side_.kind == kTakes0 && peer == args_.rank)
+      work.combined_bytes = side_.combines ? tile_.bytes : 0;
     if (simt::lane_index() == 0) work.move_count = count_bits(movers);
   }
 
@@ -265,32 +210,30 @@ class Lane {
   const CollectiveArgs& args_;
   const Part& part_;
   ScratchLayout layout_;
-  std::uint32_t kind_;
-  std::uint32_t peer_;
-  bool uses_ring_ = false;
-  bool combines_ = false;
-  bool keeps_ = false;
-  std::uint32_t delay_ = 0;
-  std::uint32_t piece_ = 0;
+  RingSide side_;
   std::uint64_t* count_address_;
-  std::uint64_t count_ = 0;  ///< tiles of the ring that this side is done with
+  std::uint64_t told_ = 0;      ///< tiles of the ring that this side has told of
+  std::uint64_t prepared_ = 0;  ///< ... and those of the steps that come or run
   Tile tile_{};
-  bool active_ = false;  ///< fills or takes a slot in this step
+  bool next_ = false;  ///< fills or takes a slot in the step that was prepared last,
+  bool last_ = false;  ///< and in the one before
 };
 
-/// All moves of a step, shared among the warps: each copies chunks of one move after another.
-SIMT_DEVICE void run_moves(const Work& work) {
+/// All moves of a step, shared among the warps of the group: each copies chunks of one move after
+/// another.
+SIMT_DEVICE_CALLED void run_moves(const simt::Group workers, const Work& work) {
   constexpr std::uint32_t kLeast = 512;  // bytes: a word of 16 a lane
   constexpr std::uint32_t kMost = 4096;  // as many words in flight as copy_tile takes at once
   const std::uint32_t count = work.move_count;
   if (count == 0) return;
-  const std::uint32_t warps = simt::block_size() / simt::kWarp;
+  const std::uint32_t warps = workers.size() / simt::kWarp;
+  const std::uint32_t first = workers.rank() / simt::kWarp;
   std::uint32_t chunk = kLeast;
   while (chunk < kMost && chunk * warps < work.moves[0].bytes * count) chunk *= 2;
   const simt::Group warp(simt::warp_index(), 1, 0);
-  std::uint32_t move = simt::warp_index() % count;
-  std::uint32_t begin = simt::warp_index() / count * chunk;
-  for (std::uint32_t unit = simt::warp_index();;) {
+  std::uint32_t move = first % count;
+  std::uint32_t begin = first / count * chunk;
+  for (std::uint32_t unit = first;;) {
     // The longest move decides how many rounds there are; shorter ones have nothing in the last.
     const Work::Move& now = work.moves[move];
     if (begin < now.bytes) {
@@ -320,52 +263,62 @@ SIMT_DEVICE simt::Places<T, kMost> places_of(From* const (&addresses)[kMostRanks
 }
 
 template <int kMost, typename Element>
-SIMT_DEVICE void combine(const CollectiveArgs& args, const Work& work) {
-  const simt::Group block = simt::Group::block();
+SIMT_DEVICE void combine(const simt::Group& workers, const CollectiveArgs& args,
+                         const Work& work) {
   if constexpr (std::is_same_v<Element, Bytes>) {
     const auto to = places_of<kMost, unsigned char>(work.targets, work.target_count);
-    simt::copy_tile(block, to, work.sources[0], work.combined_bytes);
+    simt::copy_tile(workers, to, work.sources[0], work.combined_bytes);
   } else {
     const auto to = places_of<kMost, Element>(work.targets, work.target_count);
     const auto from = places_of<kMost, const Element>(work.sources, work.source_count);
     const std::size_t count = work.combined_bytes / sizeof(Element);
     if (args.reduction == Operator::sum || args.reduction == Operator::avg)
-      simt::reduce_tile(block, Reduction<Element, true>(args), to, from, count);
+      simt::reduce_tile(workers, Reduction<Element, true>(args), to, from, count);
     else
-      simt::reduce_tile(block, Reduction<Element, false>(args), to, from, count);
+      simt::reduce_tile(workers, Reduction<Element, false>(args), to, from, count);
   }
 }
 
 /// `Element`: of reduce_tile, or Bytes for the operations that combine nothing.
 template <typename Element, int kMost>
-SIMT_DEVICE void run_among(const CollectiveArgs& args, Work& work) {
+SIMT_DEVICE void run_among(const CollectiveArgs& args, Work (&works)[2]) {
   const Part part = part_of(args);
-  const Cut cut = cut_of(args, part.pieces.longest);
+  const Cut cut = cut_of<kScratchGranule>(part.pieces.longest, simt::grid_size(),
+                                          simt::block_index(), args.tile_bytes);
   if (cut.tiles == 0) return;
-  const bool leads = simt::warp_index() == 0;
+  const std::uint32_t steps = steps_of(part.roles, args.lag, cut.tiles);
+  const simt::Group workers(1, simt::block_size() / simt::kWarp - 1, 1);
+  const auto work_of = [&](std::uint32_t step) -> Work& {
+    return works[planted(Fault::work_not_alternated) ? 0 : step % 2];
+  };
   Lane lane(args, part);
-  const std::uint32_t steps = Lane::steps(args, part.roles, cut);
+  bool gives_up = false;
+  if (!workers.holds_me()) gives_up = !lane.prepare(cut, 0, work_of(0));
   for (std::uint32_t step = 0; step < steps; ++step) {
-    bool gives_up = false;
-    if (leads) gives_up = !lane.prepare(cut, step, work);
-    if (leads) lane.tell(true);
     if (simt::barrier_any(0, simt::block_size(), gives_up)) return;
-    run_moves(work);
-    if (work.combined_bytes != 0) combine<kMost, Element>(args, work);
-    if (!planted(Fault::flag_without_barrier)) simt::block_sync();
-    if (leads) lane.tell();
-    if (planted(Fault::flag_without_barrier)) simt::block_sync();
+    if (workers.holds_me()) {
+      const Work& work = work_of(step);
+      run_moves(workers, work);
+      if (work.combined_bytes != 0) combine<kMost, Element>(workers, args, work);
+    } else {
+      lane.tell();
+      if (step + 1 < steps) gives_up = !lane.prepare(cut, step + 1, work_of(step + 1));
+    }
   }
-  if (leads) lane.keep_count();
+  simt::block_sync();
+  if (workers.holds_me()) return;
+  lane.tell();
+  lane.keep_count();
 }
 
 template <typename Element>
 SIMT_DEVICE void run(const CollectiveArgs& args) {
-  SIMT_SHARED(Work, work);
+  using Works = Work[2];
+  SIMT_SHARED(Works, works);
   if (args.shape.ranks <= kMostRanks / 2)
-    run_among<Element, static_cast<int>(kMostRanks / 2)>(args, work);
+    run_among<Element, static_cast<int>(kMostRanks / 2)>(args, works);
   else
-    run_among<Element, static_cast<int>(kMostRanks)>(args, work);
+    run_among<Element, static_cast<int>(kMostRanks)>(args, works);
 }
 
 }  // namespace polypath::channels

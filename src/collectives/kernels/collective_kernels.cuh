@@ -9,24 +9,24 @@
 #define POLYPATH_PARAMETER const __grid_constant__
 #else
 #define POLYPATH_PARAMETER const
-// In the simulated driver one warp may do a block's work.
-#define POLYPATH_FOLDS(name) SIMT_FOLDS(name, 32)
+// In the simulated driver one warp may do a block's work; of channels, one beside that which leads.
+#define POLYPATH_FOLDS(name, warps) SIMT_FOLDS(name, 32 * (warps))
 #endif
 #if !defined(POLYPATH_FOLDS)
-#define POLYPATH_FOLDS(name) static_assert(true)
+#define POLYPATH_FOLDS(name, warps) static_assert(true)
 #endif
 
-#define POLYPATH_COLLECTIVE_KERNEL(family, type, Element)                 \
+#define POLYPATH_COLLECTIVE_KERNEL(family, type, Element, warps)          \
   SIMT_KERNEL(polypath_##family##_##type, ::polypath::kCollectiveThreads, \
               POLYPATH_PARAMETER ::polypath::CollectiveArgs args) {       \
     ::polypath::family::run<Element>(args);                               \
   }                                                                       \
-  POLYPATH_FOLDS(polypath_##family##_##type)
+  POLYPATH_FOLDS(polypath_##family##_##type, warps)
 
 /// For a source file of its own: nvcc takes half a minute for one type.
 #define POLYPATH_COLLECTIVE_KERNELS(type, Element)  \
-  POLYPATH_COLLECTIVE_KERNEL(cells, type, Element); \
-  POLYPATH_COLLECTIVE_KERNEL(channels, type, Element)
+  POLYPATH_COLLECTIVE_KERNEL(cells, type, Element, 1); \
+  POLYPATH_COLLECTIVE_KERNEL(channels, type, Element, 2)
 
 /// The same, of a type whose elements are combined.
 #define POLYPATH_COMBINING_KERNELS(type, Element)                   \
@@ -35,4 +35,4 @@
               POLYPATH_PARAMETER ::polypath::SumArgs args) {        \
     ::polypath::sums::run<Element>(args);                           \
   }                                                                 \
-  POLYPATH_FOLDS(polypath_sums_##type)
+  POLYPATH_FOLDS(polypath_sums_##type, 1)

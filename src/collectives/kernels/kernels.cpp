@@ -87,7 +87,8 @@ const char* wrong_with(KernelFamily family, const CollectiveArgs& args, std::uin
   if (args.rank >= shape.ranks) return "the rank is not less than the number of ranks";
   if (args.root >= shape.ranks) return "the root is not less than the number of ranks";
   if (args.stages != 1 && args.stages != 2) return "stages is neither 1 nor 2";
-  if (shape.slots < 2) return "a ring needs two slots";
+  if (shape.slots < 4 || !std::has_single_bit(shape.slots))
+    return "the slots of a ring are not a power of 2 from 4 on";
   if (shape.slot_bytes == 0 || shape.slot_bytes % kScratchGranule != 0)
     return "slot_bytes is not a multiple of 128";
   if (shape.cell_bytes % kCellRowBytes != 0) return "cell_bytes is not a multiple of 1024";
@@ -107,7 +108,7 @@ const char* wrong_with(KernelFamily family, const CollectiveArgs& args, std::uin
     if (args.tile_bytes == 0 || args.tile_bytes % kScratchGranule != 0 ||
         args.tile_bytes > shape.slot_bytes)
       return "tile_bytes is not a multiple of 128, up to slot_bytes";
-    if (args.lag == 0 || args.lag >= shape.slots) return "lag is not 1 to slots - 1";
+    if (args.lag < 2 || args.lag + 2U > shape.slots) return "lag is not 2 to slots - 2";
   }
   if (args.count == 0) return nullptr;
   const bool is_root = args.rank == args.root;

@@ -10,13 +10,13 @@ enum class Fault {
   // of channels
   flag_before_data,      ///< the flag is set before the tile is written
   flag_without_fence,    ///< ... behind it, but with no fence between
-  flag_without_barrier,  ///< ... behind what one warp wrote, not the block
   no_wait_for_data,      ///< a tile is taken without waiting for it
   no_wait_for_credit,    ///< a slot is filled without asking whether it was taken
   credit_too_large,      ///< a ring is thought to have one slot more than it has
   credit_before_taking,  ///< a slot is given back before it was read
   counts_not_kept,       ///< a call begins to count anew
   own_part_first,        ///< the sum begins with this rank's own part
+  work_not_alternated,   ///< the next step's work is written over that of the one that runs
   // of cells
   halves_not_alternated,  ///< every call uses the same half
   flag_not_counted,       ///< every call uses the same flag

@@ -24,7 +24,7 @@ constexpr std::array kAlgorithms{
     Algorithm::host_trees, Algorithm::hierarchical, Algorithm::ring};
 
 /// Beyond this the scratch of cells is wasted: flat is faster before.
-constexpr std::uint64_t kMostCellBytes = kMiB;
+constexpr std::uint64_t kMostCellBytes = 4 * kMiB;
 /// Chunks of what runs by copies.
 constexpr std::uint64_t kLeastChunk = 64 * kKiB;
 constexpr std::uint64_t kMostChunks = 64;

@@ -1,0 +1,46 @@
+// How a block goes through its share of a piece: tile by tile. C++17, pure functions.
+#pragma once
+
+#include <cstdint>
+
+namespace polypath {
+
+/// A block's share of the longest piece, cut into tiles.
+struct Cut {
+  std::uint64_t begin;  ///< of the share, in every piece
+  std::uint64_t end;
+  std::uint32_t tile;  ///< bytes
+  std::uint32_t tiles;
+};
+
+/// Of block `block` of `blocks`; tiles of at most `most` bytes (kGranule or more), in place and size
+/// multiples of kGranule. Counts granules in 32 bits, which a GPU divides ten times as fast as 64:
+/// `longest` is less than 2^31 of them.
+template <std::uint32_t kGranule>
+constexpr Cut cut_of(std::uint64_t longest, std::uint32_t blocks, std::uint32_t block,
+                     std::uint32_t most) {
+  const auto whole = static_cast<std::uint32_t>((longest + kGranule - 1) / kGranule);
+  const std::uint32_t share = (whole + blocks - 1) / blocks;
+  const std::uint64_t begin = std::uint64_t{block} * share * kGranule;
+  if (begin >= longest) return {0, 0, 0, 0};
+  const std::uint32_t most_granules = most / kGranule;
+  const std::uint32_t tiles = (share + most_granules - 1) / most_granules;
+  const std::uint32_t tile = (share + tiles - 1) / tiles;
+  return {begin, begin + std::uint64_t{share} * kGranule, tile * kGranule, tiles};
+}
+
+/// Of tile `index` in a piece of `length` bytes.
+struct Tile {
+  std::uint64_t begin;  ///< in the piece
+  std::uint32_t bytes;  ///< 0: the piece is shorter, or there is no such tile
+};
+
+constexpr Tile tile_of(const Cut& cut, std::uint32_t index, std::uint64_t length) {
+  if (index >= cut.tiles) return {0, 0};
+  const std::uint64_t begin = cut.begin + std::uint64_t{index} * cut.tile;
+  std::uint64_t end = begin + cut.tile < cut.end ? begin + cut.tile : cut.end;
+  if (end > length) end = length;
+  return {begin, begin < end ? static_cast<std::uint32_t>(end - begin) : 0};
+}
+
+}  // namespace polypath
