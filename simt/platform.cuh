@@ -23,9 +23,10 @@
 //   SIMT_KERNEL(polypath_example, 512, ExampleArgs args) { ... }
 // defines the kernel: its name (not mangled), the most threads a block may have, its parameters.
 // SIMT_FOLDS(name, threads); behind it: so few threads do the same as more.
-// SIMT_DEVICE before every other function of a kernel; SIMT_DEVICE_CALLED before one that is called,
-// not put in place, so that its loops have the registers for themselves. SIMT_SHARED(Type, name); inside a function:
-// a variable in the block's shared memory, not initialised.
+// SIMT_DEVICE before every other function of a kernel; SIMT_DEVICE_CALLED before one that is not
+// put in place but called, so that its loops have the registers for themselves.
+// SIMT_SHARED(Type, name); inside a function: a variable in the block's shared memory, not
+// initialised.
 //
 // Index and size:
 //   thread_index() block_size() block_index() grid_size(), lane_index() warp_index()

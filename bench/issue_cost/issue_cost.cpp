@@ -1,15 +1,19 @@
 // What issuing a transfer takes of the thread that calls: of one thread alone, and of two at once
-// that copy between different pairs of GPUs. Medians of single calls, in turn by polypath and by
-// the driver alone. Usage: issue_cost [SIZE [ROUNDS]], by default 64M and 50.
+// that copy between different pairs of GPUs. Medians of single calls, in turn by polypath, by the
+// driver's own copy, and by calls of the driver such as a staged leg is made of: what of the
+// difference between one thread and two is the driver's. Usage: issue_cost [SIZE [ROUNDS]], by
+// default 64M and 50.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <barrier>
+#include <bit>
 #include <charconv>
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -26,10 +30,58 @@ namespace {
 /// Transfers that a thread issues back to back; more of them would fill the channels.
 constexpr int kTransfers = 8;
 
-enum class Way : std::uint8_t { polypath, native };
+enum class Way : std::uint8_t { polypath, native, staged };
 enum class Turn : std::uint8_t { first_alone, second_alone, both };
-constexpr std::array kWays{Way::polypath, Way::native};
+constexpr std::array kWays{Way::polypath, Way::native, Way::staged};
 constexpr std::array kTurns{Turn::first_alone, Turn::second_alone, Turn::both};
+
+/// Pieces that go through host memory, by calls of the driver alone: as many calls as a transfer of
+/// 256 MiB makes.
+class StagedByHand {
+ public:
+  static constexpr int kPieces = 8;
+  static constexpr std::uint64_t kPieceBytes = 64 * kKiB;
+
+  StagedByHand(const CudaDriver& driver, const TestBuffer& dst, const TestBuffer& src)
+      : driver_(driver), dst_(dst), src_(src), up_(driver, dst.context()) {
+    const CurrentContext current(driver, src.context());
+    void* pinned = nullptr;
+    POLYPATH_CHECK(driver,
+                   mem_host_alloc(&pinned, kPieces * kPieceBytes, CU_MEMHOSTALLOC_PORTABLE));
+    host_ = std::bit_cast<CUdeviceptr>(pinned);
+    for (int i = 0; i < kPieces; ++i)
+      arrived_.push_back(std::make_unique<Event>(driver, src.context(), CU_EVENT_DISABLE_TIMING));
+    done_ = std::make_unique<Event>(driver, dst.context(), CU_EVENT_DISABLE_TIMING);
+  }
+  ~StagedByHand() { driver_.mem_free_host(std::bit_cast<void*>(host_)); }
+  StagedByHand(const StagedByHand&) = delete;
+  StagedByHand& operator=(const StagedByHand&) = delete;
+
+  void issue(CUstream down) const {
+    for (int i = 0; i < kPieces; ++i) {
+      const std::uint64_t at = static_cast<std::uint64_t>(i) * kPieceBytes;
+      POLYPATH_CHECK(driver_, memcpy_async(host_ + at, src_.address() + at, kPieceBytes, down));
+      POLYPATH_CHECK(driver_, event_record(arrived_[static_cast<std::size_t>(i)]->get(), down));
+      const CurrentContext current(driver_, dst_.context());
+      POLYPATH_CHECK(driver_,
+                     stream_wait_event(up_.get(), arrived_[static_cast<std::size_t>(i)]->get(), 0));
+      POLYPATH_CHECK(driver_,
+                     memcpy_async(dst_.address() + at, host_ + at, kPieceBytes, up_.get()));
+    }
+    const CurrentContext current(driver_, dst_.context());
+    POLYPATH_CHECK(driver_, event_record(done_->get(), up_.get()));
+    POLYPATH_CHECK(driver_, stream_wait_event(down, done_->get(), 0));
+  }
+
+ private:
+  const CudaDriver& driver_;
+  const TestBuffer& dst_;
+  const TestBuffer& src_;
+  Stream up_;
+  CUdeviceptr host_ = 0;
+  std::vector<std::unique_ptr<Event>> arrived_;
+  std::unique_ptr<Event> done_;
+};
 
 /// One thread's transfer, and what its calls took.
 struct Side {
@@ -37,7 +89,8 @@ struct Side {
       : wanted(request),
         dst(context.driver(), context.node(), request.dst, request.bytes),
         src(context.driver(), context.node(), request.src, request.bytes),
-        stream(context.driver(), src.context()) {
+        stream(context.driver(), src.context()),
+        staged(context.driver(), dst, src) {
     src.fill(kSeed);
     dst.poison();
   }
@@ -47,6 +100,7 @@ struct Side {
   TestBuffer dst;
   TestBuffer src;
   Stream stream;
+  StagedByHand staged;
   std::array<std::vector<double>, kWays.size()> alone_us;
   std::array<std::vector<double>, kWays.size()> beside_us;
 };
@@ -60,6 +114,7 @@ void issue(Context& context, const Side& side, Way way) {
       POLYPATH_CHECK(context.driver(),
                      memcpy_async(transfer.dst, transfer.src, transfer.bytes, transfer.stream));
       break;
+    case Way::staged: side.staged.issue(side.stream.get()); break;
   }
 }
 
@@ -116,7 +171,10 @@ void report(const std::array<Side, 2>& sides) {
                              to_string(side.wanted.src), to_string(side.wanted.dst), alone, beside);
     }
     fmt::print("{}{} at most {:.2f} times as long\n",
-               way == Way::polypath ? "polypath" : "driver  ", figures, worst);
+               way == Way::polypath ? "polypath      "
+               : way == Way::native ? "driver        "
+                                    : "driver, staged",
+               figures, worst);
   }
 }
 

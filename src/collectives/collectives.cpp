@@ -24,7 +24,7 @@ constexpr std::size_t kMostShapes = 4096;
 constexpr std::uint32_t kSlots = 4;
 constexpr std::uint8_t kLag = 2;
 constexpr std::uint32_t kSlotBytes = 64 * kKiB;
-/// Of one sender's region of cells. Two ranks send each other all of a message at once: 4 MiB of it.
+/// Of one sender's region of cells. Two ranks send each other a whole message at once: 4 MiB.
 constexpr std::uint32_t kCellBytes = 3 * kMiB / 2;
 constexpr std::uint32_t kCellBytesOfTwo = 11 * kMiB / 2;
 
@@ -347,8 +347,7 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   const int size = comm_.size();
   const std::size_t element = size_of(call.type);
   if (call.count > 0) {
-    const std::uint64_t sent =
-        sends(call, rank) ? bytes_of(call) * parts_sent(call, size) : 0;
+    const std::uint64_t sent = sends(call, rank) ? bytes_of(call) * parts_sent(call, size) : 0;
     const std::uint64_t received =
         receives(call, rank) ? bytes_of(call) * parts_received(call, size) : 0;
     if (sent > 0) require_buffer("send", call.send, sent, element);

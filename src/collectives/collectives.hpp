@@ -153,9 +153,9 @@ class Collectives {
   std::unique_ptr<Event> last_captured_;  // of the latest in capture
   std::uint64_t capture_ = 0;             // in which that was
   bool any_ = false;
-  CUstream last_stream_ = nullptr;     // of the latest call outside of capture,
-  std::uint64_t last_stream_id_ = 0;   // as the driver numbers them; 0: it does not
-  std::uint32_t number_ = 0;  // of the next call
+  CUstream last_stream_ = nullptr;    // of the latest call outside of capture,
+  std::uint64_t last_stream_id_ = 0;  // as the driver numbers them; 0: it does not
+  std::uint32_t number_ = 0;          // of the next call
 };
 
 }  // namespace polypath

@@ -106,7 +106,7 @@ class Lane {
     return came;
   }
 
-  /// Behind the barrier that ends a step, before the next is prepared: tells the peer what was done.
+  /// Behind the barrier that ends a step, before the next is prepared: tells the peer what it did.
   SIMT_DEVICE void tell() {
     // As a planted fault has it: of the step that others are still working at.
     const bool is_early =
@@ -157,8 +157,7 @@ class Lane {
                         static_cast<std::uint32_t>(prepared_ & (args_.shape.slots - 1)));
   }
   SIMT_DEVICE const unsigned char* in() const {
-    return static_cast<const unsigned char*>(args_.in) + part_.pieces.in(side_.piece) +
-           tile_.begin;
+    return static_cast<const unsigned char*>(args_.in) + part_.pieces.in(side_.piece) + tile_.begin;
   }
   SIMT_DEVICE unsigned char* out() const {
     return static_cast<unsigned char*>(args_.out) + part_.pieces.out(side_.piece) + tile_.begin;
@@ -173,8 +172,8 @@ class Lane {
     const std::uint32_t movers = simt::warp_ballot(moves);
     if (moves) {
       const std::uint32_t place = count_bits(movers & ((1U << simt::lane_index()) - 1));
-      work.moves[place] = {side_.pushes() || keeps ? in() : slot(),
-                           side_.pushes() ? slot() : out(), tile_.bytes};
+      work.moves[place] = {side_.pushes() || keeps ? in() : slot(), side_.pushes() ? slot() : out(),
+                           tile_.bytes};
     }
     if (side_.kind == kPushes1 && side_.combines && next_)
       work.targets[bits_below(roles.results, peer) + (roles.owner_keeps ? 1 : 0)] = slot();
@@ -263,8 +262,7 @@ SIMT_DEVICE simt::Places<T, kMost> places_of(From* const (&addresses)[kMostRanks
 }
 
 template <int kMost, typename Element>
-SIMT_DEVICE void combine(const simt::Group& workers, const CollectiveArgs& args,
-                         const Work& work) {
+SIMT_DEVICE void combine(const simt::Group& workers, const CollectiveArgs& args, const Work& work) {
   if constexpr (std::is_same_v<Element, Bytes>) {
     const auto to = places_of<kMost, unsigned char>(work.targets, work.target_count);
     simt::copy_tile(workers, to, work.sources[0], work.combined_bytes);

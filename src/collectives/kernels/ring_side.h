@@ -18,9 +18,9 @@ static_assert(4 * kMostRanks == 32, "a lane for every side");
 struct RingSide {
   SideKind kind;
   std::uint32_t peer;
-  bool uses_ring;  ///< in this call
-  bool combines;   ///< takes to combine, or pushes what was combined
-  bool keeps;      ///< copies the piece from this rank's `in` to its `out`
+  bool uses_ring;       ///< in this call
+  bool combines;        ///< takes to combine, or pushes what was combined
+  bool keeps;           ///< copies the piece from this rank's `in` to its `out`
   std::uint32_t delay;  ///< tile t has its turn in step t + delay
   std::uint32_t piece;  ///< whose
 

@@ -13,9 +13,9 @@ struct Cut {
   std::uint32_t tiles;
 };
 
-/// Of block `block` of `blocks`; tiles of at most `most` bytes (kGranule or more), in place and size
-/// multiples of kGranule. Counts granules in 32 bits, which a GPU divides ten times as fast as 64:
-/// `longest` is less than 2^31 of them.
+/// Of block `block` of `blocks`; tiles of at most `most` bytes (kGranule or more), in place and in
+/// size multiples of kGranule. Counts granules in 32 bits, which a GPU divides ten times as fast as
+/// 64: `longest` is less than 2^31 of them.
 template <std::uint32_t kGranule>
 constexpr Cut cut_of(std::uint64_t longest, std::uint32_t blocks, std::uint32_t block,
                      std::uint32_t most) {
