@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/node_links.hpp"
 #include "polypath/comm.h"
 
 namespace polypath {
@@ -17,7 +18,9 @@ struct polypath_symmetric {
 
 struct polypath_comm {
   polypath::Context* context = nullptr;  ///< that it was created with
+  /// Of the ranks of this node.
   std::unique_ptr<polypath::Communicator> communicator;
+  std::unique_ptr<polypath::NodeLinks> nodes;  ///< null: there is no other
   /// What layers above keep with it: destroyed before it.
   std::shared_ptr<void> above;
   std::vector<std::unique_ptr<polypath_symmetric>> memories;  ///< that were not freed
@@ -25,7 +28,9 @@ struct polypath_comm {
 
 namespace polypath {
 
-/// Throws InvalidArgument when it is null.
+/// Throws InvalidArgument when it is null, NotSupported when it is of several nodes: what is of one.
 Communicator& of(polypath_comm* comm);
+/// That of this node's ranks. Throws InvalidArgument when it is null.
+Communicator& local_of(polypath_comm* comm);
 
 }  // namespace polypath

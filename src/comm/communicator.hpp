@@ -105,6 +105,8 @@ class Communicator {
   /// it. It waits in a kernel of one block (docs/communicators.md says how many may), which goes on
   /// after an abort; past the time limit it aborts. In capture the graph has the time limit of now.
   void wait_signal(const Signal& signal, CUstream stream);
+  /// The same for a word in pinned host memory, which counts exchanges with other nodes.
+  void wait_exchanges(const std::uint64_t* word, std::uint64_t count, CUstream stream);
   /// Lets the stream wait until the streams of all ranks have come to their call: each calls
   /// equally often. Not in capture.
   void barrier(CUstream stream);
