@@ -123,8 +123,7 @@ Reason first_refusal(const Ranks& ranks) noexcept {
   int is_inter = 0;
   library().comm_test_inter(ranks.handle, &is_inter);
   if (is_inter != 0) return Reason::intercommunicator;
-  if (ranks.size < 2) return Reason::one_rank;
-  return ranks.size > static_cast<int>(kMostRanks) ? Reason::many_ranks : Reason::none;
+  return ranks.size < 2 ? Reason::one_rank : Reason::none;
 }
 
 int exchange(const void* mine, void* all, std::size_t bytes, void* user) noexcept {
@@ -134,8 +133,9 @@ int exchange(const void* mine, void* all, std::size_t bytes, void* user) noexcep
                        static_cast<const Ranks*>(user)->handle) != kSuccess;
 }
 
-/// Collective.
+/// Collective. False: those of one node have no memory that they share.
 bool share_progress(Ranks& ranks) noexcept {
+  if (ranks.size > static_cast<int>(kMostRanks)) return ranks.comm != nullptr;  // of several nodes
   const ProgressPlace mine = ranks.rank == 0 ? offer_progress() : ProgressPlace{};
   ProgressPlace all[kMostRanks];
   if (exchange(&mine, all, sizeof mine, &ranks) == 0) ranks.progress = open_progress(all[0]);
@@ -143,7 +143,10 @@ bool share_progress(Ranks& ranks) noexcept {
   char none[kMostRanks];
   exchange("", none, 1, &ranks);
   end_offer(mine);
-  return ranks.progress != nullptr;
+  if (functions().nodes(ranks.comm) <= 1) return ranks.progress != nullptr;
+  close_progress(ranks.progress);
+  ranks.progress = nullptr;
+  return true;
 }
 
 /// A number that no other communicator of these processes has, and grows.
@@ -218,6 +221,8 @@ bool has_functions() noexcept {
           find_in_engine("polypath_comm_destroy", all.destroy) &&
           find_in_engine("polypath_comm_abort", all.abort) &&
           find_in_engine("polypath_comm_check", all.check) &&
+          find_in_engine("polypath_comm_synchronize", all.synchronize) &&
+          find_in_engine("polypath_comm_nodes", all.nodes) &&
           find_in_engine("polypath_comm_prepare", all.prepare) &&
           find_in_engine("polypath_allreduce", all.allreduce) &&
           find_in_engine("polypath_reduce_scatter", all.reduce_scatter) &&
@@ -229,7 +234,11 @@ bool has_functions() noexcept {
 bool make_communicator(Ranks& ranks, const Engine& engine) noexcept {
   const Functions& call = functions();
   const char* why = nullptr;
-  if (call.create(engine.context, ranks.rank, ranks.size, ranks.gpu, &exchange, &ranks, nullptr,
+  ranks.between.handle = ranks.handle;
+  const polypath_network network = network_of(ranks.between);
+  polypath_comm_options options{};
+  options.network = &network;
+  if (call.create(engine.context, ranks.rank, ranks.size, ranks.gpu, &exchange, &ranks, &options,
                   &ranks.comm) != POLYPATH_SUCCESS ||
       call.prepare(ranks.comm) != POLYPATH_SUCCESS)
     why = engine.last_error();
@@ -248,7 +257,7 @@ bool make_communicator(Ranks& ranks, const Engine& engine) noexcept {
       mpi.allreduce(mine, least, 2, mpi.int64, mpi.min, ranks.handle) == kSuccess && least[0] == 1;
   if (is_made) {
     ranks.number = least[1];
-    count_communicator();
+    count_communicator(call.nodes(ranks.comm));
     const Lock lock(mutex);
     link(&ranks);
     return true;
@@ -292,7 +301,8 @@ void trim_spare(Ranks& ranks) noexcept {
 void let_go_communicators() noexcept {
   const Lock lock(mutex);
   for (Ranks* ranks = first; ranks != nullptr; ranks = ranks->next) {
-    wait_for_others(*ranks->progress, ranks->rank, ranks->size);
+    if (ranks->progress != nullptr)
+      wait_for_others(*ranks->progress, ranks->rank, ranks->size);
     functions().abort(ranks->comm, "a GPU of this rank was reset");
     release(*ranks);
     ranks->is_lost = true;

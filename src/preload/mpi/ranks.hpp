@@ -21,6 +21,7 @@
 #include <cuda.h>
 
 #include "preload/engine.hpp"
+#include "preload/mpi/between_nodes.hpp"
 #include "preload/mpi/counts.hpp"
 #include "preload/mpi/progress.hpp"
 
@@ -49,7 +50,8 @@ struct Ranks {
   /// For data that are in place where polypath's kernels cannot have them so. Grows.
   CUdeviceptr spare = 0;
   std::size_t spare_bytes = 0;
-  Progress* progress = nullptr;
+  Progress* progress = nullptr;  ///< none where the ranks are on several nodes
+  BetweenNodes between = {};
   /// The same on all ranks; in the order of these all are destroyed, so that nobody waits for one
   /// who waits for another.
   std::int64_t number = 0;
@@ -80,6 +82,8 @@ struct Functions {
   decltype(&polypath_comm_destroy) destroy;
   decltype(&polypath_comm_abort) abort;
   decltype(&polypath_comm_check) check;
+  decltype(&polypath_comm_synchronize) synchronize;
+  decltype(&polypath_comm_nodes) nodes;
   decltype(&polypath_comm_prepare) prepare;
   decltype(&polypath_allreduce) allreduce;
   decltype(&polypath_reduce_scatter) reduce_scatter;
