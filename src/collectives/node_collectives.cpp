@@ -18,7 +18,8 @@ namespace {
 constexpr std::size_t kNodeSlots = 3;
 /// Of scratch, beyond what the slices have: what is not even.
 constexpr std::uint64_t kUneven = 65536;
-constexpr int kMostAveraged = 255;  // SumArgs::ranks
+static_assert(2 * kNodeSlots <= kMostExchanges);  // two of a chunk
+constexpr int kMostAveraged = 255;                // SumArgs::ranks
 
 bool is_by_parts(CollectiveOp op) {
   return op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_gather ||

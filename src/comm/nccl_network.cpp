@@ -2,78 +2,62 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
 #include <future>
 #include <utility>
 
 #include "base/error.hpp"
 #include "driver/check.hpp"
-#include "driver/library.hpp"
 
 namespace polypath {
-
-/// As nccl.h declares them; an ncclUniqueId is passed by value.
-struct NcclLibrary {
-  struct Id {
-    std::array<char, 128> bytes;
-  };
-  int (*get_unique_id)(Id*) = nullptr;
-  int (*comm_init_rank)(void**, int, Id, int) = nullptr;
-  int (*comm_destroy)(void*) = nullptr;
-  int (*comm_abort)(void*) = nullptr;
-  int (*comm_get_async_error)(void*, int*) = nullptr;
-  int (*group_start)() = nullptr;
-  int (*group_end)() = nullptr;
-  int (*send)(const void*, std::size_t, int, int, void*, CUstream) = nullptr;
-  int (*receive)(void*, std::size_t, int, int, void*, CUstream) = nullptr;
-  const char* (*error_string)(int) = nullptr;
-};
-
 namespace {
 
-constexpr const char* kLibrary = "libnccl.so.2";
-constexpr int kBytes = 0;       // ncclInt8
-constexpr int kSuccess = 0;     // ncclSuccess
-constexpr int kInProgress = 7;  // ncclInProgress
-constexpr std::chrono::milliseconds kPeriod{20};
+constexpr int kNcclBytes = 0;  // ncclInt8
+constexpr int kNcclSuccess = 0;
 
-std::shared_ptr<const NcclLibrary> open_nccl() {
+std::shared_ptr<const NcclFunctions> nccl_or_throw() {
   std::string why;
-  void* const handle = open_library(kLibrary, &why);
-  if (handle == nullptr) throw NotSupported(fmt::format("there is no NCCL: {}", why));
-  auto library = std::make_shared<NcclLibrary>();
-  const auto find = [&](auto& function, const char* name) {
-    function = find_symbol<std::remove_reference_t<decltype(function)>>(handle, name);
-    if (function == nullptr) throw NotSupported(fmt::format("{} has no {}", kLibrary, name));
-  };
-  find(library->get_unique_id, "ncclGetUniqueId");
-  find(library->comm_init_rank, "ncclCommInitRank");
-  find(library->comm_destroy, "ncclCommDestroy");
-  find(library->comm_abort, "ncclCommAbort");
-  find(library->comm_get_async_error, "ncclCommGetAsyncError");
-  find(library->group_start, "ncclGroupStart");
-  find(library->group_end, "ncclGroupEnd");
-  find(library->send, "ncclSend");
-  find(library->receive, "ncclRecv");
-  find(library->error_string, "ncclGetErrorString");
-  return library;
+  auto nccl = load_nccl("", &why);
+  if (nccl == nullptr) throw NotSupported(fmt::format("NCCL cannot be used: {}", why));
+  return nccl;
 }
 
 }  // namespace
 
 NcclNetwork::NcclNetwork(Communicator& local, const NodeMap& map)
-    : local_(local), map_(map), library_(open_nccl()) {}
+    : local_(local), map_(map), nccl_(nccl_or_throw()), gate_(local, map.rank, false) {
+  const CudaDriver& driver = local_.driver();
+  const CurrentContext current(driver, local_.context());
+  const std::size_t bytes =
+      kMostExchanges * static_cast<std::size_t>(map_.nodes) * sizeof *came_here_;
+  void* memory = nullptr;
+  POLYPATH_CHECK(driver, mem_alloc(&came_, bytes));
+  const CUresult result = driver.mem_host_alloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
+  if (result != CUDA_SUCCESS) {
+    POLYPATH_WARN(driver, mem_free(came_));
+    throw_driver_error(driver, result, "mem_host_alloc", __FILE__, __LINE__);
+  }
+  came_here_ = static_cast<std::uint64_t*>(memory);
+}
+
+NcclNetwork::~NcclNetwork() {
+  gate_.stop();
+  const CurrentContext current(local_.driver(), local_.context(), std::nothrow);
+  if (local_.aborted()) abort();
+  if (comm_ != nullptr && !is_aborted_) nccl_->comm_destroy(comm_);
+  POLYPATH_WARN(local_.driver(), mem_free(came_));
+  POLYPATH_WARN(local_.driver(), mem_free_host(came_here_));
+}
 
 void NcclNetwork::check(int result, const char* call) const {
-  if (result != kSuccess && result != kInProgress)
+  if (result != kNcclSuccess)
     throw CommunicatorError(
-        fmt::format("rank {}: {}: {}", map_.rank, call, library_->error_string(result)));
+        fmt::format("rank {}: {}: {}", map_.rank, call, nccl_->get_error_string(result)));
 }
 
 void NcclNetwork::fill(Hello& hello) const {
-  NcclLibrary::Id id{};
-  check(library_->get_unique_id(&id), "ncclGetUniqueId");
+  NcclFunctions::UniqueId id{};
+  check(nccl_->get_unique_id(&id), "ncclGetUniqueId");
   hello.id = id.bytes;
 }
 
@@ -85,13 +69,13 @@ void NcclNetwork::connect(const Hello& of_node_0) {
   };
   std::promise<Made> promise;
   std::future<Made> made = promise.get_future();
-  std::thread([library = library_, driver = &local_.driver(), context = local_.context(),
-               id = NcclLibrary::Id{of_node_0.id}, nodes = map_.nodes, node = map_.node(),
-               promise = std::move(promise)]() mutable {
+  std::thread([nccl = nccl_, set_current = local_.driver().ctx_set_current,
+               context = local_.context(), id = NcclFunctions::UniqueId{of_node_0.id},
+               nodes = map_.nodes, node = map_.node(), promise = std::move(promise)]() mutable {
     Made its;
     // NCCL works on the GPU whose context is current.
-    its.result = driver->ctx_set_current(context) == CUDA_SUCCESS
-                     ? library->comm_init_rank(&its.comm, nodes, id, node)
+    its.result = set_current(context) == CUDA_SUCCESS
+                     ? nccl->comm_init_rank(&its.comm, nodes, id, node)
                      : 1;
     promise.set_value(its);
   }).detach();
@@ -103,100 +87,71 @@ void NcclNetwork::connect(const Hello& of_node_0) {
   const Made its = made.get();
   check(its.result, "ncclCommInitRank");
   comm_ = its.comm;
-  thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
 
-NcclNetwork::~NcclNetwork() {
-  thread_.request_stop();
-  if (thread_.joinable()) thread_.join();
-  if (comm_ == nullptr || is_aborted_) return;
-  const CurrentContext current(local_.driver(), local_.context(), std::nothrow);
-  if (local_.aborted())
-    library_->comm_abort(comm_);
-  else
-    library_->comm_destroy(comm_);
+void NcclNetwork::issue(std::span<const NetworkMessage> sends,
+                        std::span<const NetworkMessage> receives, CUdeviceptr given_up,
+                        CUstream stream) {
+  const std::lock_guard lock(mutex_);
+  if (is_aborted_) throw CommunicatorError("the network between nodes was aborted");
+  int failed = kNcclSuccess;
+  const auto send = [&](int node, CUdeviceptr from, std::uint64_t bytes) {
+    if (failed == kNcclSuccess)
+      failed = nccl_->send(std::bit_cast<const void*>(from), bytes, kNcclBytes, node, comm_, stream);
+  };
+  const auto receive = [&](int node, CUdeviceptr to, std::uint64_t bytes) {
+    if (failed == kNcclSuccess)
+      failed = nccl_->recv(std::bit_cast<void*>(to), bytes, kNcclBytes, node, comm_, stream);
+  };
+  // 64 bits: the count, and zeros.
+  const auto reports = std::bit_cast<CUdeviceptr>(local_.patience().reports);
+  check(nccl_->group_start(), "ncclGroupStart");
+  for (const NetworkMessage& message : sends) {
+    if (message.bytes == 0) continue;
+    send(message.node, message.address, message.bytes);
+    send(message.node, reports, sizeof *came_here_);
+    sent_bytes_ += message.bytes;
+  }
+  for (const NetworkMessage& message : receives) {
+    if (message.bytes == 0) continue;
+    receive(message.node, message.address, message.bytes);
+    receive(message.node, given_up + sizeof *came_here_ * static_cast<unsigned>(message.node),
+            sizeof *came_here_);
+  }
+  const int ended = nccl_->group_end();
+  check(failed, "ncclSend or ncclRecv");
+  check(ended, "ncclGroupEnd");
 }
 
 void NcclNetwork::exchange(std::span<const NetworkMessage> sends,
                            std::span<const NetworkMessage> receives, CUstream stream) {
   const CudaDriver& driver = local_.driver();
+  const auto nodes = static_cast<std::size_t>(map_.nodes);
+  const std::size_t bytes = nodes * sizeof *came_here_;
+  const std::size_t at = ++number_ % kMostExchanges;
+  const CUdeviceptr given_up = came_ + at * bytes;
+  std::uint64_t* const here = came_here_ + at * nodes;
+  POLYPATH_CHECK(driver, memset_d8_async(given_up, 0, bytes, stream));
+  Event began = gate_.take_event();
+  POLYPATH_CHECK(driver, event_record(began.get(), stream));
+  issue(sends, receives, given_up, stream);
+  POLYPATH_CHECK(driver,
+                 memcpy_async(std::bit_cast<CUdeviceptr>(here), given_up, bytes, stream));
+  gate_.let_go_within_limit(
+      stream, std::move(began),
+      [here, nodes] {
+        for (std::size_t node = 0; node < nodes; ++node)
+          if (here[node] != 0)
+            throw CommunicatorError(fmt::format("node {} gave up its part of a collective", node));
+        return true;
+      },
+      [this] { abort(); });
+}
+
+void NcclNetwork::abort() noexcept {
   const std::lock_guard lock(mutex_);
-  local_.check();
-  std::list<Exchange> mine;
-  if (free_.empty()) {
-    mine.push_back({0, Event(driver, local_.context(), CU_EVENT_DISABLE_TIMING),
-                    Event(driver, local_.context(), CU_EVENT_DISABLE_TIMING)});
-  } else {
-    mine.splice(mine.end(), free_, free_.begin());
-  }
-  Exchange& its = mine.front();
-  its.number = ++number_;
-  its.seen = {};
-  POLYPATH_CHECK(driver, event_record(its.began.get(), stream));
-  check(library_->group_start(), "ncclGroupStart");
-  int failed = kSuccess;
-  for (const NetworkMessage& send : sends) {
-    if (send.bytes == 0 || failed != kSuccess) continue;
-    failed = library_->send(std::bit_cast<const void*>(send.address), send.bytes, kBytes, send.node,
-                            comm_, stream);
-    sent_bytes_ += send.bytes;
-  }
-  for (const NetworkMessage& receive : receives)
-    if (receive.bytes > 0 && failed == kSuccess)
-      failed = library_->receive(std::bit_cast<void*>(receive.address), receive.bytes, kBytes,
-                                 receive.node, comm_, stream);
-  const int ended = library_->group_end();
-  check(failed, "ncclSend or ncclRecv");
-  check(ended, "ncclGroupEnd");
-  POLYPATH_CHECK(driver, event_record(its.ended.get(), stream));
-  pending_.splice(pending_.end(), mine);
-  came_.notify_one();
-}
-
-void NcclNetwork::abort(std::string_view reason) noexcept {
-  local_.abort(reason);
+  if (comm_ != nullptr && !is_aborted_) nccl_->comm_abort(comm_);
   is_aborted_ = true;
-  pending_.clear();
-  // Its kernels end by this.
-  library_->comm_abort(comm_);
-}
-
-void NcclNetwork::look() {
-  const CudaDriver& driver = local_.driver();
-  int error = kSuccess;
-  check(library_->comm_get_async_error(comm_, &error), "ncclCommGetAsyncError");
-  check(error, "NCCL between nodes");
-  while (!pending_.empty() &&
-         driver.event_query(pending_.front().ended.get()) != CUDA_ERROR_NOT_READY)
-    free_.splice(free_.end(), pending_, pending_.begin());
-  if (pending_.empty()) return;
-  Exchange& first = pending_.front();
-  if (driver.event_query(first.began.get()) == CUDA_ERROR_NOT_READY) return;
-  const auto now = std::chrono::steady_clock::now();
-  if (first.seen == std::chrono::steady_clock::time_point{}) first.seen = now;
-  if (now - first.seen > local_.time_limit())
-    throw CommunicatorError(
-        fmt::format("rank {}: a stream waited past the time limit for exchange {} with other nodes",
-                    map_.rank, first.number));
-}
-
-void NcclNetwork::watch(const std::stop_token& stop) {
-  const CurrentContext current(local_.driver(), local_.context(), std::nothrow);
-  std::unique_lock lock(mutex_);
-  while (!stop.stop_requested() && !is_aborted_) {
-    came_.wait(lock, stop, [&] { return !pending_.empty(); });
-    if (pending_.empty()) continue;
-    try {
-      local_.check();
-      look();
-    } catch (const std::exception& thrown) {
-      abort(thrown.what());
-    }
-    // Not the condition: what is new is no reason to look again.
-    lock.unlock();
-    std::this_thread::sleep_for(kPeriod);
-    lock.lock();
-  }
 }
 
 }  // namespace polypath

@@ -1,32 +1,32 @@
 // Exchanges between nodes by NCCL, found at run time: between the memories of GPUs, on the stream.
+//
+// NCCL's kernels know no time limit, and send what is there: so the host looks behind each exchange
+// (exchange_gate.hpp), and beside the data goes how many blocks of this rank have given up a wait.
+// Who gets another number than 0 has data that are none.
 #pragma once
 
-#include <condition_variable>
-#include <list>
 #include <memory>
 #include <mutex>
-#include <thread>
 
-#include "comm/communicator.hpp"
+#include "comm/exchange_gate.hpp"
+#include "comm/nccl_functions.hpp"
 #include "comm/network_engine.hpp"
 #include "comm/node_map.hpp"
-#include "tune/resources.hpp"
+#include "comm/verdict.hpp"
 
 namespace polypath {
-
-struct NcclLibrary;
 
 class NcclNetwork final : public NetworkEngine {
  public:
   /// What a rank tells the others first.
   struct Hello {
     Problem problem;
-    std::array<char, 128> id{};  ///< an ncclUniqueId: of node 0, whose equals meet by it
+    NcclId id{};  ///< of node 0's: its equals meet by it
   };
 
-  /// Finds the library (libnccl.so.2). Throws NotSupported.
+  /// Finds the library (libnccl.so.2). Throws NotSupported, DriverError.
   NcclNetwork(Communicator& local, const NodeMap& map);
-  /// On node 0; throws Error.
+  /// On node 0. Throws CommunicatorError.
   void fill(Hello& hello) const;
   /// Collective over the equals, with the greeting of node 0's. Throws CommunicatorError, also when
   /// one does not come within the time limit.
@@ -40,33 +40,24 @@ class NcclNetwork final : public NetworkEngine {
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept override { return sent_bytes_; }
 
  private:
-  /// On a stream: NCCL's kernels know no time limit.
-  struct Exchange {
-    std::uint64_t number = 0;
-    Event began;
-    Event ended;
-    std::chrono::steady_clock::time_point seen{};  ///< when it was seen to have begun
-  };
-
   void check(int result, const char* call) const;
-  /// Whether all is well; with the lock.
-  void look();
-  void watch(const std::stop_token& stop);
-  void abort(std::string_view reason) noexcept;
+  void issue(std::span<const NetworkMessage> sends, std::span<const NetworkMessage> receives,
+             CUdeviceptr given_up, CUstream stream);
+  /// Ends NCCL's kernels.
+  void abort() noexcept;
 
   Communicator& local_;
   const NodeMap& map_;
-  std::shared_ptr<const NcclLibrary> library_;
+  std::shared_ptr<const NcclFunctions> nccl_;
   void* comm_ = nullptr;
+  // A word for each node and each exchange that may be under way: in the GPU's memory and the host's.
+  CUdeviceptr came_ = 0;
+  std::uint64_t* came_here_ = nullptr;
   std::uint64_t number_ = 0;
   std::uint64_t sent_bytes_ = 0;
-
-  std::mutex mutex_;  // of what follows, and of calls of NCCL
-  std::condition_variable_any came_;
-  std::list<Exchange> pending_;
-  std::list<Exchange> free_;
+  std::mutex mutex_;  // of calls of NCCL, and of
   bool is_aborted_ = false;
-  std::jthread thread_;
+  ExchangeGate gate_;  // last: its thread uses the others
 };
 
 }  // namespace polypath

@@ -13,6 +13,7 @@
 
 #include <cuda.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -29,6 +30,9 @@ struct NetworkMessage {
 /// What one exchange sends and what it receives have at most so many bytes each; what is sent to
 /// several nodes counts once.
 inline constexpr std::uint64_t kExchangeBytes = (std::uint64_t{4} << 20) + 65536;
+
+/// Exchanges of a rank that may be under way at once: the caller's streams see to that.
+inline constexpr std::size_t kMostExchanges = 16;
 
 /// Calls of one rank come from one thread at a time.
 class NetworkEngine {

@@ -86,6 +86,7 @@ RankOfNodes create_across_nodes(std::shared_ptr<const CudaDriver> driver, const 
     made.local = std::make_unique<Communicator>(std::move(driver), node, inside);
     return made;
   }
+  inside.where = fmt::format("node {}: ", map.node());
   rounds.together("creating the communicators of the nodes", [&] {
     made.local = std::make_unique<Communicator>(std::move(driver), node, inside);
   });

@@ -85,8 +85,10 @@ void Communicator::wait_signal(const Signal& signal, CUstream stream) {
 void Communicator::wait_exchanges(const std::uint64_t* word, std::uint64_t count,
                                   CUstream stream) {
   const CurrentContext current = impl_->on(stream, "wait_exchanges");
-  impl_->waits->wait(
-      {word, 1, StatusRecord::kNobody, count, 0, HostWords::kExchanges, patience()}, stream);
+  Patience longer = patience();
+  longer.time_limit_ns *= 2;
+  impl_->waits->wait({word, 1, StatusRecord::kNobody, count, 0, HostWords::kExchanges, longer},
+                     stream);
 }
 
 void Communicator::barrier(CUstream stream) {
