@@ -83,7 +83,8 @@ class CommOptions(ctypes.Structure):
     _fields_ = [
         ("time_limit_ms", c_uint32),
         ("port", c_uint32),
-        ("reserved", c_uint64 * 6),
+        ("network", c_void_p),
+        ("reserved", c_uint64 * 5),
     ]
 
 
@@ -158,6 +159,8 @@ _COMM_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_comm_destroy": [c_void_p],
     "polypath_comm_abort": [c_void_p, c_char_p],
     "polypath_comm_check": [c_void_p],
+    "polypath_comm_synchronize": [c_void_p, c_void_p],
+    "polypath_comm_nodes": [c_void_p],
     "polypath_comm_rank": [c_void_p],
     "polypath_comm_size": [c_void_p],
     "polypath_comm_gpu": [c_void_p, c_int],
@@ -206,6 +209,8 @@ def library() -> ctypes.CDLL:
     opened.polypath_free.restype = None
     opened.polypath_context_destroy.argtypes = [c_void_p]
     opened.polypath_context_destroy.restype = None
+    opened.polypath_network_nccl.argtypes = []
+    opened.polypath_network_nccl.restype = c_void_p
     opened.polypath_symmetric_address.argtypes = [c_void_p, c_int]
     opened.polypath_symmetric_address.restype = c_void_p
     opened.polypath_symmetric_bytes.argtypes = [c_void_p]

@@ -97,6 +97,13 @@ class SymmetricMemory:
         return ctypes.byref(_api.Signal(self._open(), offset, value))
 
 
+def _options(time_limit_ms: int, network: str | None, port: int = 0) -> _api.CommOptions:
+    if network not in (None, "nccl"):
+        raise InvalidArgument(f"network: there is no '{network}': nccl, or None")
+    nccl = _api.library().polypath_network_nccl() if network else None
+    return _api.CommOptions(time_limit_ms, port, nccl)
+
+
 class Communicator:
     """One rank. Calls of one rank come from one thread at a time, but for `abort` and `check`.
 
@@ -104,6 +111,7 @@ class Communicator:
     `from_mpi` and `all` bring one. ``gpu`` is this rank's, as ``context`` numbers them.
     ``time_limit_ms``: how long anybody waits for another rank; default the setting
     ``comm_time_limit``. The context has to stay open longer than the communicator.
+    ``network``: "nccl" where ranks are on several nodes, for collectives; None: they are of one.
 
     Use it in a ``with`` statement or call `close`, when the work that uses it has completed.
 
@@ -118,6 +126,7 @@ class Communicator:
         gpu: int,
         exchange: Exchange,
         time_limit_ms: int = 0,
+        network: str | None = None,
     ) -> None:
         raised: list[BaseException] = []
 
@@ -142,7 +151,7 @@ class Communicator:
                 gpu,
                 _api.Exchange(call),
                 None,
-                ctypes.byref(_api.CommOptions(time_limit_ms)),
+                ctypes.byref(_options(time_limit_ms, network)),
                 ctypes.byref(handle),
             )
         except Exception:
@@ -163,7 +172,12 @@ class Communicator:
 
     @classmethod
     def from_environment(
-        cls, context: Context, gpu: int | None = None, time_limit_ms: int = 0, port: int = 0
+        cls,
+        context: Context,
+        gpu: int | None = None,
+        time_limit_ms: int = 0,
+        port: int = 0,
+        network: str | None = None,
     ) -> Communicator:
         """The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and
         MASTER_PORT. They meet at ``port``; default the setting ``comm_port``, else the port behind
@@ -173,7 +187,7 @@ class Communicator:
             "polypath_comm_create_from_environment",
             context._open(),
             -1 if gpu is None else gpu,
-            ctypes.byref(_api.CommOptions(time_limit_ms, port)),
+            ctypes.byref(_options(time_limit_ms, network, port)),
             ctypes.byref(handle),
         )
         return cls._of(handle, context)
@@ -188,17 +202,24 @@ class Communicator:
         gpu: int,
         time_limit_ms: int = 0,
         name: str = "polypath",
+        network: str | None = None,
     ) -> Communicator:
         """The ranks that share a store, a `torch.distributed.Store` for example."""
         exchange = store_exchange(store, rank, size, name)
-        return cls(context, rank, size, gpu, exchange, time_limit_ms)
+        return cls(context, rank, size, gpu, exchange, time_limit_ms, network)
 
     @classmethod
     def from_mpi(
-        cls, context: Context, ranks: Any, gpu: int, time_limit_ms: int = 0
+        cls,
+        context: Context,
+        ranks: Any,
+        gpu: int,
+        time_limit_ms: int = 0,
+        network: str | None = None,
     ) -> Communicator:
-        """The ranks of an ``mpi4py`` communicator, all of one machine."""
-        return cls(context, ranks.Get_rank(), ranks.Get_size(), gpu, ranks.allgather, time_limit_ms)
+        """The ranks of an ``mpi4py`` communicator."""
+        rank, size = ranks.Get_rank(), ranks.Get_size()
+        return cls(context, rank, size, gpu, ranks.allgather, time_limit_ms, network)
 
     @classmethod
     def all(
@@ -251,6 +272,11 @@ class Communicator:
     def size(self) -> int:
         return int(_api.library().polypath_comm_size(self._open()))
 
+    @property
+    def nodes(self) -> int:
+        """How many its ranks are on."""
+        return int(_api.library().polypath_comm_nodes(self._open()))
+
     def gpu(self, rank: int | None = None) -> int:
         """The GPU of ``rank``, as this process numbers them; default this rank's own."""
         wanted = self.rank if rank is None else rank
@@ -275,6 +301,10 @@ class Communicator:
     def abort(self, reason: str | None = None) -> None:
         """Makes it unusable for all ranks: every wait, on host or stream, ends."""
         _api.call("polypath_comm_abort", self._open(), reason.encode() if reason else None)
+
+    def synchronize(self, stream: Any = None) -> None:
+        """Waits until all that is on ``stream`` is done; then as `check`."""
+        _api.call("polypath_comm_synchronize", self._open(), stream_handle(stream))
 
     def check(self) -> None:
         """Raises `CommunicatorError` with the reason once it is unusable."""
