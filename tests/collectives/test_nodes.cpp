@@ -1,5 +1,5 @@
 // Collectives of several nodes: ranks are threads of this process, on GPUs of this node that is
-// taken for several; between them messages of this process.
+// taken for several; between them messages of this process, or what stands in for NCCL.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 #include "driver/check.hpp"
 #include "group.hpp"
 #include "mail.hpp"
+#include "nccl_standin.h"
 
 namespace polypath::test {
 namespace {
@@ -44,6 +45,7 @@ std::vector<std::vector<std::uint32_t>> nodes_of(std::string_view names) {
 struct NodeGroupOptions {
   std::chrono::milliseconds time_limit = std::chrono::minutes(5);
   bool by_caller = false;
+  bool by_nccl = false;
 };
 
 /// A rank's communicator and collectives.
@@ -55,8 +57,7 @@ struct NodeRank {
 
 class NodeGroup {
  public:
-  explicit NodeGroup(const std::string& names, const NodeGroupOptions& options = {})
-      : by_caller_(options.by_caller) {
+  explicit NodeGroup(const std::string& names, const NodeGroupOptions& options = {}) {
     for (std::size_t i = 0; i < names.size(); ++i) ranks_.push_back(std::make_unique<NodeRank>());
     const NodeSource& source = group_node();
     const int size = static_cast<int>(names.size());
@@ -70,8 +71,10 @@ class NodeGroup {
       its.exchange = exchanges[at];
       its.time_limit = options.time_limit;
       NodeRank& one = *ranks_[at];
+      const polypath_network network = mail_.network(rank, options.by_caller);
       one.made = create_across_nodes(source.driver, source.node, its,
-                                     mail_.network(rank, by_caller_), std::string(1, names[at]));
+                                     options.by_nccl ? nccl_network() : network,
+                                     std::string(1, names[at]));
       one.inside.emplace(*one.made.local, kSmall);
       if (one.made.links) one.across.emplace(*one.inside, *one.made.links);
     });
@@ -95,7 +98,6 @@ class NodeGroup {
   Mail mail_;  // outlives the ranks
   std::vector<std::unique_ptr<NodeRank>> ranks_;
   std::vector<std::string> failures_;
-  bool by_caller_;
 };
 
 /// As polypath_comm_synchronize().
@@ -326,6 +328,56 @@ TEST(NodesTest, ANetworkThatFailsIsSaid) {
   EXPECT_THAT(failures[2], HasSubstr("node 1: the communicator is unusable"));
   EXPECT_THAT(failures[3], HasSubstr("node 1: the communicator is unusable"));
 }
+
+/// NCCL's stand-in, without faults.
+class ByNccl : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    NEEDS_GPUS(4);
+    if (!group_node().simulated) GTEST_SKIP() << "node_ranks tries NCCL itself";
+    nccl_standin_reset();
+  }
+  void TearDown() override { nccl_standin_reset(); }
+};
+
+TEST_P(ByNccl, RandomCalls) {
+  const std::string& names = GetParam();
+  NodeGroup group(names, {.by_nccl = true});
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  EXPECT_EQ(group[0].made.links->engine->name(), "nccl");
+  Random random(77);
+  std::vector<PlannedCall> calls;
+  for (int i = 0; i < 12; ++i)
+    calls.push_back(planned_call(random, static_cast<int>(names.size()),
+                                 {0, i == 0 ? 400'000U : 4'000U}, nodes_of(names)));
+  run_rows(group, calls);
+  EXPECT_GT(group[0].made.links->engine->sent_bytes(), 0U);
+  EXPECT_EQ(group.mail().open(), 0);
+}
+INSTANTIATE_TEST_SUITE_P(Of, ByNccl, testing::Values("aabb", "abab", "abcd"),
+                         [](const auto& names) { return names.param; });
+
+class ByNcclFails : public ByNccl {};
+TEST_P(ByNcclFails, AndAllCallsEndWithinTheTimeLimit) {
+  const std::string& names = GetParam();
+  NodeGroup group(names, {.time_limit = std::chrono::milliseconds(300), .by_nccl = true});
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  const auto failures = failures_after(group, names, [](Mail&) { nccl_standin_lose_those_of(1); });
+  EXPECT_THAT(failures, Each(HasSubstr("unusable")));
+  if (names == "ab") {
+    EXPECT_THAT(failures[0], HasSubstr("rank 0: exchange 1 with other nodes did not end within 300"));
+  }
+}
+TEST_P(ByNcclFails, WhatANodeGaveUpIsNoResult) {
+  const std::string& names = GetParam();
+  NodeGroup group(names, {.time_limit = std::chrono::milliseconds(300), .by_nccl = true});
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  const auto failures = failures_after(group, names, [](Mail&) { nccl_standin_gives_up(1); });
+  EXPECT_THAT(failures[0], HasSubstr("node 1 gave up its part of a collective"));
+  EXPECT_THAT(failures, Each(HasSubstr("unusable")));
+}
+INSTANTIATE_TEST_SUITE_P(Of, ByNcclFails, testing::Values("ab", "aabb"),
+                         [](const auto& names) { return names.param; });
 
 TEST(NodesTest, CapturesAreRefused) {
   NEEDS_GPUS(2);
