@@ -37,10 +37,10 @@ typedef int (*polypath_exchange)(const void* mine, void* all, size_t bytes, void
  * (polypath/comm_mpi.h has it ready). Functions give 0 when they succeeded; what fails makes the
  * communicator unusable.
  *
- * `begin` is called once on all ranks, in their creation, when they are on several nodes; the others
- * after that. send, receive and test are called by one thread at a time: with `by_caller` that which
- * is in polypath_comm_synchronize, and no other, else one of polypath's own. `end` is called in
- * polypath_comm_destroy, unless messages are under way then. */
+ * `begin` is called once on all ranks, in their creation, when they are on several nodes; the
+ * others after that. send, receive and test are called by one thread at a time: with `by_caller`
+ * that which is in polypath_comm_synchronize, and no other, else one of polypath's own. `end` is
+ * called in polypath_comm_destroy, unless messages are under way then. */
 typedef struct polypath_network {
   uint32_t by_caller;
   uint32_t reserved; /* 0 */
@@ -200,10 +200,10 @@ POLYPATH_API polypath_status polypath_comm_barrier(polypath_comm* comm, void* st
  * Elements are combined in rank order, one after another, half types in float32 with one rounding
  * at the end: results are the same bits on all ranks, in all runs, for any size, position,
  * algorithm and number of blocks, and equal to the sequential sum. Integers wrap; the average of
- * integers is their sum divided towards zero. Of several nodes: in rank order in each node, and then
- * the nodes in the order of their first ranks, half types rounded once in each and once at the end;
- * bits are equal on all ranks and in all runs. Their calls cannot be captured, and average 255 ranks
- * at the most.
+ * integers is their sum divided towards zero. Of several nodes: in rank order in each node, and
+ * then the nodes in the order of their first ranks, half types rounded once in each and once at the
+ * end; bits are equal on all ranks and in all runs. Their calls cannot be captured, and average 255
+ * ranks at the most.
  *
  * POLYPATH_INVALID_ARGUMENT: nothing was issued; the message names the rank and the argument.
  * What ranks do not give alike (type, count, operator, root) is found with the setting `check`
@@ -263,9 +263,9 @@ POLYPATH_API polypath_status polypath_reduce(polypath_comm* comm, const void* se
 POLYPATH_API polypath_status polypath_all_to_all(polypath_comm* comm, const void* send, void* recv,
                                                  size_t count, polypath_type type, void* stream);
 
-/* How this rank's collectives went: {"cells", "channels", "copies", ...: calls, "scratch_bytes"}; of
- * several nodes also {"nodes": {"network", "calls", "chunks", "sent_bytes"}}: those between nodes, the
- * others count the parts inside. For polypath_free(). */
+/* How this rank's collectives went: {"cells", "channels", "copies", ...: calls, "scratch_bytes"};
+ * of several nodes also {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others
+ * count what these calls are made of inside the node. For polypath_free(). */
 POLYPATH_API polypath_status polypath_comm_report(polypath_comm* comm, char** json);
 
 #ifdef __cplusplus

@@ -136,9 +136,7 @@ class communicator {
   void barrier(void* stream) { detail::check(polypath_comm_barrier(get(), stream)); }
 
   /// Waits for the stream; throws as check().
-  void synchronize(void* stream) const {
-    detail::check(polypath_comm_synchronize(get(), stream));
-  }
+  void synchronize(void* stream) const { detail::check(polypath_comm_synchronize(get(), stream)); }
   void abort(const char* reason) noexcept { polypath_comm_abort(get(), reason); }
   /// Throws with the reason once it is unusable.
   void check() const { detail::check(polypath_comm_check(get())); }

@@ -11,7 +11,7 @@ from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uin
 from typing import Any, NoReturn
 
 from . import _library
-from .errors import BY_STATUS, LibraryNotFound, PolypathError
+from .errors import BY_STATUS, InvalidArgument, LibraryNotFound, PolypathError
 
 
 class Setting(ctypes.Structure):
@@ -254,3 +254,12 @@ def call_json(name: str, *arguments: Any) -> Any:
 def version() -> str:
     """Version of the library in use, e.g. "0.1.0"."""
     return str(library().polypath_version().decode())
+
+
+def comm_options(time_limit_ms: int, network: str | None, port: int = 0) -> CommOptions:
+    """What a communicator is created with. Raises `InvalidArgument` for a network that there is
+    not."""
+    if network not in (None, "nccl"):
+        raise InvalidArgument(f"network: there is no '{network}': nccl, or None")
+    nccl = library().polypath_network_nccl() if network else None
+    return CommOptions(time_limit_ms, port, nccl)

@@ -17,42 +17,15 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from . import _api
 from .buffers import as_buffer
 from .context import Context
 from .errors import InvalidArgument
+from .exchanges import Exchange, Store, store_exchange
 from .sizes import parse_size
 from .streams import stream_handle
-
-#: Gathers the bytes of all ranks, which are equally many, in rank order. Raises when it cannot.
-Exchange = Callable[[bytes], Sequence[bytes]]
-
-
-class Store(Protocol):
-    """What `torch.distributed.Store` offers of what is needed here."""
-
-    def set(self, key: str, value: bytes, /) -> None: ...
-    def get(self, key: str, /) -> bytes: ...
-    def add(self, key: str, amount: int, /) -> int: ...
-
-
-def store_exchange(store: Store, rank: int, size: int, name: str = "polypath") -> Exchange:
-    """The exchange of ranks that share a store, for one communicator. ``store.get`` has to wait for
-    keys, and to raise after a time. Communicators of one name are created in the same order on all
-    ranks."""
-    number = store.add(f"{name}/created/{rank}", 1)
-    rounds = 0
-
-    def exchange(mine: bytes) -> list[bytes]:
-        nonlocal rounds
-        rounds += 1
-        key = f"{name}/{number}/{rounds}"
-        store.set(f"{key}/{rank}", mine)
-        return [bytes(store.get(f"{key}/{other}")) for other in range(size)]
-
-    return exchange
 
 
 class SymmetricMemory:
@@ -95,13 +68,6 @@ class SymmetricMemory:
 
     def _signal(self, offset: int, value: int) -> Any:
         return ctypes.byref(_api.Signal(self._open(), offset, value))
-
-
-def _options(time_limit_ms: int, network: str | None, port: int = 0) -> _api.CommOptions:
-    if network not in (None, "nccl"):
-        raise InvalidArgument(f"network: there is no '{network}': nccl, or None")
-    nccl = _api.library().polypath_network_nccl() if network else None
-    return _api.CommOptions(time_limit_ms, port, nccl)
 
 
 class Communicator:
@@ -151,7 +117,7 @@ class Communicator:
                 gpu,
                 _api.Exchange(call),
                 None,
-                ctypes.byref(_options(time_limit_ms, network)),
+                ctypes.byref(_api.comm_options(time_limit_ms, network)),
                 ctypes.byref(handle),
             )
         except Exception:
@@ -187,7 +153,7 @@ class Communicator:
             "polypath_comm_create_from_environment",
             context._open(),
             -1 if gpu is None else gpu,
-            ctypes.byref(_options(time_limit_ms, network, port)),
+            ctypes.byref(_api.comm_options(time_limit_ms, network, port)),
             ctypes.byref(handle),
         )
         return cls._of(handle, context)

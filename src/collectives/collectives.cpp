@@ -271,8 +271,8 @@ void Collectives::require_buffer(int rank, const char* name, CUdeviceptr address
                                  std::uint64_t bytes, std::size_t element) const {
   if (address == 0) throw InvalidArgument(fmt::format("rank {}: {} is null", rank, name));
   if (address % element != 0)
-    throw InvalidArgument(fmt::format("rank {}: {} is not aligned to its elements of {} bytes",
-                                      rank, name, element));
+    throw InvalidArgument(
+        fmt::format("rank {}: {} is not aligned to its elements of {} bytes", rank, name, element));
   CUmemorytype type{};
   unsigned managed = 0;
   CUdeviceptr start = 0;

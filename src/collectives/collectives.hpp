@@ -94,7 +94,7 @@ class Collectives {
   [[nodiscard]] const CollectiveCounts& counts() const noexcept { return counts_; }
   [[nodiscard]] Communicator& communicator() const noexcept { return comm_; }
   [[nodiscard]] const KernelModules& modules() const noexcept { return *modules_; }
-  /// Throws InvalidArgument unless root and buffers are as they should be for `rank` of `size` ranks.
+  /// Throws InvalidArgument unless root and buffers are as they should be for `rank` of `size`.
   void require_valid(const CollectiveCall& call, int rank, int size) const;
   /// Bytes of each rank's GPU that are taken for as long as this exists.
   [[nodiscard]] std::uint64_t scratch_bytes() const noexcept {

@@ -44,9 +44,8 @@ void KernelModules::launch_sum(SumArgs args, std::uint64_t bytes, CUstream strea
   void* parameters[] = {&args};
   const auto blocks =
       static_cast<unsigned>(std::clamp<std::uint64_t>(bytes / kBytesOfABlock, 1, kMostSumBlocks));
-  POLYPATH_CHECK(driver_,
-                 launch_kernel(sums_[static_cast<std::size_t>(args.type)], blocks, 1, 1,
-                               kCollectiveThreads, 1, 1, 0, stream, parameters, nullptr));
+  POLYPATH_CHECK(driver_, launch_kernel(sums_[static_cast<std::size_t>(args.type)], blocks, 1, 1,
+                                        kCollectiveThreads, 1, 1, 0, stream, parameters, nullptr));
 }
 
 }  // namespace polypath

@@ -59,7 +59,8 @@ NodeCollectives::NodeCollectives(Collectives& inside, NodeLinks& links)
                 Event(driver, comm_.context(), CU_EVENT_DISABLE_TIMING)};
       slot.part = take(kMostNodeSlice + kUneven);
       slot.came = take(kMostNodeSlice + kUneven);
-      if (map_.nodes > static_cast<int>(kMostRanks)) slot.sum = take(2 * (kMostNodeSlice + kUneven));
+      if (map_.nodes > static_cast<int>(kMostRanks))
+        slot.sum = take(2 * (kMostNodeSlice + kUneven));
       slots_.push_back(std::move(slot));
     }
   } catch (...) {
@@ -199,7 +200,7 @@ void NodeCollectives::sum(const CollectiveCall& call, const std::vector<CUdevice
   }
 }
 
-/// Slices of the chunk, combined in this node, to their ranks. An average is the sum's until the end.
+/// Slices of the chunk, combined in this node, to their ranks. An average is a sum until the end.
 void NodeCollectives::reduce_inside(const CollectiveCall& call, const Chunk& chunk) {
   const std::uint64_t element = size_of(call.type);
   CollectiveCall part = call;
@@ -235,8 +236,7 @@ void NodeCollectives::gather_inside(const CollectiveCall& call, const Chunk& chu
 void NodeCollectives::allreduce(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
   const std::uint64_t element = size_of(call.type);
   if (stage == Stage::first) return reduce_inside(call, chunk);
-  if (stage == Stage::last)
-    return gather_inside(call, chunk, call.recv + chunk.begin * element);
+  if (stage == Stage::last) return gather_inside(call, chunk, call.recv + chunk.begin * element);
 
   // Each node combines a piece of the slice, and sends it to all others.
   Slot& slot = *chunk.slot;
@@ -415,8 +415,8 @@ void NodeCollectives::all_to_all(const CollectiveCall& call, const Chunk& chunk,
       CollectiveCall part = call;
       part.count = chunk.count;
       part.send = staged_ + static_cast<unsigned>(node) * node_bytes;
-      part.recv = (node == map_.node() ? slot.came : slot.part) +
-                  static_cast<unsigned>(node) * node_bytes;
+      part.recv =
+          (node == map_.node() ? slot.came : slot.part) + static_cast<unsigned>(node) * node_bytes;
       run_inside(part);
     }
     return;

@@ -1,8 +1,9 @@
-// Collectives across nodes: chunk by chunk, in three stages that overlap with those of other chunks.
+// Collectives across nodes: chunk by chunk, in three stages that overlap with those of other
+// chunks.
 //
-//   first     inside each node    reduce-scatter of a chunk: slice l to the rank with number l there
-//   between   equal ranks         slices become one, by an existing engine (comm/network_engine.hpp)
-//   last      inside each node    all-gather of the chunk
+//   first     inside each node   reduce-scatter of a chunk: slice l to the rank with number l there
+//   between   equal ranks        slices become one, by an existing engine (comm/network_engine.hpp)
+//   last      inside each node   all-gather of the chunk
 //
 // so it is for allreduce; other operations leave out or exchange stages. First and last stages are
 // collectives of the node's communicator, on one stream; each of the chunks under way has another

@@ -191,9 +191,9 @@ polypath_status polypath_comm_destroy(polypath_comm* comm) {
 
 polypath_status polypath_comm_abort(polypath_comm* comm, const char* reason) {
   return guarded([&] {
-    local_of(comm).abort(reason == nullptr ? "rank " + std::to_string(polypath_comm_rank(comm)) +
-                                                 " called abort"
-                                           : std::string(reason));
+    local_of(comm).abort(reason == nullptr
+                             ? "rank " + std::to_string(polypath_comm_rank(comm)) + " called abort"
+                             : std::string(reason));
   });
 }
 

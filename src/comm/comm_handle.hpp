@@ -28,7 +28,8 @@ struct polypath_comm {
 
 namespace polypath {
 
-/// Throws InvalidArgument when it is null, NotSupported when it is of several nodes: what is of one.
+/// What a communicator of one node has. Throws InvalidArgument for null, NotSupported for one of
+/// several nodes.
 Communicator& of(polypath_comm* comm);
 /// That of this node's ranks. Throws InvalidArgument when it is null.
 Communicator& local_of(polypath_comm* comm);

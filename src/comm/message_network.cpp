@@ -21,15 +21,12 @@ constexpr std::uint64_t kTags = 32768;
 
 MessageNetwork::MessageNetwork(Communicator& local, const NodeMap& map,
                                const polypath_network& network)
-    : local_(local),
-      map_(map),
-      network_(network),
-      gate_(local, map.rank, network.by_caller != 0) {
+    : local_(local), map_(map), network_(network), gate_(local, map.rank, network.by_caller != 0) {
   const CudaDriver& driver = local_.driver();
   const CurrentContext current(driver, local_.context());
   void* memory = nullptr;
-  POLYPATH_CHECK(driver, mem_host_alloc(&memory, kRegions * 2 * kExchangeBytes,
-                                        CU_MEMHOSTALLOC_PORTABLE));
+  POLYPATH_CHECK(driver,
+                 mem_host_alloc(&memory, kRegions * 2 * kExchangeBytes, CU_MEMHOSTALLOC_PORTABLE));
   memory_ = static_cast<std::byte*>(memory);
   try {
     for (std::size_t i = 0; i < kRegions; ++i)
@@ -95,9 +92,9 @@ void MessageNetwork::exchange(std::span<const NetworkMessage> sends,
   used = 0;
   for (const NetworkMessage& receive : receives) {
     if (receive.bytes > 0)
-      POLYPATH_CHECK(driver, memcpy_async(receive.address,
-                                          std::bit_cast<CUdeviceptr>(region.receives + used),
-                                          receive.bytes, stream));
+      POLYPATH_CHECK(
+          driver, memcpy_async(receive.address, std::bit_cast<CUdeviceptr>(region.receives + used),
+                               receive.bytes, stream));
     used += receive.bytes;
   }
   POLYPATH_CHECK(driver, event_record(region.emptied.get(), stream));
@@ -110,8 +107,7 @@ void MessageNetwork::begin(Messages& messages) {
   for (Message& message : messages.receives)
     if (network_.receive(network_.user, message.rank, messages.tag, message.memory, message.bytes,
                          &message.request) != 0)
-      throw CommunicatorError(
-          fmt::format("no message can be received from rank {}", message.rank));
+      throw CommunicatorError(fmt::format("no message can be received from rank {}", message.rank));
   for (Message& message : messages.sends)
     if (network_.send(network_.user, message.rank, messages.tag, message.memory, message.bytes,
                       &message.request) != 0)

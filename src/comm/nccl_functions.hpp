@@ -13,8 +13,8 @@ namespace polypath {
 /// What names a new communicator of NCCL's: made by one rank, and given to all.
 using NcclId = std::array<std::byte, 128>;
 
-/// NCCL's ABI, as its documentation gives it: handles are pointers, enumerations are ints, the id is
-/// a struct of 128 bytes that is passed by value.
+/// NCCL's ABI, as its documentation gives it: handles are pointers, enumerations are ints, the id
+/// is a struct of 128 bytes that is passed by value.
 struct NcclFunctions {
   struct UniqueId {
     NcclId bytes;

@@ -74,9 +74,8 @@ void NcclNetwork::connect(const Hello& of_node_0) {
                nodes = map_.nodes, node = map_.node(), promise = std::move(promise)]() mutable {
     Made its;
     // NCCL works on the GPU whose context is current.
-    its.result = set_current(context) == CUDA_SUCCESS
-                     ? nccl->comm_init_rank(&its.comm, nodes, id, node)
-                     : 1;
+    its.result =
+        set_current(context) == CUDA_SUCCESS ? nccl->comm_init_rank(&its.comm, nodes, id, node) : 1;
     promise.set_value(its);
   }).detach();
   if (made.wait_for(local_.time_limit()) != std::future_status::ready)
@@ -97,7 +96,8 @@ void NcclNetwork::issue(std::span<const NetworkMessage> sends,
   int failed = kNcclSuccess;
   const auto send = [&](int node, CUdeviceptr from, std::uint64_t bytes) {
     if (failed == kNcclSuccess)
-      failed = nccl_->send(std::bit_cast<const void*>(from), bytes, kNcclBytes, node, comm_, stream);
+      failed =
+          nccl_->send(std::bit_cast<const void*>(from), bytes, kNcclBytes, node, comm_, stream);
   };
   const auto receive = [&](int node, CUdeviceptr to, std::uint64_t bytes) {
     if (failed == kNcclSuccess)
@@ -135,8 +135,7 @@ void NcclNetwork::exchange(std::span<const NetworkMessage> sends,
   Event began = gate_.take_event();
   POLYPATH_CHECK(driver, event_record(began.get(), stream));
   issue(sends, receives, given_up, stream);
-  POLYPATH_CHECK(driver,
-                 memcpy_async(std::bit_cast<CUdeviceptr>(here), given_up, bytes, stream));
+  POLYPATH_CHECK(driver, memcpy_async(std::bit_cast<CUdeviceptr>(here), given_up, bytes, stream));
   gate_.let_go_within_limit(
       stream, std::move(began),
       [here, nodes] {

@@ -50,7 +50,7 @@ class NcclNetwork final : public NetworkEngine {
   const NodeMap& map_;
   std::shared_ptr<const NcclFunctions> nccl_;
   void* comm_ = nullptr;
-  // A word for each node and each exchange that may be under way: in the GPU's memory and the host's.
+  // A word for each node and each exchange that may be under way: on the GPU, and on the host.
   CUdeviceptr came_ = 0;
   std::uint64_t* came_here_ = nullptr;
   std::uint64_t number_ = 0;

@@ -48,8 +48,8 @@ NodeHello own_node_hello(int rank, int size) {
 
 void NodeHello::name_node(const std::string& name) {
   if (name.size() >= node.size())
-    throw InvalidArgument(fmt::format("comm_node '{}' is longer than {} characters", name,
-                                      node.size() - 1));
+    throw InvalidArgument(
+        fmt::format("comm_node '{}' is longer than {} characters", name, node.size() - 1));
   const MachineId machine = this_machine();
   set_text(node, name == "auto" ? fmt::format("{:016x}{:016x}", machine.high, machine.low) : name);
 }

@@ -82,8 +82,7 @@ void Communicator::wait_signal(const Signal& signal, CUstream stream) {
                      stream);
 }
 
-void Communicator::wait_exchanges(const std::uint64_t* word, std::uint64_t count,
-                                  CUstream stream) {
+void Communicator::wait_exchanges(const std::uint64_t* word, std::uint64_t count, CUstream stream) {
   const CurrentContext current = impl_->on(stream, "wait_exchanges");
   Patience longer = patience();
   longer.time_limit_ns *= 2;

@@ -64,7 +64,8 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<const Nccl> nccl, const NcclI
                                    int size)
     : nccl_(std::move(nccl)), size_(size) {
   const NcclFunctions& call = *nccl_->functions_;
-  check(call, call.comm_init_rank(&handle_, size, NcclFunctions::UniqueId{id}, rank), "ncclCommInitRank");
+  check(call, call.comm_init_rank(&handle_, size, NcclFunctions::UniqueId{id}, rank),
+        "ncclCommInitRank");
 }
 
 NcclCommunicator::~NcclCommunicator() {

@@ -60,7 +60,8 @@ int Mail::send(void* user, int to, int tag, const void* bytes, std::size_t count
   rank.sent_bytes += count;
   const Envelope envelope{rank.rank, to, tag};
   const auto* const first = static_cast<const unsigned char*>(bytes);
-  if (!mail.lost_.contains(rank.rank)) mail.messages_.emplace(envelope, Bytes(first, first + count));
+  if (!mail.lost_.contains(rank.rank))
+    mail.messages_.emplace(envelope, Bytes(first, first + count));
   *request = mail.requests_.size();
   mail.requests_.push_back({false, envelope, nullptr, count, 0});
   return 0;

@@ -226,8 +226,9 @@ TEST(NodesTest, UnequalNodesAreRefusedOnAllRanks) {
 }
 
 /// What `spoil` does to one rank's creation, all ranks are told.
-void expect_refused(const std::function<void(CommunicatorOptions&, polypath_network&, std::string&)>& spoil,
-                    const char* reason) {
+void expect_refused(
+    const std::function<void(CommunicatorOptions&, polypath_network&, std::string&)>& spoil,
+    const char* reason) {
   Mail mail;
   const auto exchanges = thread_exchanges(4, std::chrono::minutes(5));
   const auto failures = failures_on_threads(4, [&](int rank) {
@@ -250,9 +251,8 @@ TEST(NodesTest, WhatOneRankCannotAllAreTold) {
   expect_refused([](auto& options, auto&, auto&) { options.gpu = 2; }, "have the same GPU");
   expect_refused([](auto&, auto&, auto& name) { name = std::string(80, 'x'); }, "is longer than");
   expect_refused([](auto&, auto& network, auto&) { network.test = nullptr; }, "lacks a function");
-  expect_refused(
-      [](auto&, auto& network, auto&) { network.begin = [](void*) { return 1; }; },
-      "could not begin");
+  expect_refused([](auto&, auto& network, auto&) { network.begin = [](void*) { return 1; }; },
+                 "could not begin");
 }
 
 TEST(NodesTest, WhatIsWrongWithAnArgumentIsSaidBeforeAnythingIsSent) {
@@ -309,8 +309,10 @@ TEST(NodesTest, ANodeThatDoesNotAnswerEndsAllCallsWithinTheTimeLimit) {
     NodeGroup pair("ab", options);
     ASSERT_THAT(pair.failures_of_creation(), Each(""));
     const auto of_pair = failures_after(pair, "ab", lose);
-    EXPECT_THAT(of_pair[0], HasSubstr("rank 0: exchange 1 with other nodes did not end within 300"));
-    EXPECT_THAT(of_pair[1], HasSubstr("rank 1: exchange 2 with other nodes did not end within 300"));
+    EXPECT_THAT(of_pair[0],
+                HasSubstr("rank 0: exchange 1 with other nodes did not end within 300"));
+    EXPECT_THAT(of_pair[1],
+                HasSubstr("rank 1: exchange 2 with other nodes did not end within 300"));
     // Here others of a node wait for the one that waits for the network.
     NodeGroup four("aabb", options);
     ASSERT_THAT(four.failures_of_creation(), Each(""));
@@ -323,7 +325,9 @@ TEST(NodesTest, ANetworkThatFailsIsSaid) {
   NodeGroup group("aabb", {std::chrono::milliseconds(500), false});
   ASSERT_THAT(group.failures_of_creation(), Each(""));
   const auto failures = failures_after(group, "aabb", [](Mail& mail) { mail.refuse_those_of(1); });
-  EXPECT_THAT(failures[0], HasSubstr("node 0: the communicator is unusable: rank 1: no message can be sent to rank 3"));
+  EXPECT_THAT(
+      failures[0],
+      HasSubstr("node 0: the communicator is unusable: rank 1: no message can be sent to rank 3"));
   EXPECT_EQ(failures[0], failures[1]);
   EXPECT_THAT(failures[2], HasSubstr("node 1: the communicator is unusable"));
   EXPECT_THAT(failures[3], HasSubstr("node 1: the communicator is unusable"));
@@ -365,7 +369,8 @@ TEST_P(ByNcclFails, AndAllCallsEndWithinTheTimeLimit) {
   const auto failures = failures_after(group, names, [](Mail&) { nccl_standin_lose_those_of(1); });
   EXPECT_THAT(failures, Each(HasSubstr("unusable")));
   if (names == "ab") {
-    EXPECT_THAT(failures[0], HasSubstr("rank 0: exchange 1 with other nodes did not end within 300"));
+    EXPECT_THAT(failures[0],
+                HasSubstr("rank 0: exchange 1 with other nodes did not end within 300"));
   }
 }
 TEST_P(ByNcclFails, WhatANodeGaveUpIsNoResult) {
