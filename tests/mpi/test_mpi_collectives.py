@@ -207,6 +207,13 @@ def test_each_node_sends_its_ranks_slices_once(collectives, nodes):
         assert statistics["between_nodes"]["bytes"] == 2 * (count - 1) * piece
 
 
+def test_a_rank_resets_its_gpu_on_one_of_several_nodes(collectives):
+    ran = collectives(4, "reset", nodes="aabb", **TCP)
+    assert ran.counted("taken").total() == 5
+    for rank in range(4):
+        assert ran.reasons(rank) == {"communicator lost": 5}
+
+
 def test_unequal_nodes_stay_with_mpi(collectives):
     ran = collectives(3, "large", nodes="aab")
     assert not ran.counted("taken")

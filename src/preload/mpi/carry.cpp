@@ -107,7 +107,7 @@ int carry(const Call& call, Ranks& ranks, const Engine& engine, std::size_t part
   if (functions().synchronize(ranks.comm, ranks.stream) != POLYPATH_SUCCESS)
     return fail(call, ranks, engine.last_error());
   if (issue.result() != CUDA_SUCCESS) return fail(call, ranks, "the GPU's driver failed");
-  if (ranks.progress != nullptr) note_finished(*ranks.progress, ranks.rank);
+  note_finished(*ranks.progress, ranks.local_rank);
   trim_spare(ranks);
   return kSuccess;
 }

@@ -133,20 +133,26 @@ int exchange(const void* mine, void* all, std::size_t bytes, void* user) noexcep
                        static_cast<const Ranks*>(user)->handle) != kSuccess;
 }
 
-/// Collective. False: those of one node have no memory that they share.
+/// Collective. The ranks of each node share their own.
 bool share_progress(Ranks& ranks) noexcept {
-  if (ranks.size > static_cast<int>(kMostRanks)) return ranks.comm != nullptr;  // of several nodes
-  const ProgressPlace mine = ranks.rank == 0 ? offer_progress() : ProgressPlace{};
-  ProgressPlace all[kMostRanks];
-  if (exchange(&mine, all, sizeof mine, &ranks) == 0) ranks.progress = open_progress(all[0]);
+  int leader = -1;
+  ranks.local_size = 0;
+  for (int rank = 0; rank < ranks.size; ++rank) {
+    if (functions().gpu(ranks.comm, rank) < 0) continue;  // of another node
+    if (leader < 0) leader = rank;
+    if (rank == ranks.rank) ranks.local_rank = ranks.local_size;
+    ++ranks.local_size;
+  }
+  const bool can = leader >= 0 && ranks.local_size <= static_cast<int>(kMostRanks);
+  const ProgressPlace mine = can && ranks.rank == leader ? offer_progress() : ProgressPlace{};
+  if (exchange(&mine, ranks.places, sizeof mine, &ranks) == 0 && can)
+    ranks.progress = open_progress(ranks.places[leader]);
   // Nobody needs it any more once all have come here.
-  char none[kMostRanks];
-  exchange("", none, 1, &ranks);
+  const std::int64_t none = 0;
+  std::int64_t least = 0;
+  library().allreduce(&none, &least, 1, library().int64, library().min, ranks.handle);
   end_offer(mine);
-  if (functions().nodes(ranks.comm) <= 1) return ranks.progress != nullptr;
-  close_progress(ranks.progress);
-  ranks.progress = nullptr;
-  return true;
+  return ranks.progress != nullptr;
 }
 
 /// A number that no other communicator of these processes has, and grows.
@@ -165,12 +171,16 @@ Ranks* ranks_of(Handle communicator) noexcept {
   if (mpi.comm_get_attr(communicator, ranks_key, static_cast<void*>(&known), &is_known) != kSuccess)
     return nullptr;
   if (is_known != 0) return static_cast<Ranks*>(known);
-  void* const memory = std::malloc(sizeof(Ranks));
+  int size = 0;
+  if (mpi.comm_size(communicator, &size) != kSuccess) return nullptr;
+  void* const memory =
+      std::malloc(sizeof(Ranks) + static_cast<std::size_t>(size) * sizeof(ProgressPlace));
   if (memory == nullptr) return nullptr;
   auto* const ranks = new (memory) Ranks{};
   ranks->handle = communicator;
+  ranks->size = size;
+  ranks->places = reinterpret_cast<ProgressPlace*>(ranks + 1);
   if (mpi.comm_rank(communicator, &ranks->rank) != kSuccess ||
-      mpi.comm_size(communicator, &ranks->size) != kSuccess ||
       mpi.comm_set_attr(communicator, ranks_key, ranks) != kSuccess) {
     std::free(ranks);
     return nullptr;
@@ -223,6 +233,7 @@ bool has_functions() noexcept {
           find_in_engine("polypath_comm_check", all.check) &&
           find_in_engine("polypath_comm_synchronize", all.synchronize) &&
           find_in_engine("polypath_comm_nodes", all.nodes) &&
+          find_in_engine("polypath_comm_gpu", all.gpu) &&
           find_in_engine("polypath_comm_prepare", all.prepare) &&
           find_in_engine("polypath_allreduce", all.allreduce) &&
           find_in_engine("polypath_reduce_scatter", all.reduce_scatter) &&

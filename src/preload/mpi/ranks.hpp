@@ -50,7 +50,10 @@ struct Ranks {
   /// For data that are in place where polypath's kernels cannot have them so. Grows.
   CUdeviceptr spare = 0;
   std::size_t spare_bytes = 0;
-  Progress* progress = nullptr;  ///< none where the ranks are on several nodes
+  Progress* progress = nullptr;
+  int local_rank = 0;  ///< among those of this node
+  int local_size = 0;
+  ProgressPlace* places = nullptr;  ///< room for that of each rank
   BetweenNodes between = {};
   /// The same on all ranks; in the order of these all are destroyed, so that nobody waits for one
   /// who waits for another.
@@ -84,6 +87,7 @@ struct Functions {
   decltype(&polypath_comm_check) check;
   decltype(&polypath_comm_synchronize) synchronize;
   decltype(&polypath_comm_nodes) nodes;
+  decltype(&polypath_comm_gpu) gpu;
   decltype(&polypath_comm_prepare) prepare;
   decltype(&polypath_allreduce) allreduce;
   decltype(&polypath_reduce_scatter) reduce_scatter;
