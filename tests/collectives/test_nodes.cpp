@@ -304,6 +304,59 @@ std::vector<std::string> failures_after(NodeGroup& group, const std::string& nam
   });
 }
 
+TEST(NodesTest, ACallComesBehindWhatIsOnItsStream) {
+  NEEDS_GPUS(2);
+  NodeGroup group("ab");
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  Random random(9);
+  PlannedCall call{case_of(CollectiveOp::allreduce, DataType::float32, 100'000, 2, "ab"), {}};
+  call.images = images_of(random, call.what);
+  const auto failures = group.failures([&](NodeRank& rank, int number) {
+    const CudaDriver& driver = rank.made.local->driver();
+    const std::vector calls{call};
+    const CallRow row(driver, calls, number);
+    const CollectiveCall its = row.call(calls, 0);
+    const std::uint64_t bytes = call.what.in_bytes();
+    const DeviceBytes input(driver, bytes);
+    const Stream stream(driver, rank.made.local->context());
+    // What is to be sent comes by the stream, many times over.
+    POLYPATH_CHECK(driver, memcpy_async(input.address(), its.send, bytes, stream.get()));
+    for (int i = 0; i < 20; ++i)
+      POLYPATH_CHECK(driver, memset_d8_async(its.send, 0xEE, bytes, stream.get()));
+    POLYPATH_CHECK(driver, memcpy_async(its.send, input.address(), bytes, stream.get()));
+    rank.across->run(its, stream.get());
+    synchronize(rank, stream.get());
+    row.expect_done(calls);
+  });
+  EXPECT_THAT(failures, Each(""));
+}
+
+TEST(NodesTest, WhatARankGaveUpIsNotSent) {
+  NEEDS_GPUS(4);
+  NodeGroup group("aabb", {.time_limit = std::chrono::milliseconds(300)});
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  const auto failures = group.failures([&](NodeRank& rank, int number) {
+    if (number == 1) return;  // rank 0 waits for it
+    const CudaDriver& driver = rank.made.local->driver();
+    const DeviceBytes memory(driver, 4000);
+    const Stream stream(driver, rank.made.local->context());
+    CollectiveCall call;
+    call.count = 1000;
+    call.send = call.recv = memory.address();
+    rank.across->run(call, stream.get());
+    try {
+      synchronize(rank, stream.get());
+    } catch (const CommunicatorError&) {
+      POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+      throw;
+    }
+  });
+  EXPECT_THAT(failures[0], HasSubstr("node 0: the communicator is unusable: rank 0: kernel 1"));
+  EXPECT_THAT(failures[2], HasSubstr("node 1: the communicator is unusable"));
+  EXPECT_THAT(failures[3], HasSubstr("node 1: the communicator is unusable"));
+  EXPECT_EQ(group.mail().sent_bytes(0), 0U);
+}
+
 TEST(NodesTest, ANodeThatDoesNotAnswerEndsAllCallsWithinTheTimeLimit) {
   NEEDS_GPUS(4);
   for (const bool by_caller : {false, true}) {

@@ -64,21 +64,22 @@ def collectives(tmp_path) -> Callable[..., Ranks]:
         **settings: str,
     ) -> Ranks:
         under_shim = _shim_settings(tmp_path, tmp_path)
-        command = [ROOT / "scripts" / "mpi_env.sh", "mpirun", "-n", ranks]
+        command: list[object] = [ROOT / "scripts" / "mpi_env.sh", "mpirun"]
         program = [BUILD / "bin" / "mpi_collectives", case, seed]
+        words: list[str] = []  # for env
         if mpich is not None:
             program[0] = program[0].with_name(f"mpi_collectives_{mpich}")
-            command = [MPICH, "-n", ranks, "env", f"LD_PRELOAD={under_shim.pop('LD_PRELOAD')}"]
+            command = [MPICH]
+            words = [f"LD_PRELOAD={under_shim.pop('LD_PRELOAD')}"]
             if NODE != "real":
                 settings["LD_LIBRARY_PATH"] = str(BUILD / "simulated-driver")
                 settings["POLYPATH_SIM_MODE"] = "functional"
         if nodes:
-            *command, _, _ = command
             for name in nodes:
-                command += ["-n", 1, "env", f"POLYPATH_COMM_NODE={name}", *program, ":"]
+                command += ["-n", 1, "env", *words, f"POLYPATH_COMM_NODE={name}", *program, ":"]
             del command[-1]
         else:
-            command += program
+            command += ["-n", ranks, "env", *words, *program]
         code, output = _run(
             [str(part) for part in command], environment({**under_shim, **settings})
         )
@@ -234,6 +235,9 @@ def test_mpich(collectives, handles, name):
     ran = collectives(2, "mixed", mpich=handles)
     assert not ran.counted("taken")
     assert ran.counted("staged").total() > 0
+    ran = collectives(4, "random", mpich=handles, nodes="abab")
+    assert ran.counted("taken") == ran.calls
+    assert ran.statistics[0]["between_nodes"]["bytes"] > 0
 
 
 @pytest.mark.skipif(NODE == "real", reason="a node without peer access is simulated")
