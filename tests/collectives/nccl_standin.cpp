@@ -51,7 +51,9 @@ std::map<int, int> have_come;
 std::set<int> lost;
 std::set<int> gave_up;
 int ids = 0;
-std::vector<std::unique_ptr<Work>> works;  // streams may come to them until the end
+// Streams may come to them until the end.
+std::vector<std::unique_ptr<Comm>> comms;
+std::vector<std::unique_ptr<Work>> works;
 
 struct Group {
   bool is_open = false;
@@ -128,11 +130,13 @@ int ncclGetUniqueId(Id* id) {
 }
 
 int ncclCommInitRank(void** comm, int nodes, Id id, int node) {
-  auto* const made = new Comm;
+  auto owned = std::make_unique<Comm>();
+  Comm* const made = owned.get();
   made->node = node;
   made->nodes = nodes;
   std::memcpy(&made->id, id.bytes.data(), sizeof made->id);
   std::unique_lock lock(mutex);
+  comms.push_back(std::move(owned));
   ++have_come[made->id];
   changed.notify_all();
   changed.wait(lock, [&] { return have_come[made->id] == nodes; });

@@ -156,7 +156,7 @@ TEST_P(Nodes, RandomCalls) {
     std::vector<PlannedCall> calls;
     for (int i = 0; i < 8; ++i)
       calls.push_back(planned_call(random, static_cast<int>(names.size()),
-                                   {0, i == 0 ? 400'000U : 4'000U}, nodes_of(names)));
+                                   {0, i == 0 ? 150'000U : 4'000U}, nodes_of(names)));
     run_rows(group, calls);
     for (const PlannedCall& call : calls) made += call.what.count > 0 ? 1 : 0;
   }
@@ -167,7 +167,8 @@ TEST_P(Nodes, RandomCalls) {
   }
 }
 
-TEST_P(Nodes, ManyChunksOfEveryOperation) {
+class NodesOfManyChunks : public Nodes {};
+TEST_P(NodesOfManyChunks, GoInTurnByTheSlots) {
   const std::string& names = GetParam();
   const auto ranks = static_cast<std::uint32_t>(names.size());
   NodeGroup group(names);
@@ -175,15 +176,18 @@ TEST_P(Nodes, ManyChunksOfEveryOperation) {
   Random random(5);
   for (const CollectiveOp op :
        {CollectiveOp::allreduce, CollectiveOp::reduce, CollectiveOp::broadcast}) {
-    PlannedCall call{case_of(op, DataType::float32, 160'003, ranks, names), {}};
+    PlannedCall call{case_of(op, DataType::float32, 100'003, ranks, names), {}};
     call.images = images_of(random, call.what);
     const std::uint64_t before = group[0].across->counts().chunks;
     run_rows(group, {call});
-    EXPECT_GE(group[0].across->counts().chunks - before, 5U) << call.what.text();
+    EXPECT_GE(group[0].across->counts().chunks - before, 4U) << call.what.text();
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, Nodes, testing::Values("aabb", "abab", "abcd", "abba", "abcdefghi"),
+                         [](const auto& names) { return names.param; });
+
+INSTANTIATE_TEST_SUITE_P(Of, NodesOfManyChunks, testing::Values("aabb", "abcd", "abcdefghi"),
                          [](const auto& names) { return names.param; });
 
 TEST(NodesTest, ARankSendsItsSliceAndNoMore) {
