@@ -1,5 +1,6 @@
-// How many calls each rank of a communicator has finished, in memory that the ranks of a node share:
-// a rank whose GPU is reset has to know that the others' kernels, which finish without it, have.
+// How many calls each rank of a communicator has finished, in memory that the ranks of a node
+// share: a rank whose GPU is reset has to know that the others' kernels, which finish without it,
+// have.
 #pragma once
 
 #include <cstddef>
