@@ -1,6 +1,7 @@
 /* polypath: ranks that communicate, one GPU each. Communicators, symmetric memory, signals.
  *
- * Ranks are processes of one machine, threads of one process, or both. All ranks create a
+ * Ranks are processes of one machine, threads of one process, or both; for collectives they may be
+ * on several machines (polypath_network). All ranks create a
  * communicator together; from then on a rank that dies, gives up or does not come ends the others'
  * waits with an error, within the time limit: POLYPATH_COMMUNICATOR_ERROR, and the communicator is
  * unusable for good.
@@ -32,11 +33,39 @@ typedef struct polypath_comm polypath_comm;
  * communicator nobody else can know. Called a few times, by the thread that creates. */
 typedef int (*polypath_exchange)(const void* mine, void* all, size_t bytes, void* user);
 
+/* What carries the bytes of collectives between nodes: messages in host memory, as MPI has them
+ * (polypath/comm_mpi.h has it ready). Functions give 0 when they succeeded; what fails makes the
+ * communicator unusable.
+ *
+ * `begin` is called once on all ranks, in their creation, when they are on several nodes; the
+ * others after that. send, receive and test are called by one thread at a time: with `by_caller`
+ * that which is in polypath_comm_synchronize, and no other, else one of polypath's own. `end` is
+ * called in polypath_comm_destroy, unless messages are under way then. */
+typedef struct polypath_network {
+  uint32_t by_caller;
+  uint32_t reserved; /* 0 */
+  void* user;        /* for each function; it and they must outlive the communicator */
+  int (*begin)(void* user);
+  /* Begin to send `count` bytes to rank `to`, or to receive as many from rank `from`: two ranks'
+   * messages of one tag (0 to 32767) belong together. `request` is theirs until it is done. */
+  int (*send)(void* user, int to, int tag, const void* bytes, size_t count, uint64_t* request);
+  int (*receive)(void* user, int from, int tag, void* bytes, size_t count, uint64_t* request);
+  /* Whether it is done, without waiting. */
+  int (*test)(void* user, uint64_t* request, int* done);
+  void (*end)(void* user);
+} polypath_network;
+
+/* NCCL, found at run time: on device memory, on streams. Not for other uses than as an option. */
+POLYPATH_API const polypath_network* polypath_network_nccl(void);
+
 /* 0: what the settings of the context say. */
 typedef struct polypath_comm_options {
   uint32_t time_limit_ms; /* how long anybody waits for another rank; rank 0's counts */
   uint32_t port;          /* for create_from_environment: where rank 0 listens */
-  uint64_t reserved[6];   /* 0 */
+  /* Ranks may be on several nodes, equally many on each; NULL: they are of one. The same on all
+   * ranks. Which node a rank is of: the setting comm_node. */
+  const polypath_network* network;
+  uint64_t reserved[5]; /* 0 */
 } polypath_comm_options;
 
 /* Creates the communicator of `size` ranks; this one is `rank`, and works on GPU `gpu` as `context`
@@ -44,7 +73,9 @@ typedef struct polypath_comm_options {
  * outlive the communicator. Large puts go over all paths, as transfers of the context.
  * Collective. POLYPATH_COMMUNICATOR_ERROR: on all ranks alike, with one reason: no peer access, two
  * ranks on one GPU, GPUs that one process does not see, another user or machine, another version.
- * */
+ *
+ * One of several nodes (options->network) serves collectives, synchronize, check, abort, destroy,
+ * rank, size, nodes and report; what else there is gives POLYPATH_NOT_SUPPORTED. */
 POLYPATH_API polypath_status polypath_comm_create(polypath_context* context, int rank, int size,
                                                   int gpu, polypath_exchange exchange, void* user,
                                                   const polypath_comm_options* options,
@@ -81,10 +112,17 @@ POLYPATH_API polypath_status polypath_comm_abort(polypath_comm* comm, const char
  * were let go is undefined, so ask after synchronising. */
 POLYPATH_API polypath_status polypath_comm_check(polypath_comm* comm);
 
+/* Waits until all that is on `stream`, one of this rank's GPU, is done; then as
+ * polypath_comm_check. Carries messages between nodes meanwhile, where no other thread does. */
+POLYPATH_API polypath_status polypath_comm_synchronize(polypath_comm* comm, void* stream);
+
 /* -1 for NULL. */
 POLYPATH_API int polypath_comm_rank(const polypath_comm* comm);
 POLYPATH_API int polypath_comm_size(const polypath_comm* comm);
-/* The GPU of `rank`, as this process numbers them; -1 for a rank that there is not. */
+/* How many nodes its ranks are on; -1 for NULL. */
+POLYPATH_API int polypath_comm_nodes(const polypath_comm* comm);
+/* The GPU of `rank`, as this process numbers them; -1 for a rank that there is not, or that is on
+ * another node. */
 POLYPATH_API int polypath_comm_gpu(const polypath_comm* comm, int rank);
 
 /* Collective: `mine` of every rank, `bytes` each, in rank order, into `all`, on the host. */
@@ -162,7 +200,10 @@ POLYPATH_API polypath_status polypath_comm_barrier(polypath_comm* comm, void* st
  * Elements are combined in rank order, one after another, half types in float32 with one rounding
  * at the end: results are the same bits on all ranks, in all runs, for any size, position,
  * algorithm and number of blocks, and equal to the sequential sum. Integers wrap; the average of
- * integers is their sum divided towards zero.
+ * integers is their sum divided towards zero. Of several nodes: in rank order in each node, and
+ * then the nodes in the order of their first ranks, half types rounded once in each and once at the
+ * end; bits are equal on all ranks and in all runs. Their calls cannot be captured, and average 255
+ * ranks at the most.
  *
  * POLYPATH_INVALID_ARGUMENT: nothing was issued; the message names the rank and the argument.
  * What ranks do not give alike (type, count, operator, root) is found with the setting `check`
@@ -222,8 +263,9 @@ POLYPATH_API polypath_status polypath_reduce(polypath_comm* comm, const void* se
 POLYPATH_API polypath_status polypath_all_to_all(polypath_comm* comm, const void* send, void* recv,
                                                  size_t count, polypath_type type, void* stream);
 
-/* How this rank's collectives went: {"cells", "channels", "copies": calls, "scratch_bytes"}; for
- * polypath_free(). */
+/* How this rank's collectives went: {"cells", "channels", "copies", ...: calls, "scratch_bytes"};
+ * of several nodes also {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others
+ * count what these calls are made of inside the node. For polypath_free(). */
 POLYPATH_API polypath_status polypath_comm_report(polypath_comm* comm, char** json);
 
 #ifdef __cplusplus

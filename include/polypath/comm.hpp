@@ -95,6 +95,7 @@ class communicator {
 
   [[nodiscard]] int rank() const noexcept { return polypath_comm_rank(get()); }
   [[nodiscard]] int size() const noexcept { return polypath_comm_size(get()); }
+  [[nodiscard]] int nodes() const noexcept { return polypath_comm_nodes(get()); }
   [[nodiscard]] int gpu(int of_rank) const noexcept { return polypath_comm_gpu(get(), of_rank); }
 
   /// No handle for a negative color.
@@ -134,6 +135,8 @@ class communicator {
   }
   void barrier(void* stream) { detail::check(polypath_comm_barrier(get(), stream)); }
 
+  /// Waits for the stream; throws as check().
+  void synchronize(void* stream) const { detail::check(polypath_comm_synchronize(get(), stream)); }
   void abort(const char* reason) noexcept { polypath_comm_abort(get(), reason); }
   /// Throws with the reason once it is unusable.
   void check() const { detail::check(polypath_comm_check(get())); }

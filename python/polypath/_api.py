@@ -11,7 +11,7 @@ from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uin
 from typing import Any, NoReturn
 
 from . import _library
-from .errors import BY_STATUS, LibraryNotFound, PolypathError
+from .errors import BY_STATUS, InvalidArgument, LibraryNotFound, PolypathError
 
 
 class Setting(ctypes.Structure):
@@ -83,7 +83,8 @@ class CommOptions(ctypes.Structure):
     _fields_ = [
         ("time_limit_ms", c_uint32),
         ("port", c_uint32),
-        ("reserved", c_uint64 * 6),
+        ("network", c_void_p),
+        ("reserved", c_uint64 * 5),
     ]
 
 
@@ -158,6 +159,8 @@ _COMM_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_comm_destroy": [c_void_p],
     "polypath_comm_abort": [c_void_p, c_char_p],
     "polypath_comm_check": [c_void_p],
+    "polypath_comm_synchronize": [c_void_p, c_void_p],
+    "polypath_comm_nodes": [c_void_p],
     "polypath_comm_rank": [c_void_p],
     "polypath_comm_size": [c_void_p],
     "polypath_comm_gpu": [c_void_p, c_int],
@@ -206,6 +209,8 @@ def library() -> ctypes.CDLL:
     opened.polypath_free.restype = None
     opened.polypath_context_destroy.argtypes = [c_void_p]
     opened.polypath_context_destroy.restype = None
+    opened.polypath_network_nccl.argtypes = []
+    opened.polypath_network_nccl.restype = c_void_p
     opened.polypath_symmetric_address.argtypes = [c_void_p, c_int]
     opened.polypath_symmetric_address.restype = c_void_p
     opened.polypath_symmetric_bytes.argtypes = [c_void_p]
@@ -249,3 +254,12 @@ def call_json(name: str, *arguments: Any) -> Any:
 def version() -> str:
     """Version of the library in use, e.g. "0.1.0"."""
     return str(library().polypath_version().decode())
+
+
+def comm_options(time_limit_ms: int, network: str | None, port: int = 0) -> CommOptions:
+    """What a communicator is created with. Raises `InvalidArgument` for a network that there is
+    not."""
+    if network not in (None, "nccl"):
+        raise InvalidArgument(f"network: there is no '{network}': nccl, or None")
+    nccl = library().polypath_network_nccl() if network else None
+    return CommOptions(time_limit_ms, port, nccl)

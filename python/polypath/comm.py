@@ -17,42 +17,15 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from . import _api
 from .buffers import as_buffer
 from .context import Context
 from .errors import InvalidArgument
+from .exchanges import Exchange, Store, store_exchange
 from .sizes import parse_size
 from .streams import stream_handle
-
-#: Gathers the bytes of all ranks, which are equally many, in rank order. Raises when it cannot.
-Exchange = Callable[[bytes], Sequence[bytes]]
-
-
-class Store(Protocol):
-    """What `torch.distributed.Store` offers of what is needed here."""
-
-    def set(self, key: str, value: bytes, /) -> None: ...
-    def get(self, key: str, /) -> bytes: ...
-    def add(self, key: str, amount: int, /) -> int: ...
-
-
-def store_exchange(store: Store, rank: int, size: int, name: str = "polypath") -> Exchange:
-    """The exchange of ranks that share a store, for one communicator. ``store.get`` has to wait for
-    keys, and to raise after a time. Communicators of one name are created in the same order on all
-    ranks."""
-    number = store.add(f"{name}/created/{rank}", 1)
-    rounds = 0
-
-    def exchange(mine: bytes) -> list[bytes]:
-        nonlocal rounds
-        rounds += 1
-        key = f"{name}/{number}/{rounds}"
-        store.set(f"{key}/{rank}", mine)
-        return [bytes(store.get(f"{key}/{other}")) for other in range(size)]
-
-    return exchange
 
 
 class SymmetricMemory:
@@ -104,6 +77,7 @@ class Communicator:
     `from_mpi` and `all` bring one. ``gpu`` is this rank's, as ``context`` numbers them.
     ``time_limit_ms``: how long anybody waits for another rank; default the setting
     ``comm_time_limit``. The context has to stay open longer than the communicator.
+    ``network``: "nccl" where ranks are on several nodes, for collectives; None: they are of one.
 
     Use it in a ``with`` statement or call `close`, when the work that uses it has completed.
 
@@ -118,6 +92,7 @@ class Communicator:
         gpu: int,
         exchange: Exchange,
         time_limit_ms: int = 0,
+        network: str | None = None,
     ) -> None:
         raised: list[BaseException] = []
 
@@ -142,7 +117,7 @@ class Communicator:
                 gpu,
                 _api.Exchange(call),
                 None,
-                ctypes.byref(_api.CommOptions(time_limit_ms)),
+                ctypes.byref(_api.comm_options(time_limit_ms, network)),
                 ctypes.byref(handle),
             )
         except Exception:
@@ -163,7 +138,12 @@ class Communicator:
 
     @classmethod
     def from_environment(
-        cls, context: Context, gpu: int | None = None, time_limit_ms: int = 0, port: int = 0
+        cls,
+        context: Context,
+        gpu: int | None = None,
+        time_limit_ms: int = 0,
+        port: int = 0,
+        network: str | None = None,
     ) -> Communicator:
         """The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and
         MASTER_PORT. They meet at ``port``; default the setting ``comm_port``, else the port behind
@@ -173,7 +153,7 @@ class Communicator:
             "polypath_comm_create_from_environment",
             context._open(),
             -1 if gpu is None else gpu,
-            ctypes.byref(_api.CommOptions(time_limit_ms, port)),
+            ctypes.byref(_api.comm_options(time_limit_ms, network, port)),
             ctypes.byref(handle),
         )
         return cls._of(handle, context)
@@ -188,17 +168,24 @@ class Communicator:
         gpu: int,
         time_limit_ms: int = 0,
         name: str = "polypath",
+        network: str | None = None,
     ) -> Communicator:
         """The ranks that share a store, a `torch.distributed.Store` for example."""
         exchange = store_exchange(store, rank, size, name)
-        return cls(context, rank, size, gpu, exchange, time_limit_ms)
+        return cls(context, rank, size, gpu, exchange, time_limit_ms, network)
 
     @classmethod
     def from_mpi(
-        cls, context: Context, ranks: Any, gpu: int, time_limit_ms: int = 0
+        cls,
+        context: Context,
+        ranks: Any,
+        gpu: int,
+        time_limit_ms: int = 0,
+        network: str | None = None,
     ) -> Communicator:
-        """The ranks of an ``mpi4py`` communicator, all of one machine."""
-        return cls(context, ranks.Get_rank(), ranks.Get_size(), gpu, ranks.allgather, time_limit_ms)
+        """The ranks of an ``mpi4py`` communicator."""
+        rank, size = ranks.Get_rank(), ranks.Get_size()
+        return cls(context, rank, size, gpu, ranks.allgather, time_limit_ms, network)
 
     @classmethod
     def all(
@@ -251,6 +238,11 @@ class Communicator:
     def size(self) -> int:
         return int(_api.library().polypath_comm_size(self._open()))
 
+    @property
+    def nodes(self) -> int:
+        """How many its ranks are on."""
+        return int(_api.library().polypath_comm_nodes(self._open()))
+
     def gpu(self, rank: int | None = None) -> int:
         """The GPU of ``rank``, as this process numbers them; default this rank's own."""
         wanted = self.rank if rank is None else rank
@@ -275,6 +267,10 @@ class Communicator:
     def abort(self, reason: str | None = None) -> None:
         """Makes it unusable for all ranks: every wait, on host or stream, ends."""
         _api.call("polypath_comm_abort", self._open(), reason.encode() if reason else None)
+
+    def synchronize(self, stream: Any = None) -> None:
+        """Waits until all that is on ``stream`` is done; then as `check`."""
+        _api.call("polypath_comm_synchronize", self._open(), stream_handle(stream))
 
     def check(self) -> None:
         """Raises `CommunicatorError` with the reason once it is unusable."""

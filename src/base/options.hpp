@@ -46,6 +46,7 @@ struct Options {
   int comm_time_limit_ms = 0;    ///< how long a rank waits for another
   int check = 0;                 ///< 1: compare each collective with those of the other ranks
   int comm_port = 0;             ///< where rank 0 listens; 0: MASTER_PORT + 1
+  std::string comm_node;         ///< which node a rank is of; "auto": this machine
   LogLevel log_level = LogLevel::warn;
 };
 

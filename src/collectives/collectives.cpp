@@ -55,6 +55,12 @@ bool has_root(CollectiveOp op) {
   return op == CollectiveOp::broadcast || op == CollectiveOp::reduce;
 }
 
+void require_root(const CollectiveCall& call, int rank, int size) {
+  if (has_root(call.op) && (call.root < 0 || call.root >= size))
+    throw InvalidArgument(
+        fmt::format("rank {}: root {} is none of {} ranks", rank, call.root, size));
+}
+
 std::uint64_t parts_sent(const CollectiveCall& call, int size) {
   const bool all = call.op == CollectiveOp::reduce_scatter || call.op == CollectiveOp::all_to_all;
   return all ? static_cast<std::uint64_t>(size) : 1;
@@ -145,7 +151,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
 Collectives::~Collectives() = default;  // the communicator frees the scratch
 
 const CollectivePlan& Collectives::plan(const CollectiveCall& call, CollectiveChoice choice) {
-  validate(call);
+  require_root(call, comm_.rank(), comm_.size());
   return launch_of(call, choice).plan;
 }
 
@@ -261,12 +267,12 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request) c
     args.scratch[rank] = std::bit_cast<unsigned char*>(scratch_.address(rank));
 }
 
-void Collectives::require_buffer(const char* name, CUdeviceptr address, std::uint64_t bytes,
-                                 std::size_t element) const {
-  if (address == 0) throw InvalidArgument(fmt::format("rank {}: {} is null", comm_.rank(), name));
+void Collectives::require_buffer(int rank, const char* name, CUdeviceptr address,
+                                 std::uint64_t bytes, std::size_t element) const {
+  if (address == 0) throw InvalidArgument(fmt::format("rank {}: {} is null", rank, name));
   if (address % element != 0)
-    throw InvalidArgument(fmt::format("rank {}: {} is not aligned to its elements of {} bytes",
-                                      comm_.rank(), name, element));
+    throw InvalidArgument(
+        fmt::format("rank {}: {} is not aligned to its elements of {} bytes", rank, name, element));
   CUmemorytype type{};
   unsigned managed = 0;
   CUdeviceptr start = 0;
@@ -277,16 +283,22 @@ void Collectives::require_buffer(const char* name, CUdeviceptr address, std::uin
   POLYPATH_CHECK(comm_.driver(), pointer_get_attributes(attributes.size(), attributes.data(),
                                                         values.data(), address));
   if (type != CU_MEMORYTYPE_DEVICE && managed == 0)
-    throw InvalidArgument(fmt::format("rank {}: {} is no memory of a GPU", comm_.rank(), name));
+    throw InvalidArgument(fmt::format("rank {}: {} is no memory of a GPU", rank, name));
   if (start != 0 && address - start + bytes > size)
     throw InvalidArgument(fmt::format("rank {}: {} has {} bytes to its end, and {} are needed",
-                                      comm_.rank(), name, size - (address - start), bytes));
+                                      rank, name, size - (address - start), bytes));
 }
 
-void Collectives::validate(const CollectiveCall& call) const {
-  if (has_root(call.op) && (call.root < 0 || call.root >= comm_.size()))
-    throw InvalidArgument(
-        fmt::format("rank {}: root {} is none of {} ranks", comm_.rank(), call.root, comm_.size()));
+void Collectives::require_valid(const CollectiveCall& call, int rank, int size) const {
+  require_root(call, rank, size);
+  if (call.count == 0) return;
+  const std::size_t element = size_of(call.type);
+  const std::uint64_t sent = sends(call, rank) ? bytes_of(call) * parts_sent(call, size) : 0;
+  const std::uint64_t received =
+      receives(call, rank) ? bytes_of(call) * parts_received(call, size) : 0;
+  if (sent > 0) require_buffer(rank, "send", call.send, sent, element);
+  if (received > 0 && !(call.send == call.recv && received <= sent))
+    require_buffer(rank, "recv", call.recv, received, element);
 }
 
 /// What is received there by copies may come before what lies there is sent.
@@ -342,18 +354,8 @@ std::uint64_t Collectives::capture_of(CUstream stream) const {
 
 void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveChoice choice) {
   comm_.check();
-  validate(call);
-  const int rank = comm_.rank();
   const int size = comm_.size();
-  const std::size_t element = size_of(call.type);
-  if (call.count > 0) {
-    const std::uint64_t sent = sends(call, rank) ? bytes_of(call) * parts_sent(call, size) : 0;
-    const std::uint64_t received =
-        receives(call, rank) ? bytes_of(call) * parts_received(call, size) : 0;
-    if (sent > 0) require_buffer("send", call.send, sent, element);
-    if (received > 0 && !(call.send == call.recv && received <= sent))
-      require_buffer("recv", call.recv, received, element);
-  }
+  require_valid(call, comm_.rank(), size);
   if (options_.check) compare(call);
   ++number_;
   if (call.count == 0) return;

@@ -93,6 +93,9 @@ class Collectives {
                                            CollectiveChoice choice = CollectiveChoice::planned);
   [[nodiscard]] const CollectiveCounts& counts() const noexcept { return counts_; }
   [[nodiscard]] Communicator& communicator() const noexcept { return comm_; }
+  [[nodiscard]] const KernelModules& modules() const noexcept { return *modules_; }
+  /// Throws InvalidArgument unless root and buffers are as they should be for `rank` of `size`.
+  void require_valid(const CollectiveCall& call, int rank, int size) const;
   /// Bytes of each rank's GPU that are taken for as long as this exists.
   [[nodiscard]] std::uint64_t scratch_bytes() const noexcept {
     return scratch_.bytes() + (runner_ ? runner_->scratch_bytes() : 0);
@@ -130,10 +133,9 @@ class Collectives {
   [[nodiscard]] bool copies_pay() const;
   void set_kernel(Launch& launch, const CollectiveRequest& request) const;
   void count(const Launch& launch);
-  void validate(const CollectiveCall& call) const;
   void require_parts_apart(const CollectiveCall& call) const;
   void compare(const CollectiveCall& call);
-  void require_buffer(const char* name, CUdeviceptr address, std::uint64_t bytes,
+  void require_buffer(int rank, const char* name, CUdeviceptr address, std::uint64_t bytes,
                       std::size_t element) const;
   /// The driver's number of a stream, which no other one ever has; 0: it gives none.
   std::uint64_t id_of(CUstream stream) const;

@@ -23,9 +23,18 @@ polypath_status run(polypath_comm* comm, CollectiveOp op, const void* send, void
   return guarded([&] {
     require(type >= 0 && type < kTypes, "type is none");
     require(operation >= 0 && operation < kOperators, "op is none");
-    collectives_of(comm).run({op, static_cast<DataType>(type), static_cast<Operator>(operation),
-                              root, count, device_address(send), device_address(recv)},
-                             static_cast<CUstream>(stream));
+    CollectivesOfHandle& its = collectives_of(comm);
+    const CollectiveCall call{op,
+                              static_cast<DataType>(type),
+                              static_cast<Operator>(operation),
+                              root,
+                              count,
+                              device_address(send),
+                              device_address(recv)};
+    if (its.across != nullptr)
+      its.across->run(call, static_cast<CUstream>(stream));
+    else
+      its.inside.run(call, static_cast<CUstream>(stream));
   });
 }
 
@@ -33,15 +42,18 @@ polypath_status run(polypath_comm* comm, CollectiveOp op, const void* send, void
 
 namespace polypath {
 
-Collectives& collectives_of(polypath_comm* comm, bool copies) {
-  Communicator& communicator = of(comm);
+CollectivesOfHandle& collectives_of(polypath_comm* comm, bool copies) {
+  Communicator& communicator = local_of(comm);
   if (comm->above == nullptr) {
     CollectivesOptions options;
     options.check = comm->context->options().check != 0;
     options.copies = copies;
-    comm->above = std::make_shared<Collectives>(communicator, options);
+    const auto made = std::make_shared<CollectivesOfHandle>(communicator, options);
+    if (comm->nodes != nullptr)
+      made->across = std::make_unique<NodeCollectives>(made->inside, *comm->nodes);
+    comm->above = made;
   }
-  return *std::static_pointer_cast<Collectives>(comm->above);
+  return *std::static_pointer_cast<CollectivesOfHandle>(comm->above);
 }
 
 }  // namespace polypath
@@ -90,15 +102,24 @@ polypath_status polypath_all_to_all(polypath_comm* comm, const void* send, void*
 
 polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
   return guarded([&] {
-    const Collectives& collectives = collectives_of(comm);
-    const CollectiveCounts& counts = collectives.counts();
-    give({{"cells", counts.cells},
-          {"channels", counts.channels},
-          {"copies", counts.copies},
-          {"rotation", counts.rotation},
-          {"hierarchical", counts.hierarchical},
-          {"ring", counts.ring},
-          {"scratch_bytes", collectives.scratch_bytes()}},
-         json);
+    const CollectivesOfHandle& its = collectives_of(comm);
+    const CollectiveCounts& counts = its.inside.counts();
+    nlohmann::json report{{"cells", counts.cells},
+                          {"channels", counts.channels},
+                          {"copies", counts.copies},
+                          {"rotation", counts.rotation},
+                          {"hierarchical", counts.hierarchical},
+                          {"ring", counts.ring},
+                          {"scratch_bytes", its.inside.scratch_bytes()}};
+    if (its.across != nullptr) {
+      const NodeCounts& across = its.across->counts();
+      const NetworkEngine& network = *comm->nodes->engine;
+      report["scratch_bytes"] = its.inside.scratch_bytes() + its.across->scratch_bytes();
+      report["nodes"] = {{"network", network.name()},
+                         {"calls", across.calls},
+                         {"chunks", across.chunks},
+                         {"sent_bytes", network.sent_bytes()}};
+    }
+    give(report, json);
   });
 }

@@ -2,12 +2,22 @@
 #pragma once
 
 #include "collectives/collectives.hpp"
+#include "collectives/node_collectives.hpp"
 #include "comm/comm_handle.hpp"
 
 namespace polypath {
 
+/// What is kept with a handle.
+struct CollectivesOfHandle {
+  CollectivesOfHandle(Communicator& communicator, const CollectivesOptions& options)
+      : inside(communicator, options) {}
+
+  Collectives inside;
+  std::unique_ptr<NodeCollectives> across;  ///< null: all ranks are of one node
+};
+
 /// Made by the first call, which is collective then. Throws InvalidArgument for null, and what the
-/// constructor throws. `copies`: CollectivesOptions::copies, of that first call.
-Collectives& collectives_of(polypath_comm* comm, bool copies = false);
+/// constructors throw. `copies`: CollectivesOptions::copies, of that first call.
+CollectivesOfHandle& collectives_of(polypath_comm* comm, bool copies = false);
 
 }  // namespace polypath

@@ -2,11 +2,20 @@
 
 #include <algorithm>
 
+#include "base/units.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {
+namespace {
 
-KernelModules::KernelModules(const CudaDriver& driver, CUcontext context) {
+/// What a block of a sum gets at least, and how many there are at most: enough for a GPU's memory,
+/// and most of its multiprocessors stay free.
+constexpr std::uint64_t kBytesOfABlock = 32 * kKiB;
+constexpr std::uint64_t kMostSumBlocks = 48;
+
+}  // namespace
+
+KernelModules::KernelModules(const CudaDriver& driver, CUcontext context) : driver_(driver) {
   int blocks = 0;
   const auto load_function = [&](CUfunction& function, const CollectiveKernel& kernel) {
     auto& module = modules_[kernel.image.data()];
@@ -29,6 +38,14 @@ KernelModules::KernelModules(const CudaDriver& driver, CUcontext context) {
       }
   }
   blocks_ = std::max(1, blocks);
+}
+
+void KernelModules::launch_sum(SumArgs args, std::uint64_t bytes, CUstream stream) const {
+  void* parameters[] = {&args};
+  const auto blocks =
+      static_cast<unsigned>(std::clamp<std::uint64_t>(bytes / kBytesOfABlock, 1, kMostSumBlocks));
+  POLYPATH_CHECK(driver_, launch_kernel(sums_[static_cast<std::size_t>(args.type)], blocks, 1, 1,
+                                        kCollectiveThreads, 1, 1, 0, stream, parameters, nullptr));
 }
 
 }  // namespace polypath

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "collectives/kernels/kernels.hpp"
+#include "collectives/kernels/sum_args.h"
 #include "comm/kernel_module.hpp"
 
 namespace polypath {
@@ -20,9 +21,9 @@ class KernelModules {
   [[nodiscard]] CUfunction function(KernelFamily family, CollectiveOp op, DataType type) const {
     return functions_[index(family, op, type)];
   }
-  [[nodiscard]] CUfunction sums(DataType type) const {
-    return sums_[static_cast<std::size_t>(type)];
-  }
+  /// Combines elements within the GPU's memory, on `stream`; `bytes`: of its largest operand. The
+  /// context is current. Throws DriverError.
+  void launch_sum(SumArgs args, std::uint64_t bytes, CUstream stream) const;
   /// How many blocks of any collective of them a multiprocessor runs at once.
   [[nodiscard]] int blocks_a_multiprocessor() const noexcept { return blocks_; }
 
@@ -35,6 +36,7 @@ class KernelModules {
     return (static_cast<std::size_t>(family) * kOps + static_cast<std::size_t>(op)) * kTypes +
            static_cast<std::size_t>(type);
   }
+  const CudaDriver& driver_;
   std::map<const unsigned char*, std::shared_ptr<const KernelModule>> modules_;  // by image
   std::array<CUfunction, kFamilies * kOps * kTypes> functions_{};
   std::array<CUfunction, kTypes> sums_{};

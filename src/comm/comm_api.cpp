@@ -14,12 +14,22 @@
 #include "comm/socket_exchange.hpp"
 #include "comm/thread_exchange.hpp"
 #include "core/c_boundary.hpp"
+#include "driver/check.hpp"
 
 namespace polypath {
 
-Communicator& of(polypath_comm* comm) {
+Communicator& local_of(polypath_comm* comm) {
   require(comm != nullptr, "comm is null");
   return *comm->communicator;
+}
+
+Communicator& of(polypath_comm* comm) {
+  Communicator& local = local_of(comm);
+  if (comm->nodes != nullptr)
+    throw NotSupported(
+        "comm is of several nodes: symmetric memory, signals, barriers, exchange and split are of "
+        "one");
+  return local;
 }
 
 }  // namespace polypath
@@ -39,6 +49,8 @@ polypath_comm_options options_of(const Context& context, const polypath_comm_opt
   require(options.port <= kMostPort, "options->port is more than 65535");
   for (const std::uint64_t reserved : options.reserved)
     require(reserved == 0, "options->reserved is not 0");
+  require(options.network == nullptr || options.network->reserved == 0,
+          "options->network->reserved is not 0");
   return options;
 }
 
@@ -53,8 +65,15 @@ std::unique_ptr<polypath_comm> create(Context& context, int rank, int size, int 
   options.engine = &context;
   auto handle = std::make_unique<polypath_comm>();
   handle->context = &context;
-  handle->communicator =
-      std::make_unique<Communicator>(context.source().driver, context.node(), options);
+  if (given.network == nullptr) {
+    handle->communicator =
+        std::make_unique<Communicator>(context.source().driver, context.node(), options);
+    return handle;
+  }
+  RankOfNodes made = create_across_nodes(context.source().driver, context.node(), options,
+                                         *given.network, context.options().comm_node);
+  handle->communicator = std::move(made.local);
+  handle->nodes = std::move(made.links);
   return handle;
 }
 
@@ -98,6 +117,8 @@ int own_gpu(const Context& context, int gpu) {
 }
 
 }  // namespace
+
+const polypath_network* polypath_network_nccl(void) { return &nccl_network(); }
 
 polypath_status polypath_comm_create(polypath_context* context, int rank, int size, int gpu,
                                      polypath_exchange exchange, void* user,
@@ -170,28 +191,50 @@ polypath_status polypath_comm_destroy(polypath_comm* comm) {
 
 polypath_status polypath_comm_abort(polypath_comm* comm, const char* reason) {
   return guarded([&] {
-    Communicator& communicator = of(comm);
-    communicator.abort(reason == nullptr
-                           ? "rank " + std::to_string(communicator.rank()) + " called abort"
-                           : std::string(reason));
+    local_of(comm).abort(reason == nullptr
+                             ? "rank " + std::to_string(polypath_comm_rank(comm)) + " called abort"
+                             : std::string(reason));
   });
 }
 
 polypath_status polypath_comm_check(polypath_comm* comm) {
-  return guarded([&] { of(comm).check(); });
+  return guarded([&] { local_of(comm).check(); });
+}
+
+polypath_status polypath_comm_synchronize(polypath_comm* comm, void* stream) {
+  return guarded([&] {
+    const Communicator& local = local_of(comm);
+    const CudaDriver& driver = local.driver();
+    const CurrentContext current(driver, local.context());
+    if (comm->nodes != nullptr)
+      while (driver.stream_query(stream_of(stream)) == CUDA_ERROR_NOT_READY &&
+             comm->nodes->engine->progress())
+        std::this_thread::yield();
+    POLYPATH_CHECK(driver, stream_synchronize(stream_of(stream)));
+    local.check();
+  });
 }
 
 int polypath_comm_rank(const polypath_comm* comm) {
-  return comm == nullptr ? -1 : comm->communicator->rank();
+  if (comm == nullptr) return -1;
+  return comm->nodes != nullptr ? comm->nodes->map.rank : comm->communicator->rank();
 }
 
 int polypath_comm_size(const polypath_comm* comm) {
-  return comm == nullptr ? -1 : comm->communicator->size();
+  if (comm == nullptr) return -1;
+  return comm->nodes != nullptr ? comm->nodes->map.size() : comm->communicator->size();
+}
+
+int polypath_comm_nodes(const polypath_comm* comm) {
+  if (comm == nullptr) return -1;
+  return comm->nodes != nullptr ? comm->nodes->map.nodes : 1;
 }
 
 int polypath_comm_gpu(const polypath_comm* comm, int rank) {
-  if (comm == nullptr || rank < 0 || rank >= comm->communicator->size()) return -1;
-  return comm->communicator->gpu_of(rank);
+  if (rank < 0 || rank >= polypath_comm_size(comm)) return -1;
+  if (comm->nodes == nullptr) return comm->communicator->gpu_of(rank);
+  const NodeMap& map = comm->nodes->map;
+  return map.node_of(rank) == map.node() ? comm->communicator->gpu_of(map.local_of(rank)) : -1;
 }
 
 polypath_status polypath_comm_exchange(polypath_comm* comm, const void* mine, void* all,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/node_links.hpp"
 #include "polypath/comm.h"
 
 namespace polypath {
@@ -17,7 +18,9 @@ struct polypath_symmetric {
 
 struct polypath_comm {
   polypath::Context* context = nullptr;  ///< that it was created with
+  /// Of the ranks of this node.
   std::unique_ptr<polypath::Communicator> communicator;
+  std::unique_ptr<polypath::NodeLinks> nodes;  ///< null: there is no other
   /// What layers above keep with it: destroyed before it.
   std::shared_ptr<void> above;
   std::vector<std::unique_ptr<polypath_symmetric>> memories;  ///< that were not freed
@@ -25,7 +28,10 @@ struct polypath_comm {
 
 namespace polypath {
 
-/// Throws InvalidArgument when it is null.
+/// What a communicator of one node has. Throws InvalidArgument for null, NotSupported for one of
+/// several nodes.
 Communicator& of(polypath_comm* comm);
+/// That of this node's ranks. Throws InvalidArgument when it is null.
+Communicator& local_of(polypath_comm* comm);
 
 }  // namespace polypath

@@ -42,7 +42,8 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
     : driver(std::move(its_driver)),
       node(its_node),
       engine(options.engine),
-      limit(options.time_limit) {
+      limit(options.time_limit),
+      where(options.where) {
   Hello hello = own_hello();
   hello.rank = options.rank;
   hello.size = options.size;
@@ -134,7 +135,12 @@ void Communicator::Impl::look() noexcept {
 
 void Communicator::Impl::require_usable() {
   look();  // the watchdog may not have
-  board->require_usable();
+  try {
+    board->require_usable();
+  } catch (const CommunicatorError& error) {
+    if (where.empty()) throw;
+    throw CommunicatorError(where + error.what());
+  }
 }
 
 std::uint64_t Communicator::Impl::reports_offset() const noexcept {

@@ -30,6 +30,8 @@ struct CommunicatorOptions {
   Exchange exchange;  ///< not kept
   /// How long anybody waits for another rank, at first; that of rank 0 counts.
   std::chrono::milliseconds time_limit{30'000};
+  /// Begins each reason that is thrown; of several nodes, which one it is.
+  std::string where = {};
   /// Carries large puts over all paths; null: the driver copies. Must outlive the communicator.
   Context* engine = nullptr;
 };
@@ -105,6 +107,9 @@ class Communicator {
   /// it. It waits in a kernel of one block (docs/communicators.md says how many may), which goes on
   /// after an abort; past the time limit it aborts. In capture the graph has the time limit of now.
   void wait_signal(const Signal& signal, CUstream stream);
+  /// The same for a word in pinned host memory, which counts exchanges with other nodes. Whoever
+  /// counts has to abort at the time limit: the stream itself gives up after twice as long.
+  void wait_exchanges(const std::uint64_t* word, std::uint64_t count, CUstream stream);
   /// Lets the stream wait until the streams of all ranks have come to their call: each calls
   /// equally often. Not in capture.
   void barrier(CUstream stream);

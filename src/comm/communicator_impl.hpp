@@ -41,6 +41,7 @@ struct Communicator::Impl {
   const Node& node;
   Context* engine = nullptr;
   std::atomic<std::chrono::milliseconds> limit;
+  std::string where;
   std::shared_ptr<const PrimaryContext> context;
   std::vector<std::shared_ptr<const PrimaryContext>> peers;  // of other ranks of this process
   std::optional<Stream> stream;                              // for filling memory

@@ -43,6 +43,8 @@ StatusRecord* HostWords::status() const noexcept { return &words_->status; }
 namespace {
 
 std::string what_a_stream_waited_for(const StatusRecord& status) {
+  if (status.bytes == HostWords::kExchanges)
+    return fmt::format("exchange {} with other nodes", status.expected);
   if (status.bytes > 0)
     return fmt::format("the signal at offset {} of {} bytes to be {}: it is {}", status.offset,
                        status.bytes, status.expected, status.seen);

@@ -12,6 +12,9 @@ namespace polypath {
 /// Thread-safe.
 class HostWords {
  public:
+  /// StatusRecord::bytes of a wait for a word of the host's: how many exchanges between nodes.
+  static constexpr std::uint64_t kExchanges = ~std::uint64_t{0};
+
   /// Throws DriverError. `context` must outlive it.
   HostWords(const CudaDriver& driver, CUcontext context);
   ~HostWords();

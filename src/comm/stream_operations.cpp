@@ -82,6 +82,14 @@ void Communicator::wait_signal(const Signal& signal, CUstream stream) {
                      stream);
 }
 
+void Communicator::wait_exchanges(const std::uint64_t* word, std::uint64_t count, CUstream stream) {
+  const CurrentContext current = impl_->on(stream, "wait_exchanges");
+  Patience longer = patience();
+  longer.time_limit_ns *= 2;
+  impl_->waits->wait({word, 1, StatusRecord::kNobody, count, 0, HostWords::kExchanges, longer},
+                     stream);
+}
+
 void Communicator::barrier(CUstream stream) {
   Impl& impl = *impl_;
   const CurrentContext current = impl.on(stream, "barrier");

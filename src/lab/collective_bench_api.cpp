@@ -17,7 +17,8 @@ polypath_status polypath_collective_bench_create(polypath_comm* comm, const char
   return guarded([&] {
     require(bench != nullptr, "bench is null");
     require(nccl == nullptr || choice == nullptr, "nccl and choice are both given");
-    Collectives& collectives = collectives_of(comm, /*copies=*/true);
+    static_cast<void>(of(comm));  // of one node
+    Collectives& collectives = collectives_of(comm, /*copies=*/true).inside;
     CollectiveBench::Baseline baseline;
     if (choice != nullptr) baseline.choice = parse_collective_choice(choice);
     if (nccl != nullptr) {

@@ -3,32 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
-#include "driver/library.hpp"
 
 namespace polypath {
-
-// NCCL's ABI, as its documentation gives it: handles are pointers, enumerations are ints, the id is
-// a struct of 128 bytes that is passed by value.
-struct NcclUniqueId {
-  std::array<std::byte, 128> bytes;
-};
-
-struct NcclFunctions {
-  int (*get_version)(int*) = nullptr;
-  int (*get_unique_id)(NcclUniqueId*) = nullptr;
-  int (*comm_init_rank)(void**, int, NcclUniqueId, int) = nullptr;
-  int (*comm_destroy)(void*) = nullptr;
-  const char* (*get_error_string)(int) = nullptr;
-  int (*group_start)() = nullptr;
-  int (*group_end)() = nullptr;
-  int (*allreduce)(const void*, void*, std::size_t, int, int, void*, CUstream) = nullptr;
-  int (*reduce_scatter)(const void*, void*, std::size_t, int, int, void*, CUstream) = nullptr;
-  int (*reduce)(const void*, void*, std::size_t, int, int, int, void*, CUstream) = nullptr;
-  int (*all_gather)(const void*, void*, std::size_t, int, void*, CUstream) = nullptr;
-  int (*broadcast)(const void*, void*, std::size_t, int, int, void*, CUstream) = nullptr;
-  int (*send)(const void*, std::size_t, int, int, void*, CUstream) = nullptr;
-  int (*recv)(void*, std::size_t, int, int, void*, CUstream) = nullptr;
-};
 
 namespace {
 
@@ -67,34 +43,8 @@ void check(const NcclFunctions& nccl, int result, const char* call) {
 }  // namespace
 
 std::shared_ptr<const Nccl> Nccl::load(const std::string& library, std::string* why) {
-  std::string ignored;
-  std::string& reason = why != nullptr ? *why : ignored;
-  void* const handle = open_library(library.empty() ? "libnccl.so.2" : library, &reason);
-  if (handle == nullptr) return nullptr;
-  auto found = std::make_shared<NcclFunctions>();
-  const char* missing = nullptr;
-  const auto find = [&]<typename Function>(Function& function, const char* name) {
-    function = find_symbol<Function>(handle, name);
-    if (function == nullptr && missing == nullptr) missing = name;
-  };
-  find(found->get_version, "ncclGetVersion");
-  find(found->get_unique_id, "ncclGetUniqueId");
-  find(found->comm_init_rank, "ncclCommInitRank");
-  find(found->comm_destroy, "ncclCommDestroy");
-  find(found->get_error_string, "ncclGetErrorString");
-  find(found->group_start, "ncclGroupStart");
-  find(found->group_end, "ncclGroupEnd");
-  find(found->allreduce, "ncclAllReduce");
-  find(found->reduce_scatter, "ncclReduceScatter");
-  find(found->reduce, "ncclReduce");
-  find(found->all_gather, "ncclAllGather");
-  find(found->broadcast, "ncclBroadcast");
-  find(found->send, "ncclSend");
-  find(found->recv, "ncclRecv");
-  if (missing != nullptr) {
-    reason = fmt::format("NCCL's library has no {}", missing);
-    return nullptr;
-  }
+  auto found = load_nccl(library, why);
+  if (found == nullptr) return nullptr;
   return std::shared_ptr<const Nccl>(new Nccl(std::move(found)));
 }
 
@@ -105,7 +55,7 @@ std::string Nccl::version() const {
 }
 
 NcclId Nccl::unique_id() const {
-  NcclUniqueId id{};
+  NcclFunctions::UniqueId id{};
   check(*functions_, functions_->get_unique_id(&id), "ncclGetUniqueId");
   return id.bytes;
 }
@@ -114,7 +64,8 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<const Nccl> nccl, const NcclI
                                    int size)
     : nccl_(std::move(nccl)), size_(size) {
   const NcclFunctions& call = *nccl_->functions_;
-  check(call, call.comm_init_rank(&handle_, size, NcclUniqueId{id}, rank), "ncclCommInitRank");
+  check(call, call.comm_init_rank(&handle_, size, NcclFunctions::UniqueId{id}, rank),
+        "ncclCommInitRank");
 }
 
 NcclCommunicator::~NcclCommunicator() {

@@ -1,29 +1,22 @@
-// NCCL as the baseline of collectives, found at run time: its library is opened by name, and only
-// the calls that are measured are asked for. Nothing of polypath needs it.
+// NCCL as the baseline of collectives.
 #pragma once
 
 #include <cuda.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "collectives/collective_types.h"
+#include "comm/nccl_functions.hpp"
 
 namespace polypath {
-
-/// What names a new communicator of NCCL's: made by one rank, and given to all.
-using NcclId = std::array<std::byte, 128>;
-
-struct NcclFunctions;  // nccl.cpp
 
 /// The library. Thread-safe.
 class Nccl {
  public:
-  /// Opens `library`, libnccl.so.2 when it is empty. Null, with the reason in `*why`, when there is
-  /// none or it lacks a function. It stays loaded for the life of the process.
+  /// As load_nccl().
   static std::shared_ptr<const Nccl> load(const std::string& library, std::string* why);
 
   /// "2.28.9".

@@ -28,12 +28,14 @@ Bytes DeviceBytes::read(std::size_t bytes) const {
   return found;
 }
 
-PlannedCall planned_call(Random& random, int ranks, const ByteRange& bytes) {
+PlannedCall planned_call(Random& random, int ranks, const ByteRange& bytes,
+                         const std::vector<std::vector<std::uint32_t>>& nodes) {
   const ScratchShape any_shape{static_cast<std::uint32_t>(ranks), 8, 4, 65536, 1 << 22};
   PlannedCall call;
   do {
     call.what = random_case(random, any_shape, bytes.most, 1);
   } while (std::max(call.what.in_bytes(), call.what.out_bytes()) < bytes.least);
+  call.what.nodes = nodes;
   call.images = images_of(random, call.what);
   return call;
 }

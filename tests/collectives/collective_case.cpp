@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <ranges>
 #include <type_traits>
 
 #include "collectives/plan/request.hpp"
@@ -66,11 +67,22 @@ void combine(const CollectiveCase& what, const std::vector<Bytes>& inputs, std::
              Bytes& result) {
   for (std::uint64_t i = 0; i < result.size() / sizeof(T); ++i) {
     using Sum = decltype(widened(T{}));
+    const auto sum_of = [&](const auto& ranks) {
+      Sum sum{};
+      bool is_first = true;
+      for (const std::uint32_t rank : ranks) {
+        T element;
+        std::memcpy(&element, inputs[rank].data() + (first + i) * sizeof(T), sizeof(T));
+        sum = is_first ? widened(element) : combined(what.reduction, sum, widened(element));
+        is_first = false;
+      }
+      return sum;
+    };
     Sum sum{};
-    for (std::uint32_t rank = 0; rank < what.ranks; ++rank) {
-      T element;
-      std::memcpy(&element, inputs[rank].data() + (first + i) * sizeof(T), sizeof(T));
-      sum = rank == 0 ? widened(element) : combined(what.reduction, sum, widened(element));
+    if (what.nodes.empty()) sum = sum_of(std::views::iota(0U, what.ranks));
+    for (std::size_t node = 0; node < what.nodes.size(); ++node) {
+      const Sum its = widened(narrowed<T>(sum_of(what.nodes[node])));
+      sum = node == 0 ? its : combined(what.reduction, sum, its);
     }
     if (what.reduction == Operator::avg) sum = static_cast<Sum>(sum / static_cast<Sum>(what.ranks));
     const T element = narrowed<T>(sum);

@@ -44,6 +44,8 @@ struct CollectiveCase {
   Placement placement = Placement::apart;
   std::uint32_t in_shift = 0;  ///< elements by which a buffer is not aligned to 16 bytes
   std::uint32_t out_shift = 0;
+  /// Ranks by node, where elements are combined in each node first; empty: all are of one.
+  std::vector<std::vector<std::uint32_t>> nodes = {};
 
   std::uint64_t in_bytes() const;
   std::uint64_t out_bytes() const;

@@ -81,7 +81,6 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{Fault::credit_before_taking, "CreditBeforeTaking", kChannels},
                     Planted{Fault::counts_not_kept, "CountsNotKept", kChannels},
                     Planted{Fault::own_part_first, "OwnPartFirstInChannels", kChannels},
-                    Planted{Fault::work_not_alternated, "WorkNotAlternated", kChannels},
                     Planted{Fault::own_part_first, "OwnPartFirstInCells", kCells},
                     Planted{Fault::halves_not_alternated, "HalvesNotAlternated", kCells},
                     Planted{Fault::flag_not_counted, "FlagNotCounted", kCells},

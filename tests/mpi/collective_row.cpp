@@ -20,11 +20,13 @@ constexpr std::size_t kGuard = 64;  ///< bytes behind a buffer
 /// Numbers whose sums and products are exact in every order, or wrap. Of 8 bits they are too small
 /// to overflow: Open MPI's sums of those saturate.
 template <typename T>
-void fill(Bytes& bytes, std::mt19937& random) {
+void fill(Bytes& bytes, std::mt19937& random, bool is_for_products) {
   for (std::size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
     T value{};
     if constexpr (std::is_floating_point_v<T>)
-      value = static_cast<T>(static_cast<int>(random() % 2001) - 1000);
+      value = is_for_products
+                  ? static_cast<T>(random() % 2 == 0 ? 1 : -1) * static_cast<T>(1U << random() % 8)
+                  : static_cast<T>(static_cast<int>(random() % 2001) - 1000);
     else if constexpr (sizeof(T) == 1)
       value = static_cast<T>(random() % 4);
     else
@@ -64,7 +66,8 @@ T combine(MPI_Op op, T a, T b) {
 Bytes contents(const Row& row, int rank, std::size_t bytes) {
   std::mt19937 random(row.seed * 64 + static_cast<unsigned>(rank));
   Bytes made(bytes);
-  with_type(row.type.kind, [&](auto zero) { fill<decltype(zero)>(made, random); });
+  with_type(row.type.kind,
+            [&](auto zero) { fill<decltype(zero)>(made, random, row.op == MPI_PROD); });
   return made;
 }
 

@@ -107,6 +107,13 @@ void communicators(Run& run) {
   }
 }
 
+/// One large allreduce.
+void large(Run& run) {
+  Row row{Collective::allreduce, types()[0]};
+  row.count = std::size_t{1} << 18;
+  run.row(MPI_COMM_WORLD, row);
+}
+
 /// All ranks pass host memory.
 void host_memory(Run& run) {
   std::mt19937 random(run.seed);
@@ -216,6 +223,7 @@ int main_of(int argc, char** argv) {
   std::map<std::string, std::function<void(Run&)>> cases{
       {"random", random_rows},
       {"communicators", communicators},
+      {"large", large},
       {"host-memory", host_memory},
       {"alternating", alternating},
       {"reset", reset},

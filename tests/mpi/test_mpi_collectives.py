@@ -51,22 +51,35 @@ class Ranks:
 
 @pytest.fixture
 def collectives(tmp_path) -> Callable[..., Ranks]:
-    """collectives(RANKS, CASE, SEED, mpich=None, SETTING=value...): runs mpi_collectives under the
-    shim; `mpich`: with MPICH, and the handles of "mpich" or "standard"."""
+    """collectives(RANKS, CASE, SEED, mpich=None, nodes="", SETTING=value...): runs mpi_collectives
+    under the shim; `mpich`: with MPICH, and the handles of "mpich" or "standard"; `nodes`: a letter
+    for each rank, by which this machine is several nodes."""
 
     def run(
-        ranks: int, case: str, seed: int = 1, mpich: str | None = None, **settings: str
+        ranks: int,
+        case: str,
+        seed: int = 1,
+        mpich: str | None = None,
+        nodes: str = "",
+        **settings: str,
     ) -> Ranks:
         under_shim = _shim_settings(tmp_path, tmp_path)
-        command = [ROOT / "scripts" / "mpi_env.sh", "mpirun", "-n", ranks]
+        command: list[object] = [ROOT / "scripts" / "mpi_env.sh", "mpirun"]
         program = [BUILD / "bin" / "mpi_collectives", case, seed]
+        words: list[str] = []  # for env
         if mpich is not None:
             program[0] = program[0].with_name(f"mpi_collectives_{mpich}")
-            command = [MPICH, "-n", ranks, "env", f"LD_PRELOAD={under_shim.pop('LD_PRELOAD')}"]
+            command = [MPICH]
+            words = [f"LD_PRELOAD={under_shim.pop('LD_PRELOAD')}"]
             if NODE != "real":
                 settings["LD_LIBRARY_PATH"] = str(BUILD / "simulated-driver")
                 settings["POLYPATH_SIM_MODE"] = "functional"
-        command += program
+        if nodes:
+            for name in nodes:
+                command += ["-n", 1, "env", *words, f"POLYPATH_COMM_NODE={name}", *program, ":"]
+            del command[-1]
+        else:
+            command += ["-n", ranks, "env", *words, *program]
         code, output = _run(
             [str(part) for part in command], environment({**under_shim, **settings})
         )
@@ -162,6 +175,53 @@ def test_what_polypath_does_not_do(collectives):
     assert ran.counted("staged") == ran.calls
 
 
+# Between "nodes" TCP, as it would be.
+TCP = {"UCX_TLS": "tcp,self"}
+
+
+@pytest.mark.parametrize("nodes, seed", [("aabb", 5), ("abab", 6), ("abcd", 7)])
+def test_several_nodes(collectives, nodes, seed):
+    """Ranks in a row on their nodes, in turn on them, and alone."""
+    ran = collectives(4, "random", seed, nodes=nodes, **TCP)
+    assert ran.counted("taken") == ran.calls
+    check_alike(ran)
+    between = [statistics["between_nodes"] for statistics in ran.statistics]
+    # Halves of the ranks are of one node in the first.
+    assert [one["communicators"] for one in between] == [1 if nodes == "aabb" else 2] * 4
+    assert all(one["bytes"] > 0 for one in between)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_kind_on_several_nodes(collectives, function):
+    ran = collectives(4, function, nodes="aabb", **TCP)
+    assert ran.counted("taken") == ran.calls
+
+
+@pytest.mark.parametrize("nodes", ["aabb", "abcd", "aaaa"])
+def test_each_node_sends_its_ranks_slices_once(collectives, nodes):
+    """2 (n - 1) / n of a slice each, of MPI's bytes between n nodes; not the whole message."""
+    ran = collectives(4, "large", nodes=nodes, **TCP)
+    assert ran.counted("taken") == ran.calls
+    count = len(set(nodes))
+    piece = 4 * 2**18 // 4  # of the slice of each rank, what each of the nodes sums
+    for statistics in ran.statistics:
+        assert statistics["between_nodes"]["bytes"] == 2 * (count - 1) * piece
+
+
+def test_a_rank_resets_its_gpu_on_one_of_several_nodes(collectives):
+    ran = collectives(4, "reset", nodes="aabb", **TCP)
+    assert ran.counted("taken").total() == 5
+    for rank in range(4):
+        assert ran.reasons(rank) == {"communicator lost": 5}
+
+
+def test_unequal_nodes_stay_with_mpi(collectives):
+    ran = collectives(3, "large", nodes="aab")
+    assert not ran.counted("taken")
+    assert ran.reasons().keys() == {"no communicator"}
+    assert "start equally many on each" in ran.statistics[0]["refusal"]
+
+
 @pytest.mark.skipif(not MPICH.is_file(), reason="POLYPATH_MPICH_PREFIX names no MPICH")
 @pytest.mark.parametrize("handles, name", [("mpich", "MPICH"), ("standard", "standard ABI")])
 def test_mpich(collectives, handles, name):
@@ -175,6 +235,9 @@ def test_mpich(collectives, handles, name):
     ran = collectives(2, "mixed", mpich=handles)
     assert not ran.counted("taken")
     assert ran.counted("staged").total() > 0
+    ran = collectives(4, "random", mpich=handles, nodes="abab")
+    assert ran.counted("taken") == ran.calls
+    assert ran.statistics[0]["between_nodes"]["bytes"] > 0
 
 
 @pytest.mark.skipif(NODE == "real", reason="a node without peer access is simulated")

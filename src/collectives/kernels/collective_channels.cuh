@@ -286,9 +286,7 @@ SIMT_DEVICE void run_among(const CollectiveArgs& args, Work (&works)[2]) {
   if (cut.tiles == 0) return;
   const std::uint32_t steps = steps_of(part.roles, args.lag, cut.tiles);
   const simt::Group workers(1, simt::block_size() / simt::kWarp - 1, 1);
-  const auto work_of = [&](std::uint32_t step) -> Work& {
-    return works[planted(Fault::work_not_alternated) ? 0 : step % 2];
-  };
+  const auto work_of = [&](std::uint32_t step) -> Work& { return works[step % 2]; };
   Lane lane(args, part);
   bool gives_up = false;
   if (!workers.holds_me()) gives_up = !lane.prepare(cut, 0, work_of(0));

@@ -16,7 +16,6 @@ enum class Fault {
   credit_before_taking,  ///< a slot is given back before it was read
   counts_not_kept,       ///< a call begins to count anew
   own_part_first,        ///< the sum begins with this rank's own part
-  work_not_alternated,   ///< the next step's work is written over that of the one that runs
   // of cells
   halves_not_alternated,  ///< every call uses the same half
   flag_not_counted,       ///< every call uses the same flag

@@ -134,10 +134,8 @@ class PlanMaker {
         "inside each node slices to their owners, between nodes an existing engine, chunk by chunk";
     std::vector<std::string> ranks;
     for (int rank = 0; rank < request_.ranks(); ++rank) ranks.push_back(fmt::format("r{}", rank));
-    plan_.order = fmt::format(
-        "on each node {}; then the nodes, in the order of the engine between "
-        "them",
-        fmt::join(ranks, ", "));
+    plan_.order = fmt::format("on each node {}; then the nodes, in the order of their first ranks",
+                              fmt::join(ranks, ", "));
     plan_.candidates.push_back(
         {plan_.algorithm, plan_.predicted_us, plan_.bus_gbps, plan_.limit_bus_gbps, ""});
   }

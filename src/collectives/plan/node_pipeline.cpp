@@ -16,9 +16,18 @@ namespace {
 /// between four GPUs of one node.
 constexpr double kEngineUs = 11.2;
 constexpr std::uint64_t kLeastNodeChunk = 256 * kKiB;
-constexpr int kMostNodeChunks = 256;
+constexpr std::uint64_t kLeastNodeSlice = 64 * kKiB;
+constexpr std::uint64_t kSliceGranule = 4 * kKiB;
+/// Of a message that is not too large for them: enough that the stages overlap.
+constexpr std::uint64_t kNodeChunks = 8;
 
 }  // namespace
+
+std::uint64_t node_slice_bytes(std::uint64_t bytes, int ranks) {
+  const std::uint64_t even = bytes / (static_cast<std::uint64_t>(ranks) * kNodeChunks);
+  const std::uint64_t whole = (even + kSliceGranule - 1) / kSliceGranule * kSliceGranule;
+  return std::clamp(whole, kLeastNodeSlice, kMostNodeSlice);
+}
 
 NodePipeline plan_node_pipeline(const Node& node, const CollectiveRequest& request,
                                 const CollectiveOptions& options, bool kernels) {
@@ -52,19 +61,14 @@ NodePipeline plan_node_pipeline(const Node& node, const CollectiveRequest& reque
       pipeline.stages.begin() + static_cast<std::ptrdiff_t>(pipeline.stages.size() / 2),
       {"allreduce between nodes", moves, {"network"}, request.network_gbps, network_us});
 
-  for (int chunks = 1; chunks <= kMostNodeChunks; chunks *= 2) {
-    const auto count = static_cast<std::uint64_t>(chunks);
-    const std::uint64_t bytes = (request.bytes() + count - 1) / count;
-    if (chunks > 1 && bytes < kLeastNodeChunk) break;
-    const double within =
-        request.ranks() == 1 ? 0 : inside_us / chunks + 2 * node.costs.kernel_start_us;
-    const double between = network_us / chunks + kEngineUs;
-    const double us = within + between + (chunks - 1) * std::max(within, between);
-    if (pipeline.us > 0 && us >= pipeline.us) continue;
-    pipeline.us = us;
-    pipeline.chunks = chunks;
-    pipeline.chunk_bytes = bytes;
-  }
+  pipeline.chunk_bytes = node_slice_bytes(request.bytes(), request.ranks()) *
+                         static_cast<std::uint64_t>(request.ranks());
+  pipeline.chunks =
+      static_cast<int>((request.bytes() + pipeline.chunk_bytes - 1) / pipeline.chunk_bytes);
+  const double within =
+      request.ranks() == 1 ? 0 : inside_us / pipeline.chunks + 2 * node.costs.kernel_start_us;
+  const double between = network_us / pipeline.chunks + kEngineUs;
+  pipeline.us = within + between + (pipeline.chunks - 1) * std::max(within, between);
   return pipeline;
 }
 

@@ -7,18 +7,9 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/units.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {
-namespace {
-
-/// What a block of a sum gets at least, and how many there are at most: enough for a GPU's memory,
-/// and most of its multiprocessors stay free.
-constexpr std::uint64_t kBytesOfABlock = 32 * kKiB;
-constexpr std::uint64_t kMostBlocks = 48;
-
-}  // namespace
 
 ScheduleRunner::ScheduleRunner(Communicator& communicator, const KernelModules& modules,
                                std::uint64_t scratch_bytes)
@@ -85,11 +76,7 @@ void ScheduleRunner::issue_sum(const CollectiveSchedule& schedule, const Collect
       args.from[args.from_count++] = place;
     }
   }
-  void* parameters[] = {&args};
-  const std::uint64_t blocks = std::clamp<std::uint64_t>(bytes / kBytesOfABlock, 1, kMostBlocks);
-  POLYPATH_CHECK(comm_.driver(),
-                 launch_kernel(modules_.sums(args.type), static_cast<unsigned>(blocks), 1, 1,
-                               kCollectiveThreads, 1, 1, 0, stream, parameters, nullptr));
+  modules_.launch_sum(args, bytes, stream);
 }
 
 void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram& program,

@@ -103,13 +103,11 @@ int carry(const Call& call, Ranks& ranks, const Engine& engine, std::size_t part
   const InContext current(primary.get());
   Issue issue(call, ranks, part_bytes);
   if (issue.run(datatype) != POLYPATH_SUCCESS) return fail(call, ranks, engine.last_error());
-  const CUresult waited = driver::stream_synchronize(ranks.stream);
   // Who waits for a rank that is gone is let go within the time limit, and this says so.
-  if (functions().check(ranks.comm) != POLYPATH_SUCCESS)
+  if (functions().synchronize(ranks.comm, ranks.stream) != POLYPATH_SUCCESS)
     return fail(call, ranks, engine.last_error());
-  if (issue.result() != CUDA_SUCCESS || waited != CUDA_SUCCESS)
-    return fail(call, ranks, "the GPU's driver failed");
-  note_finished(*ranks.progress, ranks.rank);
+  if (issue.result() != CUDA_SUCCESS) return fail(call, ranks, "the GPU's driver failed");
+  note_finished(*ranks.progress, ranks.local_rank);
   trim_spare(ranks);
   return kSuccess;
 }

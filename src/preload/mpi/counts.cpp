@@ -19,6 +19,9 @@ struct Counts {
 
 constinit Counts counts[kFunctionCount]{};
 constinit Count agreements{0};
+constinit Count node_communicators{0};
+constinit Count node_messages{0};
+constinit Count node_bytes{0};
 constinit Count communicators{0};
 constinit Count refusals{0};
 constinit char first_refusal[512]{};
@@ -58,7 +61,6 @@ const char* name_of(Reason reason) noexcept {
     case Reason::unknown_library: return "unknown MPI library";
     case Reason::no_elements: return "no elements";
     case Reason::one_rank: return "one rank";
-    case Reason::many_ranks: return "more ranks than a node's GPUs";
     case Reason::intercommunicator: return "intercommunicator";
     case Reason::datatype_of_reduction: return "datatype not reduced";
     case Reason::operator_of_reduction: return "operator";
@@ -92,7 +94,14 @@ void count_outcome(Function function, Reason reason) noexcept {
 
 void count_staged(Function function) noexcept { add(of(function).staged); }
 void count_agreement() noexcept { add(agreements); }
-void count_communicator() noexcept { add(communicators); }
+void count_communicator(int nodes) noexcept {
+  add(communicators);
+  if (nodes > 1) add(node_communicators);
+}
+void count_sent(std::uint64_t bytes) noexcept {
+  add(node_messages);
+  add(node_bytes, bytes);
+}
 
 void count_refusal(const char* why) noexcept {
   if (refusals.fetch_add(1, std::memory_order_relaxed) == 0)
@@ -113,7 +122,10 @@ void append_json(Text& out) noexcept {
     out.append_quoted(first_refusal);
   else
     out.append("null");
-  out.append(", \"agreements\": %llu,\n  \"calls\": {", value(agreements));
+  out.append(", \"agreements\": %llu,\n  \"between_nodes\": {\"communicators\": %llu, ",
+             value(agreements), value(node_communicators));
+  out.append("\"messages\": %llu, \"bytes\": %llu},\n  \"calls\": {", value(node_messages),
+             value(node_bytes));
   const char* between = "";
   for (std::size_t i = 0; i < kFunctionCount; ++i) {
     const Counts& one = counts[i];
@@ -148,6 +160,9 @@ void append_lines(Text& out) noexcept {
     if (value(one.staged) != 0) out.append("; %llu staged in host memory", value(one.staged));
     out.append("\n");
   }
+  if (value(node_messages) != 0)
+    out.append("  between nodes: %llu messages, %.1f MiB\n", value(node_messages),
+               static_cast<double>(value(node_bytes)) / (1 << 20));
   if (value(refusals) != 0) out.append("  no communicator of MPI's ranks: %s\n", first_refusal);
 }
 
@@ -160,6 +175,9 @@ void forget_counts() noexcept {
     for (Count& outcome : one.outcomes) clear(outcome);
   }
   clear(agreements);
+  clear(node_communicators);
+  clear(node_messages);
+  clear(node_bytes);
   clear(communicators);
   clear(refusals);
 }

@@ -17,7 +17,6 @@ enum class Reason : std::uint8_t {
   unknown_library,
   no_elements,
   one_rank,
-  many_ranks,
   intercommunicator,
   datatype_of_reduction,
   operator_of_reduction,
@@ -49,7 +48,10 @@ void count_outcome(Function function, Reason reason) noexcept;
 /// It went to MPI, with host memory in the place of device memory.
 void count_staged(Function function) noexcept;
 void count_agreement() noexcept;
-void count_communicator() noexcept;
+/// Made, of ranks on so many nodes.
+void count_communicator(int nodes) noexcept;
+/// A message to another node.
+void count_sent(std::uint64_t bytes) noexcept;
 /// The first text is kept. MPI's ranks could not make a communicator, and why.
 void count_refusal(const char* why) noexcept;
 

@@ -137,7 +137,11 @@ bool find_functions(void* handle) noexcept {
          find(handle, "PMPI_Type_get_extent", known.type_get_extent) &&
          find(handle, "PMPI_Type_get_true_extent", known.type_get_true_extent) &&
          find(handle, "PMPI_Allreduce", known.allreduce) &&
-         find(handle, "PMPI_Allgather", known.allgather);
+         find(handle, "PMPI_Allgather", known.allgather) &&
+         find(handle, "PMPI_Comm_dup", known.comm_dup) &&
+         find(handle, "PMPI_Comm_free", known.comm_free) &&
+         find(handle, "PMPI_Isend", known.isend) && find(handle, "PMPI_Irecv", known.irecv) &&
+         find(handle, "PMPI_Test", known.test);
 }
 
 /// The standard ABI has libraries of its own.

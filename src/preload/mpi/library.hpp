@@ -67,6 +67,11 @@ struct Library {
   int (*type_get_true_extent)(Handle, std::intptr_t*, std::intptr_t*);
   int (*allreduce)(const void*, void*, int, Handle, Handle, Handle);
   int (*allgather)(const void*, int, Handle, void*, int, Handle, Handle);
+  int (*comm_dup)(Handle, Handle*);
+  int (*comm_free)(Handle*);
+  int (*isend)(const void*, int, Handle, int, int, Handle, Handle*);
+  int (*irecv)(void*, int, Handle, int, int, Handle, Handle*);
+  int (*test)(Handle*, int*, void*);
 
   Handle comm_null;
   Handle comm_self;

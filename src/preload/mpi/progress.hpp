@@ -1,5 +1,6 @@
-// How many calls each rank of a communicator has finished, in memory that the ranks share: a rank
-// whose GPU is reset has to know that the others' kernels, which finish without it, have.
+// How many calls each rank of a communicator has finished, in memory that the ranks of a node
+// share: a rank whose GPU is reset has to know that the others' kernels, which finish without it,
+// have.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +12,23 @@ inline constexpr std::size_t kMostRanks = 8;  ///< the kernels serve as many (co
 
 struct Progress;
 
-/// What a rank tells the others, so that they find the memory: of rank 0; zeros of others.
+/// What a rank tells the others, so that they find the memory: of each node's first rank; zeros of
+/// others.
 struct ProgressPlace {
   std::int64_t process = 0;
   std::int64_t file = -1;
 };
 
-/// Of rank 0: makes the memory. `file` is -1 when that failed.
+/// Of a node's first rank: makes the memory. `file` is -1 when that failed.
 ProgressPlace offer_progress() noexcept;
-/// Of all ranks, with what rank 0 offered; null when that failed.
+/// Of all ranks of the node, with what the first offered; null when that failed.
 Progress* open_progress(const ProgressPlace& place) noexcept;
-/// Of rank 0, when all have opened it or failed.
+/// Of the first, when all have opened it or failed.
 void end_offer(const ProgressPlace& place) noexcept;
 /// Null is allowed.
 void close_progress(Progress* progress) noexcept;
 
-/// This rank has finished one more call.
+/// This rank, as the node's are numbered, has finished one more call.
 void note_finished(Progress& progress, int rank) noexcept;
 /// Waits until all of `size` ranks have finished as many calls as this one; 30 s at most.
 void wait_for_others(const Progress& progress, int rank, int size) noexcept;

@@ -123,8 +123,7 @@ Reason first_refusal(const Ranks& ranks) noexcept {
   int is_inter = 0;
   library().comm_test_inter(ranks.handle, &is_inter);
   if (is_inter != 0) return Reason::intercommunicator;
-  if (ranks.size < 2) return Reason::one_rank;
-  return ranks.size > static_cast<int>(kMostRanks) ? Reason::many_ranks : Reason::none;
+  return ranks.size < 2 ? Reason::one_rank : Reason::none;
 }
 
 int exchange(const void* mine, void* all, std::size_t bytes, void* user) noexcept {
@@ -134,14 +133,24 @@ int exchange(const void* mine, void* all, std::size_t bytes, void* user) noexcep
                        static_cast<const Ranks*>(user)->handle) != kSuccess;
 }
 
-/// Collective.
+/// Collective. The ranks of each node share their own.
 bool share_progress(Ranks& ranks) noexcept {
-  const ProgressPlace mine = ranks.rank == 0 ? offer_progress() : ProgressPlace{};
-  ProgressPlace all[kMostRanks];
-  if (exchange(&mine, all, sizeof mine, &ranks) == 0) ranks.progress = open_progress(all[0]);
+  int leader = -1;
+  ranks.local_size = 0;
+  for (int rank = 0; rank < ranks.size; ++rank) {
+    if (functions().gpu(ranks.comm, rank) < 0) continue;  // of another node
+    if (leader < 0) leader = rank;
+    if (rank == ranks.rank) ranks.local_rank = ranks.local_size;
+    ++ranks.local_size;
+  }
+  const bool can = leader >= 0 && ranks.local_size <= static_cast<int>(kMostRanks);
+  const ProgressPlace mine = can && ranks.rank == leader ? offer_progress() : ProgressPlace{};
+  if (exchange(&mine, ranks.places, sizeof mine, &ranks) == 0 && can)
+    ranks.progress = open_progress(ranks.places[leader]);
   // Nobody needs it any more once all have come here.
-  char none[kMostRanks];
-  exchange("", none, 1, &ranks);
+  const std::int64_t none = 0;
+  std::int64_t least = 0;
+  library().allreduce(&none, &least, 1, library().int64, library().min, ranks.handle);
   end_offer(mine);
   return ranks.progress != nullptr;
 }
@@ -162,12 +171,16 @@ Ranks* ranks_of(Handle communicator) noexcept {
   if (mpi.comm_get_attr(communicator, ranks_key, static_cast<void*>(&known), &is_known) != kSuccess)
     return nullptr;
   if (is_known != 0) return static_cast<Ranks*>(known);
-  void* const memory = std::malloc(sizeof(Ranks));
+  int size = 0;
+  if (mpi.comm_size(communicator, &size) != kSuccess) return nullptr;
+  void* const memory =
+      std::malloc(sizeof(Ranks) + static_cast<std::size_t>(size) * sizeof(ProgressPlace));
   if (memory == nullptr) return nullptr;
   auto* const ranks = new (memory) Ranks{};
   ranks->handle = communicator;
+  ranks->size = size;
+  ranks->places = reinterpret_cast<ProgressPlace*>(ranks + 1);
   if (mpi.comm_rank(communicator, &ranks->rank) != kSuccess ||
-      mpi.comm_size(communicator, &ranks->size) != kSuccess ||
       mpi.comm_set_attr(communicator, ranks_key, ranks) != kSuccess) {
     std::free(ranks);
     return nullptr;
@@ -218,6 +231,9 @@ bool has_functions() noexcept {
           find_in_engine("polypath_comm_destroy", all.destroy) &&
           find_in_engine("polypath_comm_abort", all.abort) &&
           find_in_engine("polypath_comm_check", all.check) &&
+          find_in_engine("polypath_comm_synchronize", all.synchronize) &&
+          find_in_engine("polypath_comm_nodes", all.nodes) &&
+          find_in_engine("polypath_comm_gpu", all.gpu) &&
           find_in_engine("polypath_comm_prepare", all.prepare) &&
           find_in_engine("polypath_allreduce", all.allreduce) &&
           find_in_engine("polypath_reduce_scatter", all.reduce_scatter) &&
@@ -229,7 +245,11 @@ bool has_functions() noexcept {
 bool make_communicator(Ranks& ranks, const Engine& engine) noexcept {
   const Functions& call = functions();
   const char* why = nullptr;
-  if (call.create(engine.context, ranks.rank, ranks.size, ranks.gpu, &exchange, &ranks, nullptr,
+  ranks.between.handle = ranks.handle;
+  const polypath_network network = network_of(ranks.between);
+  polypath_comm_options options{};
+  options.network = &network;
+  if (call.create(engine.context, ranks.rank, ranks.size, ranks.gpu, &exchange, &ranks, &options,
                   &ranks.comm) != POLYPATH_SUCCESS ||
       call.prepare(ranks.comm) != POLYPATH_SUCCESS)
     why = engine.last_error();
@@ -248,7 +268,7 @@ bool make_communicator(Ranks& ranks, const Engine& engine) noexcept {
       mpi.allreduce(mine, least, 2, mpi.int64, mpi.min, ranks.handle) == kSuccess && least[0] == 1;
   if (is_made) {
     ranks.number = least[1];
-    count_communicator();
+    count_communicator(call.nodes(ranks.comm));
     const Lock lock(mutex);
     link(&ranks);
     return true;
@@ -292,7 +312,7 @@ void trim_spare(Ranks& ranks) noexcept {
 void let_go_communicators() noexcept {
   const Lock lock(mutex);
   for (Ranks* ranks = first; ranks != nullptr; ranks = ranks->next) {
-    wait_for_others(*ranks->progress, ranks->rank, ranks->size);
+    if (ranks->progress != nullptr) wait_for_others(*ranks->progress, ranks->rank, ranks->size);
     functions().abort(ranks->comm, "a GPU of this rank was reset");
     release(*ranks);
     ranks->is_lost = true;

@@ -21,6 +21,7 @@
 #include <cuda.h>
 
 #include "preload/engine.hpp"
+#include "preload/mpi/between_nodes.hpp"
 #include "preload/mpi/counts.hpp"
 #include "preload/mpi/progress.hpp"
 
@@ -50,6 +51,10 @@ struct Ranks {
   CUdeviceptr spare = 0;
   std::size_t spare_bytes = 0;
   Progress* progress = nullptr;
+  int local_rank = 0;  ///< among those of this node
+  int local_size = 0;
+  ProgressPlace* places = nullptr;  ///< room for that of each rank
+  BetweenNodes between = {};
   /// The same on all ranks; in the order of these all are destroyed, so that nobody waits for one
   /// who waits for another.
   std::int64_t number = 0;
@@ -80,6 +85,9 @@ struct Functions {
   decltype(&polypath_comm_destroy) destroy;
   decltype(&polypath_comm_abort) abort;
   decltype(&polypath_comm_check) check;
+  decltype(&polypath_comm_synchronize) synchronize;
+  decltype(&polypath_comm_nodes) nodes;
+  decltype(&polypath_comm_gpu) gpu;
   decltype(&polypath_comm_prepare) prepare;
   decltype(&polypath_allreduce) allreduce;
   decltype(&polypath_reduce_scatter) reduce_scatter;

@@ -1,0 +1,99 @@
+// Collectives across nodes: chunk by chunk, in three stages that overlap with those of other
+// chunks.
+//
+//   first     inside each node   reduce-scatter of a chunk: slice l to the rank with number l there
+//   between   equal ranks        slices become one, by an existing engine (comm/network_engine.hpp)
+//   last      inside each node   all-gather of the chunk
+//
+// so it is for allreduce; other operations leave out or exchange stages. First and last stages are
+// collectives of the node's communicator, on one stream; each of the chunks under way has another
+// stream for what is between. Between n nodes a rank sends 2 (n - 1) / n of its slice for an
+// allreduce: each node sums 1 / n of it, and sends the result.
+//
+// Order of summation: the ranks of a node in their order, then the nodes in theirs.
+#pragma once
+
+#include <vector>
+
+#include "collectives/collectives.hpp"
+#include "comm/node_links.hpp"
+
+namespace polypath {
+
+/// How calls went, since the beginning.
+struct NodeCounts {
+  std::uint64_t calls = 0;
+  std::uint64_t chunks = 0;
+};
+
+/// One a rank; calls as Collectives'.
+class NodeCollectives {
+ public:
+  /// Takes memory of this rank's GPU. Both must outlive it. Throws DriverError.
+  NodeCollectives(Collectives& inside, NodeLinks& links);
+  /// Work that uses it must have completed.
+  ~NodeCollectives();
+  NodeCollectives(const NodeCollectives&) = delete;
+  NodeCollectives& operator=(const NodeCollectives&) = delete;
+
+  /// As Collectives::run, with roots and parts as of all ranks of all nodes; but not in capture.
+  /// When it cannot be issued as a whole, the communicator is aborted: others would wait.
+  void run(const CollectiveCall& call, CUstream stream);
+
+  [[nodiscard]] const NodeCounts& counts() const noexcept { return counts_; }
+  [[nodiscard]] std::uint64_t scratch_bytes() const noexcept;
+
+ private:
+  /// Of a chunk under way.
+  struct Slot {
+    Stream stream;  ///< of what is between nodes
+    Event ready;    ///< the first stage is done
+    Event done;     ///< what is between is done
+    CUdeviceptr part = 0;
+    CUdeviceptr came = 0;
+    CUdeviceptr sum = 0;  ///< partial, where one kernel cannot take all nodes
+  };
+  struct Chunk {
+    std::uint64_t begin = 0;  ///< elements: of the message, or of each part
+    std::uint64_t count = 0;
+    std::uint64_t slice = 0;  ///< of a message: elements of each rank of a node
+    Slot* slot = nullptr;
+  };
+  enum class Stage : std::uint8_t { first, between, last };
+
+  void issue(const CollectiveCall& call, CUstream stream);
+  void issue(const CollectiveCall& call, const Chunk& chunk, Stage stage);
+  // An operation's part in a stage of a chunk.
+  void allreduce(const CollectiveCall& call, const Chunk& chunk, Stage stage);
+  void reduce(const CollectiveCall& call, const Chunk& chunk, Stage stage);
+  void broadcast(const CollectiveCall& call, const Chunk& chunk, Stage stage);
+  void reduce_scatter(const CollectiveCall& call, const Chunk& chunk, Stage stage);
+  void all_gather(const CollectiveCall& call, const Chunk& chunk, Stage stage);
+  void all_to_all(const CollectiveCall& call, const Chunk& chunk, Stage stage);
+
+  /// Elements of a chunk at the most, the same on all ranks.
+  [[nodiscard]] std::uint64_t chunk_elements(const CollectiveCall& call) const;
+  void reduce_inside(const CollectiveCall& call, const Chunk& chunk);
+  void gather_inside(const CollectiveCall& call, const Chunk& chunk, CUdeviceptr to);
+  void run_inside(const CollectiveCall& call);
+  /// operands[i] of node i, combined.
+  void sum(const CollectiveCall& call, const std::vector<CUdeviceptr>& operands, CUdeviceptr to,
+           std::uint64_t count, const Slot& slot);
+  void copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes, CUstream stream);
+  CUdeviceptr take(std::uint64_t bytes);
+
+  Collectives& inside_;
+  NodeLinks& links_;
+  const NodeMap& map_;
+  Communicator& comm_;
+  std::vector<CUdeviceptr> memory_;
+  std::uint64_t taken_ = 0;
+  Stream stream_;  // of what is inside
+  Event fork_;
+  Event end_;
+  CUdeviceptr staged_ = 0;
+  std::vector<Slot> slots_;
+  NodeCounts counts_;
+};
+
+}  // namespace polypath

@@ -1,0 +1,154 @@
+#include "comm/exchange_gate.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <new>
+#include <utility>
+
+#include "base/error.hpp"
+#include "driver/check.hpp"
+
+namespace polypath {
+namespace {
+
+/// In cache lines of their own.
+constexpr std::size_t kWordBytes = 128;
+
+}  // namespace
+
+ExchangeGate::ExchangeGate(Communicator& local, int rank, bool by_caller)
+    : local_(local), rank_(rank), by_caller_(by_caller) {
+  const CurrentContext current(local_.driver(), local_.context());
+  void* memory = nullptr;
+  POLYPATH_CHECK(local_.driver(),
+                 mem_host_alloc(&memory, kMostExchanges * kWordBytes,
+                                CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  words_ = static_cast<std::byte*>(memory);
+  for (std::size_t i = 0; i < kMostExchanges; ++i) new (words_ + i * kWordBytes) std::uint64_t{0};
+  if (!by_caller_) thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+ExchangeGate::~ExchangeGate() {
+  stop();
+  const CurrentContext current(local_.driver(), local_.context(), std::nothrow);
+  POLYPATH_WARN(local_.driver(), mem_free_host(words_));
+}
+
+void ExchangeGate::stop() noexcept {
+  thread_.request_stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+Event ExchangeGate::take_event() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!events_.empty()) {
+      Event event = std::move(events_.back());
+      events_.pop_back();
+      return event;
+    }
+  }
+  return {local_.driver(), local_.context(), CU_EVENT_DISABLE_TIMING};
+}
+
+void ExchangeGate::let_go(CUstream stream, std::function<bool()> advance) {
+  std::vector<Event> events;
+  events.push_back(take_event());
+  add(stream, std::move(events), std::move(advance), nullptr);
+}
+
+void ExchangeGate::let_go_within_limit(CUstream stream, Event began, std::function<bool()> advance,
+                                       std::function<void()> hurry) {
+  std::vector<Event> events;
+  events.push_back(take_event());
+  events.push_back(std::move(began));
+  add(stream, std::move(events), std::move(advance), std::move(hurry));
+}
+
+void ExchangeGate::add(CUstream stream, std::vector<Event> events, std::function<bool()> advance,
+                       std::function<void()> hurry) {
+  POLYPATH_CHECK(local_.driver(), event_record(events.front().get(), stream));
+  const std::uint64_t number = number_ + 1;
+  auto* const word =
+      reinterpret_cast<std::uint64_t*>(words_ + number % kMostExchanges * kWordBytes);
+  local_.wait_exchanges(word, number, stream);
+  number_ = number;
+  const std::lock_guard lock(mutex_);
+  Waiting& waiting = waiting_.emplace_back();
+  waiting.number = number;
+  waiting.events = std::move(events);
+  waiting.word = word;
+  waiting.advance = std::move(advance);
+  waiting.hurry = std::move(hurry);
+  came_.notify_one();
+}
+
+bool ExchangeGate::has_passed(const Event& event) const {
+  if (local_.driver().event_query(event.get()) == CUDA_ERROR_NOT_READY) return false;
+  POLYPATH_CHECK(local_.driver(), event_query(event.get()));
+  return true;
+}
+
+bool ExchangeGate::advance(Waiting& waiting) {
+  const auto now = std::chrono::steady_clock::now();
+  constexpr std::chrono::steady_clock::time_point kNever{};
+  if (!waiting.has_come && has_passed(waiting.events.front())) {
+    waiting.has_come = true;
+    // What a kernel that gave up should have written goes no further.
+    local_.check();
+    waiting.since = now;
+  } else if (waiting.since == kNever && waiting.events.size() > 1 &&
+             has_passed(waiting.events.back())) {
+    waiting.since = now;
+  }
+  if (waiting.has_come && waiting.advance()) {
+    std::atomic_ref(*waiting.word).store(waiting.number, std::memory_order_release);
+    return true;
+  }
+  if (waiting.since != kNever && now - waiting.since > local_.time_limit())
+    throw CommunicatorError(fmt::format("exchange {} with other nodes did not end within {} ms",
+                                        waiting.number, local_.time_limit().count()));
+  return false;
+}
+
+void ExchangeGate::advance_all() noexcept {
+  try {
+    local_.check();
+    for (auto next = waiting_.begin(); next != waiting_.end();) {
+      if (advance(*next)) {
+        for (Event& event : next->events) events_.push_back(std::move(event));
+        next = waiting_.erase(next);
+      } else {
+        ++next;
+      }
+    }
+  } catch (const std::exception& error) {
+    // The first reason is kept; streams go on behind it.
+    local_.abort(fmt::format("rank {}: {}", rank_, error.what()));
+    for (const Waiting& waiting : waiting_)
+      if (waiting.hurry) waiting.hurry();
+    waiting_.clear();
+  }
+}
+
+bool ExchangeGate::progress() noexcept {
+  if (!by_caller_) return false;
+  const std::lock_guard lock(mutex_);
+  if (!waiting_.empty()) advance_all();
+  return true;
+}
+
+void ExchangeGate::run(const std::stop_token& stop) {
+  const CurrentContext current(local_.driver(), local_.context(), std::nothrow);
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    came_.wait(lock, stop, [&] { return !waiting_.empty(); });
+    if (!waiting_.empty()) advance_all();
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
+}
+
+}  // namespace polypath

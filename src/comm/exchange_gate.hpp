@@ -1,0 +1,78 @@
+// Where streams wait for what the host does for an exchange between nodes.
+//
+//   on the stream   ... let_go()'s event | a wait for a word | ...
+//   on the host                  looks   -> advance() until it is done -> the word
+//
+// Nothing that a rank gave up goes on to others unnoticed: behind the event the host looks whether
+// a kernel of this rank gave up; and a stream whose exchange fails goes on only once the
+// communicator of its node is aborted, which all ranks there see when they check.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "comm/network_engine.hpp"
+#include "tune/resources.hpp"
+
+namespace polypath {
+
+class ExchangeGate {
+ public:
+  /// `rank`: this one, among all. With `by_caller` somebody calls progress(), else a thread does.
+  /// `local` must outlive it. Throws DriverError.
+  ExchangeGate(Communicator& local, int rank, bool by_caller);
+  ~ExchangeGate();
+  ExchangeGate(const ExchangeGate&) = delete;
+  ExchangeGate& operator=(const ExchangeGate&) = delete;
+
+  /// Lets `stream` wait until `advance` returns true, which is called again and again once the
+  /// stream has come here: by one thread at a time, and not after an abort. What it throws aborts
+  /// the communicator, and so does the time limit. The context is current. Throws DriverError.
+  void let_go(CUstream stream, std::function<bool()> advance);
+  /// The same, when the stream is to come here within the time limit, from when it has come to
+  /// `began`; `hurry` is called when it does not, behind the abort.
+  void let_go_within_limit(CUstream stream, Event began, std::function<bool()> advance,
+                           std::function<void()> hurry);
+  /// Calls what is to be called, without waiting. False: a thread does.
+  bool progress() noexcept;
+  /// Ends the thread: nothing is called any more.
+  void stop() noexcept;
+
+  Event take_event();
+
+ private:
+  struct Waiting {
+    std::uint64_t number = 0;
+    std::vector<Event> events;  ///< the stream has come here; and to where its time begins
+    std::uint64_t* word = nullptr;
+    std::function<bool()> advance;
+    std::function<void()> hurry;
+    std::chrono::steady_clock::time_point since{};  ///< when the time began
+    bool has_come = false;
+  };
+  void add(CUstream stream, std::vector<Event> events, std::function<bool()> advance,
+           std::function<void()> hurry);
+  [[nodiscard]] bool has_passed(const Event& event) const;
+  bool advance(Waiting& waiting);
+  void advance_all() noexcept;  // with the lock
+  void run(const std::stop_token& stop);
+
+  Communicator& local_;
+  const int rank_;
+  const bool by_caller_;
+  std::byte* words_ = nullptr;
+  std::uint64_t number_ = 0;
+  std::mutex mutex_;  // of what follows
+  std::condition_variable_any came_;
+  std::list<Waiting> waiting_;
+  std::vector<Event> events_;  // free
+  std::jthread thread_;
+};
+
+}  // namespace polypath

@@ -1,0 +1,136 @@
+#include "comm/message_network.hpp"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <new>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "driver/check.hpp"
+
+namespace polypath {
+namespace {
+
+/// Exchanges that may be under way at once.
+constexpr std::size_t kRegions = 4;
+constexpr std::uint64_t kTags = 32768;
+
+}  // namespace
+
+MessageNetwork::MessageNetwork(Communicator& local, const NodeMap& map,
+                               const polypath_network& network)
+    : local_(local), map_(map), network_(network), gate_(local, map.rank, network.by_caller != 0) {
+  const CudaDriver& driver = local_.driver();
+  const CurrentContext current(driver, local_.context());
+  void* memory = nullptr;
+  POLYPATH_CHECK(driver,
+                 mem_host_alloc(&memory, kRegions * 2 * kExchangeBytes, CU_MEMHOSTALLOC_PORTABLE));
+  memory_ = static_cast<std::byte*>(memory);
+  try {
+    for (std::size_t i = 0; i < kRegions; ++i)
+      regions_.push_back({memory_ + 2 * i * kExchangeBytes, memory_ + (2 * i + 1) * kExchangeBytes,
+                          Event(driver, local_.context(), CU_EVENT_DISABLE_TIMING)});
+    if (network_.begin(network_.user) != 0)
+      throw CommunicatorError("the network between nodes could not begin");
+  } catch (...) {
+    POLYPATH_WARN(driver, mem_free_host(memory_));
+    throw;
+  }
+}
+
+MessageNetwork::~MessageNetwork() {
+  gate_.stop();
+  if (under_way_ > 0) {
+    log_warn("rank {}: messages to other nodes are under way, and their memory is left", map_.rank);
+    return;
+  }
+  const CurrentContext current(local_.driver(), local_.context(), std::nothrow);
+  POLYPATH_WARN(local_.driver(), mem_free_host(memory_));
+  network_.end(network_.user);
+}
+
+void MessageNetwork::exchange(std::span<const NetworkMessage> sends,
+                              std::span<const NetworkMessage> receives, CUstream stream) {
+  const CudaDriver& driver = local_.driver();
+  const std::uint64_t number = ++number_;
+  Region& region = regions_[number % kRegions];
+  if (region.was_used) POLYPATH_CHECK(driver, stream_wait_event(stream, region.emptied.get(), 0));
+
+  const auto messages = std::make_shared<Messages>();
+  messages->tag = static_cast<int>(number % kTags);
+  const auto add = [&](std::vector<Message>& to, const NetworkMessage& message, std::byte* memory) {
+    if (message.bytes > 0)
+      to.push_back({map_.rank_at(message.node, map_.local()), memory, message.bytes});
+  };
+  std::uint64_t used = 0;
+  const NetworkMessage* staged = nullptr;
+  for (const NetworkMessage& send : sends) {
+    // What goes to several nodes is copied once.
+    const bool is_there =
+        staged != nullptr && staged->address == send.address && staged->bytes == send.bytes;
+    if (!is_there) {
+      if (staged != nullptr) used += staged->bytes;
+      staged = &send;
+      if (used + send.bytes > kExchangeBytes) throw InvalidArgument("an exchange sends too much");
+      if (send.bytes > 0)
+        POLYPATH_CHECK(driver, memcpy_async(std::bit_cast<CUdeviceptr>(region.sends + used),
+                                            send.address, send.bytes, stream));
+    }
+    add(messages->sends, send, region.sends + used);
+    sent_bytes_ += send.bytes;
+  }
+  used = 0;
+  for (const NetworkMessage& receive : receives) {
+    if (used + receive.bytes > kExchangeBytes)
+      throw InvalidArgument("an exchange receives too much");
+    add(messages->receives, receive, region.receives + used);
+    used += receive.bytes;
+  }
+  gate_.let_go(stream, [this, messages] { return advance(*messages); });
+  used = 0;
+  for (const NetworkMessage& receive : receives) {
+    if (receive.bytes > 0)
+      POLYPATH_CHECK(
+          driver, memcpy_async(receive.address, std::bit_cast<CUdeviceptr>(region.receives + used),
+                               receive.bytes, stream));
+    used += receive.bytes;
+  }
+  POLYPATH_CHECK(driver, event_record(region.emptied.get(), stream));
+  region.was_used = true;
+}
+
+void MessageNetwork::begin(Messages& messages) {
+  messages.have_begun = true;
+  ++under_way_;
+  for (Message& message : messages.receives)
+    if (network_.receive(network_.user, message.rank, messages.tag, message.memory, message.bytes,
+                         &message.request) != 0)
+      throw CommunicatorError(fmt::format("no message can be received from rank {}", message.rank));
+  for (Message& message : messages.sends)
+    if (network_.send(network_.user, message.rank, messages.tag, message.memory, message.bytes,
+                      &message.request) != 0)
+      throw CommunicatorError(fmt::format("no message can be sent to rank {}", message.rank));
+}
+
+bool MessageNetwork::advance(Messages& messages) {
+  if (!messages.have_begun) begin(messages);
+  bool are_done = true;
+  const auto look = [&](std::vector<Message>& some) {
+    for (Message& message : some) {
+      if (message.is_done) continue;
+      int done = 0;
+      if (network_.test(network_.user, &message.request, &done) != 0)
+        throw CommunicatorError(fmt::format("the message with rank {} failed", message.rank));
+      message.is_done = done != 0;
+      are_done = are_done && message.is_done;
+    }
+  };
+  look(messages.receives);
+  look(messages.sends);
+  if (are_done) --under_way_;
+  return are_done;
+}
+
+}  // namespace polypath

@@ -1,0 +1,66 @@
+// Exchanges between nodes by messages in host memory (polypath_network of comm.h): through pinned
+// memory, so that any MPI will do.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "comm/exchange_gate.hpp"
+#include "comm/network_engine.hpp"
+#include "comm/node_map.hpp"
+#include "polypath/comm.h"
+
+namespace polypath {
+
+class MessageNetwork final : public NetworkEngine {
+ public:
+  /// Collective. All but `network` must outlive it. Throws DriverError, CommunicatorError.
+  MessageNetwork(Communicator& local, const NodeMap& map, const polypath_network& network);
+  /// With messages under way, which is so after an abort alone, their memory is left.
+  ~MessageNetwork() override;
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "messages"; }
+  void exchange(std::span<const NetworkMessage> sends, std::span<const NetworkMessage> receives,
+                CUstream stream) override;
+  bool progress() noexcept override { return gate_.progress(); }
+  [[nodiscard]] std::uint64_t sent_bytes() const noexcept override { return sent_bytes_; }
+
+ private:
+  /// Pinned memory of one exchange at a time.
+  struct Region {
+    std::byte* sends = nullptr;
+    std::byte* receives = nullptr;
+    Event emptied;  ///< what came was copied to the GPU
+    bool was_used = false;
+  };
+  struct Message {
+    int rank = 0;
+    std::byte* memory = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint64_t request = 0;
+    bool is_done = false;
+  };
+  struct Messages {
+    int tag = 0;
+    bool have_begun = false;
+    std::vector<Message> sends;
+    std::vector<Message> receives;
+  };
+
+  void begin(Messages& messages);
+  /// Whether all are done.
+  bool advance(Messages& messages);
+
+  Communicator& local_;
+  const NodeMap& map_;
+  const polypath_network network_;
+  std::byte* memory_ = nullptr;
+  std::vector<Region> regions_;
+  std::uint64_t number_ = 0;  // of the latest exchange
+  std::uint64_t sent_bytes_ = 0;
+  int under_way_ = 0;  // exchanges with messages; the gate's thread counts
+  ExchangeGate gate_;  // last: its thread uses the others
+};
+
+}  // namespace polypath

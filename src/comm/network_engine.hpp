@@ -1,0 +1,58 @@
+// What moves bytes between nodes: an engine that exists already, as it is. There are two: messages
+// between hosts (an MPI; message_network.hpp), and NCCL (nccl_network.hpp).
+//
+//   made            by all ranks together, when their communicator is created
+//   exchange()      on a stream, asynchronous: this rank sends to its equals on other nodes, and
+//                   receives from them. All ranks make the same exchanges in the same order
+//   progress()      of engines that have no thread of their own: called by a thread that waits
+//   destroyed       behind all exchanges
+//
+// A rank that does not answer ends every exchange within the communicator's time limit, with an
+// abort of the communicator of this node. So does an abort.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace polypath {
+
+/// Bytes to or from a node's rank with this rank's number there.
+struct NetworkMessage {
+  int node = 0;
+  CUdeviceptr address = 0;  ///< memory of this rank's GPU
+  std::uint64_t bytes = 0;  ///< the same on both sides; for 0 nothing is sent
+};
+
+/// What one exchange sends and what it receives have at most so many bytes each; what is sent to
+/// several nodes counts once.
+inline constexpr std::uint64_t kExchangeBytes = (std::uint64_t{4} << 20) + 65536;
+
+/// Exchanges of a rank that may be under way at once: the caller's streams see to that.
+inline constexpr std::size_t kMostExchanges = 16;
+
+/// Calls of one rank come from one thread at a time.
+class NetworkEngine {
+ public:
+  NetworkEngine() = default;
+  virtual ~NetworkEngine() = default;
+  NetworkEngine(const NetworkEngine&) = delete;
+  NetworkEngine& operator=(const NetworkEngine&) = delete;
+
+  /// "messages", "nccl".
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// `stream`, of this rank's GPU, goes on once all has been sent and has come: one message to and
+  /// from a node at the most. The context is current. Throws DriverError and CommunicatorError;
+  /// others wait for this rank then.
+  virtual void exchange(std::span<const NetworkMessage> sends,
+                        std::span<const NetworkMessage> receives, CUstream stream) = 0;
+  /// Does what can be done without waiting. False: it need not be called at all.
+  virtual bool progress() noexcept = 0;
+  /// To other nodes, of exchanges that were issued.
+  [[nodiscard]] virtual std::uint64_t sent_bytes() const noexcept = 0;
+};
+
+}  // namespace polypath

@@ -1,0 +1,20 @@
+// Messages of MPI between the nodes of a communicator, for polypath's collectives there. Only the
+// thread that is in a call of the program's for a collective sends and receives, so that any level
+// of threads of the MPI library is enough.
+#pragma once
+
+#include "preload/mpi/library.hpp"
+
+namespace polypath::preload::mpi {
+
+/// The communicator whose messages they are, and polypath's own copy of it once there are some: no
+/// receive of the program's may get them.
+struct BetweenNodes {
+  Handle handle = 0;
+  Handle own = 0;
+};
+
+/// `between` must outlive the communicator of polypath.
+polypath_network network_of(BetweenNodes& between) noexcept;
+
+}  // namespace polypath::preload::mpi

@@ -1,0 +1,12 @@
+// Faults of the library that stands in for NCCL (nccl_standin.cpp).
+#pragma once
+
+extern "C" {
+
+/// Nothing that the node sends from now on comes.
+void nccl_standin_lose_those_of(int node);
+/// The node says with all that it sends that it gave up.
+void nccl_standin_gives_up(int node);
+/// Neither any more.
+void nccl_standin_reset();
+}

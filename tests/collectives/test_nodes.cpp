@@ -1,0 +1,468 @@
+// Collectives of several nodes: ranks are threads of this process, on GPUs of this node that is
+// taken for several; between them messages of this process, or what stands in for NCCL.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.hpp"
+#include "call_rows.hpp"
+#include "collectives/node_collectives.hpp"
+#include "comm/thread_exchange.hpp"
+#include "driver/check.hpp"
+#include "group.hpp"
+#include "mail.hpp"
+#include "nccl_standin.h"
+
+namespace polypath::test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+/// So that the scratch is small.
+constexpr CollectivesOptions kSmall{.max_blocks = 8, .check = false};
+
+/// Names of the ranks' nodes, a letter each.
+std::vector<std::vector<std::uint32_t>> nodes_of(std::string_view names) {
+  std::vector<std::vector<std::uint32_t>> nodes;
+  std::string seen;
+  for (std::uint32_t rank = 0; rank < names.size(); ++rank) {
+    std::size_t at = seen.find(names[rank]);
+    if (at == std::string::npos) {
+      at = seen.size();
+      seen += names[rank];
+      nodes.emplace_back();
+    }
+    nodes[at].push_back(rank);
+  }
+  return nodes;
+}
+
+struct NodeGroupOptions {
+  std::chrono::milliseconds time_limit = std::chrono::minutes(5);
+  bool by_caller = false;
+  bool by_nccl = false;
+};
+
+/// A rank's communicator and collectives.
+struct NodeRank {
+  RankOfNodes made;
+  std::optional<Collectives> inside;
+  std::optional<NodeCollectives> across;
+};
+
+class NodeGroup {
+ public:
+  explicit NodeGroup(const std::string& names, const NodeGroupOptions& options = {}) {
+    for (std::size_t i = 0; i < names.size(); ++i) ranks_.push_back(std::make_unique<NodeRank>());
+    const NodeSource& source = group_node();
+    const int size = static_cast<int>(names.size());
+    const auto exchanges = thread_exchanges(size, options.time_limit);
+    failures_ = failures_on_threads(size, [&](int rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      CommunicatorOptions its;
+      its.rank = rank;
+      its.size = size;
+      its.gpu = rank;
+      its.exchange = exchanges[at];
+      its.time_limit = options.time_limit;
+      NodeRank& one = *ranks_[at];
+      const polypath_network network = mail_.network(rank, options.by_caller);
+      one.made = create_across_nodes(source.driver, source.node, its,
+                                     options.by_nccl ? nccl_network() : network,
+                                     std::string(1, names[at]));
+      one.inside.emplace(*one.made.local, kSmall);
+      if (one.made.links) one.across.emplace(*one.inside, *one.made.links);
+    });
+  }
+
+  [[nodiscard]] Mail& mail() { return mail_; }
+  /// Of the creation, by rank.
+  [[nodiscard]] const std::vector<std::string>& failures_of_creation() const { return failures_; }
+  NodeRank& operator[](int rank) { return *ranks_.at(static_cast<std::size_t>(rank)); }
+  void destroy(int rank) { ranks_.at(static_cast<std::size_t>(rank)).reset(); }
+  /// Of `body`, on all ranks at once, with their contexts.
+  std::vector<std::string> failures(const std::function<void(NodeRank&, int)>& body) {
+    return failures_on_threads(static_cast<int>(ranks_.size()), [&](int rank) {
+      NodeRank& one = (*this)[rank];
+      const CurrentContext current(one.made.local->driver(), one.made.local->context());
+      body(one, rank);
+    });
+  }
+
+ private:
+  Mail mail_;  // outlives the ranks
+  std::vector<std::unique_ptr<NodeRank>> ranks_;
+  std::vector<std::string> failures_;
+};
+
+/// As polypath_comm_synchronize().
+void synchronize(const NodeRank& rank, CUstream stream) {
+  const Communicator& local = *rank.made.local;
+  if (rank.made.links)
+    while (local.driver().stream_query(stream) == CUDA_ERROR_NOT_READY &&
+           rank.made.links->engine->progress())
+      std::this_thread::yield();
+  POLYPATH_CHECK(local.driver(), stream_synchronize(stream));
+  local.check();
+}
+
+/// Runs rows of calls on all ranks, on two streams in turn, and compares every byte.
+void run_rows(NodeGroup& group, const std::vector<PlannedCall>& calls) {
+  const auto failures = group.failures([&](NodeRank& rank, int number) {
+    const CudaDriver& driver = rank.made.local->driver();
+    const CallRow row(driver, calls, number);
+    const std::array streams{Stream(driver, rank.made.local->context()),
+                             Stream(driver, rank.made.local->context())};
+    for (std::size_t i = 0; i < calls.size(); ++i)
+      rank.across->run(row.call(calls, i), streams[i % 2].get());
+    for (const Stream& stream : streams) synchronize(rank, stream.get());
+    row.expect_done(calls);
+  });
+  EXPECT_THAT(failures, Each(""));
+}
+
+CollectiveCase case_of(CollectiveOp op, DataType type, std::uint64_t count, std::uint32_t ranks,
+                       const std::string& names) {
+  CollectiveCase what;
+  what.op = op;
+  what.type = type;
+  what.count = count;
+  what.ranks = ranks;
+  what.root = ranks - 1;
+  what.nodes = nodes_of(names);
+  return what;
+}
+
+class Nodes : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    const int ranks = static_cast<int>(GetParam().size());
+    if (gpus_up_to(ranks) < ranks) GTEST_SKIP() << "needs " << ranks << " GPUs";
+  }
+};
+
+TEST_P(Nodes, RandomCalls) {
+  const std::string& names = GetParam();
+  NodeGroup group(names, {.by_caller = names == "abab"});
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  Random random(20261123);
+  std::uint64_t made = 0;
+  for (int row = 0; row < random_rows(4); ++row) {
+    std::vector<PlannedCall> calls;
+    for (int i = 0; i < 8; ++i)
+      calls.push_back(planned_call(random, static_cast<int>(names.size()),
+                                   {0, i == 0 ? 150'000U : 4'000U}, nodes_of(names)));
+    run_rows(group, calls);
+    for (const PlannedCall& call : calls) made += call.what.count > 0 ? 1 : 0;
+  }
+  for (int rank = 0; rank < static_cast<int>(names.size()); ++rank) {
+    EXPECT_EQ(group[rank].across->counts().calls, made);
+    EXPECT_EQ(group[rank].made.links->engine->sent_bytes(), group.mail().sent_bytes(rank));
+    EXPECT_GT(group.mail().sent_bytes(rank), 0U);
+  }
+}
+
+class NodesOfManyChunks : public Nodes {};
+TEST_P(NodesOfManyChunks, GoInTurnByTheSlots) {
+  const std::string& names = GetParam();
+  const auto ranks = static_cast<std::uint32_t>(names.size());
+  NodeGroup group(names);
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  Random random(5);
+  for (const CollectiveOp op :
+       {CollectiveOp::allreduce, CollectiveOp::reduce, CollectiveOp::broadcast}) {
+    PlannedCall call{case_of(op, DataType::float32, 100'003, ranks, names), {}};
+    call.images = images_of(random, call.what);
+    const std::uint64_t before = group[0].across->counts().chunks;
+    run_rows(group, {call});
+    EXPECT_GE(group[0].across->counts().chunks - before, 4U) << call.what.text();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Nodes, testing::Values("aabb", "abab", "abcd", "abba", "abcdefghi"),
+                         [](const auto& names) { return names.param; });
+
+INSTANTIATE_TEST_SUITE_P(Of, NodesOfManyChunks, testing::Values("aabb", "abcd", "abcdefghi"),
+                         [](const auto& names) { return names.param; });
+
+TEST(NodesTest, ARankSendsItsSliceAndNoMore) {
+  NEEDS_GPUS(4);
+  for (const std::string names : {"aabb", "abcd"}) {
+    NodeGroup group(names);
+    ASSERT_THAT(group.failures_of_creation(), Each(""));
+    constexpr std::uint64_t kCount = 1 << 17;
+    Random random(1);
+    PlannedCall call{case_of(CollectiveOp::allreduce, DataType::int32, kCount, 4, names), {}};
+    call.images = images_of(random, call.what);
+    run_rows(group, {call});
+    const std::uint64_t nodes = nodes_of(names).size();
+    const std::uint64_t slice = 4 * kCount / (4 / nodes);
+    for (int rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(group.mail().sent_bytes(rank), 2 * (nodes - 1) * slice / nodes);
+  }
+}
+
+TEST(NodesTest, RanksOfOneNodeNeedNoNetwork) {
+  NEEDS_GPUS(4);
+  NodeGroup group("aaaa");
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  EXPECT_EQ(group[3].made.links, nullptr);
+  EXPECT_EQ(group[3].made.local->size(), 4);
+  EXPECT_EQ(group.mail().open(), 0);
+}
+
+TEST(NodesTest, TheNetworkEndsWithItsRanks) {
+  NEEDS_GPUS(2);
+  NodeGroup group("ab");
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  EXPECT_EQ(group.mail().open(), 2);
+  group.destroy(0);
+  EXPECT_EQ(group.mail().open(), 1);
+}
+
+TEST(NodesTest, UnequalNodesAreRefusedOnAllRanks) {
+  NEEDS_GPUS(3);
+  EXPECT_THAT(NodeGroup("aab").failures_of_creation(),
+              Each(AllOf(HasSubstr("the node of rank 0 has 2 ranks, that of rank 2 has 1"),
+                         HasSubstr("start equally many on each"))));
+}
+
+/// What `spoil` does to one rank's creation, all ranks are told.
+void expect_refused(
+    const std::function<void(CommunicatorOptions&, polypath_network&, std::string&)>& spoil,
+    const char* reason) {
+  Mail mail;
+  const auto exchanges = thread_exchanges(4, std::chrono::minutes(5));
+  const auto failures = failures_on_threads(4, [&](int rank) {
+    CommunicatorOptions its;
+    its.rank = rank;
+    its.size = 4;
+    its.gpu = rank;
+    its.exchange = exchanges[static_cast<std::size_t>(rank)];
+    polypath_network network = mail.network(rank, false);
+    std::string name = rank < 2 ? "a" : "b";
+    if (rank == 3) spoil(its, network, name);
+    const NodeSource& source = group_node();
+    const RankOfNodes made = create_across_nodes(source.driver, source.node, its, network, name);
+  });
+  EXPECT_THAT(failures, Each(HasSubstr(reason)));
+}
+TEST(NodesTest, WhatOneRankCannotAllAreTold) {
+  NEEDS_GPUS(4);
+  expect_refused([](auto& options, auto&, auto&) { options.gpu = 99; }, "gpu99 is none");
+  expect_refused([](auto& options, auto&, auto&) { options.gpu = 2; }, "have the same GPU");
+  expect_refused([](auto&, auto&, auto& name) { name = std::string(80, 'x'); }, "is longer than");
+  expect_refused([](auto&, auto& network, auto&) { network.test = nullptr; }, "lacks a function");
+  expect_refused([](auto&, auto& network, auto&) { network.begin = [](void*) { return 1; }; },
+                 "could not begin");
+}
+
+TEST(NodesTest, WhatIsWrongWithAnArgumentIsSaidBeforeAnythingIsSent) {
+  NEEDS_GPUS(2);
+  NodeGroup group("ab");
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  const auto failures = group.failures([&](NodeRank& rank, int) {
+    const CudaDriver& driver = rank.made.local->driver();
+    const DeviceBytes memory(driver, 4096);
+    const Stream stream(driver, rank.made.local->context());
+    CollectiveCall call;
+    call.count = 2000;
+    call.send = call.recv = memory.address();
+    rank.across->run(call, stream.get());
+  });
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_THAT(failures[static_cast<std::size_t>(rank)],
+                HasSubstr(fmt::format("rank {}: send has 4096 bytes to its end", rank)));
+  EXPECT_FALSE(group[0].made.local->aborted());
+  EXPECT_EQ(group.mail().sent_bytes(0), 0U);
+}
+
+/// A call of all ranks after `spoil`; what each throws.
+std::vector<std::string> failures_after(NodeGroup& group, const std::string& names,
+                                        const std::function<void(Mail&)>& spoil) {
+  const auto ranks = static_cast<std::uint32_t>(names.size());
+  Random random(2);
+  std::vector<PlannedCall> calls;
+  for (int i = 0; i < 3; ++i) {
+    calls.push_back({case_of(CollectiveOp::allreduce, DataType::int32, 1000, ranks, names), {}});
+    calls.back().images = images_of(random, calls.back().what);
+  }
+  spoil(group.mail());
+  return group.failures([&](NodeRank& rank, int number) {
+    const CudaDriver& driver = rank.made.local->driver();
+    const CallRow row(driver, calls, number);
+    const Stream stream(driver, rank.made.local->context());
+    try {
+      for (std::size_t i = 0; i < calls.size(); ++i)
+        rank.across->run(row.call(calls, i), stream.get());
+    } catch (const CommunicatorError&) {
+      POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+      throw;
+    }
+    synchronize(rank, stream.get());
+  });
+}
+
+TEST(NodesTest, ACallComesBehindWhatIsOnItsStream) {
+  NEEDS_GPUS(2);
+  NodeGroup group("ab");
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  Random random(9);
+  PlannedCall call{case_of(CollectiveOp::allreduce, DataType::float32, 100'000, 2, "ab"), {}};
+  call.images = images_of(random, call.what);
+  const auto failures = group.failures([&](NodeRank& rank, int number) {
+    const CudaDriver& driver = rank.made.local->driver();
+    const std::vector calls{call};
+    const CallRow row(driver, calls, number);
+    const CollectiveCall its = row.call(calls, 0);
+    const std::uint64_t bytes = call.what.in_bytes();
+    const DeviceBytes input(driver, bytes);
+    const Stream stream(driver, rank.made.local->context());
+    // What is to be sent comes by the stream, many times over.
+    POLYPATH_CHECK(driver, memcpy_async(input.address(), its.send, bytes, stream.get()));
+    for (int i = 0; i < 20; ++i)
+      POLYPATH_CHECK(driver, memset_d8_async(its.send, 0xEE, bytes, stream.get()));
+    POLYPATH_CHECK(driver, memcpy_async(its.send, input.address(), bytes, stream.get()));
+    rank.across->run(its, stream.get());
+    synchronize(rank, stream.get());
+    row.expect_done(calls);
+  });
+  EXPECT_THAT(failures, Each(""));
+}
+
+TEST(NodesTest, WhatARankGaveUpIsNotSent) {
+  NEEDS_GPUS(4);
+  NodeGroup group("aabb", {.time_limit = std::chrono::milliseconds(300)});
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  const auto failures = group.failures([&](NodeRank& rank, int number) {
+    if (number == 1) return;  // rank 0 waits for it
+    const CudaDriver& driver = rank.made.local->driver();
+    const DeviceBytes memory(driver, 4000);
+    const Stream stream(driver, rank.made.local->context());
+    CollectiveCall call;
+    call.count = 1000;
+    call.send = call.recv = memory.address();
+    rank.across->run(call, stream.get());
+    try {
+      synchronize(rank, stream.get());
+    } catch (const CommunicatorError&) {
+      POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+      throw;
+    }
+  });
+  EXPECT_THAT(failures[0], HasSubstr("node 0: the communicator is unusable: rank 0: kernel 1"));
+  EXPECT_THAT(failures[2], HasSubstr("node 1: the communicator is unusable"));
+  EXPECT_THAT(failures[3], HasSubstr("node 1: the communicator is unusable"));
+  EXPECT_EQ(group.mail().sent_bytes(0), 0U);
+}
+
+TEST(NodesTest, ANodeThatDoesNotAnswerEndsAllCallsWithinTheTimeLimit) {
+  NEEDS_GPUS(4);
+  for (const bool by_caller : {false, true}) {
+    const NodeGroupOptions options{std::chrono::milliseconds(300), by_caller};
+    const auto lose = [](Mail& mail) { mail.lose_those_of(1); };
+    NodeGroup pair("ab", options);
+    ASSERT_THAT(pair.failures_of_creation(), Each(""));
+    const auto of_pair = failures_after(pair, "ab", lose);
+    EXPECT_THAT(of_pair[0],
+                HasSubstr("rank 0: exchange 1 with other nodes did not end within 300"));
+    EXPECT_THAT(of_pair[1],
+                HasSubstr("rank 1: exchange 2 with other nodes did not end within 300"));
+    // Here others of a node wait for the one that waits for the network.
+    NodeGroup four("aabb", options);
+    ASSERT_THAT(four.failures_of_creation(), Each(""));
+    EXPECT_THAT(failures_after(four, "aabb", lose), Each(HasSubstr("unusable")));
+  }
+}
+
+TEST(NodesTest, ANetworkThatFailsIsSaid) {
+  NEEDS_GPUS(4);
+  NodeGroup group("aabb", {std::chrono::milliseconds(500), false});
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  const auto failures = failures_after(group, "aabb", [](Mail& mail) { mail.refuse_those_of(1); });
+  EXPECT_THAT(
+      failures[0],
+      HasSubstr("node 0: the communicator is unusable: rank 1: no message can be sent to rank 3"));
+  EXPECT_EQ(failures[0], failures[1]);
+  EXPECT_THAT(failures[2], HasSubstr("node 1: the communicator is unusable"));
+  EXPECT_THAT(failures[3], HasSubstr("node 1: the communicator is unusable"));
+}
+
+/// NCCL's stand-in, without faults.
+class ByNccl : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    NEEDS_GPUS(4);
+    if (!group_node().simulated) GTEST_SKIP() << "node_ranks tries NCCL itself";
+    nccl_standin_reset();
+  }
+  void TearDown() override { nccl_standin_reset(); }
+};
+
+TEST_P(ByNccl, RandomCalls) {
+  const std::string& names = GetParam();
+  NodeGroup group(names, {.by_nccl = true});
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  EXPECT_EQ(group[0].made.links->engine->name(), "nccl");
+  Random random(77);
+  std::vector<PlannedCall> calls;
+  for (int i = 0; i < 12; ++i)
+    calls.push_back(planned_call(random, static_cast<int>(names.size()),
+                                 {0, i == 0 ? 400'000U : 4'000U}, nodes_of(names)));
+  run_rows(group, calls);
+  EXPECT_GT(group[0].made.links->engine->sent_bytes(), 0U);
+  EXPECT_EQ(group.mail().open(), 0);
+}
+INSTANTIATE_TEST_SUITE_P(Of, ByNccl, testing::Values("aabb", "abab", "abcd"),
+                         [](const auto& names) { return names.param; });
+
+class ByNcclFails : public ByNccl {};
+TEST_P(ByNcclFails, AndAllCallsEndWithinTheTimeLimit) {
+  const std::string& names = GetParam();
+  NodeGroup group(names, {.time_limit = std::chrono::milliseconds(300), .by_nccl = true});
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  const auto failures = failures_after(group, names, [](Mail&) { nccl_standin_lose_those_of(1); });
+  EXPECT_THAT(failures, Each(HasSubstr("unusable")));
+  if (names == "ab") {
+    EXPECT_THAT(failures[0],
+                HasSubstr("rank 0: exchange 1 with other nodes did not end within 300"));
+  }
+}
+TEST_P(ByNcclFails, WhatANodeGaveUpIsNoResult) {
+  const std::string& names = GetParam();
+  NodeGroup group(names, {.time_limit = std::chrono::milliseconds(300), .by_nccl = true});
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  const auto failures = failures_after(group, names, [](Mail&) { nccl_standin_gives_up(1); });
+  EXPECT_THAT(failures[0], HasSubstr("node 1 gave up its part of a collective"));
+  EXPECT_THAT(failures, Each(HasSubstr("unusable")));
+}
+INSTANTIATE_TEST_SUITE_P(Of, ByNcclFails, testing::Values("ab", "aabb"),
+                         [](const auto& names) { return names.param; });
+
+TEST(NodesTest, CapturesAreRefused) {
+  NEEDS_GPUS(2);
+  NodeGroup group("ab");
+  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  const auto failures = group.failures([&](NodeRank& rank, int) {
+    const CudaDriver& driver = rank.made.local->driver();
+    const DeviceBytes memory(driver, 4096);
+    const Stream stream(driver, rank.made.local->context());
+    POLYPATH_CHECK(driver, stream_begin_capture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED));
+    CollectiveCall call;
+    call.count = 10;
+    call.send = call.recv = memory.address();
+    EXPECT_THROW(rank.across->run(call, stream.get()), InvalidArgument);
+    CUgraph graph = nullptr;
+    POLYPATH_CHECK(driver, stream_end_capture(stream.get(), &graph));
+    POLYPATH_CHECK(driver, graph_destroy(graph));
+  });
+  EXPECT_THAT(failures, Each(""));
+}
+
+}  // namespace
+}  // namespace polypath::test
