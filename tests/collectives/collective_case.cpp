@@ -126,6 +126,15 @@ void put_random(Random& random, unsigned char* to) {
   std::memcpy(to, &element, sizeof(T));
 }
 
+/// Eight bytes at a time, each with the bits of `always` besides.
+void fill(Random& random, Bytes& bytes, unsigned char always = 0) {
+  constexpr std::uint64_t kEachByte = 0x0101010101010101;
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
+    const std::uint64_t bits = random() | kEachByte * always;
+    std::memcpy(&bytes[at], &bits, std::min(sizeof bits, bytes.size() - at));
+  }
+}
+
 /// One of them.
 template <typename T, std::size_t kCount>
 T one_of(Random& random, const std::array<T, kCount>& choices) {
@@ -210,24 +219,20 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
 
 Bytes random_input(Random& random, const CollectiveCase& what) {
   Bytes input(what.in_bytes());
-  const std::size_t element = size_of(what.type);
-  for (std::size_t at = 0; at < input.size(); at += element) {
-    switch (what.type) {
-      case DataType::float16: put_random<simt::float16>(random, &input[at]); break;
-      case DataType::bfloat16: put_random<simt::bfloat16>(random, &input[at]); break;
-      case DataType::float32: put_random<float>(random, &input[at]); break;
-      case DataType::float64: put_random<double>(random, &input[at]); break;
-      case DataType::int8:
-      case DataType::uint8:
-      case DataType::int32:
-      case DataType::uint32:
-      case DataType::int64:
-      case DataType::uint64: {
-        const std::uint64_t bits = random();
-        std::memcpy(&input[at], &bits, element);
-        break;
-      }
-    }
+  const auto put_each = [&]<typename T>(T) {
+    for (std::size_t at = 0; at < input.size(); at += sizeof(T)) put_random<T>(random, &input[at]);
+  };
+  switch (what.type) {
+    case DataType::float16: put_each(simt::float16{}); break;
+    case DataType::bfloat16: put_each(simt::bfloat16{}); break;
+    case DataType::float32: put_each(float{}); break;
+    case DataType::float64: put_each(double{}); break;
+    case DataType::int8:
+    case DataType::uint8:
+    case DataType::int32:
+    case DataType::uint32:
+    case DataType::int64:
+    case DataType::uint64: fill(random, input); break;
   }
   return input;
 }
@@ -265,6 +270,7 @@ std::vector<Image> images_of(Random& random, const CollectiveCase& what) {
     inputs.push_back(random_input(random, what));
 
   std::vector<Image> images(what.ranks);
+  Bytes expected;
   for (std::uint32_t rank = 0; rank < what.ranks; ++rank) {
     Image& image = images[rank];
     const std::uint64_t first = kGuard + what.in_shift * element;
@@ -281,12 +287,14 @@ std::vector<Image> images_of(Random& random, const CollectiveCase& what) {
       end = first + std::max(what.in_bytes(), what.out_bytes());
     }
     image.before.resize((end + kGuard + 15) / 16 * 16);
-    for (unsigned char& byte : image.before) byte = static_cast<unsigned char>(random() | 1U);
+    fill(random, image.before, 1);
     std::ranges::copy(inputs[rank],
                       image.before.begin() + static_cast<std::ptrdiff_t>(image.in_at));
     image.after = image.before;
-    std::ranges::copy(expected_output(what, inputs, rank),
-                      image.after.begin() + static_cast<std::ptrdiff_t>(image.out_at));
+    // All ranks receive the same of an allreduce.
+    if (rank == 0 || what.op != CollectiveOp::allreduce)
+      expected = expected_output(what, inputs, rank);
+    std::ranges::copy(expected, image.after.begin() + static_cast<std::ptrdiff_t>(image.out_at));
   }
   return images;
 }

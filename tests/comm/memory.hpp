@@ -1,8 +1,10 @@
 // Contents of memory, for tests.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -16,8 +18,16 @@ using Bytes = std::vector<std::byte>;
 inline Bytes random_bytes(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   Bytes bytes(count);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  for (std::size_t at = 0; at < count; at += sizeof(std::uint64_t)) {
+    const std::uint64_t word = random();
+    std::memcpy(&bytes[at], &word, std::min(sizeof word, count - at));
+  }
   return bytes;
+}
+
+/// As ==, which compares byte by byte: seconds for what is large, under a sanitizer.
+inline bool is_same(const Bytes& one, const Bytes& other) {
+  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size()) == 0;
 }
 
 /// Of memory that the current context reaches.

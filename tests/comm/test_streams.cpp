@@ -147,8 +147,8 @@ TEST(Streams, ALargePutTakesAllPaths) {
     comm.put({1 - comm.rank(), inbox, 0, out.get(), kLarge}, {words, 0, 1}, stream.get());
     comm.wait_signal({words, 0, 1}, stream.get());
     POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
-    EXPECT_TRUE(random_bytes(kLarge, static_cast<std::uint64_t>(1 - comm.rank())) ==
-                read(driver, inbox.local(), kLarge));
+    EXPECT_TRUE(is_same(random_bytes(kLarge, static_cast<std::uint64_t>(1 - comm.rank())),
+                        read(driver, inbox.local(), kLarge)));
   });
   const Plan plan = engine.plan({{MemoryId::gpu(0), MemoryId::gpu(1), kLarge}});
   EXPECT_EQ(plan.native() ? 0U : 2U, traffic.split());

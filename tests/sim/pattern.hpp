@@ -1,7 +1,9 @@
 // Contents of test buffers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace polypath::sim::test {
@@ -9,10 +11,10 @@ namespace polypath::sim::test {
 /// Bytes that differ from one `seed` to the next.
 inline std::vector<std::uint8_t> pattern(std::size_t bytes, std::uint8_t seed) {
   std::vector<std::uint8_t> values(bytes);
-  std::uint32_t state = seed + 1U;
-  for (std::uint8_t& value : values) {
-    state = state * 1664525 + 1013904223;
-    value = static_cast<std::uint8_t>(state >> 24);
+  std::uint64_t state = seed + 1U;
+  for (std::size_t at = 0; at < bytes; at += sizeof state) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    std::memcpy(&values[at], &state, std::min(sizeof state, bytes - at));
   }
   return values;
 }
