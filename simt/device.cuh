@@ -261,7 +261,9 @@ SIMT_DEVICE void sleep_ns(unsigned ns) { __nanosleep(ns); }
 SIMT_DEVICE void spin_pause() {}
 
 namespace detail {
-inline constexpr unsigned kTurnsPerLook = 64;  // of spin_until: give_up may read host memory
+inline constexpr unsigned kTurnsPerLook = 64;  // of spin_until: give_up may take long
 }
+/// How long to wait before a first look at host memory: it takes as long as many at a GPU's.
+inline constexpr std::uint64_t kHostLookNs = 1'000'000;
 
 }  // namespace polypath::simt

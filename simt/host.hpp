@@ -25,6 +25,9 @@
 
 namespace polypath::simt {
 
+/// On the host all memory is near.
+inline constexpr std::uint64_t kHostLookNs = 0;
+
 // All of these are called by a thread of a running block, and by nobody else.
 
 unsigned thread_index();

@@ -20,10 +20,12 @@ namespace {
 /// Plans that are kept; a program with more shapes than that plans them again.
 constexpr std::size_t kMostShapes = 4096;
 
-/// Of each ring of a channel. A longer lag gains nothing (2 x H200, kernels_on_gpus).
-constexpr std::uint32_t kSlots = 4;
+/// Of each ring of a channel. With four, a credit comes just in time, and ranks that are a little
+/// apart wait for each other in every step: all_gather of 256 MiB takes four times as long
+/// (2 x H200). A longer lag gains nothing.
+constexpr std::uint32_t kSlots = 8;
 constexpr std::uint8_t kLag = 2;
-constexpr std::uint32_t kSlotBytes = 64 * kKiB;
+constexpr std::uint32_t kSlotBytes = 32 * kKiB;
 /// Of one sender's region of cells. Two ranks send each other a whole message at once: 4 MiB.
 constexpr std::uint32_t kCellBytes = 3 * kMiB / 2;
 constexpr std::uint32_t kCellBytesOfTwo = 11 * kMiB / 2;

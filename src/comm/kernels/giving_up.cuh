@@ -18,6 +18,9 @@ struct Awaited {
   std::uint64_t bytes = 0;
 };
 
+/// A kernel sees an abort after so long at the latest.
+inline constexpr std::uint64_t kLongestPauseNs = 16'000'000;
+
 /// Says in the status record why this kernel gives up, unless another block of this rank has. When
 /// it returns, the record is there: who finds none behind the kernel's end knows that it did not.
 SIMT_DEVICE void report(const Patience& patience, StatusRecord::Reason reason,
@@ -45,15 +48,26 @@ SIMT_DEVICE void report(const Patience& patience, StatusRecord::Reason reason,
 template <typename Ready, typename WhatFor>
 SIMT_DEVICE bool wait_with(const Patience& patience, const Ready& ready, const WhatFor& awaited) {
   std::uint64_t began = 0;
+  std::uint64_t looks_at = 0;
+  std::uint64_t pause_ns = simt::kHostLookNs;
   auto reason = StatusRecord::none;
   const bool came = simt::spin_until(ready, [&] {
-    if (!planted(WaitFault::no_look_at_the_abort_word) &&
-        simt::load_volatile(patience.abort_word) != 0) {
-      reason = StatusRecord::aborted;
-      return true;
-    }
     const std::uint64_t now = simt::global_timer_ns();
-    if (began == 0) began = now;
+    if (began == 0) {
+      began = now;
+      looks_at = now + pause_ns;
+    }
+    // The abort word is memory of the host. Whoever looks there is away for up to 70 us (2 x H200
+    // in a virtual machine), so ranks that look in every short wait keep each other late.
+    if (now >= looks_at) {
+      if (!planted(WaitFault::no_look_at_the_abort_word) &&
+          simt::load_volatile(patience.abort_word) != 0) {
+        reason = StatusRecord::aborted;
+        return true;
+      }
+      if (pause_ns < kLongestPauseNs) pause_ns *= 2;
+      looks_at = now + pause_ns;
+    }
     if (now - began > patience.time_limit_ns) reason = StatusRecord::time_limit;
     return reason != StatusRecord::none;
   });
