@@ -24,7 +24,7 @@ def _environment(*folders: Path) -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-@pytest.mark.parametrize("case", ["reductions", "moves", "order", "choice", "alone"])
+@pytest.mark.parametrize("case", ["reductions", "moves", "order", "choice", "messages", "alone"])
 def test_on_a_simulated_node(case, tmp_path):
     done = subprocess.run(
         [sys.executable, _HERE / "torch_ranks.py", case],
@@ -37,7 +37,9 @@ def test_on_a_simulated_node(case, tmp_path):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="there is no PyTorch")
-@pytest.mark.parametrize(("case", "size"), [("collectives", 3), ("ddp", 2)])
+@pytest.mark.parametrize(
+    ("case", "size"), [("collectives", 3), ("messages", 2), ("messages", 3), ("ddp", 2)]
+)
 def test_with_a_real_torch(case, size, tmp_path):
     root = _HERE.parents[1]
     ranks = [

@@ -29,6 +29,10 @@ def collectives(on: HostPlace) -> None:
         torch_checks.CHECKS[name](on)
 
 
+def messages(on: HostPlace) -> None:
+    torch_checks.CHECKS["messages"](on)
+
+
 def ddp(on: HostPlace) -> None:
     """Losses by Gloo, by the backend under DDP's own allreduce, and by its hook."""
     gloo = dist.new_group(backend="gloo")

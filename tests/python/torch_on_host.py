@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from polypath import _api
-from polypath.torch import connection, creation, group, others
+from polypath.torch import connection, creation, group, messages, others
 from torch import Tensor
 
 _TYPES = {number: getattr(torch, name) for name, number in _api.TYPES.items()}
@@ -114,6 +114,56 @@ class HostCommunicator:
         return 0
 
 
+class HostNccl:
+    """For messages what a group of NCCL is: a call that is the first of its communicator, of two
+    ranks for a single message and of the group for a batch, waits there until the others come."""
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self._store, self._rank, self._size = store, rank, size
+        self._made: dict[str, Any] = {}
+        self._batch: list[tuple[str, Tensor, int]] | None = None
+
+    def _communicator(self, name: str, rank: int, size: int) -> Any:
+        """Made together by its ranks."""
+        if name not in self._made:
+            self._made[name] = dist.ProcessGroupGloo(
+                dist.PrefixStore(name, self._store), rank, size
+            )
+        return self._made[name]
+
+    def _single(self, operation: str, tensors: list[Tensor], peer: int, tag: int) -> Any:
+        if self._batch is not None:
+            self._batch.append((operation, tensors[0], peer))
+            return None
+        low, high = sorted((self._rank, peer))
+        two = self._communicator(f"{low}:{high}", int(self._rank == high), 2)
+        return getattr(two, operation)(tensors, int(peer == high), tag)
+
+    def send(self, *given: Any) -> Any:
+        return self._single("send", *given)
+
+    def recv(self, *given: Any) -> Any:
+        return self._single("recv", *given)
+
+    def _start_coalescing(self, _: torch.device) -> None:
+        self._batch = []
+
+    def _end_coalescing(self, _: torch.device) -> Any:
+        batch, self._batch = self._batch or [], None
+        own = [one for one in batch if one[2] == self._rank]
+        sent = [tensor for operation, tensor, _ in own if operation == "send"]
+        came = [tensor for operation, tensor, _ in own if operation == "recv"]
+        for output, given in zip(came, sent, strict=True):
+            output.copy_(given)
+        every = self._communicator("all", self._rank, self._size)
+        others = [one for one in batch if one[2] != self._rank]
+        works = [getattr(every, operation)([one], peer, 0) for operation, one, peer in others]
+        return messages.Together(works)
+
+    def shutdown(self) -> None:
+        self._made.clear()
+
+
 class _Stream:
     cuda_stream = _STREAM
 
@@ -168,4 +218,9 @@ def install() -> None:
     torch.cuda.is_current_stream_capturing = lambda: False  # type: ignore[assignment]
     torch.Tensor.record_stream = nothing  # type: ignore[assignment]
     connection.Connection.future = _completed  # type: ignore[method-assign]
-    others.Others.nccl = lambda self, part="nccl": self.gloo()  # type: ignore[method-assign]
+    torch.cuda.set_device = nothing  # type: ignore[assignment]
+
+    def nccl(self: Any, part: str, ranks: Any) -> HostNccl:
+        return HostNccl(self._store(part), ranks.index(self._given.group_rank), len(ranks))
+
+    others.Others._nccl = nccl  # type: ignore[assignment, method-assign]

@@ -67,6 +67,62 @@ class Elsewhere:
         return carry
 
 
+class Arrival:
+    """Of one batch at a pair of ranks: with `wait` what came is behind the current stream."""
+
+    def __init__(self, store: Store, came: list[tuple[str, Any]]) -> None:
+        self._store, self._came = store, came
+
+    def wait(self) -> None:
+        for key, tensor in self._came:
+            sent, ready = self._store.get(key)
+            ready.wait(cuda.current_stream())
+            tensor.copy_(sent)
+
+
+class Pair:
+    """In place of a group of NCCL of two ranks, by copies. The end of its first batch waits for the
+    other rank, as calls of NCCL do that set something up; those that follow wait for nobody."""
+
+    def __init__(self, store: Store, rank: int, peer: int) -> None:
+        low, high = sorted((rank, peer))
+        self._store, self._key, self._place = store, f"pair/{low}-{high}", int(rank > peer)
+        self._peers = int(low != high)
+        self._numbers: Counter[str] = Counter()
+        self._batch: list[tuple[str, str, Any]] | None = None
+        self._there = False
+
+    def _start_coalescing(self, device: Any) -> None:
+        assert self._batch is None
+        self._batch = []
+
+    def _add(self, kind: str, sender: int, tensor: Any) -> None:
+        number = self._numbers[kind]
+        self._numbers[kind] += 1
+        self._batch.append((kind, f"{self._key}/from {sender}/{number}", tensor))
+
+    def send(self, tensors: list[Any], peer: int, tag: int) -> None:
+        assert (peer != self._place) == self._peers
+        self._add("send", self._place, tensors[0])
+
+    def recv(self, tensors: list[Any], peer: int, tag: int) -> None:
+        assert (peer != self._place) == self._peers
+        self._add("recv", peer, tensors[0])
+
+    def _end_coalescing(self, device: Any) -> Arrival:
+        batch, self._batch = self._batch, None
+        if not self._there:
+            self._store.set(f"{self._key}/there/{self._place}", "")
+            self._store.get(f"{self._key}/there/{self._peers - self._place}")
+            self._there = True
+        ready = cuda.Event()
+        ready.record(cuda.current_stream())
+        for kind, key, tensor in batch:
+            if kind == "send":
+                self._store.set(key, (tensor, ready))
+        return Arrival(self._store, [(key, one) for kind, key, one in batch if kind == "recv"])
+
+
 class Rank:
     def __init__(self, rank: int, store: Store, size: int = SIZE) -> None:
         self.rank, self.size = rank, size
@@ -81,7 +137,8 @@ class Rank:
         )
         self.group = distributed.Backend._plugins["POLYPATH"](given)
         self.came: Counter[str] = Counter()
-        self.group._others.nccl = lambda part="nccl": Elsewhere(part, self.came)
+        self.group._others.nccl = lambda: Elsewhere("nccl", self.came)
+        self.group._others.pair = lambda peer: Pair(store, rank, peer)
         self.group._others.gloo = lambda: Elsewhere("gloo", self.came)
 
     def options(self, kind: type, late: bool = False, **fields: Any) -> Any:
@@ -246,7 +303,6 @@ def choice(on: Rank) -> None:
     group.recv([tensor], (on.rank - 1) % SIZE, 0)
     group.allreduce([host], on.options(c10d.AllreduceOptions))
     group.send([host], 0, 0)
-    last, first = on.rank == SIZE - 1, on.rank == 0
     assert on.came == {
         "nccl allreduce": 3,
         "nccl alltoall_base": 1,
@@ -254,8 +310,8 @@ def choice(on: Rank) -> None:
         "nccl allgather": 1,
         "nccl gather": 1,
         "nccl scatter": 1,
-        f"nccl/{'down' if last else 'up'} send": 1,
-        f"nccl/{'down' if first else 'up'} recv": 1,
+        "nccl send": 1,
+        "nccl recv": 1,
         "gloo allreduce": 1,
         "gloo send": 1,
     }, on.came
@@ -278,6 +334,46 @@ def choice(on: Rank) -> None:
     group.allreduce([empty]).wait()
     group.allreduce(tensor, OP.MAX).wait()  # the short form
     assert calls(on) == 1, on.group.report()  # a call without elements is none
+
+
+def messages(on: Rank) -> None:
+    """Batches in which all ranks send first: a ring, pairs, all to all, a rank and itself; the
+    first of their ranks and later ones."""
+    cuda.pretend_capture(True)
+    try:
+        exchange(on, 0, [on.rank], [on.rank])
+        raise AssertionError("captured")
+    except RuntimeError as error:
+        assert f"rank {on.rank}" in str(error) and "capture" in str(error), error
+    cuda.pretend_capture(False)
+    right, left = (on.rank + 1) % SIZE, (on.rank - 1) % SIZE
+    everybody = [rank for rank in range(SIZE) if rank != on.rank]
+    for turn in range(0, 10, 5):
+        exchange(on, turn, [right], [left])
+        exchange(on, turn + 1, [on.rank ^ 1], [on.rank ^ 1])
+        exchange(on, turn + 2, everybody, everybody[::-1])
+        exchange(on, turn + 3, [on.rank ^ 2] * 3, [on.rank ^ 2] * 3)
+        exchange(on, turn + 4, [on.rank], [on.rank])
+    host = torch.empty(3, torch.float32, torch.device("cpu"))
+    c10d.batch_isend_irecv([c10d.P2POp(c10d.isend, host, right, on.group)])
+    assert on.came == {"gloo send": 1} and calls(on) == 0, on.came
+    sent = on.group.report()["elsewhere"]["nccl send"]
+    assert sent == 2 * (1 + 1 + len(everybody) + 3 + 1), on.group.report()
+
+
+def exchange(on: Rank, seed: int, sends: list[int], recvs: list[int]) -> None:
+    def sent(source: int, to: int, number: int) -> np.ndarray:
+        return values(source, "float32", seed=100 * (seed * SIZE + to) + number)
+
+    given = [on.tensor(sent(on.rank, to, sends[:at].count(to))) for at, to in enumerate(sends)]
+    outputs = [on.poisoned(values(0, "float32")) for _ in recvs]
+    ops = [c10d.P2POp(c10d.isend, *one, on.group) for one in zip(given, sends, strict=True)]
+    ops += [c10d.P2POp(c10d.irecv, *one, on.group) for one in zip(outputs, recvs, strict=True)]
+    (work,) = c10d.batch_isend_irecv(ops)
+    work.wait()
+    for at, source in enumerate(recvs):
+        wanted = sent(source, on.rank, recvs[:at].count(source))
+        same(outputs[at], wanted, f"batch {seed}, from {source}")
 
 
 def alone(on: Rank) -> None:

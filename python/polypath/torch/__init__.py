@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import torch.distributed
 
+from . import batch
 from .group import ProcessGroupPolypath
 from .hook import allreduce_hook
 
@@ -23,3 +24,4 @@ if "POLYPATH" not in torch.distributed.Backend._plugins:
     torch.distributed.Backend.register_backend(
         "polypath", ProcessGroupPolypath.create, extended_api=True, devices=["cuda"]
     )
+    batch.install()

@@ -22,6 +22,7 @@ from torch.distributed import Work
 from . import creation, elements
 from .checks import require_parts, require_usable
 from .connection import Arrived, Connection
+from .messages import Message, Messages
 from .others import Others
 
 _log = logging.getLogger("polypath.torch")
@@ -58,6 +59,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         self._name: str = given.group_id
         self._description = ""
         self._others = Others(given, options)
+        self._messages = Messages(given.group_rank, lambda peer: self._others.pair(peer))
         self._connection: Connection | None = None
         self._reason: str | None = None  # why there is none
         self._elsewhere: Counter[str] = Counter()
@@ -310,19 +312,20 @@ class ProcessGroupPolypath(dist.ProcessGroup):
     # ---- What polypath does not have -------------------------------------------------------------
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Work:
-        return self._message("send", tensors[0], self.rank(), dst).send(tensors, dst, tag)
+        return self._pass_on("send", tensors[0].device, tensors, dst, tag)
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Work:
-        return self._message("recv", tensors[0], src, self.rank()).recv(tensors, src, tag)
+        return self._pass_on("recv", tensors[0].device, tensors, src, tag)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Work:
         return self._pass_on("recv_anysource", tensors[0].device, tensors, tag)
 
-    def _message(self, name: str, tensor: torch.Tensor, sender: int, receiver: int) -> Any:
-        if tensor.device.type != GPU:
-            return self._others.gloo()
-        self._elsewhere[f"nccl {name}"] += 1
-        return self._others.pair(sender, receiver)
+    def exchange(self, messages: Sequence[Message]) -> Work:
+        """A batch of messages: `torch.distributed.batch_isend_irecv`."""
+        work = self._messages.exchange(messages)
+        for message in messages:
+            self._elsewhere["nccl send" if message.sends else "nccl recv"] += 1
+        return work
 
     def gather(self, outputs: Any, inputs: Any, *more: Any, **named: Any) -> Work:
         return self._pass_on("gather", _first(inputs).device, outputs, inputs, *more, **named)

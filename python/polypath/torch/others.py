@@ -1,9 +1,11 @@
 """The process groups of torch that carry what polypath does not: NCCL for GPU tensors, Gloo for
-those in host memory. Each is made when it is first needed, which is in the same call on all ranks.
+those in host memory. Each is made when it is first needed, which is in the same call on all its
+ranks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -21,37 +23,44 @@ class Others:
         self._shut = False
         self.timeout: timedelta = given.timeout
 
-    def nccl(self, part: str = "nccl") -> dist.ProcessGroup:
-        """Raises `RuntimeError` where there is no NCCL. Groups of different ``part`` have nothing
-        in common but their ranks."""
-        if part not in self._made:
-            if not dist.is_nccl_available():
-                raise RuntimeError(
-                    "polypath lacks this operation, type, operator or group of ranks, and PyTorch "
-                    "was built without NCCL, which would have it"
-                )
-            backend = dist.ProcessGroupNCCL(self._store(part), *self._place(), self._nccl_options())
-            backend._set_sequence_number_for_group()
-            self._made[part] = self._group(part, "cuda", "NCCL", backend)
-        return self._made[part]
+    def nccl(self) -> dist.ProcessGroup:
+        """Raises `RuntimeError` where there is no NCCL."""
+        if "nccl" not in self._made:
+            self._made["nccl"] = self._nccl("nccl", range(self._given.group_size))
+        return self._made["nccl"]
 
-    def pair(self, sender: int, receiver: int) -> dist.ProcessGroup:
-        """NCCL for messages from one rank to another. Those to higher and to lower ranks have a
-        group each, so that a pair of ranks whose sends come before their receives does not wait for
-        itself: torch gathers such batches in one call for its own backends only."""
-        return self.nccl("nccl/up" if sender < receiver else "nccl/down")
+    def pair(self, peer: int) -> dist.ProcessGroup:
+        """One more by NCCL, of this rank and another one alone; each has to make it once. Raises as
+        `nccl`. On any thread."""
+        ranks = sorted({self._given.group_rank, peer})
+        part = "nccl/" + "-".join(map(str, ranks))
+        made = self._made[part] = self._nccl(part, ranks)
+        return made
+
+    def _nccl(self, part: str, ranks: Sequence[int]) -> dist.ProcessGroup:
+        if not dist.is_nccl_available():
+            raise RuntimeError(
+                "polypath lacks this operation, type, operator or group of ranks, and PyTorch "
+                "was built without NCCL, which would have it"
+            )
+        place = ranks.index(self._given.group_rank), len(ranks)
+        options = self._nccl_options(ranks)
+        backend = dist.ProcessGroupNCCL(self._store(part), *place, options)
+        backend._set_sequence_number_for_group()
+        return self._group(part, place, "cuda", "NCCL", backend)
 
     def gloo(self) -> dist.ProcessGroup:
         if "gloo" not in self._made:
-            backend = dist.ProcessGroupGloo(
-                self._store("gloo"), *self._place(), timeout=self.timeout
-            )
-            self._made["gloo"] = self._group("gloo", "cpu", "GLOO", backend)
+            place = self._given.group_rank, self._given.group_size
+            backend = dist.ProcessGroupGloo(self._store("gloo"), *place, timeout=self.timeout)
+            self._made["gloo"] = self._group("gloo", place, "cpu", "GLOO", backend)
         return self._made["gloo"]
 
-    def _group(self, part: str, device: str, kind: str, backend: Any) -> dist.ProcessGroup:
+    def _group(
+        self, part: str, place: tuple[int, int], device: str, kind: str, backend: Any
+    ) -> dist.ProcessGroup:
         """A group around a backend, which has more operations than the backend itself in Python."""
-        made = dist.ProcessGroup(self._store(part), *self._place())
+        made = dist.ProcessGroup(self._store(part), *place)
         type_of = getattr(dist.ProcessGroup.BackendType, kind)
         made._set_default_backend(type_of)
         made._register_backend(torch.device(device), type_of, backend)
@@ -65,8 +74,8 @@ class Others:
 
     def shutdown(self) -> None:
         self._shut = True
-        while self._made:
-            self._made.popitem()[1].shutdown()
+        while self._made:  # in the same order on all ranks
+            self._made.pop(min(self._made)).shutdown()
 
     def abort(self) -> None:
         for made in self._made.values():
@@ -77,13 +86,11 @@ class Others:
             raise RuntimeError("the process group was shut down")
         return dist.PrefixStore(f"{part}/", self._given.store)
 
-    def _place(self) -> tuple[int, int]:
-        return self._given.group_rank, self._given.group_size
-
-    def _nccl_options(self) -> Any:
+    def _nccl_options(self, ranks: Sequence[int]) -> Any:
         options = dist.ProcessGroupNCCL.Options()
         options.is_high_priority_stream = getattr(self._options, "is_high_priority_stream", False)
         options._timeout = self.timeout
-        options.global_ranks_in_group = self._given.global_ranks_in_group
+        every = self._given.global_ranks_in_group  # none for the default group
+        options.global_ranks_in_group = [every[rank] if every else rank for rank in ranks]
         options.group_name = self._given.group_id
         return options

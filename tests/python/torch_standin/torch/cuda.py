@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 
 _here = threading.local()
+_library = ""
 
 
 def use(library: str, gpu: int) -> None:
     """This thread's GPU from now on."""
+    global _library
+    _library = library
     _here.driver, _here.gpu, _here.capturing = ctypes.CDLL(library), gpu, False
     context = c_void_p()
     _call("cuDevicePrimaryCtxRetain", byref(context), c_int(gpu))
@@ -52,6 +55,10 @@ class Event:
 
     def synchronize(self) -> None:
         _call("cuEventSynchronize", self._event)
+
+
+def set_device(device: Any) -> None:
+    use(_library, device.index)
 
 
 def current_device() -> int:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import enum
+from collections.abc import Callable
 from typing import Any
 
 
@@ -67,3 +69,24 @@ class AllToAllOptions(_Options):
 
 class BarrierOptions(_Options):
     pass
+
+
+def isend(tensor: Any, group: Any, peer: int) -> Any:
+    return group.send([tensor], peer, 0)
+
+
+def irecv(tensor: Any, group: Any, peer: int) -> Any:
+    return group.recv([tensor], peer, 0)
+
+
+@dataclasses.dataclass
+class P2POp:
+    op: Callable[..., Any]
+    tensor: Any
+    group_peer: int
+    group: Any
+
+
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Any]:
+    """As torch's for a group that is not of its own class."""
+    return [one.op(one.tensor, one.group, one.group_peer) for one in p2p_op_list]
