@@ -88,7 +88,7 @@ def test_the_benchmark_compares_every_element(polypath, tmp_path, operation):
         "--ranks",
         "2",
         "--sizes",
-        "64K,2M",
+        "64K,6M",
         "--json",
         "rows.json",
     )
@@ -97,7 +97,7 @@ def test_the_benchmark_compares_every_element(polypath, tmp_path, operation):
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert [(row["bytes"], row["algorithm"]) for row in rows] == [
         (64 << 10, "cells"),
-        (2 << 20, "flat"),
+        (6 << 20, "flat"),
     ]
     for row in rows:
         assert row["verified"] and row["exact"] and row["op"] == operation
