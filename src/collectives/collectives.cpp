@@ -20,9 +20,8 @@ namespace {
 /// Plans that are kept; a program with more shapes than that plans them again.
 constexpr std::size_t kMostShapes = 4096;
 
-/// Of each ring of a channel. With four, a credit comes just in time, and ranks that are a little
-/// apart wait for each other in every step: all_gather of 256 MiB takes four times as long
-/// (2 x H200). A longer lag gains nothing.
+/// Of each ring of a channel. With four, a credit is told of in the very step before the one that
+/// needs it; with eight, ranks may be some steps apart. A longer lag gains nothing (2 x H200).
 constexpr std::uint32_t kSlots = 8;
 constexpr std::uint8_t kLag = 2;
 constexpr std::uint32_t kSlotBytes = 32 * kKiB;

@@ -28,7 +28,7 @@ constexpr std::uint64_t kTwoStagesFrom = 8 * kMiB;
 /// Where all goes from or to one rank fewer fill its links, and more get in each other's way.
 constexpr int kMostRootedBlocks = 64;
 /// A tile: a block's part of a slice, up to what keeps a ring of them small (2 x H200: 32 KiB best
-/// at 4 MiB, and within 1 % from 16 MiB on).
+/// at 4 MiB, and within 3 % of 64 KiB from 16 MiB on).
 constexpr std::uint64_t kLeastSlot = 4 * kKiB;
 constexpr std::uint64_t kMostSlot = 32 * kKiB;
 
