@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "call.hpp"
+#include "device_traits.hpp"
 #include "driver.hpp"
 #include "failure.hpp"
 
@@ -32,7 +33,8 @@ KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape
   require(shape.shared_bytes <= static_cast<unsigned>(function.dynamic_shared_bytes),
           CUDA_ERROR_INVALID_VALUE);
   require(parameters != nullptr || twin.parameter_bytes.empty(), CUDA_ERROR_INVALID_VALUE);
-  KernelCall call{&twin, function.context, shape.grid[0], shape.block[0], shape.shared_bytes, {}};
+  KernelCall call{&twin, function.context, shape.grid[0], shape.block[0], shape.shared_bytes, {},
+                  false};
   for (std::size_t i = 0; i < twin.parameter_bytes.size(); ++i) {
     require(parameters[i] != nullptr, CUDA_ERROR_INVALID_VALUE);
     const auto* const begin = static_cast<const std::byte*>(parameters[i]);
@@ -47,12 +49,27 @@ void require_together(const Driver& driver, const KernelCall& kernel) {
           CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
 }
 
+/// Hardware refuses the attribute before compute capability 9.
+void require_can_begin_early(const Driver& driver, const KernelCall& kernel) {
+  const int device = driver.contexts.get(kernel.context).device;
+  const std::string& gpu = driver.node.gpus[static_cast<std::size_t>(device)].name;
+  if (device_traits(gpu).compute_major < 9)
+    fail_not_supported("programmatic stream serialization on this GPU");
+}
+
+struct Attributes {
+  bool is_cooperative = false;
+  bool begins_early = false;
+};
+
 CUresult launch(CUfunction function, const Shape& shape, CUstream stream, void** parameters,
-                void** extra, bool is_cooperative) {
+                void** extra, const Attributes& attributes) {
   return call([&](Driver& driver) {
     driver.current_context();
-    const KernelCall kernel = read_call(driver, function, shape, parameters, extra);
-    if (is_cooperative) require_together(driver, kernel);
+    KernelCall kernel = read_call(driver, function, shape, parameters, extra);
+    if (attributes.is_cooperative) require_together(driver, kernel);
+    kernel.begins_early = attributes.begins_early;
+    if (kernel.begins_early) require_can_begin_early(driver, kernel);
     driver.launch_kernel(kernel, stream);
   });
 }
@@ -75,7 +92,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
                         unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                         void** parameters, void** extra) {
   const Shape shape{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
-  return launch(function, shape, stream, parameters, extra, false);
+  return launch(function, shape, stream, parameters, extra, {});
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -83,21 +100,24 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
                                    unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                                    void** parameters) {
   const Shape shape{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
-  return launch(function, shape, stream, parameters, nullptr, true);
+  return launch(function, shape, stream, parameters, nullptr, {.is_cooperative = true});
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
                           void** extra) {
   if (config == nullptr || (config->attrs == nullptr && config->numAttrs > 0))
     return CUDA_ERROR_INVALID_VALUE;
-  bool is_cooperative = false;
+  Attributes attributes;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config->attrs[i];
     switch (static_cast<int>(attribute.id)) {
       case CU_LAUNCH_ATTRIBUTE_IGNORE:
       case CU_LAUNCH_ATTRIBUTE_PRIORITY: break;
       case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-        is_cooperative = attribute.value.cooperative != 0;
+        attributes.is_cooperative = attribute.value.cooperative != 0;
+        break;
+      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+        attributes.begins_early = attribute.value.programmaticStreamSerializationAllowed != 0;
         break;
       default: return guarded([] { fail_not_supported("cuLaunchKernelEx with this attribute"); });
     }
@@ -105,7 +125,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
   const Shape shape{{config->gridDimX, config->gridDimY, config->gridDimZ},
                     {config->blockDimX, config->blockDimY, config->blockDimZ},
                     config->sharedMemBytes};
-  return launch(function, shape, config->hStream, parameters, extra, is_cooperative);
+  return launch(function, shape, config->hStream, parameters, extra, attributes);
 }
 
 CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,

@@ -27,6 +27,7 @@ struct KernelCall {
   unsigned threads = 0;  ///< of a block
   std::size_t shared_bytes = 0;
   std::vector<std::vector<std::byte>> arguments;
+  bool begins_early = false;  ///< programmatic stream serialization
 };
 
 /// Global memory, as the threads of one running kernel reach it.

@@ -40,6 +40,12 @@ SIMT_DEVICE bool barrier_any(unsigned id, unsigned threads, bool value) {
   return result != 0;
 }
 
+SIMT_DEVICE void wait_for_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 SIMT_DEVICE void warp_sync() { __syncwarp(); }
 SIMT_DEVICE unsigned warp_ballot(bool value) { return __ballot_sync(~0U, value); }
 SIMT_DEVICE bool warp_any(bool value) { return __any_sync(~0U, value) != 0; }

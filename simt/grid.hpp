@@ -84,6 +84,7 @@ struct Thread {
   unsigned index = 0;
   State state = State::ready;
   bool is_killed = false;
+  bool may_use_memory = true;   ///< of a kernel that begins early, once it has waited
   bool looked_at_time = false;  ///< since its last pause
   unsigned barrier = 0;         ///< that it is at
   std::unique_ptr<Fiber> fiber;
@@ -134,6 +135,7 @@ struct Grid {
   int device = 0;
   unsigned threads = 0;  ///< of a block
   unsigned blocks_of_device = 0;
+  bool begins_early = false;
   std::size_t shared_bytes = 0;
   std::vector<std::vector<std::byte>> arguments;
   Outside* outside = nullptr;

@@ -37,6 +37,7 @@ unsigned grid_size();
 
 void barrier_sync(unsigned id, unsigned threads);
 bool barrier_any(unsigned id, unsigned threads, bool value);
+void wait_for_earlier_kernels();
 inline void block_sync() { barrier_sync(0, block_size()); }
 
 void warp_sync();

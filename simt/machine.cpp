@@ -53,6 +53,7 @@ void Machine::start(const Launch& launch, Outside& outside,
   grid->device = launch.device;
   grid->threads = launch.threads;
   grid->blocks_of_device = launch.blocks_of_device;
+  grid->begins_early = launch.begins_early;
   grid->shared_bytes = launch.shared_bytes;
   grid->arguments = launch.arguments;
   grid->outside = &outside;
@@ -90,6 +91,7 @@ void Machine::start_block(Grid& grid) {
   for (unsigned i = 0; i < grid.threads; ++i) {
     block.threads[i].block = &block;
     block.threads[i].index = i;
+    block.threads[i].may_use_memory = !grid.begins_early;
     ready_.push_back(&block.threads[i]);
   }
 }

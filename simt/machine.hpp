@@ -23,6 +23,8 @@ struct Launch {
   std::size_t shared_bytes = 0;
   /// So many blocks run on the device at once; others start when one ends. 0: any number.
   unsigned blocks_of_device = 0;
+  /// While earlier kernels may still run: its threads wait for them before they use memory.
+  bool begins_early = false;
   std::vector<std::vector<std::byte>> arguments;
 };
 

@@ -32,6 +32,12 @@
 //   thread_index() block_size() block_index() grid_size(), lane_index() warp_index()
 //   dynamic_shared<T>()          the dynamic shared memory of the launch, aligned to 16 bytes
 //
+// Kernels behind one another:
+//   wait_for_earlier_kernels()   until those ahead on the stream have ended, and their stores are
+//                                seen. A kernel that is launched to begin early (programmatic
+//                                stream serialization) calls it in every thread before it uses
+//                                memory; for others it does nothing.
+//
 // Barriers and warp operations:
 //   block_sync()                        all threads of the block; memory is ordered between them
 //   barrier_sync(id, threads)           bar.sync: so many threads (whole warps) on barrier 1 to 15

@@ -29,6 +29,11 @@ void read_memory(std::byte* to, const std::byte* at, std::size_t bytes) {
   }
 }
 
+void require_may_use_memory(const Thread& thread) {
+  if (!thread.may_use_memory)
+    throw Fault{"memory is used before earlier kernels have ended (wait_for_earlier_kernels)"};
+}
+
 void write_memory(std::byte* at, const std::byte* from, std::size_t bytes) {
   if (is_word(at, bytes, 4)) {
     std::uint32_t word = 0;
@@ -106,6 +111,7 @@ void take(Cache& cache, std::uintptr_t from, std::byte* to, std::size_t bytes) {
 void Machine::load(const detail::LoadPart* parts, std::size_t count, detail::Loading how) {
   Thread& thread = me();
   Outside& outside = *thread.block->grid->outside;
+  require_may_use_memory(thread);
   maybe_yield();
   if (options_.is_timed && outside.fetch(parts, count, [this, &thread] {
         if (thread.state == Thread::State::waiting) make_ready(thread);
@@ -191,6 +197,7 @@ void Machine::store(std::uintptr_t to, const std::byte* value, std::size_t bytes
   Thread& thread = me();
   Block& block = *thread.block;
   Outside& outside = *block.grid->outside;
+  require_may_use_memory(thread);
   for (std::size_t done = 0; done < bytes; done += kPiece) {
     maybe_yield();
     const auto store = std::make_shared<Store>();
@@ -309,6 +316,7 @@ void Machine::fence(bool is_local) {
   Thread& thread = me();
   Block& block = *thread.block;
   Outside& outside = *block.grid->outside;
+  require_may_use_memory(thread);
   maybe_yield();
   const std::uint64_t mark = ++last_mark_;
   if (thread.own) thread.own->mark = mark;

@@ -388,10 +388,7 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
     args.out = std::bit_cast<void*>(call.recv);
     args.patience = comm_.patience();
     args.patience.kernel = number_;
-    void* parameters[] = {&args};
-    POLYPATH_CHECK(
-        driver, launch_kernel(modules_->function(launch.family, call.op, call.type), launch.blocks,
-                              1, 1, kCollectiveThreads, 1, 1, 0, stream, parameters, nullptr));
+    modules_->launch(launch.family, args, launch.blocks, stream, capture != 0);
   }
   POLYPATH_CHECK(driver, event_record(before.get(), stream));
   if (capture != 0) {

@@ -18,9 +18,11 @@ class KernelModules {
   /// KernelModule.
   KernelModules(const CudaDriver& driver, CUcontext context);
 
-  [[nodiscard]] CUfunction function(KernelFamily family, CollectiveOp op, DataType type) const {
-    return functions_[index(family, op, type)];
-  }
+  /// Runs a call's part of one rank, behind all that is on `stream`. Outside of capture it is made
+  /// ready while what is ahead of it still runs, where the GPU can do that. The context is current.
+  /// Throws DriverError.
+  void launch(KernelFamily family, CollectiveArgs args, unsigned blocks, CUstream stream,
+              bool is_captured) const;
   /// Combines elements within the GPU's memory, on `stream`; `bytes`: of its largest operand. The
   /// context is current. Throws DriverError.
   void launch_sum(SumArgs args, std::uint64_t bytes, CUstream stream) const;
@@ -37,6 +39,7 @@ class KernelModules {
            static_cast<std::size_t>(type);
   }
   const CudaDriver& driver_;
+  bool may_begin_early_ = false;
   std::map<const unsigned char*, std::shared_ptr<const KernelModule>> modules_;  // by image
   std::array<CUfunction, kFamilies * kOps * kTypes> functions_{};
   std::array<CUfunction, kTypes> sums_{};

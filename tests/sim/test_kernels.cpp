@@ -340,6 +340,32 @@ TEST_F(Kernels, MayNotRunOverTheEndOfAnAllocation) {
   EXPECT_CUDA(CUDA_ERROR_LAUNCH_FAILED, cuStreamSynchronize(stream));
 }
 
+TEST_F(Kernels, ThatBeginEarlyAndDoNotWaitFail) {
+  const CUfunction add = function(0, "test_add");  // does not wait for earlier kernels
+  const CUdeviceptr words = allocate(0, 4096);
+  const CUstream stream = create_stream(0);
+  CUdeviceptr at = words;
+  std::uint32_t count = 1;
+  void* parameters[] = {&at, &count, &count};
+  CUlaunchAttribute early{};
+  early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  CUlaunchConfig config{};
+  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = 32;
+  config.blockDimY = config.blockDimZ = 1;
+  config.hStream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  ASSERT_CUDA(cuLaunchKernelEx(&config, add, parameters, nullptr));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+  early.value.programmaticStreamSerializationAllowed = 1;
+  testing::internal::CaptureStderr();
+  ASSERT_CUDA(cuLaunchKernelEx(&config, add, parameters, nullptr));
+  EXPECT_CUDA(CUDA_ERROR_LAUNCH_FAILED, cuStreamSynchronize(stream));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.npos, said.find("before earlier kernels have ended")) << said;
+}
+
 TEST_F(Kernels, AreRefusedWhatTheyCannotHave) {
   CUmodule module = nullptr;
   EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE, cuModuleLoadData(&module, "nonsense"));

@@ -1,6 +1,7 @@
 // Threads, warps, barriers, and what is said of kernels that cannot end.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -42,6 +43,28 @@ TEST(Machine, WarpsExchangeVotesAndValues) {
       EXPECT_EQ((next << 40) + ((me ^ 16) << 8) + 4 + (me >= 32 ? 3 : 0), out[me]);
     }
   }
+}
+
+SIMT_KERNEL(test_begins_early, 64, std::uint32_t* words, bool half_of_them) {
+  if (!half_of_them || warp_index() == 0) wait_for_earlier_kernels();
+  store(words + thread_index(), load(words + thread_index()) + 1);
+}
+
+TEST(Machine, AKernelThatBeginsEarlyMustWaitBeforeItUsesMemory) {
+  std::vector<std::uint32_t> words(64, 7);
+  for (const bool half_of_them : {false, true})
+    for (const bool early : {false, true}) {
+      std::ranges::fill(words, 7);
+      Launch launched = launch("test_begins_early", 0, 1, 64, words.data(), half_of_them);
+      launched.begins_early = early;
+      const std::string error = run({{launched}});
+      if (early && half_of_them) {
+        EXPECT_NE(std::string::npos, error.find("wait_for_earlier_kernels")) << error;
+      } else {
+        EXPECT_EQ("", error);
+        EXPECT_EQ(std::vector<std::uint32_t>(64, 8), words);
+      }
+    }
 }
 
 // Two groups of warps hand values on through shared memory, by the barriers that they share.
