@@ -15,9 +15,9 @@ namespace {
 /// A cell of 16 bytes holds 12 of data and a flag.
 constexpr double kCellBytesAByte = 4.0 / 3;
 /// A block sends so many bytes of a message by cells before another is worth its start.
-/// (2 x H200, kernels_on_gpus: 32 blocks best at 64 KiB, 128 from 256 KiB on.)
+/// (2 x H200, kernels_on_gpus: 32 blocks best at 64 KiB, 96 from 256 KiB on.)
 constexpr std::uint64_t kCellBytesABlock = 2 * kKiB;
-constexpr int kMostCellBlocks = 128;
+constexpr int kMostCellBlocks = 96;
 /// From this size on, as many blocks as there may be keep more stores in flight (2 x H200: 96 best
 /// at 4 MiB, 128 from 16 MiB on).
 constexpr std::uint64_t kManyBlocksFrom = 2 * kMiB;
@@ -25,8 +25,6 @@ constexpr int kMostFlatBlocks = 128;
 /// Where two ranks could do with one stage, two are faster from here on (2 x H200: 63 us against 70
 /// at 16 MiB, 204 against 218 at 64 MiB).
 constexpr std::uint64_t kTwoStagesFrom = 8 * kMiB;
-/// Where all goes from or to one rank fewer fill its links, and more get in each other's way.
-constexpr int kMostRootedBlocks = 64;
 /// A tile: a block's part of a slice, up to what keeps a ring of them small (2 x H200: 32 KiB best
 /// at 4 MiB, and within 3 % of 64 KiB from 16 MiB on).
 constexpr std::uint64_t kLeastSlot = 4 * kKiB;
@@ -252,11 +250,10 @@ KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int ma
 
 KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
   return best_stages(request, [&](int stages) {
-    const bool rooted = request.op == CollectiveOp::broadcast || request.op == CollectiveOp::reduce;
-    const int most = rooted ? kMostRootedBlocks : kMostFlatBlocks;
-    const int wanted =
-        request.bytes() >= kManyBlocksFrom ? most : filling_blocks(node, request, stages) * 2;
-    KernelPlan kernel{at_most(std::min(wanted, most), max_blocks), 0, stages};
+    const int wanted = request.bytes() >= kManyBlocksFrom
+                           ? kMostFlatBlocks
+                           : filling_blocks(node, request, stages) * 2;
+    KernelPlan kernel{at_most(std::min(wanted, kMostFlatBlocks), max_blocks), 0, stages};
     const std::uint64_t tile = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
                                static_cast<std::uint64_t>(kernel.blocks);
     kernel.slot_bytes =

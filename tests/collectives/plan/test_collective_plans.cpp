@@ -44,7 +44,7 @@ TEST(CollectivePlans, PredictWhatTwoH200Took) {
     double us;
   };
   CollectiveOptions options;
-  options.max_blocks = 115;  // of the first communicator of a program
+  options.max_blocks = 112;  // of the first communicator of a program
   for (const Row& row :
        {Row{64 * kKiB, Algorithm::cells, 6.0}, Row{256 * kKiB, Algorithm::cells, 6.8},
         Row{4 * kMiB, Algorithm::cells, 22.7}, Row{16 * kMiB, Algorithm::flat, 65},
