@@ -18,6 +18,11 @@ from ..comm import Communicator
 current_stream: Callable[[int], int] = torch._C._cuda_getCurrentRawStream
 
 
+def _set_stream(number: int, index: int, kind: int) -> None:
+    """Makes it the current stream of its GPU, and that the current GPU."""
+    torch._C._cuda_setStream(stream_id=number, device_index=index, device_type=kind)
+
+
 class Done(Work):
     """Of a call on the current stream, which is behind it without anybody's waiting."""
 
@@ -50,7 +55,7 @@ class Pending(Work):
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Makes the current stream wait, not the caller; with a timeout also the caller, as NCCL's
         backend has it."""
-        self._end.wait(torch.cuda.current_stream(self._connection.device))
+        self._end.wait(self._connection.current())
         if timeout:
             self._connection.wait_for(self._end, timeout)
         self._connection.comm.check()
@@ -104,6 +109,7 @@ class Connection:
         self.library = _api.library()
         self._side = torch.cuda.Stream(device, priority=-1 if high_priority else 0)
         self._side_handle = self._side.cuda_stream
+        self._streams: dict[int, torch.cuda.Stream] = {}  # by their handles
         self._fork = torch.cuda.Event()
         self._lock = threading.Lock()
         self._done = Done()
@@ -126,15 +132,38 @@ class Connection:
             return self._done
         side = self._side
         with self._lock:
-            self._fork.record(torch.cuda.current_stream(self.device))
+            self._fork.record(self.current())
             self._fork.wait(side)
-            with torch.cuda.stream(side):
-                body(self._side_handle)
+            self._on_side(body)
             end = torch.cuda.Event()
             end.record(side)
             for tensor in used:
                 tensor.record_stream(side)
         return kind(self, end, outputs)
+
+    def current(self) -> torch.cuda.Stream:
+        """The current stream of the GPU. torch makes a new object at each call, which takes longer
+        than looking one up."""
+        handle = current_stream(self._index)
+        stream = self._streams.get(handle)
+        if stream is None:
+            if len(self._streams) >= 64:
+                self._streams.clear()
+            stream = self._streams[handle] = torch.cuda.current_stream(self.device)
+        return stream
+
+    def _on_side(self, body: Callable[[int], None]) -> None:
+        """``body`` with the group's own stream as the current one: what ``torch.cuda.stream`` does,
+        at less cost."""
+        device = torch._C._cuda_getDevice()
+        before = torch._C._cuda_getCurrentStream(self._index)
+        _set_stream(self._side.stream_id, self._side.device_index, self._side.device_type)
+        try:
+            body(self._side_handle)
+        finally:
+            _set_stream(*before)
+            if device != self._index:
+                torch._C._cuda_setDevice(device)
 
     def call(self, function: Callable[..., int], *arguments: Any) -> None:
         """Calls a collective of the C API, but for the communicator, which comes first."""
@@ -146,8 +175,7 @@ class Connection:
         """Completed for the host, with events for the streams of whoever waits for it, behind all
         that is on the group's own stream by now."""
         future: torch.futures.Future = torch.futures.Future(devices=[self.device])
-        with torch.cuda.stream(self._side):
-            future.set_result(value)
+        self._on_side(lambda _: future.set_result(value))
         return future
 
     def wait_for(self, event: torch.cuda.Event, timeout: timedelta) -> None:
