@@ -20,7 +20,7 @@ Given& given() {
 }
 
 /// Blocks are dealt to the clusters of multiprocessors in turn, and a cluster with one block more
-/// than others keeps them waiting: 115 blocks take 2.5 % longer than 112 (H200, docs/cuda-notes.md).
+/// than others keeps them waiting: 115 take 2.5 % longer than 112 (H200, docs/cuda-notes.md).
 int evenly_spread(int blocks) {
   constexpr int kClusters = 8;
   return blocks < kClusters ? blocks : blocks / kClusters * kClusters;
