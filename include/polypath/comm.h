@@ -238,6 +238,13 @@ POLYPATH_API polypath_status polypath_comm_prepare(polypath_comm* comm);
 /* The same for all ranks of this process. */
 POLYPATH_API polypath_status polypath_comm_prepare_all(polypath_comm* const* comms, int count);
 
+/* Kernels of the collectives that follow take at most so many thread blocks of a GPU, so that the
+ * program's own kernels run beside them; 0: as many as are fastest, which is up to seven eighths of
+ * the GPU's multiprocessors, one a block. All ranks give the same number at the same place among
+ * their calls. POLYPATH_INVALID_ARGUMENT: it is negative. Collective where nothing prepared the
+ * collectives before. */
+POLYPATH_API polypath_status polypath_comm_limit_blocks(polypath_comm* comm, int blocks);
+
 /* `count` elements of every rank, combined, to all. */
 POLYPATH_API polypath_status polypath_allreduce(polypath_comm* comm, const void* send, void* recv,
                                                 size_t count, polypath_type type,

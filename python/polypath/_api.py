@@ -177,6 +177,7 @@ _COMM_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_comm_wait_signal": [c_void_p, POINTER(Signal), c_void_p],
     "polypath_comm_barrier": [c_void_p, c_void_p],
     "polypath_comm_prepare": [c_void_p],
+    "polypath_comm_limit_blocks": [c_void_p, c_int],
     "polypath_comm_report": [c_void_p, _STRING],
     "polypath_allreduce": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
     "polypath_reduce_scatter": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],

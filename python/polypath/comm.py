@@ -360,6 +360,12 @@ class Communicator:
         otherwise. Needed before collectives in a stream capture."""
         _api.call("polypath_comm_prepare", self._open())
 
+    def limit_blocks(self, blocks: int) -> None:
+        """Kernels of later collectives take at most so many thread blocks, so that the program's
+        own run beside them; 0: as many as are fastest. All ranks give the same number at the same
+        place among their calls. Raises `InvalidArgument` when it is negative."""
+        _api.call("polypath_comm_limit_blocks", self._open(), blocks)
+
     def allreduce(
         self,
         send: Any,

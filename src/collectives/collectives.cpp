@@ -78,7 +78,8 @@ std::size_t Collectives::ShapeHash::operator()(const Shape& shape) const noexcep
                      static_cast<std::uint64_t>(shape.op) << 8 |
                      static_cast<std::uint64_t>(shape.type);
   const auto choice = static_cast<std::uint64_t>(shape.choice);
-  return (shape.count ^ small << 40 ^ choice << 36) * 0x9e3779b97f4a7c15;
+  const auto limit = static_cast<std::uint64_t>(shape.block_limit);
+  return (shape.count ^ small << 40 ^ choice << 36 ^ limit << 24) * 0x9e3779b97f4a7c15;
 }
 
 std::string_view to_string(CollectiveChoice choice) noexcept {
@@ -158,7 +159,8 @@ const CollectivePlan& Collectives::plan(const CollectiveCall& call, CollectiveCh
 
 const Collectives::Launch& Collectives::launch_of(const CollectiveCall& call,
                                                   CollectiveChoice choice) {
-  const Shape shape{call.count, call.op, call.type, has_root(call.op) ? call.root : 0, choice};
+  const Shape shape{call.count, call.op,     call.type, has_root(call.op) ? call.root : 0,
+                    choice,     block_limit_};
   if (const auto known = launches_.find(shape); known != launches_.end()) return known->second;
   if (launches_.size() >= kMostShapes) launches_.clear();
   return launches_.emplace(shape, make_launch(call, choice)).first->second;
@@ -178,7 +180,8 @@ CollectiveRequest Collectives::request_of(const CollectiveCall& call) const {
 CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
                                           CollectiveChoice choice) const {
   CollectiveOptions options;
-  options.max_blocks = grant_->blocks();
+  options.max_blocks =
+      block_limit_ > 0 ? std::min(grant_->blocks(), block_limit_) : grant_->blocks();
   options.scratch_bytes = kCopyScratch;
   switch (choice) {
     case CollectiveChoice::planned: break;

@@ -88,6 +88,10 @@ class Collectives {
   void run(const CollectiveCall& call, CUstream stream,
            CollectiveChoice choice = CollectiveChoice::planned);
 
+  /// Kernels of later calls take at most so many blocks; 0: as many as are best. The same on all
+  /// ranks, at the same place among their calls.
+  void limit_blocks(int blocks) noexcept { block_limit_ = blocks; }
+
   /// How such a call is carried out, outside of capture.
   [[nodiscard]] const CollectivePlan& plan(const CollectiveCall& call,
                                            CollectiveChoice choice = CollectiveChoice::planned);
@@ -108,6 +112,7 @@ class Collectives {
     DataType type;
     int root;
     CollectiveChoice choice;
+    int block_limit;
     friend bool operator==(const Shape&, const Shape&) = default;
   };
   struct ShapeHash {
@@ -158,6 +163,7 @@ class Collectives {
   CUstream last_stream_ = nullptr;    // of the latest call outside of capture,
   std::uint64_t last_stream_id_ = 0;  // as the driver numbers them; 0: it does not
   std::uint32_t number_ = 0;          // of the next call
+  int block_limit_ = 0;
 };
 
 }  // namespace polypath

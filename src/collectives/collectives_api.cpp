@@ -69,6 +69,13 @@ polypath_status polypath_comm_prepare_all(polypath_comm* const* comms, int count
   });
 }
 
+polypath_status polypath_comm_limit_blocks(polypath_comm* comm, int blocks) {
+  return guarded([&] {
+    require(blocks >= 0, "blocks is negative");
+    collectives_of(comm).inside.limit_blocks(blocks);
+  });
+}
+
 polypath_status polypath_allreduce(polypath_comm* comm, const void* send, void* recv, size_t count,
                                    polypath_type type, polypath_operator op, void* stream) {
   return run(comm, CollectiveOp::allreduce, send, recv, count, type, op, 0, stream);

@@ -78,6 +78,29 @@ TEST_F(CollectivesTest, RowsOfRandomCallsOnSeveralStreams) {
   });
 }
 
+TEST_F(CollectivesTest, ALimitOfBlocksHoldsUntilItIsLifted) {
+  Random random(23);
+  const std::vector<PlannedCall> row{planned(random, {3 << 20, 5 << 20}),
+                                     planned(random, {3 << 20, 5 << 20})};
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, kFewBlocks);
+    const Stream stream(driver(), comm.context());
+    const CallRow mine(driver(), row, comm.rank());
+    const auto blocks = [&] { return collectives.plan(mine.call(row, 0)).kernel.value().blocks; };
+    const int free = blocks();
+    EXPECT_GT(free, 2);
+    collectives.limit_blocks(2);
+    EXPECT_EQ(2, blocks());
+    collectives.run(mine.call(row, 0), stream.get());
+    collectives.limit_blocks(0);
+    EXPECT_EQ(free, blocks());
+    collectives.run(mine.call(row, 1), stream.get());
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    mine.expect_done(row);
+    comm.exchange({}, {});
+  });
+}
+
 TEST_F(CollectivesTest, SeveralCommunicatorsAtOnce) {
   Random random(7);
   std::vector<std::vector<PlannedCall>> rows(2);

@@ -23,6 +23,11 @@ def _set_stream(number: int, index: int, kind: int) -> None:
     torch._C._cuda_setStream(stream_id=number, device_index=index, device_type=kind)
 
 
+#: Thread blocks of asynchronous calls, for these are made to run beside kernels of the program: a
+#: block keeps a multiprocessor, also while it waits for another rank (docs/pytorch.md).
+BLOCKS_BESIDE = 64
+
+
 class Done(Work):
     """Of a call on the current stream, which is behind it without anybody's waiting."""
 
@@ -113,6 +118,7 @@ class Connection:
         self._fork = torch.cuda.Event()
         self._lock = threading.Lock()
         self._done = Done()
+        self._block_limit = 0
 
     def run(
         self,
@@ -128,10 +134,12 @@ class Connection:
         ``used`` is not given to anybody else before the call has ended."""
         if not asynchronous:
             with self._lock:
+                self._limit_blocks(0)
                 body(current_stream(self._index))
             return self._done
         side = self._side
         with self._lock:
+            self._limit_blocks(BLOCKS_BESIDE)
             self._fork.record(self.current())
             self._fork.wait(side)
             self._on_side(body)
@@ -140,6 +148,11 @@ class Connection:
             for tensor in used:
                 tensor.record_stream(side)
         return kind(self, end, outputs)
+
+    def _limit_blocks(self, blocks: int) -> None:
+        if blocks != self._block_limit:
+            self.comm.limit_blocks(blocks)
+            self._block_limit = blocks
 
     def current(self) -> torch.cuda.Stream:
         """The current stream of the GPU. torch makes a new object at each call, which takes longer

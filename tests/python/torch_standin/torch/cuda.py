@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import threading
 from collections.abc import Iterator
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
@@ -31,12 +32,21 @@ def _call(name: str, *arguments: Any) -> None:
     assert result == 0, f"{name}: {result}"
 
 
+_numbers = itertools.count()
+_streams: dict[int, Stream] = {}  # by their numbers
+
+
 class Stream:
+    device_type = 1
+
     def __init__(self, device: Any = None, priority: int = 0) -> None:
         made = c_void_p()
         _call("cuStreamCreate", byref(made), c_uint(1))
         self.cuda_stream: int = made.value or 0
         self.priority = priority
+        self.device_index = current_device()
+        self.stream_id = next(_numbers)
+        _streams[self.stream_id] = self
 
 
 class Event:
@@ -77,6 +87,11 @@ def stream(other: Stream) -> Iterator[None]:
         yield
     finally:
         _here.stream = before
+
+
+def make_current(stream_id: int, device_index: int) -> None:
+    assert device_index == current_device()
+    _here.stream = _streams[stream_id]
 
 
 def synchronize(device: Any = None) -> None:
