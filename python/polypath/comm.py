@@ -356,14 +356,12 @@ class Communicator:
     # Elements are combined in rank order: the same bits on all ranks, in all runs (comm.h).
 
     def prepare(self) -> None:
-        """Collective: loads the kernels and takes scratch memory, as the first collective does
-        otherwise. Needed before collectives in a stream capture."""
+        """Collective: takes kernels and scratch, as the first collective does; before a capture."""
         _api.call("polypath_comm_prepare", self._open())
 
     def limit_blocks(self, blocks: int) -> None:
-        """Kernels of later collectives take at most so many thread blocks, so that the program's
-        own run beside them; 0: as many as are fastest. All ranks give the same number at the same
-        place among their calls. Raises `InvalidArgument` when it is negative."""
+        """Kernels of later collectives take at most so many thread blocks; 0: as many as are
+        fastest. The same on all ranks. Raises `InvalidArgument` when it is negative."""
         _api.call("polypath_comm_limit_blocks", self._open(), blocks)
 
     def allreduce(
