@@ -47,6 +47,7 @@ struct Options {
   int check = 0;                 ///< 1: compare each collective with those of the other ranks
   int comm_port = 0;             ///< where rank 0 listens; 0: MASTER_PORT + 1
   std::string comm_node;         ///< which node a rank is of; "auto": this machine
+  bool mpi_collectives = true;   ///< what the shim takes; it reads the variable itself
   LogLevel log_level = LogLevel::warn;
 };
 

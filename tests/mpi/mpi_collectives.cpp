@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "collective_row.hpp"
+#include "lone_cases.hpp"
 
 namespace polypath::test {
 namespace {
@@ -219,6 +221,13 @@ void others(Run& run) {
   run.row(MPI_COMM_SELF, row);
 }
 
+std::function<void(Run&)> alone(void (*its)(Calls&)) {
+  return [its](Run& run) {
+    Calls calls{run.gpu, run.calls};
+    its(calls);
+  };
+}
+
 int main_of(int argc, char** argv) {
   std::map<std::string, std::function<void(Run&)>> cases{
       {"random", random_rows},
@@ -229,6 +238,11 @@ int main_of(int argc, char** argv) {
       {"reset", reset},
       {"mixed", mixed},
       {"others", others},
+      {"intercommunicator", alone(intercommunicator)},
+      {"huge", alone(huge)},
+      {"killed", alone(killed)},
+      {"stopped", alone(stopped)},
+      {"stopped-fatally", alone(stopped_fatally)},
   };
   for (const Collective one : kCollectives)
     cases.emplace(name_of(one), [one](Run& run) { every_kind(run, one); });

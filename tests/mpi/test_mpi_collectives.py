@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,11 +50,15 @@ class Ranks:
         return counts
 
 
+Output = Callable[..., tuple[int, str]]
+
+
 @pytest.fixture
-def collectives(tmp_path) -> Callable[..., Ranks]:
-    """collectives(RANKS, CASE, SEED, mpich=None, nodes="", SETTING=value...): runs mpi_collectives
-    under the shim; `mpich`: with MPICH, and the handles of "mpich" or "standard"; `nodes`: a letter
-    for each rank, by which this machine is several nodes."""
+def output_of(tmp_path) -> Output:
+    """output_of(RANKS, CASE, SEED, mpich=None, nodes="", last={}, options=[], SETTING=value...):
+    exit code and output of mpi_collectives under the shim; `mpich`: with MPICH, and the handles of
+    "mpich" or "standard"; `nodes`: a letter for each rank, by which this machine is several nodes;
+    `last`: settings of the last rank alone; `options`: of mpirun."""
 
     def run(
         ranks: int,
@@ -61,8 +66,10 @@ def collectives(tmp_path) -> Callable[..., Ranks]:
         seed: int = 1,
         mpich: str | None = None,
         nodes: str = "",
+        last: dict[str, str] | None = None,
+        options: Sequence[str] = (),
         **settings: str,
-    ) -> Ranks:
+    ) -> tuple[int, str]:
         under_shim = _shim_settings(tmp_path, tmp_path)
         command: list[object] = [ROOT / "scripts" / "mpi_env.sh", "mpirun"]
         program = [BUILD / "bin" / "mpi_collectives", case, seed]
@@ -74,15 +81,28 @@ def collectives(tmp_path) -> Callable[..., Ranks]:
             if NODE != "real":
                 settings["LD_LIBRARY_PATH"] = str(BUILD / "simulated-driver")
                 settings["POLYPATH_SIM_MODE"] = "functional"
-        if nodes:
-            for name in nodes:
-                command += ["-n", 1, "env", *words, f"POLYPATH_COMM_NODE={name}", *program, ":"]
+        alone: list[dict[str, str]] = [{"POLYPATH_COMM_NODE": name} for name in nodes]
+        if last is not None:
+            alone = [*(alone or [{}] * ranks)[:-1], {**(alone[-1] if alone else {}), **last}]
+        command += options
+        for of_rank in alone:
+            its = [f"{name}={value}" for name, value in of_rank.items()]
+            command += ["-n", 1, "env", *words, *its, *program, ":"]
+        if alone:
             del command[-1]
         else:
             command += ["-n", ranks, "env", *words, *program]
-        code, output = _run(
-            [str(part) for part in command], environment({**under_shim, **settings})
-        )
+        return _run([str(part) for part in command], environment({**under_shim, **settings}))
+
+    return run
+
+
+@pytest.fixture
+def collectives(tmp_path, output_of) -> Callable[..., Ranks]:
+    """As output_of(), which must succeed: what the ranks reported."""
+
+    def run(ranks: int, case: str, *arguments: int, **settings) -> Ranks:
+        code, output = output_of(ranks, case, *arguments, **settings)
         assert code == 0, output
         reports = [json.loads(line) for line in output.splitlines() if line.startswith('{"rank"')]
         assert len(reports) == ranks, output
@@ -175,6 +195,27 @@ def test_what_polypath_does_not_do(collectives):
     assert ran.counted("staged") == ran.calls
 
 
+OFF = {"POLYPATH_MPI_COLLECTIVES": "off"}
+
+
+def test_switched_off(collectives):
+    """Nobody asks twice, and no communicator is made."""
+    ran = collectives(2, "random", **OFF)
+    assert ran.reasons() == {"switched off": ran.calls.total()}
+    assert ran.counted("staged") == ran.calls
+    assert ran.statistics[0]["communicators"] == 0
+    assert ran.statistics[0]["agreements"] == 2  # of the world, and of its half
+
+
+def test_switched_off_on_one_rank(collectives):
+    """The others learn it: all go to MPI, and nobody waits for anybody."""
+    ran = collectives(3, "MPI_Allgather", last=OFF)
+    for rank in range(3):
+        assert ran.reasons(rank) == {"switched off": ran.calls.total()}
+        assert ran.statistics[rank]["agreements"] == 1
+    assert ran.counted("staged") == ran.calls
+
+
 # Between "nodes" TCP, as it would be.
 TCP = {"UCX_TLS": "tcp,self"}
 
@@ -220,6 +261,82 @@ def test_unequal_nodes_stay_with_mpi(collectives):
     assert not ran.counted("taken")
     assert ran.reasons().keys() == {"no communicator"}
     assert "start equally many on each" in ran.statistics[0]["refusal"]
+
+
+def test_intercommunicators_stay_with_mpi(collectives):
+    ran = collectives(4, "intercommunicator")
+    assert ran.reasons() == {"intercommunicator": ran.calls.total()}
+    assert ran.calls.keys() == set(FUNCTIONS)
+    assert ran.statistics[0]["agreements"] == 0
+
+
+@pytest.mark.skipif(
+    not os.environ.get("POLYPATH_TEST_LARGE"), reason="POLYPATH_TEST_LARGE is not set"
+)
+@pytest.mark.parametrize("mpich", [None, "mpich"])
+def test_more_than_2_gib(collectives, mpich):
+    """Takes 5 GiB of memory, and minutes."""
+    if mpich and not MPICH.is_file():
+        pytest.skip("POLYPATH_MPICH_PREFIX names no MPICH")
+    ran = collectives(2, "huge", mpich=mpich)
+    assert ran.counted("taken") == ran.calls
+    assert ran.calls.total() == (4 if mpich else 2)
+
+
+@pytest.mark.skipif(NODE == "real", reason="what ends a rank there stands for the simulated driver")
+class TestRanksThatEnd:
+    """The last of three ranks ends, or stops, just before its kernel of a call that all agreed to;
+    the kernels of the others wait for it."""
+
+    ENDING = {"POLYPATH_DRIVER_LIBRARY": str(BUILD / "bin" / "libending_driver.so")}
+
+    def others(self, output: str) -> list[dict]:
+        lines = [line for line in output.splitlines() if line.startswith('{"ended"')]
+        return sorted((json.loads(line)["ended"] for line in lines), key=lambda one: one["rank"])
+
+    def test_killed_the_others_get_an_error(self, output_of):
+        """Long before the time limit. mpirun is told to let them live."""
+        code, output = output_of(
+            3,
+            "killed",
+            last=self.ENDING,
+            options=["--enable-recovery"],
+            POLYPATH_COMM_TIME_LIMIT="200000",
+        )
+        assert code != 0
+        ends = self.others(output)
+        assert [(one["rank"], one["error"]) for one in ends] == [
+            (0, "MPI_ERR_OTHER"),
+            (1, "MPI_ERR_OTHER"),
+        ]
+        assert all(one["seconds"] < 100 for one in ends)
+        assert re.search(
+            r"MPI_Allreduce of rank 0 of 3: .*rank 2 \(process \d+\) has ended", output
+        )
+
+    def test_killed_mpirun_ends_the_others(self, output_of):
+        code, output = output_of(3, "killed", last=self.ENDING, POLYPATH_COMM_TIME_LIMIT="200000")
+        assert code != 0
+        assert "signal 9" in output
+
+    def test_stopped_the_others_get_an_error_at_the_time_limit(self, output_of):
+        code, output = output_of(3, "stopped", last=self.ENDING, POLYPATH_COMM_TIME_LIMIT="5000")
+        assert code != 0
+        ends = self.others(output)
+        assert [(one["rank"], one["error"]) for one in ends] == [
+            (0, "MPI_ERR_OTHER"),
+            (1, "MPI_ERR_OTHER"),
+        ]
+        assert re.search(r"kernel 2 waited for rank 2 past the time limit", output)
+
+    def test_stopped_the_program_ends_where_errors_are_fatal(self, output_of):
+        code, output = output_of(
+            3, "stopped-fatally", last=self.ENDING, POLYPATH_COMM_TIME_LIMIT="5000"
+        )
+        assert code != 0
+        assert self.others(output) == []
+        assert "kernel 2 waited for rank 2 past the time limit" in output
+        assert "MPI_ERRORS_ARE_FATAL" in output
 
 
 @pytest.mark.skipif(not MPICH.is_file(), reason="POLYPATH_MPICH_PREFIX names no MPICH")

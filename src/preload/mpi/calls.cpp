@@ -87,8 +87,9 @@ Outcome decide(const Call& call, Ranks& ranks, const EngineCall* engine, Answer 
   if (all.failed) return {Reason::none, library().error_other};
   const bool is_yes = all.answer == Answer::yes && all.is_same;
   note_answer(ranks, call.operation, part_bytes, is_yes);
+  if (all.answer == Answer::off) ranks.refused = Reason::switched_off;
   if (all.answer == Answer::never) ranks.refused = Reason::lost;
-  if (all.answer == Answer::never) return {Reason::lost};
+  if (ranks.refused != Reason::none) return {ranks.refused};
   if (all.answer == Answer::no) return {problem != Reason::none ? problem : Reason::other_rank};
   if (!is_yes) return {Reason::ranks_differ};
   if (ranks.comm == nullptr && !make_communicator(ranks, **engine)) return {Reason::refused};
@@ -98,6 +99,8 @@ Outcome decide(const Call& call, Ranks& ranks, const EngineCall* engine, Answer 
 /// Collective over the ranks.
 Outcome ask(const Call& call, Ranks& ranks, std::uint64_t part_bytes) noexcept {
   int gpu = -1;
+  if (ranks.is_off)
+    return decide(call, ranks, nullptr, Answer::off, Reason::switched_off, part_bytes);
   Reason problem = own_problem(call, ranks, part_bytes, &gpu);
   Answer mine = ranks.is_lost ? Answer::never : Answer::no;
   // What this thread calls of the driver meanwhile is not looked at; MPI's own copies are to be.

@@ -68,6 +68,7 @@ const char* name_of(Reason reason) noexcept {
     case Reason::not_asked: return "not asked after host memory";
     case Reason::refused: return "no communicator";
     case Reason::lost: return "communicator lost";
+    case Reason::switched_off: return "switched off";
     case Reason::host_memory: return "host memory";
     case Reason::managed_memory: return "managed memory";
     case Reason::other_gpu: return "another GPU";

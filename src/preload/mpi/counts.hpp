@@ -24,6 +24,7 @@ enum class Reason : std::uint8_t {
   not_asked,
   refused,
   lost,
+  switched_off,
   // Of this rank; the others learn that there is one.
   host_memory,
   managed_memory,

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "preload/driver.hpp"
@@ -126,6 +127,12 @@ Reason first_refusal(const Ranks& ranks) noexcept {
   return ranks.size < 2 ? Reason::one_rank : Reason::none;
 }
 
+/// The setting mpi_collectives (base/options.cpp). Ranks without an engine, too, have to say so.
+bool is_switched_off() noexcept {
+  const char* const value = std::getenv("POLYPATH_MPI_COLLECTIVES");
+  return value != nullptr && std::strcmp(value, "off") == 0;
+}
+
 int exchange(const void* mine, void* all, std::size_t bytes, void* user) noexcept {
   const Library& mpi = library();
   const auto count = static_cast<int>(bytes);
@@ -186,6 +193,7 @@ Ranks* ranks_of(Handle communicator) noexcept {
     return nullptr;
   }
   ranks->refused = first_refusal(*ranks);
+  ranks->is_off = is_switched_off();
   return ranks;
 }
 

@@ -41,6 +41,8 @@ struct Ranks {
   /// Not none: no call of this communicator is carried, for good; found by all ranks alike.
   Reason refused = Reason::none;
   Patience patience[kOperationCount][64]{};
+  /// The setting mpi_collectives of this process: the others are told when they first ask.
+  bool is_off = false;
 
   // Of polypath's communicator; null `comm`: there is none (yet).
   polypath_comm* comm = nullptr;
@@ -68,8 +70,8 @@ Ranks* ranks_of(Handle communicator) noexcept;
 bool is_asked(Ranks& ranks, Operation operation, std::uint64_t bytes) noexcept;
 void note_answer(Ranks& ranks, Operation operation, std::uint64_t bytes, bool is_yes) noexcept;
 
-/// What one rank says, and all.
-enum class Answer : std::int64_t { never = -1, no = 0, yes = 1 };
+/// What one rank says, and all: the least. Those below `no` are for good.
+enum class Answer : std::int64_t { off = -2, never = -1, no = 0, yes = 1 };
 struct Agreement {
   bool failed = false;  ///< MPI's reduction did
   Answer answer = Answer::no;

@@ -1,0 +1,225 @@
+#include "lone_cases.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "collective_row.hpp"
+
+namespace polypath::test {
+namespace {
+
+int rank_in(MPI_Comm comm) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  return rank;
+}
+int size_of(MPI_Comm comm) {
+  int size = 0;
+  MPI_Comm_size(comm, &size);
+  return size;
+}
+
+void require(bool condition, const char* what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+}  // namespace
+
+namespace {
+
+/// The last of three ranks ends or stops in a collective that all agreed to, before its kernel: those
+/// of the others wait for it. They print what MPI told them, and how long that took.
+void ending(Calls& run, int signal) {
+  Row row{Collective::allreduce, types()[0]};
+  row.count = 50'000;
+  run_row(run.gpu, MPI_COMM_WORLD, row);  // makes polypath's communicator
+  const int rank = rank_in(MPI_COMM_WORLD);
+  if (rank == size_of(MPI_COMM_WORLD) - 1) {
+    const char* const driver = std::getenv("POLYPATH_DRIVER_LIBRARY");
+    void* const library = driver != nullptr ? dlopen(driver, RTLD_NOW | RTLD_NOLOAD) : nullptr;
+    require(library != nullptr, "the driver that ends this rank is not used");
+    reinterpret_cast<void (*)(int)>(dlsym(library, "polypath_test_signal_at_launch"))(signal);
+  }
+  const CUdeviceptr memory = run.gpu.allocate(1 << 20);
+  const auto begin = std::chrono::steady_clock::now();
+  const int code = MPI_Allreduce(MPI_IN_PLACE, reinterpret_cast<void*>(memory), 1 << 18, MPI_FLOAT,
+                                 MPI_SUM, MPI_COMM_WORLD);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  const std::string line = fmt::format(
+      "{{\"ended\": {{\"rank\": {}, \"error\": {}, \"seconds\": {:.2f}}}}}\n", rank,
+      code == MPI_ERR_OTHER ? "\"MPI_ERR_OTHER\"" : std::to_string(code), taken.count());
+  std::fputs(line.c_str(), stdout);
+  std::fflush(stdout);
+  // mpirun ends all when one ends: not before both have said theirs. MPI_Finalize would wait.
+  int other = 0;
+  MPI_Sendrecv(&rank, 1, MPI_INT, 1 - rank, 0, &other, 1, MPI_INT, 1 - rank, 0, MPI_COMM_WORLD,
+               MPI_STATUS_IGNORE);
+  _exit(3);
+}
+
+/// Word `i` of what `rank` gives to a large call.
+std::uint64_t word_of(int rank, std::uint64_t i) {
+  std::uint64_t x =
+      (i + 1) * 0x9e3779b97f4a7c15 + static_cast<std::uint64_t>(rank) * 0x2545f4914f6cdd1d;
+  x ^= x >> 29;
+  return x * 0xbf58476d1ce4e5b9;
+}
+
+/// Words [0, words) of device memory, in pieces: filled, or each given to `see`.
+class LargeBuffer {
+ public:
+  LargeBuffer(const RankGpu& gpu, std::uint64_t words)
+      : gpu_(gpu), words_(words), memory_(gpu.allocate(8 * words)) {}
+  ~LargeBuffer() { gpu_.free(memory_); }
+  LargeBuffer(const LargeBuffer&) = delete;
+  LargeBuffer& operator=(const LargeBuffer&) = delete;
+  [[nodiscard]] void* get() const { return reinterpret_cast<void*>(memory_); }
+
+  template <typename Word>
+  void fill(const Word& word) {
+    each_piece([&](std::uint64_t first, std::span<std::uint64_t> piece) {
+      for (std::size_t i = 0; i < piece.size(); ++i) piece[i] = word(first + i);
+      gpu_.write(memory_ + 8 * first, std::as_bytes(piece));
+    });
+  }
+  template <typename Word>
+  void compare(const Word& word) {
+    each_piece([&](std::uint64_t first, std::span<std::uint64_t> piece) {
+      gpu_.read(memory_ + 8 * first, std::as_writable_bytes(piece));
+      for (std::size_t i = 0; i < piece.size(); ++i)
+        if (piece[i] != word(first + i))
+          throw std::runtime_error(fmt::format("word {} of {} is wrong", first + i, words_));
+    });
+  }
+
+ private:
+  template <typename Each>
+  void each_piece(const Each& each) {
+    std::vector<std::uint64_t> piece(std::size_t{1} << 22);
+    for (std::uint64_t first = 0; first < words_; first += piece.size())
+      each(first, std::span(piece).first(std::min<std::uint64_t>(piece.size(), words_ - first)));
+  }
+  const RankGpu& gpu_;
+  std::uint64_t words_;
+  CUdeviceptr memory_;
+};
+
+}  // namespace
+
+void killed(Calls& run) {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  ending(run, SIGKILL);
+}
+
+void stopped(Calls& run) {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  ending(run, SIGSTOP);
+}
+
+void stopped_fatally(Calls& run) { ending(run, SIGSTOP); }
+
+void intercommunicator(Calls& run) {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  const int size = size_of(MPI_COMM_WORLD);
+  const int side = rank % 2;
+  MPI_Comm group = MPI_COMM_NULL;
+  MPI_Comm both = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, side, rank, &group);
+  MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, 1 - side, 7, &both);
+  std::vector<int> theirs;  // ranks of the world
+  for (int other = 1 - side; other < size; other += 2) theirs.push_back(other);
+  const auto value = [](int of, int element) { return 1000 * of + element; };
+  const auto called = [&](const char* name, const std::vector<int>& got,
+                          const std::vector<int>& wanted) {
+    ++run.calls[name];
+    require(got == wanted, name);
+  };
+  const auto parts = static_cast<int>(theirs.size());
+  std::vector<int> mine, sums, all, exchanged;
+  for (int i = 0; i < 4 * parts; ++i) mine.push_back(value(rank, i));
+  for (int i = 0; i < 4 * parts; ++i) {
+    sums.push_back(0);
+    for (const int other : theirs) sums.back() += value(other, i);
+  }
+  for (const int other : theirs)
+    for (int i = 0; i < 4; ++i) {
+      all.push_back(value(other, i));
+      exchanged.push_back(value(other, 4 * rank_in(group) + i));
+    }
+  std::vector<int> got(mine.size(), -1);
+  MPI_Allreduce(mine.data(), got.data(), 4 * parts, MPI_INT, MPI_SUM, both);
+  called("MPI_Allreduce", got, sums);
+  got.assign(all.size(), -1);
+  MPI_Allgather(mine.data(), 4, MPI_INT, got.data(), 4, MPI_INT, both);
+  called("MPI_Allgather", got, all);
+  got.assign(exchanged.size(), -1);
+  MPI_Alltoall(mine.data(), 4, MPI_INT, got.data(), 4, MPI_INT, both);
+  called("MPI_Alltoall", got, exchanged);
+  got.assign(4, -1);
+  MPI_Reduce_scatter_block(mine.data(), got.data(), 4, MPI_INT, MPI_SUM, both);
+  const auto first = sums.begin() + 4 * rank_in(group);
+  called("MPI_Reduce_scatter_block", got, {first, first + 4});
+  // The first of the even ranks gives to all odd ones.
+  got.assign(4, -1);
+  if (rank == 0) got.assign(mine.begin(), mine.begin() + 4);
+  const int root = side == 1 ? 0 : rank == 0 ? MPI_ROOT : MPI_PROC_NULL;
+  MPI_Bcast(got.data(), 4, MPI_INT, root, both);
+  std::vector<int> wanted(4, -1);
+  for (int i = 0; i < 4 && (side == 1 || rank == 0); ++i)
+    wanted[static_cast<std::size_t>(i)] = value(0, i);
+  called("MPI_Bcast", got, wanted);
+  MPI_Comm_free(&both);
+  MPI_Comm_free(&group);
+}
+
+void huge(Calls& run) {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  const std::uint64_t words = (std::uint64_t{1} << 28) + 6;  // 2 GiB and 48 bytes
+  LargeBuffer buffer(run.gpu, words);
+  const auto of_root = [](std::uint64_t i) { return word_of(1, i); };
+  const auto sum = [size = size_of(MPI_COMM_WORLD)](std::uint64_t i) {
+    std::uint64_t all = 0;
+    for (int other = 0; other < size; ++other) all += word_of(other, i);
+    return all;
+  };
+  const auto own = [rank](std::uint64_t i) { return word_of(rank, i); };
+
+  buffer.fill([&](std::uint64_t i) { return rank == 1 ? of_root(i) : 0xa5a5a5a5a5a5a5a5; });
+  MPI_Bcast(buffer.get(), static_cast<int>(words / 2), MPI_LONG_DOUBLE, 1, MPI_COMM_WORLD);
+  buffer.compare(of_root);
+  ++run.calls["MPI_Bcast"];
+
+  buffer.fill(own);
+  MPI_Allreduce(MPI_IN_PLACE, buffer.get(), static_cast<int>(words), MPI_UINT64_T, MPI_SUM,
+                MPI_COMM_WORLD);
+  buffer.compare(sum);
+  ++run.calls["MPI_Allreduce"];
+#if MPI_VERSION >= 4
+  buffer.fill([&](std::uint64_t i) { return rank == 1 ? of_root(i) : 0xa5a5a5a5a5a5a5a5; });
+  MPI_Bcast_c(buffer.get(), static_cast<MPI_Count>(8 * words), MPI_BYTE, 1, MPI_COMM_WORLD);
+  buffer.compare(of_root);
+  ++run.calls["MPI_Bcast"];
+  // Bytes of 2 bits, whose sums do not carry.
+  constexpr std::uint64_t kSmall = 0x0303030303030303;
+  buffer.fill([&](std::uint64_t i) { return own(i) & kSmall; });
+  MPI_Allreduce_c(MPI_IN_PLACE, buffer.get(), static_cast<MPI_Count>(8 * words), MPI_UINT8_T,
+                  MPI_SUM, MPI_COMM_WORLD);
+  buffer.compare([&](std::uint64_t i) {
+    std::uint64_t all = 0;
+    for (int other = 0; other < size_of(MPI_COMM_WORLD); ++other) all += word_of(other, i) & kSmall;
+    return all;
+  });
+  ++run.calls["MPI_Allreduce"];
+#endif
+}
+
+}  // namespace polypath::test

@@ -1,0 +1,30 @@
+// Cases of mpi_collectives that are no rows of calls: each makes its own.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "rank_gpu.hpp"
+
+namespace polypath::test {
+
+struct Calls {
+  const RankGpu& gpu;
+  std::map<std::string, int>& calls;  ///< counted
+};
+
+/// Between two groups of ranks, each of which gets what the other gives.
+void intercommunicator(Calls& run);
+
+/// Calls of more than 2 GiB: by elements of 8 and 16 bytes, and where MPI has counts of 64 bits by
+/// more than 2^31 elements.
+void huge(Calls& run);
+
+/// The last of three ranks gets SIGKILL, or SIGSTOP, in a collective that all agreed to, and errors
+/// come back.
+void killed(Calls& run);
+void stopped(Calls& run);
+/// ... and errors end the program, as MPI has it where nobody says otherwise.
+void stopped_fatally(Calls& run);
+
+}  // namespace polypath::test
