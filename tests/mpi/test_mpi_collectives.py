@@ -188,6 +188,29 @@ def test_ranks_that_differ(collectives):
     check_alike(ran)
 
 
+@pytest.mark.parametrize("case, taken", [("random", True), ("others", False), ("mixed", False)])
+def test_an_mpi_that_takes_device_memory(output_of, tmp_path, case, taken):
+    """It gets the program's own addresses of what polypath leaves to it, and nothing else."""
+    shim = BUILD / "libpolypath_preload.so"
+    aware = BUILD / "bin" / "libcuda_aware_mpi.so"
+    code, output = output_of(2, case, LD_PRELOAD=f"{shim}:{aware}")
+    assert code == 0, output
+    said = re.findall(r"GPU memory came to MPI (\d+) times in (\d+)", output)
+    came = {int(pid): int(times) for times, pid in said}
+    reports = [json.loads(line) for line in output.splitlines() if line.startswith('{"rank"')]
+    assert len(reports) == 2, output
+    for report in reports:
+        file = tmp_path / f"statistics.{report['pid']}.json"
+        ran = Ranks(Counter(report["calls"]), [json.loads(file.read_text())["mpi"]])
+        assert ran.statistics[0]["takes_device_memory"] is True
+        assert not ran.counted("staged")
+        assert ran.counted("taken") == (ran.calls if taken else Counter())
+        if case == "mixed":  # host memory as well
+            assert came[report["pid"]] > 0
+        else:
+            assert came[report["pid"]] == ran.reasons().total()
+
+
 def test_what_polypath_does_not_do(collectives):
     ran = collectives(3, "others")
     assert not ran.counted("taken")

@@ -131,19 +131,6 @@ int fail(const Call& call) noexcept {
 
 }  // namespace
 
-std::size_t buffers_of(const Call& call, std::size_t part_bytes, int size, Buffer (&buffers)[2]) {
-  const std::size_t all_bytes = part_bytes * static_cast<std::size_t>(size);
-  const bool sends_all =
-      call.operation == Operation::reduce_scatter || call.operation == Operation::all_to_all;
-  const bool receives_all =
-      call.operation == Operation::all_gather || call.operation == Operation::all_to_all;
-  const bool is_one = call.in_place || call.operation == Operation::broadcast;
-  std::size_t count = 0;
-  if (!is_one) buffers[count++] = {call.send, sends_all ? all_bytes : part_bytes};
-  buffers[count++] = {call.recv, receives_all || (is_one && sends_all) ? all_bytes : part_bytes};
-  return count;
-}
-
 Place place_of(const Buffer& buffer, std::size_t element) noexcept {
   Place place;
   if (is_managed(buffer.address)) return {Reason::managed_memory, -1};

@@ -7,18 +7,9 @@
 #include <cstddef>
 
 #include "preload/mpi/counts.hpp"
+#include "preload/mpi/sizes.hpp"
 
 namespace polypath::preload::mpi {
-
-/// A buffer of this rank's, as far as its call uses it.
-struct Buffer {
-  const void* address;
-  std::size_t bytes;
-};
-
-/// The buffers of a call as polypath uses them: without gaps, types of this many bytes. `count`: of
-/// them; returns how many.
-std::size_t buffers_of(const Call& call, std::size_t part_bytes, int size, Buffer (&buffers)[2]);
 
 /// Where a buffer is.
 struct Place {

@@ -25,18 +25,6 @@ Reason common_problem(const Call& call) noexcept {
   return find_operator(call.op) < 0 ? Reason::operator_of_reduction : Reason::none;
 }
 
-/// What has to be the same on all ranks, as one number.
-std::int64_t arguments_of(const Call& call, std::uint64_t part_bytes,
-                          const Datatype* datatype) noexcept {
-  std::uint64_t words = static_cast<std::uint64_t>(call.operation);
-  if (combines(call.operation))
-    words = words << 16 | static_cast<std::uint64_t>(datatype->reduced_as) << 8 |
-            static_cast<std::uint64_t>(find_operator(call.op));
-  if (call.operation == Operation::broadcast)
-    words = words << 16 | static_cast<std::uint64_t>(call.root & 0xffff);
-  return static_cast<std::int64_t>((words << 44 ^ part_bytes) & ~(std::uint64_t{1} << 63));
-}
-
 /// Why this rank cannot have its buffers used by polypath; finds their GPU.
 Reason own_problem(const Call& call, const Ranks& ranks, std::uint64_t part_bytes, int* gpu) {
   const Datatype* const datatype = find_datatype(call.recv_type);
@@ -83,7 +71,14 @@ Answer own_answer(const Call& call, Ranks& ranks, const EngineCall& engine, int 
 Outcome decide(const Call& call, Ranks& ranks, const EngineCall* engine, Answer mine,
                Reason problem, std::uint64_t part_bytes) noexcept {
   const Datatype* const datatype = find_datatype(call.recv_type);
-  const Agreement all = agree(ranks, mine, arguments_of(call, part_bytes, datatype));
+  const bool is_sum = combines(call.operation);
+  const Agreement all =
+      agree(ranks, mine,
+            arguments_of({.operation = call.operation,
+                          .type = is_sum ? datatype->reduced_as : 0,
+                          .op = is_sum ? find_operator(call.op) : 0,
+                          .root = call.operation == Operation::broadcast ? call.root : 0},
+                         part_bytes));
   if (all.failed) return {Reason::none, library().error_other};
   const bool is_yes = all.answer == Answer::yes && all.is_same;
   note_answer(ranks, call.operation, part_bytes, is_yes);

@@ -90,13 +90,6 @@ int fail(const Call& call, Ranks& ranks, const char* why) noexcept {
 
 }  // namespace
 
-std::size_t spare_bytes_of(const Call& call, std::size_t part_bytes, int size) noexcept {
-  if (!call.in_place) return 0;
-  if (call.operation == Operation::reduce_scatter) return part_bytes;
-  if (call.operation == Operation::all_to_all) return part_bytes * static_cast<std::size_t>(size);
-  return 0;
-}
-
 int carry(const Call& call, Ranks& ranks, const Engine& engine, std::size_t part_bytes,
           const Datatype* datatype) noexcept {
   const PrimaryContext primary(ranks.gpu);

@@ -1,0 +1,36 @@
+// How many bytes a call moves, where, and what ranks compare of that: sums over counts of 64 bits,
+// without MPI and the driver.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "preload/mpi/call.hpp"
+
+namespace polypath::preload::mpi {
+
+/// A buffer of this rank's, as far as its call uses it.
+struct Buffer {
+  const void* address;
+  std::size_t bytes;
+};
+
+/// The buffers of a call as polypath uses them: without gaps, types of this many bytes. `count`: of
+/// them; returns how many.
+std::size_t buffers_of(const Call& call, std::size_t part_bytes, int size, Buffer (&buffers)[2]);
+
+/// How many bytes of room beside the buffers a call takes: MPI's data in place are where polypath's
+/// kernels cannot have them.
+std::size_t spare_bytes_of(const Call& call, std::size_t part_bytes, int size) noexcept;
+
+/// What has to be the same on all ranks, beside the bytes of a part (2^44 at the most).
+struct Arguments {
+  Operation operation;
+  int type;  ///< of those that combine; else 0
+  int op;    ///< likewise
+  int root;  ///< of broadcast; else 0
+};
+/// As one number, not negative; another one for other arguments.
+std::int64_t arguments_of(const Arguments& arguments, std::uint64_t part_bytes) noexcept;
+
+}  // namespace polypath::preload::mpi
