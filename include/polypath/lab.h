@@ -141,6 +141,28 @@ POLYPATH_API polypath_status polypath_tune(polypath_context* context,
                                            polypath_tune_progress progress, void* user,
                                            char** json);
 
+/* What to search of collectives: the same on all ranks. */
+typedef struct polypath_tune_collectives_request {
+  const char* op;      /* one, as of polypath_collective_bench_request; NULL: all six */
+  const size_t* sizes; /* bytes of a rank's larger buffer; NULL: 16 KiB to 64 MiB (on a simulated
+                          node to 4 MiB) in steps of 2 */
+  size_t size_count;
+  double budget_s; /* seconds that the search may take in all, by rank 0's clock; 0: 60 */
+  int again;       /* 1: also what the profile holds already */
+} polypath_tune_collectives_request;
+
+/* Collective: measures for each operation and size the ways that plans know (cells and flat kernels
+ * of one and two stages, by several numbers of blocks; what runs by copies where the node has
+ * islands) against the plan's own, in alternating pairs of rows of calls, every element compared;
+ * uses what it finds from now on, in this communicator, and keeps it in the profile of rank 0's
+ * node after each size. Another way than the plan's is taken if it is 1 % faster, and in 8 of 9
+ * pairs. `progress` (may be NULL) is asked on rank 0. The value is that of polypath_tuned() with
+ * "stopped": bool and "seconds" as well; on other ranks than 0 of what their own profile holds.
+ * POLYPATH_INTERNAL_ERROR, on all ranks, when an element is wrong. */
+POLYPATH_API polypath_status polypath_tune_collectives(
+    polypath_collective_bench* bench, const polypath_tune_collectives_request* request,
+    polypath_tune_progress progress, void* user, char** json);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

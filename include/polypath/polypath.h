@@ -229,8 +229,9 @@ typedef struct polypath_collective_request {
  *  "stages": [{"stage", "moves", "links": [name], "busiest_gbps", "us"}],
  *  "predicted_us", "bus_gbps", "limit_bus_gbps", "link_limit_bus_gbps", "unproven": bool,
  *  "candidates": [{"algorithm", "us", "bus_gbps", "limit_bus_gbps", "reason": why left out}],
- *  "times_ring": {algorithm: times} or null, "published_us"}
- * All times and rates are predictions; "unproven": on several nodes, which nobody measured.
+ *  "times_ring": {algorithm: times} or null, "published_us",
+ *  "tuned": null, or what it follows, an entry of "collectives" of polypath_tuned()}
+ * All times and rates but those of "tuned" are predictions; "unproven": on several nodes, which nobody measured.
  * limit_bus_gbps: what all trees over links and host memory carry at best, link_limit_bus_gbps:
  * those over links between GPUs. us and bus_gbps of a candidate are null where it cannot run or was
  * not weighed. times_ring (how many times as fast as the ring over direct links) and published_us
@@ -292,8 +293,11 @@ POLYPATH_API polypath_status polypath_counters_reset(polypath_context* context);
 /* What was tuned on this node:
  * {"profile": file, "choices": [{"pattern": "one way"|"both ways"|"window", "pair" (class),
  * "bytes", "executor": "stream"|"graph", "routes": [{"route": "direct"|"gpu"|"host", "share",
- * "chunks"}], "slots", "native_gbps", "predicted_gbps", "measured_gbps", "tried", "edited"}]} GB/s
- * are those of the whole group or window. */
+ * "chunks"}], "slots", "native_gbps", "predicted_gbps", "measured_gbps", "tried", "edited"}],
+ * "collectives": [{"op", "ranks" (class of sets of GPUs), "bytes" (of a rank's larger buffer),
+ * "algorithm", "stages", "blocks", "lanes", "chunk_bytes" (null where they mean nothing),
+ * "planned_us" (a call as the cost model plans it), "us" (so), "tried", "edited"}]}
+ * GB/s are those of the whole group or window. */
 POLYPATH_API polypath_status polypath_tuned(polypath_context* context, char** json);
 
 #ifdef __cplusplus

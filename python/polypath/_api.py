@@ -105,6 +105,16 @@ class CollectiveBenchRequest(ctypes.Structure):
     ]
 
 
+class TuneCollectivesRequest(ctypes.Structure):
+    _fields_ = [
+        ("op", c_char_p),
+        ("sizes", POINTER(c_size_t)),
+        ("size_count", c_size_t),
+        ("budget_s", c_double),
+        ("again", c_int),
+    ]
+
+
 #: The numbers of the C API (polypath_type, polypath_operator).
 TYPES = {
     "int8": 0,
@@ -195,6 +205,9 @@ _OF_THE_LABORATORY: dict[str, list[Any]] = {
     "polypath_graph_phases": [c_void_p, POINTER(GraphPhasesRequest), _STRING],
     "polypath_collective_bench_create": [c_void_p, c_char_p, c_char_p, POINTER(c_void_p)],
     "polypath_collective_bench_run": [c_void_p, POINTER(CollectiveBenchRequest), _STRING],
+    "polypath_tune_collectives": [
+        *[c_void_p, POINTER(TuneCollectivesRequest), TuneProgress, c_void_p, _STRING],
+    ],
 }
 
 

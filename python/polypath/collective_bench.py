@@ -13,7 +13,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -98,36 +98,51 @@ def rows_on_threads(context: Context, wanted: CollectiveBench) -> Iterator[dict[
 
 def rows_in_processes(wanted: CollectiveBench) -> Iterator[dict[str, Any]]:
     """The rows, by ranks that are processes. Raises `PolypathError` with what a rank said last."""
+    return lines_of_ranks(__name__, json.dumps(asdict(wanted)), wanted.ranks)
+
+
+def lines_of_ranks(
+    module: str, argument: str, ranks: int, answer: Callable[[dict[str, Any]], str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Runs a module as a program on each of so many ranks, as torchrun would; yields the lines of
+    JSON that rank 0 prints. ``answer``: what it is told to each, as a line. Raises `PolypathError`
+    with what a rank said last."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     # The first is free at this moment, and the exchange's own is the system's choice next to it.
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", __name__, json.dumps(asdict(wanted))],
+            [sys.executable, "-m", module, argument],
             env={
                 **os.environ,
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(wanted.ranks),
+                "WORLD_SIZE": str(ranks),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port - 1),
             },
+            stdin=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
             stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(wanted.ranks)
+        for rank in range(ranks)
     ]
     try:
-        first = processes[0].stdout
-        assert first is not None
-        for line in first:
-            yield json.loads(line)
+        first = processes[0]
+        assert first.stdin is not None
+        assert first.stdout is not None
+        for line in first.stdout:
+            said = json.loads(line)
+            if answer is not None:
+                first.stdin.write(answer(said) + "\n")
+                first.stdin.flush()
+            yield said
         for process in processes:
-            said = process.communicate()[1]
+            errors = process.communicate()[1]
             if process.returncode != 0:
-                lines = said.strip().splitlines() or [f"ended with {process.returncode}"]
+                lines = errors.strip().splitlines() or [f"ended with {process.returncode}"]
                 raise PolypathError(lines[-1])
     finally:
         for process in processes:

@@ -351,17 +351,7 @@ class Context:
         Returns what `tuned` does, and "stopped" (bool) and "seconds". No other transfer of this
         context may be under way.
         """
-        raised: list[BaseException] = []
-
-        def report(done: int, total: int, left: float, what: bytes, _user: int | None) -> int:
-            if progress is None:
-                return 0
-            try:
-                return 1 if progress(done, total, left, what.decode()) is False else 0
-            except BaseException as error:  # it must not pass through the C library
-                raised.append(error)
-                return 1
-
+        report, raised = progress_callback(progress)
         requests = None if pairs is None else request_array((src, dst, 0) for src, dst in pairs)
         counts = None
         if sizes is not None:
@@ -377,7 +367,7 @@ class Context:
             again,
         )
         found: dict[str, Any] = _api.call_json(
-            "polypath_tune", self._open(), ctypes.byref(request), _api.TuneProgress(report), None
+            "polypath_tune", self._open(), ctypes.byref(request), report, None
         )
         if raised:
             raise raised[0]
@@ -389,9 +379,13 @@ class Context:
             {"profile": file, "choices": [{"pattern": "one way" | "both ways" | "window", "pair",
              "bytes", "executor", "routes": [{"route": "direct" | "gpu" | "host", "share",
              "chunks"}], "slots", "native_gbps", "predicted_gbps", "measured_gbps", "tried",
-             "edited"}]}
+             "edited"}],
+             "collectives": [{"op", "ranks", "bytes", "algorithm", "stages", "blocks", "lanes",
+             "chunk_bytes", "planned_us", "us", "tried", "edited"}]}
 
-        ``pair``: the class of pairs. GB/s are those of the whole group or window.
+        ``pair``: the class of pairs. GB/s are those of the whole group or window. Of collectives
+        ``ranks`` is the class of sets of GPUs, ``bytes`` of a rank's larger buffer, ``planned_us``
+        a call as the cost model plans it, and ``us`` as it was tuned.
         """
         return _api.call_json("polypath_tuned", self._open())  # type: ignore[no-any-return]
 
@@ -427,6 +421,23 @@ class Context:
         if self._handle is None:
             raise InvalidArgument("the context is closed")
         return self._handle
+
+
+def progress_callback(progress: TuneProgress | None) -> tuple[Any, list[BaseException]]:
+    """What a tuner of the C API calls, to be kept as long as that runs; and where an exception of
+    ``progress`` is then, which stops the tuner."""
+    raised: list[BaseException] = []
+
+    def report(done: int, total: int, left: float, what: bytes, _user: int | None) -> int:
+        if progress is None:
+            return 0
+        try:
+            return 1 if progress(done, total, left, what.decode()) is False else 0
+        except BaseException as error:  # it must not pass through the C library
+            raised.append(error)
+            return 1
+
+    return _api.TuneProgress(report), raised
 
 
 def settings() -> list[dict[str, Any]]:

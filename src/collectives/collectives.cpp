@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "collectives/plan/tuned_plan.hpp"
 #include "driver/check.hpp"
 #include "exec/context_guard.hpp"
 
@@ -90,6 +91,7 @@ std::string_view to_string(CollectiveChoice choice) noexcept {
     case CollectiveChoice::hierarchical: return "hierarchical";
     case CollectiveChoice::published: return "published";
     case CollectiveChoice::ring: return "ring";
+    case CollectiveChoice::tried: return "tried";
   }
   return "?";
 }
@@ -143,6 +145,8 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   grant_->keep(blocks);
   shape_ = {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(blocks), kSlots,
             kSlotBytes, comm_.size() == 2 ? kCellBytesOfTwo : kCellBytes};
+  basis_ = share_plan_basis(comm_, options_.tuned);
+  options_.tuned = {};
   if (comm_.size() == 1) return;
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_));
   if (options_.copies || copies_pay())
@@ -173,8 +177,26 @@ CollectiveRequest Collectives::request_of(const CollectiveCall& call) const {
   request.operation = call.operation;
   request.count = call.count;
   request.root = has_root(call.op) ? call.root : 0;
-  for (int rank = 0; rank < comm_.size(); ++rank) request.gpus.push_back(comm_.gpu_of(rank));
+  request.gpus = basis_.gpus;
   return request;
+}
+
+void Collectives::use_tuned(std::vector<TunedCollective> tuned) {
+  basis_.tuned = std::move(tuned);
+  launches_.clear();
+}
+
+void Collectives::try_way(TunedCollective way) {
+  tried_.assign(1, std::move(way));
+  std::erase_if(launches_,
+                [](const auto& one) { return one.first.choice == CollectiveChoice::tried; });
+}
+
+CollectivePlan Collectives::make_plan(const CollectiveRequest& request,
+                                      const CollectiveOptions& options,
+                                      CollectiveChoice choice) const {
+  return plan_tuned_collective(basis_.node, request, options,
+                               choice == CollectiveChoice::tried ? tried_ : basis_.tuned);
 }
 
 CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
@@ -184,7 +206,8 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
       block_limit_ > 0 ? std::min(grant_->blocks(), block_limit_) : grant_->blocks();
   options.scratch_bytes = kCopyScratch;
   switch (choice) {
-    case CollectiveChoice::planned: break;
+    case CollectiveChoice::planned:
+    case CollectiveChoice::tried: break;
     case CollectiveChoice::kernels: options.copies = false; break;
     case CollectiveChoice::rotation: options.algorithm = Algorithm::rotation; break;
     case CollectiveChoice::published:
@@ -200,12 +223,15 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
 }
 
 bool Collectives::copies_pay() const {
+  const std::string ranks = collective_class(basis_.node, basis_.gpus);
+  for (const TunedCollective& one : basis_.tuned)
+    if (one.ranks == ranks && one.way.chunk_bytes > 0) return true;
   for (const std::uint64_t bytes : {16 * kMiB, 256 * kMiB}) {
     CollectiveCall call;
     call.count = bytes / size_of(call.type);
     const CollectiveRequest request = request_of(call);
-    const auto plan =
-        plan_collective(comm_.node(), request, options_of(request, CollectiveChoice::planned));
+    constexpr auto choice = CollectiveChoice::planned;
+    const auto plan = make_plan(request, options_of(request, choice), choice);
     if (!runs_by_kernels(plan.algorithm)) return true;
   }
   return false;
@@ -214,7 +240,8 @@ bool Collectives::copies_pay() const {
 Collectives::Launch Collectives::make_launch(const CollectiveCall& call,
                                              CollectiveChoice choice) const {
   const CollectiveRequest request = request_of(call);
-  const bool is_free = choice == CollectiveChoice::planned || choice == CollectiveChoice::kernels;
+  const bool is_free = choice == CollectiveChoice::planned || choice == CollectiveChoice::kernels ||
+                       choice == CollectiveChoice::tried;
   CollectiveOptions options = options_of(request, choice);
   if (runner_ == nullptr) {
     if (!is_free)
@@ -224,9 +251,9 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call,
     options.copies = false;
   }
   Launch launch;
-  launch.plan = plan_collective(comm_.node(), request, options);
+  launch.plan = make_plan(request, options, choice);
   if (launch.plan.algorithm != Algorithm::none && !runs_by_kernels(launch.plan.algorithm)) {
-    CollectiveSchedule schedule = make_collective_schedule(comm_.node(), launch.plan);
+    CollectiveSchedule schedule = make_collective_schedule(basis_.node, launch.plan);
     if (runner_->can_run(schedule)) {
       launch.program = program_of(schedule, comm_.rank());
       launch.schedule = std::move(schedule);
@@ -237,7 +264,7 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call,
                                         comm_.rank(), to_string(choice), schedule.scratch_bytes,
                                         runner_->scratch_bytes()));
     options.copies = false;
-    launch.plan = plan_collective(comm_.node(), request, options);
+    launch.plan = make_plan(request, options, choice);
   }
   set_kernel(launch, request);
   return launch;
@@ -249,7 +276,7 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request) c
       request.count > most_by_cells(shape_, request.op, request.type, kernel.stages)) {
     CollectiveOptions options = options_of(request, CollectiveChoice::kernels);
     options.algorithm = Algorithm::flat;  // more than the scratch holds
-    launch.plan = plan_collective(comm_.node(), request, options);
+    launch.plan = plan_collective(basis_.node, request, options);
     kernel = launch.plan.kernel.value();
   }
   launch.family =

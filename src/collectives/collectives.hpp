@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 
@@ -17,6 +18,7 @@
 #include "collectives/collective_types.h"
 #include "collectives/kernel_modules.hpp"
 #include "collectives/plan/collective_plan.hpp"
+#include "collectives/plan_basis.hpp"
 #include "collectives/schedule/schedule_runner.hpp"
 #include "comm/communicator.hpp"
 
@@ -43,6 +45,7 @@ enum class CollectiveChoice : std::uint8_t {
   hierarchical,
   published,  ///< hierarchical with one leader an island and eight chunks (IEEE Micro 2021)
   ring,
+  tried,  ///< what a tuner tries (Collectives::try_way)
 };
 std::string_view to_string(CollectiveChoice choice) noexcept;
 /// Throws InvalidArgument, which lists what there is.
@@ -55,6 +58,8 @@ struct CollectivesOptions {
   bool check = false;
   /// Takes scratch for schedules of copies even where no plan chooses one.
   bool copies = false;
+  /// What this rank's profile holds; that of rank 0 counts.
+  std::span<const TunedCollective> tuned = {};
 };
 
 /// How calls went, since the beginning.
@@ -95,6 +100,17 @@ class Collectives {
   /// How such a call is carried out, outside of capture.
   [[nodiscard]] const CollectivePlan& plan(const CollectiveCall& call,
                                            CollectiveChoice choice = CollectiveChoice::planned);
+  /// What the ranks plan with, the same on all.
+  [[nodiscard]] const PlanBasis& basis() const noexcept { return basis_; }
+  /// The request of such a call, and what its plans may use.
+  [[nodiscard]] CollectiveRequest request_of(const CollectiveCall& call) const;
+  [[nodiscard]] CollectiveOptions options_of(const CollectiveRequest& request,
+                                             CollectiveChoice choice) const;
+  /// Follows this from now on, the same on all ranks.
+  void use_tuned(std::vector<TunedCollective> tuned);
+  /// What CollectiveChoice::tried follows from now on, the same on all ranks; where it cannot run
+  /// that is the cost model's plan.
+  void try_way(TunedCollective way);
   [[nodiscard]] const CollectiveCounts& counts() const noexcept { return counts_; }
   [[nodiscard]] Communicator& communicator() const noexcept { return comm_; }
   [[nodiscard]] const KernelModules& modules() const noexcept { return *modules_; }
@@ -131,9 +147,9 @@ class Collectives {
 
   const Launch& launch_of(const CollectiveCall& call, CollectiveChoice choice);
   Launch make_launch(const CollectiveCall& call, CollectiveChoice choice) const;
-  [[nodiscard]] CollectiveRequest request_of(const CollectiveCall& call) const;
-  [[nodiscard]] CollectiveOptions options_of(const CollectiveRequest& request,
-                                             CollectiveChoice choice) const;
+  [[nodiscard]] CollectivePlan make_plan(const CollectiveRequest& request,
+                                         const CollectiveOptions& options,
+                                         CollectiveChoice choice) const;
   /// Whether a plan would run an allreduce of some size by copies.
   [[nodiscard]] bool copies_pay() const;
   void set_kernel(Launch& launch, const CollectiveRequest& request) const;
@@ -149,6 +165,8 @@ class Collectives {
 
   Communicator& comm_;
   CollectivesOptions options_;
+  PlanBasis basis_;
+  std::vector<TunedCollective> tried_;  // one at the most
   std::unique_ptr<const KernelModules> modules_;
   std::unique_ptr<BlockGrant> grant_;
   ScratchShape shape_{};

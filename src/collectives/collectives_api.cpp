@@ -48,6 +48,7 @@ CollectivesOfHandle& collectives_of(polypath_comm* comm, bool copies) {
     CollectivesOptions options;
     options.check = comm->context->options().check != 0;
     options.copies = copies;
+    options.tuned = comm->context->source().collectives;
     const auto made = std::make_shared<CollectivesOfHandle>(communicator, options);
     if (comm->nodes != nullptr)
       made->across = std::make_unique<NodeCollectives>(made->inside, *comm->nodes);

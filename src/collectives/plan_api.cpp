@@ -1,5 +1,6 @@
 // The C API of planned collectives (polypath.h).
 #include "collectives/plan/collective_json.hpp"
+#include "collectives/plan/tuned_plan.hpp"
 #include "core/c_boundary.hpp"
 
 using namespace polypath;
@@ -39,6 +40,10 @@ polypath_status polypath_plan_collective(polypath_context* context,
     require(request->max_blocks >= 0, "max_blocks is negative");
     options.max_blocks = request->max_blocks;
     options.compare = request->compare != 0;
-    give(to_json(plan_collective(node, request_from(node, *request), options)), json);
+    // Who asks for a number of blocks asks what the cost model says of it.
+    const std::span<const TunedCollective> tuned = options.max_blocks > 0
+                                                       ? std::span<const TunedCollective>()
+                                                       : context->context.source().collectives;
+    give(to_json(plan_tuned_collective(node, request_from(node, *request), options, tuned)), json);
   });
 }

@@ -185,10 +185,16 @@ void Context::keep_tuned(std::vector<TunedChoice> tuned) {
   save();
 }
 
+void Context::keep_collectives(std::vector<TunedCollective> tuned) {
+  source_.collectives = std::move(tuned);
+  save();
+}
+
 void Context::save() {
   if (source_.profile_file.empty()) return;
   Profile profile = make_profile(source_.node, source_.fingerprint, source_.driver_version);
   profile.tuned = source_.tuned;
+  profile.collectives = source_.collectives;
   std::string why;
   if (source_.profile_refused) {
     // A slip in an edit must not cost the other edits.

@@ -60,6 +60,8 @@ class Context {
   [[nodiscard]] Planner& planner() noexcept { return carrier_.planner(); }
   /// Keeps these choices in the profile, and follows them from now on.
   void keep_tuned(std::vector<TunedChoice> tuned);
+  /// Keeps these in the profile; communicators whose collectives are made from now on follow them.
+  void keep_collectives(std::vector<TunedCollective> tuned);
 
   [[nodiscard]] const NodeSource& source() const noexcept { return source_; }
   [[nodiscard]] const Node& node() const noexcept { return source_.node; }

@@ -9,6 +9,7 @@
 #include "base/version.hpp"
 #include "exec/context_guard.hpp"
 #include "exec/kernels/images.hpp"
+#include "plan/tuned_collective_json.hpp"
 #include "topology/node_json.hpp"
 
 namespace polypath {
@@ -218,7 +219,12 @@ json tuned_json(const Context& context) {
                        {"tried", one.tried},
                        {"edited", one.edited}});
   }
-  return {{"profile", context.source().profile_file}, {"choices", std::move(choices)}};
+  json collectives = json::array();
+  for (const TunedCollective& one : context.source().collectives)
+    collectives.push_back(to_json(one));
+  return {{"profile", context.source().profile_file},
+          {"choices", std::move(choices)},
+          {"collectives", std::move(collectives)}};
 }
 
 }  // namespace polypath

@@ -98,6 +98,7 @@ void apply_profile(const Options& options, NodeSource& source) {
   std::string why;
   if (auto profile = load_profile(file, source.fingerprint, &why)) {
     source.tuned = std::move(profile->tuned);
+    source.collectives = std::move(profile->collectives);
     source.profile_state = "loaded, made " + profile->date;
     if (source.simulated) return;
     // The links and ports of the profile, the identity of what is here now.
@@ -145,6 +146,7 @@ NodeSource with_emulated_mesh(NodeSource source, double gbps) {
   source.profile_file.clear();
   source.profile_state += ", but for its NVLinks: the mesh is emulated";
   source.tuned.clear();
+  source.collectives.clear();
   return source;
 }
 

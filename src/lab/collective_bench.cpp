@@ -19,6 +19,8 @@ namespace {
 /// Calls in one verified row, each with contents of its own, as long as they are small.
 constexpr int kRow = 4;
 constexpr std::uint64_t kMostInARow = 64 * kMiB;
+/// ... and where many ways are verified in turn.
+constexpr std::uint64_t kMostInShortRow = 4 * kMiB;
 /// Ranks start a verified row so much apart, at the most.
 constexpr int kSkewUs = 300;
 constexpr unsigned char kPoison = 0xA5;
@@ -44,6 +46,10 @@ class CollectiveBench::Buffers {
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
 
+  [[nodiscard]] bool fits(const CollectiveShape& shape, int rank, int calls) const {
+    return sent_ == shape.sent(rank) * size_of(shape.type) &&
+           received_ == shape.received(rank) * size_of(shape.type) && this->calls() == calls;
+  }
   [[nodiscard]] int calls() const { return static_cast<int>(send_.size()); }
   [[nodiscard]] CUdeviceptr send(int call) const { return send_[static_cast<std::size_t>(call)]; }
   [[nodiscard]] CUdeviceptr recv(int call) const { return recv_[static_cast<std::size_t>(call)]; }
@@ -167,6 +173,54 @@ double CollectiveBench::time_row(const Way& way, const CollectiveCall& call, int
   POLYPATH_CHECK(driver, stream_synchronize(stream_.get()));
   comm_.check();
   return elapsed_us(driver, start_, end_) / calls;
+}
+
+CollectiveBench::~CollectiveBench() {
+  if (buffers_ == nullptr) return;  // moved from, or none
+  const CurrentContext current(comm_.driver(), comm_.context(), std::nothrow);
+  buffers_.reset();
+}
+CollectiveBench::CollectiveBench(CollectiveBench&&) noexcept = default;
+
+CollectiveBench::Buffers& CollectiveBench::buffers_of(const CollectiveShape& shape, int calls) {
+  if (buffers_ == nullptr || !buffers_->fits(shape, comm_.rank(), calls)) {
+    buffers_.reset();
+    buffers_ = std::make_unique<Buffers>(comm_.driver(), shape, comm_.rank(), calls);
+  }
+  return *buffers_;
+}
+
+CollectiveBench::PairedUs CollectiveBench::compare(const CollectiveBenchRequest& request,
+                                                   CollectiveChoice second, bool verify_both) {
+  const CollectiveRequest sizes =
+      request_of_bytes(request.op, request.type, request.bytes, comm_.size());
+  const CollectiveShape shape{request.op,  request.type, request.operation,
+                              sizes.count, comm_.size(), request.root};
+  const CurrentContext current(comm_.driver(), comm_.context());
+  const auto way_of = [this](CollectiveChoice choice) -> Way {
+    return [this, choice](const CollectiveCall& call, CUstream stream) {
+      collectives_.run(call, stream, choice);
+    };
+  };
+  const Way planned = way_of(CollectiveChoice::planned);
+  const Way other = way_of(second);
+  Buffers& buffers = buffers_of(shape, request.bytes <= kMostInShortRow ? request.calls : 1);
+  const CollectiveCall call{shape.op,    shape.type,      shape.reduction, shape.root,
+                            shape.count, buffers.send(0), buffers.recv(0)};
+  if (verify_both)
+    verify("as planned", planned, buffers, shape, !collectives_.plan(call).rank_order);
+  const CollectivePlan& plan = collectives_.plan(call, second);
+  verify(to_string(plan.algorithm).data(), other, buffers, shape, !plan.rank_order);
+  std::vector<double> first_us, second_us;
+  for (int i = -request.warmup; i < request.iterations; ++i) {
+    double cpu = 0;
+    const double one = time_row(planned, call, request.calls, &cpu);
+    const double two = time_row(other, call, request.calls, &cpu);
+    if (i < 0) continue;
+    first_us.push_back(one);
+    second_us.push_back(two);
+  }
+  return {slowest(first_us), slowest(second_us)};
 }
 
 nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {

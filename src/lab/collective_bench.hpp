@@ -35,10 +35,25 @@ class CollectiveBench {
   };
   /// Collective.
   CollectiveBench(Collectives& collectives, Baseline baseline, const NodeSource& source);
+  ~CollectiveBench();
+  CollectiveBench(CollectiveBench&&) noexcept;
+  CollectiveBench& operator=(CollectiveBench&&) = delete;
 
   /// Collective. The row as polypath_bench_collective() documents it, the same on all ranks: a time
   /// is that of the slowest rank. Throws Error, on all ranks, when an element is wrong.
   nlohmann::json run(const CollectiveBenchRequest& request);
+
+  /// Microseconds of a call of the slowest rank, pair by pair.
+  struct PairedUs {
+    std::vector<double> first, second;
+  };
+  /// Collective. Rows of `request` by CollectiveChoice::planned and by `second` in alternating
+  /// pairs; the same on all ranks. Every element of `second` is compared before, and of both where
+  /// `verify_both` is set. Throws as run() does.
+  PairedUs compare(const CollectiveBenchRequest& request, CollectiveChoice second,
+                   bool verify_both);
+
+  [[nodiscard]] Collectives& collectives() const noexcept { return collectives_; }
 
  private:
   class Buffers;
@@ -51,6 +66,8 @@ class CollectiveBench {
   void verify(const char* name, const Way& way, Buffers& buffers, const CollectiveShape& shape,
               bool any_order);
   double time_row(const Way& way, const CollectiveCall& call, int calls, double* cpu_us);
+  /// Those of the row before, where they are of the same shape.
+  Buffers& buffers_of(const CollectiveShape& shape, int calls);
   void agree(const std::string& problem);
   std::vector<double> slowest(const std::vector<double>& mine);
 
@@ -64,6 +81,7 @@ class CollectiveBench {
   Event start_;
   Event end_;
   std::uint64_t seed_ = 1;
+  std::unique_ptr<Buffers> buffers_;
 };
 
 }  // namespace polypath

@@ -3,10 +3,14 @@
 
 #include "collectives/collectives_handle.hpp"
 #include "core/c_boundary.hpp"
+#include "core/json.hpp"
 #include "lab/collective_bench.hpp"
+#include "lab/collective_tuning.hpp"
+#include "lab/tuning_progress.hpp"
 
 struct polypath_collective_bench {
   polypath::CollectiveBench bench;
+  polypath::Context& context;
 };
 
 using namespace polypath;
@@ -27,7 +31,7 @@ polypath_status polypath_collective_bench_create(polypath_comm* comm, const char
       if (baseline.nccl == nullptr) throw NotSupported("NCCL cannot be used: " + why);
     }
     *bench = new polypath_collective_bench{
-        CollectiveBench(collectives, std::move(baseline), comm->context->source())};
+        CollectiveBench(collectives, std::move(baseline), comm->context->source()), *comm->context};
   });
 }
 
@@ -55,5 +59,29 @@ polypath_status polypath_collective_bench_run(polypath_collective_bench* bench,
     wanted.calls = request->calls;
     if (request->choice != nullptr) wanted.choice = parse_collective_choice(request->choice);
     give(bench->bench.run(wanted), json);
+  });
+}
+
+polypath_status polypath_tune_collectives(polypath_collective_bench* bench,
+                                          const polypath_tune_collectives_request* request,
+                                          polypath_tune_progress progress, void* user,
+                                          char** json) {
+  return guarded([&] {
+    require(bench != nullptr, "bench is null");
+    require(request != nullptr, "request is null");
+    require(request->budget_s >= 0, "budget_s is negative");
+    CollectiveTuningRequest wanted;
+    if (request->op != nullptr) wanted.ops.push_back(parse_collective_op(request->op));
+    if (request->sizes != nullptr)
+      wanted.sizes.assign(request->sizes, request->sizes + request->size_count);
+    if (request->budget_s > 0) wanted.budget_s = request->budget_s;
+    wanted.again = request->again != 0;
+    const TuningResult result = CollectiveTuning(bench->bench, bench->context, std::move(wanted),
+                                                 progress_of(progress, user))
+                                    .run();
+    nlohmann::json value = tuned_json(bench->context);
+    value["stopped"] = result.stopped;
+    value["seconds"] = result.seconds;
+    give(value, json);
   });
 }

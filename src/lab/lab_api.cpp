@@ -10,6 +10,7 @@
 #include "lab/bench.hpp"
 #include "lab/graph_phases.hpp"
 #include "lab/tuning.hpp"
+#include "lab/tuning_progress.hpp"
 
 using namespace polypath;
 
@@ -100,14 +101,9 @@ polypath_status polypath_tune(polypath_context* context, const polypath_tune_req
     if (request->budget_s > 0) wanted.budget_s = request->budget_s;
     wanted.exhaustive = request->exhaustive != 0;
     wanted.again = request->again != 0;
-    TuningProgress report;
-    if (progress != nullptr)
-      report = [=](std::size_t done, std::size_t total, double left, const std::string& what) {
-        return progress(done, total, left, what.c_str(), user) == 0;
-      };
     const std::lock_guard lock(context->laboratory_mutex);
     const TuningResult result =
-        Tuning(context->context, std::move(wanted), std::move(report)).run();
+        Tuning(context->context, std::move(wanted), progress_of(progress, user)).run();
     nlohmann::json value = tuned_json(context->context);
     value["stopped"] = result.stopped;
     value["seconds"] = result.seconds;

@@ -198,6 +198,7 @@ Node read_node(TomlTable root) {
   // Of a measured node; tune/profile.hpp reads them.
   root.section("profile");
   root.entries("tuned");
+  root.entries("collective");
   root.section("end");
   root.finish();
   try {
@@ -214,6 +215,17 @@ Node read_node_file(const std::filesystem::path& file) {
   const std::string name = file.string();
   try {
     const toml::table table = toml::parse_file(name);
+    return read_node(TomlTable(table, name, "node"));
+  } catch (const toml::parse_error& error) {
+    throw InvalidArgument(
+        fmt::format("{}:{}: {}", name, error.source().begin.line, error.description()));
+  }
+}
+
+Node read_node_text(std::string_view text) {
+  const std::string name = "node";
+  try {
+    const toml::table table = toml::parse(text);
     return read_node(TomlTable(table, name, "node"));
   } catch (const toml::parse_error& error) {
     throw InvalidArgument(

@@ -47,6 +47,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "topology/node.hpp"
@@ -56,6 +57,9 @@ namespace polypath {
 /// Reads and validates a node file. Throws InvalidArgument "FILE:LINE: what, and the allowed
 /// range".
 Node read_node_file(const std::filesystem::path& file);
+
+/// The same of what format_node_file() gave.
+Node read_node_text(std::string_view text);
 
 /// The node as a node file, one entry a GPU, link and port: reading it back gives an equal node,
 /// provided that the node is valid and its figures lie in the ranges of docs/node-files.md.

@@ -19,11 +19,12 @@
 #include "base/error.hpp"
 #include "topology/node_file.hpp"
 #include "topology/toml_table.hpp"
+#include "tune/collective_format.hpp"
 
 namespace polypath {
 namespace {
 
-constexpr int kSchema = 2;
+constexpr int kSchema = 3;
 
 std::string library_version() {
   return fmt::format("{}.{}.{}", POLYPATH_VERSION_MAJOR, POLYPATH_VERSION_MINOR,
@@ -48,6 +49,7 @@ std::string to_text(const Profile& profile) {
   std::ostringstream text;
   text << format_node_file(profile.node) << '\n' << table << '\n';
   for (const TunedChoice& choice : profile.tuned) text << '\n' << format_tuned(choice);
+  for (const TunedCollective& one : profile.collectives) text << '\n' << format_collective(one);
   text << "\n[end]\n";
   return text.str();
 }
@@ -68,6 +70,7 @@ Profile read_profile(const std::filesystem::path& file) {
     table.finish();
     if (!whole.has("end")) throw InvalidArgument(name + ": is cut short: [end] is missing");
     for (TomlTable& entry : whole.entries("tuned")) profile.tuned.push_back(read_tuned(entry));
+    profile.collectives = read_collectives(whole);
   } catch (const toml::parse_error& error) {
     throw InvalidArgument(
         fmt::format("{}:{}: {}", name, error.source().begin.line, error.description()));
@@ -108,8 +111,13 @@ ExecutorKind read_executor(TomlTable& table) {
 }  // namespace
 
 Profile make_profile(Node node, std::string fingerprint, std::string driver) {
-  return {std::move(node), std::move(fingerprint), library_version(),
-          date_now(),      std::move(driver),      {}};
+  return {std::move(node),
+          std::move(fingerprint),
+          library_version(),
+          date_now(),
+          std::move(driver),
+          {},
+          {}};
 }
 
 std::filesystem::path profile_directory() {

@@ -2,7 +2,7 @@
 // node file (topology/node_file.hpp), with a table more:
 //
 //   [profile]
-//   schema = 2
+//   schema = 3
 //   fingerprint = "..."     # of the GPUs, links and driver that were measured
 //   version = "0.1.0"       # of polypath
 //   date = "2026-01-31T12:00:00Z"
@@ -25,6 +25,20 @@
 //                                             # the entry counts as edited and no search replaces
 //                                             it
 //
+// a table for each collective that was tuned (`polypath tune collectives`), which people may edit as
+// well:
+//
+//   [[collective]]
+//   op = "allreduce"
+//   ranks = "4 ranks, nvlink x4"              # collective_class()
+//   bytes = 1048576                           # of a rank's larger buffer
+//   algorithm = "flat"
+//   stages = 2                                # of kernels
+//   blocks = 64                               # of a kernel
+//   lanes, chunk_bytes                        # of what runs by copies
+//   planned_us, us, tried
+//   digest = 123456789                        # of op to chunk_bytes
+//
 // and last the empty table [end], without which the file was cut short.
 //
 // A profile only ever saves time: whatever is wrong with the file, the library goes on without it.
@@ -36,6 +50,7 @@
 #include <vector>
 
 #include "plan/tuned_choice.hpp"
+#include "plan/tuned_collective.hpp"
 #include "topology/node.hpp"
 #include "topology/toml_table.hpp"
 
@@ -48,6 +63,7 @@ struct Profile {
   std::string date;
   std::string driver;
   std::vector<TunedChoice> tuned;
+  std::vector<TunedCollective> collectives;
 };
 
 /// A profile of `node` with this library's version and the time now.

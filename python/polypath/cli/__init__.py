@@ -74,6 +74,18 @@ GROUPS = {
             "bench graph-phases", "graph_phases:graph_phases", "Measure the phases of a CUDA graph."
         ),
         Command("tune", "tune:tune", "Find the best routes, shares and chunks for this node."),
+        Command("tune collectives", "tune_collective:collectives", "Find the best algorithms."),
+        *(
+            Command(f"tune {name}", f"tune_collective:{name}", f"... of {what} alone.")
+            for name, what in (
+                ("allreduce", "allreduce"),
+                ("reduce_scatter", "reduce-scatter"),
+                ("all_gather", "all-gather"),
+                ("broadcast", "broadcast"),
+                ("reduce", "reduce"),
+                ("all_to_all", "all-to-all"),
+            )
+        ),
     ],
     "Run programs": [
         Command("run", "run:run", "Run an unmodified program over every path."),

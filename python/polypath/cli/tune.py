@@ -194,8 +194,14 @@ def summary(found: dict[str, Any], node: str) -> list[str]:
     lines = []
     if not found["choices"]:
         lines.append(f"nothing is tuned for {node}")
+    return lines + profile_lines(found, len(found["choices"]), "choices")
+
+
+def profile_lines(found: dict[str, Any], count: int, what: str) -> list[str]:
+    """How a search ended, if there was one, and where what it found is kept."""
+    lines = []
     if "seconds" in found:
         state = "stopped; the same command goes on from here" if found["stopped"] else "done"
-        lines.append(f"{len(found['choices'])} choices, {found['seconds']:.0f} s, {state}")
+        lines.append(f"{count} {what}, {found['seconds']:.0f} s, {state}")
     lines.append(f"profile: {found['profile']}" if found["profile"] else "kept in no profile")
     return lines

@@ -1,5 +1,7 @@
 #include "collectives/plan/collective_json.hpp"
 
+#include "plan/tuned_collective_json.hpp"
+
 namespace polypath {
 namespace {
 
@@ -76,7 +78,8 @@ json to_json(const CollectivePlan& plan) {
           {"unproven", plan.unproven},
           {"candidates", candidates_json(plan.candidates)},
           {"times_ring", against_ring_json(plan)},
-          {"published_us", plan.published_us > 0 ? json(plan.published_us) : json()}};
+          {"published_us", plan.published_us > 0 ? json(plan.published_us) : json()},
+          {"tuned", plan.tuned ? to_json(*plan.tuned) : json()}};
 }
 
 }  // namespace polypath

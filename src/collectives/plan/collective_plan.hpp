@@ -11,6 +11,7 @@
 
 #include "collectives/plan/collective_schedule.hpp"
 #include "collectives/plan/request.hpp"
+#include "plan/tuned_collective.hpp"
 
 namespace polypath {
 
@@ -92,6 +93,7 @@ struct CollectivePlan {
   /// With `compare`, where there are islands: the three stages of the paper (IEEE Micro 2021), one
   /// leader an island and eight chunks. Else 0.
   double published_us = 0;
+  std::optional<TunedCollective> tuned = {};  ///< what it follows (tuned_plan.hpp)
 };
 
 /// Throws InvalidArgument for a request that is not valid on the node (request.hpp), and when

@@ -239,12 +239,23 @@ KernelCost best_stages(const CollectiveRequest& request, const CostOfStages& cos
 
 }  // namespace
 
+KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,
+                       const KernelPlan& wanted, int max_blocks) {
+  KernelPlan kernel{at_most(wanted.blocks, max_blocks), 0, request.by_parts() ? 1 : wanted.stages};
+  if (algorithm == Algorithm::cells)
+    return cost_of(node, request, kernel, node.costs.flag_us, kCellBytesAByte);
+  const std::uint64_t tile = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
+                             static_cast<std::uint64_t>(kernel.blocks);
+  kernel.slot_bytes =
+      std::clamp(std::bit_ceil(std::max<std::uint64_t>(tile, 1)), kLeastSlot, kMostSlot);
+  return cost_of(node, request, kernel, node.costs.fence_us + node.costs.flag_us + kTurnUs, 1);
+}
+
 KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
   const auto blocks = static_cast<int>(std::clamp<std::uint64_t>(
       (request.bytes() + kCellBytesABlock - 1) / kCellBytesABlock, 1, kMostCellBlocks));
   return best_stages(request, [&](int stages) {
-    return cost_of(node, request, {at_most(blocks, max_blocks), 0, stages}, node.costs.flag_us,
-                   kCellBytesAByte);
+    return kernel_cost(node, request, Algorithm::cells, {blocks, 0, stages}, max_blocks);
   });
 }
 
@@ -253,12 +264,8 @@ KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max
     const int wanted = request.bytes() >= kManyBlocksFrom
                            ? kMostFlatBlocks
                            : filling_blocks(node, request, stages) * 2;
-    KernelPlan kernel{at_most(std::min(wanted, kMostFlatBlocks), max_blocks), 0, stages};
-    const std::uint64_t tile = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
-                               static_cast<std::uint64_t>(kernel.blocks);
-    kernel.slot_bytes =
-        std::clamp(std::bit_ceil(std::max<std::uint64_t>(tile, 1)), kLeastSlot, kMostSlot);
-    return cost_of(node, request, kernel, node.costs.fence_us + node.costs.flag_us + kTurnUs, 1);
+    return kernel_cost(node, request, Algorithm::flat,
+                       {std::min(wanted, kMostFlatBlocks), 0, stages}, max_blocks);
   });
 }
 

@@ -42,5 +42,9 @@ struct KernelCost {
 /// `max_blocks` 0: as many as are best. There must be links between all ranks.
 KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
 KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
+/// Of the kernel of `algorithm`, cells or flat, that is launched with these blocks (as many of them
+/// as there may be) and stages.
+KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,
+                       const KernelPlan& wanted, int max_blocks);
 
 }  // namespace polypath

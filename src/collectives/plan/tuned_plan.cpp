@@ -1,0 +1,165 @@
+#include "collectives/plan/tuned_plan.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "collectives/plan/islands.hpp"
+#include "collectives/plan/kernel_cost.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr int kBlocksToTry[] = {8, 16, 32, 64, 96, 128};
+constexpr double kMostTimesPlanned = 3;
+
+std::string link_name(const Node& node, int from, int to) {
+  const auto index = node.find_link(MemoryId::gpu(from), MemoryId::gpu(to));
+  if (!index) return "no link";
+  const Link& link = node.links[static_cast<std::size_t>(*index)];
+  return link.width > 0 ? fmt::format("{} x{}", to_string(link.type), link.width)
+                        : std::string(to_string(link.type));
+}
+
+/// `way` of `request`; the cost model's plan where it cannot run so.
+CollectivePlan plan_by(const Node& node, const CollectiveRequest& request,
+                       const CollectiveOptions& options, const CollectiveWay& way,
+                       const CollectivePlan& planned) {
+  CollectiveOptions asked = options;
+  asked.algorithm = parse_algorithm(way.algorithm);
+  asked.lanes = way.lanes;
+  asked.chunk_bytes = way.chunk_bytes;
+  if (!runs_by_kernels(*asked.algorithm) && !options.copies) return planned;
+  try {
+    CollectivePlan plan = plan_collective(node, request, asked);
+    if (runs_by_kernels(*asked.algorithm)) {
+      const KernelCost cost =
+          kernel_cost(node, request, *asked.algorithm, {.blocks = way.blocks, .stages = way.stages},
+                      options.max_blocks);
+      plan.kernel = cost.kernel;
+      plan.stages = cost.stages;
+      plan.predicted_us = cost.us;
+      plan.bus_gbps = rate_gbps(request.bytes(), cost.us) * request.bus_factor();
+    }
+    return plan;
+  } catch (const InvalidArgument&) {
+    return planned;
+  }
+}
+
+/// Those of the cost model's plan, with what is taken instead of it first.
+std::vector<CollectiveCandidate> candidates_of(const CollectivePlan& plan,
+                                               const CollectivePlan& planned,
+                                               const TunedCollective& known) {
+  std::vector<CollectiveCandidate> all{plan.candidates.front()};
+  all.front().us = plan.predicted_us;
+  all.front().bus_gbps = plan.bus_gbps;
+  for (CollectiveCandidate one : planned.candidates) {
+    if (one.algorithm == plan.algorithm) continue;
+    if (one.algorithm == planned.algorithm)
+      one.reason = fmt::format("predicted to end first, but measured {:.2f} times as long",
+                               known.us > 0 ? known.planned_us / known.us : 0);
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string collective_class(const Node& node, const std::vector<int>& gpus) {
+  std::map<std::string, int> links;
+  for (std::size_t to = 0; to < gpus.size(); ++to)
+    for (std::size_t from = 0; from < to; ++from) ++links[link_name(node, gpus[from], gpus[to])];
+  std::string text = fmt::format("{} rank{}", gpus.size(), gpus.size() == 1 ? "" : "s");
+  for (const auto& [name, count] : links)
+    text += links.size() == 1 ? ", " + name : fmt::format(", {} by {}", count, name);
+  const auto islands = find_islands(node, gpus, /*by_socket=*/false);
+  if (islands.size() < 2) return text;
+  std::vector<std::string> parts;
+  for (const auto& island : islands) parts.push_back(fmt::format("{}", fmt::join(island, " ")));
+  return text + fmt::format(", islands {}", fmt::join(parts, " | "));
+}
+
+CollectiveWay way_of(const CollectivePlan& plan) {
+  CollectiveWay way;
+  way.algorithm = to_string(plan.algorithm);
+  if (plan.kernel) {
+    way.stages = plan.kernel->stages;
+    way.blocks = plan.kernel->blocks;
+  } else {
+    if (plan.algorithm == Algorithm::hierarchical) way.lanes = plan.lanes;
+    way.chunk_bytes = plan.chunk_bytes;
+  }
+  return way;
+}
+
+CollectivePlan plan_tuned_collective(const Node& node, const CollectiveRequest& request,
+                                     const CollectiveOptions& options,
+                                     std::span<const TunedCollective> tuned) {
+  CollectivePlan planned = plan_collective(node, request, options);
+  const bool is_open = !options.algorithm && options.chunk_bytes == 0 && options.lanes == 0;
+  if (tuned.empty() || !is_open || planned.algorithm == Algorithm::none || request.nodes > 1)
+    return planned;
+  const TunedCollective* const known = find_collective(
+      tuned, to_string(request.op), collective_class(node, request.gpus), request.bytes());
+  if (known == nullptr) return planned;
+  if (way_of(planned) == known->way) {
+    planned.tuned = *known;
+    planned.reason = fmt::format("tuned: as predicted, the fastest of {} ways measured at {} bytes",
+                                 known->tried, known->bytes);
+    return planned;
+  }
+  CollectivePlan plan = plan_by(node, request, options, known->way, planned);
+  const bool is_taken =
+      plan.algorithm == parse_algorithm(known->way.algorithm) && way_of(plan) != way_of(planned);
+  if (!is_taken) return planned;
+  plan.candidates = candidates_of(plan, planned, *known);
+  plan.tuned = *known;
+  plan.reason =
+      known->us > 0
+          ? fmt::format("tuned: {:.1f} us measured at {} bytes, against {:.1f} us by {}", known->us,
+                        known->bytes, known->planned_us, to_string(way_of(planned)))
+          : fmt::format("tuned by hand at {} bytes, instead of {}", known->bytes,
+                        to_string(way_of(planned)));
+  return plan;
+}
+
+std::vector<CollectiveWay> ways_to_try(const Node& node, const CollectiveRequest& request,
+                                       const CollectiveOptions& options) {
+  const CollectivePlan planned = plan_collective(node, request, options);
+  std::vector<CollectiveWay> ways{way_of(planned)};
+  const auto add = [&](const CollectivePlan& plan) {
+    const CollectiveWay way = way_of(plan);
+    const bool is_new = std::ranges::find(ways, way) == ways.end();
+    if (is_new && plan.predicted_us <= kMostTimesPlanned * planned.predicted_us)
+      ways.push_back(way);
+  };
+  for (const CollectiveCandidate& one : planned.candidates) {
+    if (one.us <= 0) continue;  // runs only when it is asked for
+    CollectiveWay way;
+    way.algorithm = to_string(one.algorithm);
+    if (runs_by_kernels(one.algorithm)) {
+      for (way.stages = 1; way.stages <= (request.by_parts() ? 1 : 2); ++way.stages)
+        for (const int blocks : kBlocksToTry) {
+          way.blocks = blocks;
+          add(plan_by(node, request, options, way, planned));
+        }
+      continue;
+    }
+    const CollectivePlan best = plan_by(node, request, options, way, planned);
+    way = way_of(best);
+    if (best.algorithm != one.algorithm || way.chunk_bytes < 2) continue;
+    for (const std::uint64_t chunk : {way.chunk_bytes / 2, way.chunk_bytes, way.chunk_bytes * 2}) {
+      way.chunk_bytes = chunk;
+      add(plan_by(node, request, options, way, planned));
+    }
+  }
+  ways.erase(ways.begin());
+  return ways;
+}
+
+}  // namespace polypath

@@ -1,0 +1,12 @@
+// The JSON of a tuned collective, in plans and in what was tuned; documented in polypath.h.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "plan/tuned_collective.hpp"
+
+namespace polypath {
+
+nlohmann::json to_json(const TunedCollective& one);
+
+}  // namespace polypath
