@@ -25,6 +25,8 @@ namespace polypath {
 namespace {
 
 constexpr int kSchema = 3;
+/// Without tables of collectives.
+constexpr int kOldestSchema = 2;
 
 std::string library_version() {
   return fmt::format("{}.{}.{}", POLYPATH_VERSION_MAJOR, POLYPATH_VERSION_MINOR,
@@ -61,7 +63,7 @@ Profile read_profile(const std::filesystem::path& file) {
     const toml::table root = toml::parse_file(name);
     TomlTable whole(root, name, "profile");
     TomlTable table = whole.section("profile");
-    if (const int schema = table.integer("schema", {1, 1e6}); schema != kSchema)
+    if (const int schema = table.integer("schema", {1, 1e6}); schema < kOldestSchema || schema > kSchema)
       table.fail("schema", fmt::format("is {}, this library reads {}", schema, kSchema));
     profile.fingerprint = table.text("fingerprint");
     profile.version = table.text("version");

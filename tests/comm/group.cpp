@@ -49,6 +49,7 @@ std::vector<std::string> failures_on_threads(int size, const std::function<void(
 
 Group::Group(int size, const GroupOptions& options) : ranks_(static_cast<std::size_t>(size)) {
   const NodeSource& source = group_node();
+  nodes_.assign(ranks_.size(), source.node);
   const auto exchanges = thread_exchanges(size, options.time_limit);
   on_threads(size, [&](std::size_t at) {
     const int rank = static_cast<int>(at);
@@ -60,8 +61,9 @@ Group::Group(int size, const GroupOptions& options) : ranks_(static_cast<std::si
     its.time_limit = options.time_limit;
     its.engine = options.engine;
     if (options.alter) options.alter(its);
+    if (options.alter_node) options.alter_node(rank, nodes_[at]);
     ranks_[at] = std::make_unique<Communicator>(
-        options.driver == nullptr ? source.driver : options.driver, source.node, its);
+        options.driver == nullptr ? source.driver : options.driver, nodes_[at], its);
   });
 }
 

@@ -34,6 +34,8 @@ struct GroupOptions {
   Context* engine = nullptr;
   /// Alters the options of a rank before its communicator is made.
   std::function<void(CommunicatorOptions&)> alter = {};
+  /// Alters what a rank knows of the node.
+  std::function<void(int rank, Node&)> alter_node = {};
 };
 
 /// As thrown_on_threads(): what each rank threw, as text; empty for those that did not.
@@ -57,6 +59,7 @@ class Group {
   void destroy(int rank) { ranks_.at(static_cast<std::size_t>(rank)).reset(); }
 
  private:
+  std::vector<Node> nodes_;
   std::vector<std::unique_ptr<Communicator>> ranks_;
 };
 

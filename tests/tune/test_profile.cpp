@@ -96,9 +96,9 @@ TEST_F(ProfileTest, NewerSchemaIsRefused) {
   expect_refused("future");
   replace("future = 1\n", "");
   // Whatever else is new in it, the schema is what the reason names.
-  replace("schema = 2\nversion", "schema = 3\nfuture = 1\nversion");
+  replace("schema = 3\nversion", "schema = 4\nfuture = 1\nversion");
   expect_refused("ab12-x.toml");
-  expect_refused("schema: is 3, this library reads 2");
+  expect_refused("schema: is 4, this library reads 3");
 }
 
 TEST_F(ProfileTest, OfAnotherVersionIsRefused) {

@@ -1,0 +1,201 @@
+// Collectives that follow what was tuned, on a simulated node in virtual time: what the model gets
+// wrong is mended, and ranks that know different things agree.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/units.hpp"
+#include "call_rows.hpp"
+#include "collectives/plan/collective_json.hpp"
+#include "collectives/plan/tuned_plan.hpp"
+#include "driver/check.hpp"
+#include "group.hpp"
+#include "lab/collective_tuning.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int kRanks = 2;
+constexpr std::uint64_t kBytes = 64 * kKiB;
+
+/// What the node's links really carry is 50 GB/s: by a rank's word of 1 GB/s cells, which carry
+/// flags beside the data, look slower than flat kernels.
+void slow_links(Node& node) {
+  for (Link& link : node.links) link.gbps = 1;
+}
+
+TunedCollective entry(const std::string& op, CollectiveWay way) {
+  return {.op = op,
+          .ranks = "2 ranks, nvlink x2",
+          .bytes = kBytes,
+          .way = std::move(way),
+          .planned_us = 30,
+          .us = 20,
+          .tried = 9};
+}
+
+CollectiveCall call_of(CollectiveOp op, std::uint64_t bytes) {
+  CollectiveCall call;
+  call.op = op;
+  call.count = request_of_bytes(op, DataType::float32, bytes, kRanks).count;
+  return call;
+}
+
+/// Runs random calls and compares every byte.
+void run_calls(Collectives& collectives, unsigned seed) {
+  Communicator& comm = collectives.communicator();
+  Random random(seed);
+  std::vector<PlannedCall> row;
+  for (int i = 0; i < 6; ++i) row.push_back(planned_call(random, kRanks, {0, 100'000}));
+  const CallRow mine(comm.driver(), row, comm.rank());
+  const Stream stream(comm.driver(), comm.context());
+  for (std::size_t i = 0; i < row.size(); ++i) collectives.run(mine.call(row, i), stream.get());
+  POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
+  comm.check();
+  mine.expect_done(row);
+}
+
+TEST(TunedCollectives, WhatTheModelGetsWrongIsMended) {
+  Group group(kRanks, {.alter_node = [](int, Node& node) { slow_links(node); }});
+  std::array<std::vector<TunedCollective>, kRanks> known;
+  Context context(group_node(), {{"profile", "off"}, {"registry", "off"}});
+  std::vector<std::string> asked;
+  group.run([&](Communicator& comm) {
+    Collectives collectives(comm, {.max_blocks = 32});
+    const CollectiveCall call = call_of(CollectiveOp::allreduce, kBytes);
+    EXPECT_EQ(collectives.plan(call).algorithm, Algorithm::flat);
+    EXPECT_FALSE(collectives.plan(call).tuned);
+    CollectiveBench bench(collectives, {}, group_node());
+    TuningProgress progress;
+    if (comm.rank() == 0)
+      progress = [&](std::size_t, std::size_t, double, const std::string& what) {
+        asked.push_back(what);
+        return true;
+      };
+    CollectiveTuning tuning(bench, context,
+                            {.ops = {CollectiveOp::allreduce}, .sizes = {kBytes}, .budget_s = 1e6},
+                            progress);
+    EXPECT_FALSE(tuning.run().stopped);
+
+    const CollectivePlan& plan = collectives.plan(call);
+    EXPECT_EQ(plan.algorithm, Algorithm::cells);
+    EXPECT_THAT(plan.reason, AllOf(HasSubstr("tuned: "), HasSubstr("by flat, ")));
+    known.at(static_cast<std::size_t>(comm.rank())) = collectives.basis().tuned;
+    run_calls(collectives, 5);
+
+    // Nothing is left to search.
+    CollectiveTuning again(bench, context,
+                           {.ops = {CollectiveOp::allreduce}, .sizes = {kBytes}, .budget_s = 1e6},
+                           [](std::size_t, std::size_t total, double, const std::string&) {
+                             EXPECT_EQ(total, 0u);
+                             return true;
+                           });
+    EXPECT_FALSE(again.run().stopped);
+    comm.exchange({}, {});
+  });
+  EXPECT_EQ(known[0], known[1]);
+  ASSERT_EQ(context.source().collectives.size(), 1u);
+  const TunedCollective& found = context.source().collectives.front();
+  EXPECT_EQ(found, known[0].front());
+  EXPECT_EQ(found.way.algorithm, "cells");
+  EXPECT_EQ(found.ranks, "2 ranks, nvlink x2");
+  EXPECT_GT(found.us, 0);
+  EXPECT_LT(found.us * 1.01, found.planned_us);
+  EXPECT_GT(found.tried, 5);
+  EXPECT_EQ(asked.back(), "done");
+
+  // A communicator that is made now follows it from the beginning.
+  group.run([&](Communicator& comm) {
+    Collectives collectives(comm, {.max_blocks = 32, .tuned = context.source().collectives});
+    const CollectiveCall call = call_of(CollectiveOp::allreduce, kBytes);
+    EXPECT_EQ(way_of(collectives.plan(call)), found.way);
+    comm.exchange({}, {});
+  });
+}
+
+TEST(TunedCollectives, WhereTheModelIsRightItsChoiceStays) {
+  Group group(kRanks);
+  Context context(group_node(), {{"profile", "off"}, {"registry", "off"}});
+  group.run([&](Communicator& comm) {
+    Collectives collectives(comm, {.max_blocks = 32});
+    const CollectiveCall call = call_of(CollectiveOp::allreduce, kBytes);
+    const CollectiveWay planned = way_of(collectives.plan(call));
+    CollectiveBench bench(collectives, {}, group_node());
+    CollectiveTuning(bench, context,
+                     {.ops = {CollectiveOp::allreduce}, .sizes = {kBytes}, .budget_s = 1e6}, {})
+        .run();
+    EXPECT_EQ(way_of(collectives.plan(call)), planned);
+    EXPECT_TRUE(collectives.plan(call).tuned);
+    comm.exchange({}, {});
+  });
+  const TunedCollective& found = context.source().collectives.at(0);
+  EXPECT_EQ(found.us, found.planned_us);
+}
+
+TEST(TunedCollectives, StoppedByRankZeroAllStopAndKeepNothingHalf) {
+  Group group(kRanks);
+  Context context(group_node(), {{"profile", "off"}, {"registry", "off"}});
+  group.run([&](Communicator& comm) {
+    Collectives collectives(comm, {.max_blocks = 8});
+    CollectiveBench bench(collectives, {}, group_node());
+    int reports = 0;
+    const TuningProgress third = [&](std::size_t, std::size_t, double, const std::string&) {
+      return comm.rank() != 0 || ++reports < 3;
+    };
+    CollectiveTuning tuning(bench, context,
+                            {.ops = {CollectiveOp::allreduce}, .sizes = {kBytes}, .budget_s = 1e6},
+                            third);
+    EXPECT_TRUE(tuning.run().stopped);
+    EXPECT_TRUE(collectives.basis().tuned.empty());
+    run_calls(collectives, 6);
+    comm.exchange({}, {});
+  });
+  EXPECT_TRUE(context.source().collectives.empty());
+}
+
+TEST(TunedCollectives, RanksWithOtherProfilesAgree) {
+  // Each knows other capacities, and other ways that were tuned.
+  const std::array tables{
+      std::vector{entry("allreduce", {.algorithm = "flat", .stages = 2, .blocks = 5}),
+                  entry("broadcast", {.algorithm = "flat", .stages = 1, .blocks = 7})},
+      std::vector{entry("allreduce", {.algorithm = "cells", .stages = 1, .blocks = 3}),
+                  entry("all_gather", {.algorithm = "flat", .stages = 1, .blocks = 2})}};
+  for (const int slow : {0, 1}) {
+    SCOPED_TRACE(slow);
+    Group group(kRanks, {.alter_node = [slow](int rank, Node& node) {
+                  if (rank == slow) slow_links(node);
+                }});
+    std::array<std::string, kRanks> plans;
+    group.run([&](Communicator& comm) {
+      const auto rank = static_cast<std::size_t>(comm.rank());
+      Collectives collectives(comm, {.max_blocks = 16, .tuned = tables.at(rank)});
+      for (const CollectiveOp op :
+           {CollectiveOp::allreduce, CollectiveOp::reduce_scatter, CollectiveOp::all_gather,
+            CollectiveOp::broadcast, CollectiveOp::reduce, CollectiveOp::all_to_all})
+        for (const std::uint64_t bytes : {4 * kKiB, kBytes, kMiB})
+          plans.at(rank) += to_json(collectives.plan(call_of(op, bytes))).dump() + "\n";
+      const CollectivePlan& plan = collectives.plan(call_of(CollectiveOp::allreduce, kBytes));
+      EXPECT_EQ(way_of(plan), tables[0].front().way);
+      EXPECT_EQ(collectives.basis().node.links.front().gbps, slow == 0 ? 1 : 50);
+      run_calls(collectives, 7);
+      comm.exchange({}, {});
+    });
+    EXPECT_EQ(plans[0], plans[1]);
+  }
+}
+
+TEST(TunedCollectives, GpusAsRankZeroNumbersThem) {
+  // Ranks the other way round: what is tuned is of a class, and GPUs are those of the ranks.
+  Group group(kRanks, {.gpus = {1, 0}});
+  group.run([&](Communicator& comm) {
+    Collectives collectives(comm, {.max_blocks = 16});
+    EXPECT_EQ(collectives.basis().gpus, (std::vector{1, 0}));
+    run_calls(collectives, 8);
+    comm.exchange({}, {});
+  });
+}
+
+}  // namespace
+}  // namespace polypath::test
