@@ -22,7 +22,8 @@ constexpr CollectivesOptions kWithCopies{.max_blocks = 4, .check = false, .copie
 
 std::uint64_t calls_by(const CollectiveCounts& counts, CollectiveChoice choice) {
   switch (choice) {
-    case CollectiveChoice::planned: break;
+    case CollectiveChoice::planned:
+    case CollectiveChoice::tried: break;
     case CollectiveChoice::kernels: return counts.cells + counts.channels;
     case CollectiveChoice::rotation: return counts.rotation;
     case CollectiveChoice::hierarchical:

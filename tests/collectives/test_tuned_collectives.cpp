@@ -164,9 +164,10 @@ TEST(TunedCollectives, RanksWithOtherProfilesAgree) {
                   entry("all_gather", {.algorithm = "flat", .stages = 1, .blocks = 2})}};
   for (const int slow : {0, 1}) {
     SCOPED_TRACE(slow);
-    Group group(kRanks, {.alter_node = [slow](int rank, Node& node) {
-                  if (rank == slow) slow_links(node);
-                }});
+    Group group(kRanks,
+                {.time_limit = std::chrono::minutes(1), .alter_node = [slow](int rank, Node& node) {
+                   if (rank == slow) slow_links(node);
+                 }});
     std::array<std::string, kRanks> plans;
     group.run([&](Communicator& comm) {
       const auto rank = static_cast<std::size_t>(comm.rank());
