@@ -306,12 +306,13 @@ def test_more_than_2_gib(collectives, mpich):
     assert ran.calls.total() == (4 if mpich else 2)
 
 
+ENDING = {"POLYPATH_DRIVER_LIBRARY": str(BUILD / "bin" / "libending_driver.so")}
+
+
 @pytest.mark.skipif(NODE == "real", reason="what ends a rank there stands for the simulated driver")
 class TestRanksThatEnd:
     """The last of three ranks ends, or stops, just before its kernel of a call that all agreed to;
     the kernels of the others wait for it."""
-
-    ENDING = {"POLYPATH_DRIVER_LIBRARY": str(BUILD / "bin" / "libending_driver.so")}
 
     def others(self, output: str) -> list[dict]:
         lines = [line for line in output.splitlines() if line.startswith('{"ended"')]
@@ -322,7 +323,7 @@ class TestRanksThatEnd:
         code, output = output_of(
             3,
             "killed",
-            last=self.ENDING,
+            last=ENDING,
             options=["--enable-recovery"],
             POLYPATH_COMM_TIME_LIMIT="200000",
         )
@@ -338,12 +339,12 @@ class TestRanksThatEnd:
         )
 
     def test_killed_mpirun_ends_the_others(self, output_of):
-        code, output = output_of(3, "killed", last=self.ENDING, POLYPATH_COMM_TIME_LIMIT="200000")
+        code, output = output_of(3, "killed", last=ENDING, POLYPATH_COMM_TIME_LIMIT="200000")
         assert code != 0
         assert "signal 9" in output
 
     def test_stopped_the_others_get_an_error_at_the_time_limit(self, output_of):
-        code, output = output_of(3, "stopped", last=self.ENDING, POLYPATH_COMM_TIME_LIMIT="5000")
+        code, output = output_of(3, "stopped", last=ENDING, POLYPATH_COMM_TIME_LIMIT="5000")
         assert code != 0
         ends = self.others(output)
         assert [(one["rank"], one["error"]) for one in ends] == [
@@ -354,7 +355,7 @@ class TestRanksThatEnd:
 
     def test_stopped_the_program_ends_where_errors_are_fatal(self, output_of):
         code, output = output_of(
-            3, "stopped-fatally", last=self.ENDING, POLYPATH_COMM_TIME_LIMIT="5000"
+            3, "stopped-fatally", last=ENDING, POLYPATH_COMM_TIME_LIMIT="5000"
         )
         assert code != 0
         assert self.others(output) == []

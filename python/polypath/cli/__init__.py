@@ -74,9 +74,9 @@ GROUPS = {
             "bench graph-phases", "graph_phases:graph_phases", "Measure the phases of a CUDA graph."
         ),
         Command("tune", "tune:tune", "Find the best routes, shares and chunks for this node."),
-        Command("tune collectives", "tune_collective:collectives", "Find the best algorithms."),
+        Command("tune collectives", "tune_collective:collectives", "... the fastest collectives."),
         *(
-            Command(f"tune {name}", f"tune_collective:{name}", f"... of {what} alone.")
+            Command(f"tune {name}", f"tune_collective:{name}", f"... the fastest {what}.")
             for name, what in (
                 ("allreduce", "allreduce"),
                 ("reduce_scatter", "reduce-scatter"),

@@ -31,6 +31,7 @@ from .checks import (
     route_findings,
 )
 from .driver import ways_in
+from .torch_check import torch_finding
 
 _TIMEOUT_S = 120
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -52,7 +53,7 @@ def examine(node: str | None, step: Step) -> Examination:
     examination = Examination([], [])
     try:
         with Context(node=node) as context:
-            examination.findings.extend(machine_findings(context))
+            examination.findings.extend([*machine_findings(context), torch_finding()])
             size, planned, back = _plans(context)
             ways = ways_in(context.devices()["driver"]["library"])
         examination.findings.extend(route_findings(planned))
