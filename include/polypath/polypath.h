@@ -231,7 +231,8 @@ typedef struct polypath_collective_request {
  *  "candidates": [{"algorithm", "us", "bus_gbps", "limit_bus_gbps", "reason": why left out}],
  *  "times_ring": {algorithm: times} or null, "published_us",
  *  "tuned": null, or what it follows, an entry of "collectives" of polypath_tuned()}
- * All times and rates but those of "tuned" are predictions; "unproven": on several nodes, which nobody measured.
+ * All times and rates but those of "tuned" are predictions; "unproven": on several nodes, which
+ * nobody measured.
  * limit_bus_gbps: what all trees over links and host memory carry at best, link_limit_bus_gbps:
  * those over links between GPUs. us and bus_gbps of a candidate are null where it cannot run or was
  * not weighed. times_ring (how many times as fast as the ring over direct links) and published_us

@@ -168,8 +168,8 @@ const std::vector<Row>& table() {
        "which node a rank is of, for communicators of several nodes; auto: this machine",
        text_into(&Options::comm_node)},
       {"mpi_collectives", "POLYPATH_MPI_COLLECTIVES", "on", "on, off",
-       "whether collectives of MPI are taken from programs under `polypath run`; off on one rank of "
-       "a communicator leaves them to MPI on all",
+       "whether collectives of MPI are taken from programs under `polypath run`; off on one rank "
+       "of a communicator leaves them to MPI on all",
        choice_into(&Options::mpi_collectives, {{"on", true}, {"off", false}})},
       {"check", "POLYPATH_CHECK", "0", "0 or 1",
        "1: each collective waits on the host, and is compared with those of the other ranks",

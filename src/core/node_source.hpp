@@ -31,10 +31,10 @@ struct NodeSource {
   std::string profile_file;      ///< empty: none is kept
   std::string profile_state;     ///< "loaded", "none yet", "off", or what is wrong with it
   bool profile_refused = false;  ///< what is wrong is in the file, which may hold somebody's edits
-  std::vector<TunedChoice> tuned;  ///< from the profile
+  std::vector<TunedChoice> tuned;            ///< from the profile
   std::vector<TunedCollective> collectives;  ///< likewise
-  std::string registry;            ///< as the setting, for process_registry()
-  double emulated_mesh_gbps = 0;   ///< of each link, when `node` is an emulated mesh
+  std::string registry;                      ///< as the setting, for process_registry()
+  double emulated_mesh_gbps = 0;             ///< of each link, when `node` is an emulated mesh
   std::vector<EmulatedLink> emulated_links;
 };
 

@@ -1,6 +1,6 @@
-// What a tuner found for collectives: of each operation, set of GPUs and size the algorithm that was
-// fastest, with what was measured. Here as the profile keeps it; collectives/plan/tuned_plan.hpp
-// makes plans of it.
+// What a tuner found for collectives: the fastest algorithm for each operation, set of GPUs and
+// size, with what was measured. Here as the profile keeps it; collectives/plan/tuned_plan.hpp makes
+// plans of it.
 #pragma once
 
 #include <cstdint>

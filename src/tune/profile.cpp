@@ -63,7 +63,8 @@ Profile read_profile(const std::filesystem::path& file) {
     const toml::table root = toml::parse_file(name);
     TomlTable whole(root, name, "profile");
     TomlTable table = whole.section("profile");
-    if (const int schema = table.integer("schema", {1, 1e6}); schema < kOldestSchema || schema > kSchema)
+    if (const int schema = table.integer("schema", {1, 1e6});
+        schema < kOldestSchema || schema > kSchema)
       table.fail("schema", fmt::format("is {}, this library reads {}", schema, kSchema));
     profile.fingerprint = table.text("fingerprint");
     profile.version = table.text("version");

@@ -25,8 +25,8 @@
 //                                             # the entry counts as edited and no search replaces
 //                                             it
 //
-// a table for each collective that was tuned (`polypath tune collectives`), which people may edit as
-// well:
+// a table for each collective that was tuned (`polypath tune collectives`), which people may edit
+// as well:
 //
 //   [[collective]]
 //   op = "allreduce"

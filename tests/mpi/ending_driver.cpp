@@ -8,6 +8,11 @@
 
 namespace {
 std::atomic<int> signal_at_launch{0};
+
+void obey() {
+  if (const int signal = signal_at_launch.exchange(0)) std::raise(signal);
+}
+
 }  // namespace
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
@@ -19,9 +24,17 @@ EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned 
                                  unsigned grid_z, unsigned block_x, unsigned block_y,
                                  unsigned block_z, unsigned shared_bytes, CUstream stream,
                                  void** parameters, void** extra) {
-  if (const int signal = signal_at_launch.exchange(0)) std::raise(signal);
+  obey();
   static const auto original =
       reinterpret_cast<decltype(&cuLaunchKernel)>(dlsym(RTLD_NEXT, "cuLaunchKernel"));
   return original(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
                   parameters, extra);
+}
+
+EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
+                                   void** parameters, void** extra) {
+  obey();
+  static const auto original =
+      reinterpret_cast<decltype(&cuLaunchKernelEx)>(dlsym(RTLD_NEXT, "cuLaunchKernelEx"));
+  return original(config, function, parameters, extra);
 }

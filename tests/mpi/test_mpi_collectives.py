@@ -354,9 +354,7 @@ class TestRanksThatEnd:
         assert re.search(r"kernel 2 waited for rank 2 past the time limit", output)
 
     def test_stopped_the_program_ends_where_errors_are_fatal(self, output_of):
-        code, output = output_of(
-            3, "stopped-fatally", last=ENDING, POLYPATH_COMM_TIME_LIMIT="5000"
-        )
+        code, output = output_of(3, "stopped-fatally", last=ENDING, POLYPATH_COMM_TIME_LIMIT="5000")
         assert code != 0
         assert self.others(output) == []
         assert "kernel 2 waited for rank 2 past the time limit" in output
