@@ -1,7 +1,7 @@
 """What `polypath doctor` says of PyTorch: with none, with the stand-in, and with what is broken."""
 
 import os
-import sys
+import platform
 from pathlib import Path
 
 import pytest
@@ -49,7 +49,7 @@ def test_a_torch_that_cannot_be_imported(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("said", "state", "text"),
     [
-        ({"torch": None}, State.well, f"none for {sys.executable}"),
+        ({"torch": None}, State.well, f"none for Python {platform.python_version()}"),
         (
             {"torch": "2.11", "registered": True, "nccl": "2.28.9"},
             State.well,

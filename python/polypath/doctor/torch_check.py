@@ -4,6 +4,7 @@ own, since PyTorch takes seconds to import, and opens a driver."""
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 from typing import Any
@@ -64,7 +65,7 @@ def of_answer(said: dict[str, Any]) -> Finding:
     """What the process said: {"torch": version or None, "nccl": version, or whether there is one,
     "registered": bool, "error"}."""
     if said["torch"] is None:
-        return Finding(WHAT, State.well, f"none for {sys.executable}")
+        return Finding(WHAT, State.well, f"none for Python {platform.python_version()}")
     if not said["registered"]:
         return Finding(
             WHAT,
