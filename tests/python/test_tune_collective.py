@@ -6,6 +6,8 @@ import re
 
 import pytest
 from polypath.cli.tune_collective import way_text
+from polypath.collective_tuning import CollectiveTuning, tune_in_processes
+from polypath.errors import PolypathError
 from polypath.sizes import figure
 from test_command_line import json_of, succeeded
 from test_tune import lines_of
@@ -165,3 +167,38 @@ def test_what_is_refused(polypath):
         assert done.returncode == 2
         assert reason in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def in_processes(monkeypatch, tmp_path):
+    """Ranks that are processes, as on GPUs: searches an operation of 4K with this progress."""
+    monkeypatch.setenv("POLYPATH_NODE", str(tmp_path / "two_gpus.toml"))
+    monkeypatch.setenv("POLYPATH_SIM_MODE", "functional")
+    monkeypatch.setenv("POLYPATH_PROFILE", str(tmp_path / "processes.toml"))
+    return lambda op, progress: tune_in_processes(CollectiveTuning(op, 2, [4096], 600.0), progress)
+
+
+def test_ranks_that_are_processes(in_processes, tmp_path):
+    said = []
+    found = in_processes("allreduce", lambda *what: said.append(what))
+    assert found["stopped"] is False
+    (one,) = found["collectives"]
+    assert (one["op"], one["ranks"], one["bytes"]) == ("allreduce", CLASS, 4096)
+    assert said[0][:2] == (0, 1)
+    assert said[-1][:2] == (1, 1)
+    assert (tmp_path / "processes.toml").read_text().count("[[collective]]") == 1
+    # Stopped, it keeps what was found before.
+    stopped = in_processes("reduce", lambda *_what: False)
+    assert stopped["stopped"] is True
+    assert [one["op"] for one in stopped["collectives"]] == ["allreduce"]
+
+
+def test_errors_of_ranks_that_are_processes(in_processes):
+    with pytest.raises(PolypathError, match="there is no collective 'gossip'"):
+        in_processes("gossip", None)
+
+    def fail(*_what):
+        raise ValueError("of the progress")
+
+    with pytest.raises(ValueError, match="of the progress"):
+        in_processes("allreduce", fail)
