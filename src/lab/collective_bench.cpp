@@ -60,6 +60,8 @@ class CollectiveBench::Buffers {
       fill_contribution(memory, shape.type, seed + static_cast<std::uint64_t>(call), rank);
       if (sent_ > 0) POLYPATH_CHECK(driver_, memcpy_sync(send(call), host(), sent_));
     }
+    // Memory that is not pinned has been read by now, but not all of it may have arrived.
+    POLYPATH_CHECK(driver_, stream_synchronize(nullptr));
   }
   void poison(CUstream stream) const {
     for (const CUdeviceptr address : recv_)
