@@ -17,6 +17,8 @@ namespace polypath::sim {
 // How a blocked thread waits for another one of the program, in real time.
 inline constexpr auto kPollInterval = std::chrono::microseconds(50);
 inline constexpr auto kComplainAfter = std::chrono::seconds(10);
+// ... and how long it has, each time, when kernels have given up.
+inline constexpr auto kTakesNote = std::chrono::milliseconds(100);
 
 // The driver's lock. Worker threads go first: a program that polls in a loop could otherwise keep
 // them for long from reporting what it polls for.

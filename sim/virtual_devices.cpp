@@ -80,8 +80,11 @@ void VirtualDevices::wait_until(const std::function<bool()>& holds) {
       stuck_at_us = timeline_.now_us();
       stuck_since = now;
     }
-    if (companion != nullptr && now - stuck_since > patience_)
+    if (companion != nullptr && now - stuck_since > patience_) {
       companion->give_up(timeline_.now_us());
+      // Kernels that gave up wait for the program to take note.
+      stuck_since = now - patience_ + std::min<decltype(now - now)>(patience_, kTakesNote);
+    }
     if (!complained && now - stuck_since > kComplainAfter) {
       complained = true;
       std::fprintf(stderr,

@@ -41,6 +41,18 @@ SIMT_KERNEL(test_take, 32, const std::uint64_t* inbox, std::uint64_t* out) {
     simt::store(out + i, simt::load(inbox + i));
 }
 
+/// As the host of a rank does, late: once that gave up, aborts. Notes what `word` is just before.
+SIMT_KERNEL(test_host, 32, StatusRecord* status, std::uint32_t* abort_word,
+            const std::uint64_t* word, std::uint64_t* found) {
+  if (simt::thread_index() != 0) return;
+  while (simt::load_volatile(&status->given_up) == 0) simt::spin_pause();
+  const std::uint64_t began = simt::global_timer_ns();
+  simt::spin_until([&] { return simt::load_volatile(word) != 0; },
+                   [&] { return simt::global_timer_ns() - began > 1'000'000'000; });
+  simt::store(found, simt::load_volatile(word));
+  simt::store_volatile(abort_word, 1U);
+}
+
 namespace {
 
 class WaitKernel : public testing::Test {
@@ -154,6 +166,26 @@ class WaitKernel : public testing::Test {
     return status.given_up == 1 && status.reason == StatusRecord::aborted ? "" : "not aborted";
   }
 
+  /// Rank 0 waits past its time limit for a signal, and tells rank 1 something behind that. Empty if
+  /// it tells that behind the abort.
+  std::string gave_up(std::uint64_t seed) {
+    ranks_ = {};
+    ranks_[0].words = {0, 0, 0, 7};
+    std::uint64_t found = 0;
+    add(0, signal(0, 3, 8));
+    add_send(0, 5, nullptr);
+    add_host(2, 0, &ranks_[1].words[0], &found);
+    if (const std::string error = run(seed); !error.empty()) return error;
+    if (ranks_[0].status.reason != StatusRecord::time_limit) return "it did not give up";
+    return found == 0 && ranks_[1].words[0] == 5 ? "" : "told before the abort";
+  }
+  /// On `rank`, the host of rank `of`.
+  void add_host(std::uint32_t rank, std::uint32_t of, const std::uint64_t* word,
+                std::uint64_t* found) {
+    rows_[rank].push_back(simt::launch("test_host", static_cast<int>(rank), 1, 32,
+                                       &ranks_[of].status, &ranks_[of].abort_word, word, found));
+  }
+
   std::array<Rank, kRanks> ranks_{};
   std::vector<std::vector<simt::Launch>> rows_{kRanks};
 };
@@ -187,6 +219,8 @@ TEST_F(WaitKernel, TheTimeLimitIsReportedWithWhatWasAwaitedAndSeen) {
     add(0, barrier(0, 5));
     ranks_[1].words = {7, 0, 0, 0};
     add(1, signal(1, 0, 8));
+    std::uint64_t ignored = 0;
+    for (const std::uint32_t rank : {0U, 1U}) add_host(2 + rank, rank, &ignored, &ignored);
     ASSERT_EQ("", run(seed));
     const StatusRecord& at_barrier = ranks_[0].status;
     EXPECT_EQ(1U, at_barrier.given_up);
@@ -207,6 +241,10 @@ TEST_F(WaitKernel, TheTimeLimitIsReportedWithWhatWasAwaitedAndSeen) {
   }
 }
 
+TEST_F(WaitKernel, WhatIsBehindAWaitThatGaveUpRunsBehindTheAbort) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", gave_up(seed));
+}
+
 struct Planted {
   WaitFault fault;
   const char* name;
@@ -220,7 +258,7 @@ class PlantedWaitFault : public WaitKernel, public testing::WithParamInterface<P
 
 TEST_P(PlantedWaitFault, IsFound) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    if (!aborted(seed).empty()) return;
+    if (!aborted(seed).empty() || !gave_up(seed).empty()) return;
     for (const bool by_signals : {false, true})
       for (const std::uint64_t first : {std::uint64_t{0}, kHalfTheCircle, kEndOfTheCircle})
         if (!exchange(seed, by_signals, first).empty()) return;
@@ -231,6 +269,7 @@ TEST_P(PlantedWaitFault, IsFound) {
 INSTANTIATE_TEST_SUITE_P(
     Of, PlantedWaitFault,
     testing::Values(Planted{WaitFault::no_look_at_the_abort_word, "NoLookAtTheAbortWord"},
+                    Planted{WaitFault::goes_on_unreported, "GoesOnUnreported"},
                     Planted{WaitFault::words_loaded_plainly, "WordsLoadedPlainly"},
                     Planted{WaitFault::first_word_alone, "FirstWordAlone"},
                     Planted{WaitFault::own_word_as_well, "OwnWordAsWell"},

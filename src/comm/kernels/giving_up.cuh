@@ -75,4 +75,15 @@ SIMT_DEVICE bool wait_with(const Patience& patience, const Ready& ready, const W
   return came;
 }
 
+/// Waits for the abort that the host makes of this rank's report, however long it takes: what comes
+/// behind may tell other ranks what never happened, and they can know by then.
+SIMT_DEVICE void wait_for_abort(const Patience& patience) {
+  if (planted(WaitFault::goes_on_unreported)) return;
+  simt::spin_until([&] { return simt::load_volatile(patience.abort_word) != 0; },
+                   [] {
+                     (void)simt::global_timer_ns();  // where it is simulated, time goes on
+                     return false;
+                   });
+}
+
 }  // namespace polypath

@@ -8,6 +8,7 @@ namespace polypath {
 enum class WaitFault {
   none,
   no_look_at_the_abort_word,
+  goes_on_unreported,    ///< past the time limit: what comes behind tells what never came
   words_loaded_plainly,  ///< not by an acquire: an old value may be seen for ever
   first_word_alone,      ///< a barrier waits for one rank
   own_word_as_well,      ///< ... or for itself

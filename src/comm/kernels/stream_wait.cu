@@ -1,6 +1,6 @@
 // The kernel by which a stream waits for a signal or at a barrier. It looks at the abort word
 // itself: an abort needs no room on the GPU to let it go. What comes behind it on the stream finds
-// what was stored before the words were.
+// what was stored before the words were; or, when it gave up, runs behind the abort.
 #include "comm/kernels/giving_up.cuh"
 #include "comm/kernels/stream_wait_args.h"
 
@@ -34,6 +34,6 @@ SIMT_KERNEL(polypath_stream_wait, polypath::kStreamWaitThreads, polypath::Stream
       const std::uint32_t rank = is_barrier ? i : StatusRecord::kNobody;
       return Awaited{rank, args.value, seen, args.offset, args.bytes};
     };
-    if (!wait_with(args.patience, ready, awaited)) return;
+    if (!wait_with(args.patience, ready, awaited)) return wait_for_abort(args.patience);
   }
 }
