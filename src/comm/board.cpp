@@ -103,6 +103,7 @@ std::string to_string(const Call& call) {
   switch (call.kind) {
     case Call::Kind::exchange: return fmt::format("exchange({} bytes)", call.detail);
     case Call::Kind::alloc: return fmt::format("alloc({} bytes)", call.detail);
+    case Call::Kind::alloc_host: return fmt::format("alloc_host({} bytes)", call.detail);
     case Call::Kind::free: return fmt::format("free(memory {})", call.detail);
     case Call::Kind::split: return "split()";
   }

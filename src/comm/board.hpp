@@ -38,7 +38,7 @@ struct BoardId {
 /// What a rank does in a gather: ranks that do different things are told so, instead of taking each
 /// other's bytes for something else.
 struct Call {
-  enum class Kind : std::uint32_t { exchange, alloc, free, split };
+  enum class Kind : std::uint32_t { exchange, alloc, alloc_host, free, split };
   Kind kind = Kind::exchange;
   std::uint32_t stage = 0;   ///< of a call that gathers more than once
   std::uint64_t detail = 0;  ///< bytes, or the number of a memory

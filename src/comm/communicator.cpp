@@ -176,6 +176,14 @@ void Communicator::free(SymmetricMemory&& memory) {
   memory = {};
 }
 
+std::shared_ptr<const SharedHostMemory> Communicator::alloc_host(std::uint64_t bytes) {
+  check();
+  const SharedHostMemory::Place place{impl_->driver,         impl_->node,    impl_->board,
+                                      impl_->members,        impl_->context, impl_->limit,
+                                      ++impl_->host_memories};
+  return SharedHostMemory::make(place, bytes);
+}
+
 void Communicator::exchange(std::span<const std::byte> mine, std::span<std::byte> all) {
   impl_->board->gather(rank(), {Call::Kind::exchange, 0, mine.size()}, mine, all, impl_->limit);
 }

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "comm/exchange.hpp"
+#include "comm/shared_host_memory.hpp"
 #include "comm/status_record.hpp"
 #include "comm/symmetric_memory.hpp"
 #include "driver/cuda_driver.hpp"
@@ -87,6 +88,11 @@ class Communicator {
   SymmetricMemory alloc(std::uint64_t bytes);
   /// Collective. Work that uses the memory, of whatever rank, must have completed.
   void free(SymmetricMemory&& memory);
+
+  /// Collective: pinned host memory that all ranks share, `bytes` in each host memory of the node;
+  /// zeroed. When memory is short on one rank all throw, and the communicator stays usable. It may
+  /// outlive the communicator.
+  std::shared_ptr<const SharedHostMemory> alloc_host(std::uint64_t bytes);
 
   /// Collective: an all-gather on the host, as Exchange, with time limit and abort.
   void exchange(std::span<const std::byte> mine, std::span<std::byte> all);

@@ -52,6 +52,7 @@ struct Communicator::Impl {
   std::optional<SymmetricHeap> heap;
   SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises; reports
   std::uint64_t barriers = 0;
+  std::uint64_t host_memories = 0;  // calls for some
   std::optional<Watchdog> watchdog;
 };
 

@@ -97,6 +97,35 @@ TEST(Processes, PutToAll) {
   expect_all_well(group, 4);
 }
 
+RANK_PROGRAM(shares_host_memory) {
+  const auto comm = self.create();
+  const CudaDriver& driver = comm->driver();
+  const CurrentContext current(driver, comm->context());
+  const std::size_t bytes = message(0, 0, 0).size();
+  const auto memory = comm->alloc_host(bytes * static_cast<std::size_t>(comm->size()));
+  CUdeviceptr own = 0;
+  POLYPATH_CHECK(driver, mem_alloc(&own, bytes));
+  for (std::size_t host = 0; host < comm->node().hosts.size(); ++host) {
+    const auto at = [&](int rank) {
+      return memory->address(static_cast<int>(host)) + static_cast<std::size_t>(rank) * bytes;
+    };
+    require(*comm, read(driver, at(self.rank()), bytes) == Bytes(bytes), "not zero");
+    write(driver, own, message(self.rank(), 0, host));
+    POLYPATH_CHECK(driver, memcpy_sync(at(self.rank()), own, bytes));
+    meet(*comm);
+    for (int rank = 0; rank < comm->size(); ++rank)
+      require(*comm, read(driver, at(rank), bytes) == message(rank, 0, host),
+              fmt::format("other bytes from rank {}", rank));
+  }
+  POLYPATH_CHECK(driver, mem_free(own));
+  meet(*comm);
+}
+TEST(Processes, HostMemoryIsSharedByAll) {
+  NEEDS_GPUS(4);
+  ProcessGroup group("shares_host_memory", 4);
+  expect_all_well(group, 4);
+}
+
 /// Two processes of two threads each; this process's share of the exchange goes by its first
 /// thread.
 RANK_PROGRAM(two_ranks_a_process) {
@@ -218,6 +247,8 @@ RANK_PROGRAM(one_is_killed) {
   if (stage == "created") meet(*comm);
   at("alloc");
   const SymmetricMemory memory = comm->alloc(1 << 20);
+  at("alloc host");
+  const auto host = comm->alloc_host(1 << 20);
   at("idle");
   if (stage == "idle")
     while (!comm->aborted()) std::this_thread::yield();
@@ -241,7 +272,7 @@ TEST_P(ARankIsKilled, AndAllOthersSaySo) {
 }
 INSTANTIATE_TEST_SUITE_P(InEveryStage, ARankIsKilled,
                          testing::Values("connected", "between the exchanges", "created", "alloc",
-                                         "idle", "barrier", "signal"),
+                                         "alloc host", "idle", "barrier", "signal"),
                          [](const auto& stage) {
                            std::string name = stage.param;
                            std::ranges::replace(name, ' ', '_');

@@ -69,6 +69,41 @@ TEST(Threads, ExchangesOfAnySize) {
   });
 }
 
+TEST(Threads, HostMemoryIsZeroAndSharedByAll) {
+  NEEDS_GPUS(4);
+  Group group(4);
+  std::array<const SharedHostMemory*, 4> seen{};
+  group.run([&](Communicator& comm) {
+    const CudaDriver& driver = comm.driver();
+    constexpr std::size_t kPart = 3 * 4096 + 8;
+    const auto memory = comm.alloc_host(4 * kPart);
+    EXPECT_EQ(4 * kPart, memory->bytes());
+    seen[static_cast<std::size_t>(comm.rank())] = memory.get();
+    for (std::size_t host = 0; host < comm.node().hosts.size(); ++host) {
+      const CUdeviceptr at = memory->address(static_cast<int>(host));
+      const auto contents = [&](int rank) {
+        return random_bytes(kPart, 10 * host + static_cast<std::size_t>(rank));
+      };
+      EXPECT_TRUE(read(driver, at, 4 * kPart) == Bytes(4 * kPart)) << "not zero";
+      (void)gather(comm, 0);
+      CUdeviceptr own = 0;  // so that the rank's GPU writes it
+      POLYPATH_CHECK(driver, mem_alloc(&own, kPart));
+      write(driver, own, contents(comm.rank()));
+      POLYPATH_CHECK(driver,
+                     memcpy_sync(at + static_cast<std::size_t>(comm.rank()) * kPart, own, kPart));
+      POLYPATH_CHECK(driver, mem_free(own));
+      (void)gather(comm, 1);
+      for (int rank = 0; rank < 4; ++rank)
+        EXPECT_TRUE(read(driver, at + static_cast<std::size_t>(rank) * kPart, kPart) ==
+                    contents(rank))
+            << rank;
+    }
+    EXPECT_THROW(comm.alloc_host(0), InvalidArgument);
+    (void)gather(comm, 2);
+  });
+  EXPECT_THAT(seen, Each(seen[0]));
+}
+
 TEST(Threads, SymmetricMemoryIsZeroAndReachedByAll) {
   NEEDS_GPUS(4);
   Group group(4);

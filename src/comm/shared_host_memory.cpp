@@ -1,0 +1,193 @@
+#include "comm/shared_host_memory.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include "base/error.hpp"
+#include "comm/verdict.hpp"
+#include "driver/check.hpp"
+#include "exec/numa_binding.hpp"
+
+namespace polypath {
+namespace {
+
+/// Parts are whole pages, large ones too.
+constexpr std::uint64_t kPartPage = 2 << 20;
+
+std::uint64_t whole_pages(std::uint64_t bytes) {
+  return (bytes + kPartPage - 1) / kPartPage * kPartPage;
+}
+
+/// Where the others find the file.
+struct FileOffer {
+  ProcessId maker;
+  std::int32_t file = -1;
+  Problem problem;
+};
+
+}  // namespace
+
+struct SharedHostMemory::Key {
+  BoardId board;
+  std::uint64_t number = 0;
+
+  friend auto operator<=>(const Key&, const Key&) = default;
+};
+
+/// What this process has mapped.
+struct SharedHostMemory::Known {
+  std::mutex mutex;
+  std::map<Key, std::weak_ptr<SharedHostMemory>> all;
+};
+
+class SharedHostMemory::File {
+ public:
+  File() = default;
+  File(int number, const char* what) : number_(number) {
+    if (number_ < 0)
+      throw Error(fmt::format("{}: {}", what, std::generic_category().message(errno)));
+  }
+  ~File() {
+    if (number_ >= 0) ::close(number_);
+  }
+  File(File&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  File& operator=(File&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  [[nodiscard]] int number() const noexcept { return number_; }
+
+ private:
+  int number_ = -1;
+};
+
+SharedHostMemory::Known& SharedHostMemory::known() {
+  static Known* const all = new Known;  // for memory that ends with the process
+  return *all;
+}
+
+std::shared_ptr<SharedHostMemory> SharedHostMemory::find(const Key& key) {
+  Known& all = known();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.all.find(key);
+  return found == all.all.end() ? nullptr : found->second.lock();
+}
+
+SharedHostMemory::SharedHostMemory(std::shared_ptr<const CudaDriver> driver, const File& file,
+                                   std::size_t parts, std::uint64_t bytes)
+    : driver_(std::move(driver)), bytes_(bytes), part_bytes_(whole_pages(bytes)), parts_(parts) {
+  void* const memory =
+      ::mmap(nullptr, part_bytes_ * parts, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
+  if (memory == MAP_FAILED)
+    throw Error(fmt::format("shared host memory cannot be mapped: {}",
+                            std::generic_category().message(errno)));
+  memory_ = memory;
+  for (std::size_t i = 0; i < parts; ++i)
+    parts_[i].address = reinterpret_cast<CUdeviceptr>(memory) + i * part_bytes_;
+}
+
+SharedHostMemory::~SharedHostMemory() {
+  bool is_free = true;
+  for (const Part& part : parts_) {
+    if (part.context == nullptr) continue;
+    const CurrentContext current(*driver_, part.context->get(), std::nothrow);
+    const CUresult result = driver_->mem_host_unregister(reinterpret_cast<void*>(part.address));
+    if (result == CUDA_SUCCESS) continue;
+    warn_driver_error(*driver_, result, "freeing shared host memory");
+    is_free = false;  // the driver may still use the pages
+  }
+  if (is_free) ::munmap(memory_, part_bytes_ * parts_.size());
+  Known& all = known();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.all, [](const auto& one) { return one.second.expired(); });
+}
+
+void SharedHostMemory::register_parts(const Place& place) {
+  const auto is_near = [&](const Member& member, std::size_t host) {
+    return member.here &&
+           place.node.gpus.at(static_cast<std::size_t>(member.gpu)).numa == static_cast<int>(host);
+  };
+  const CurrentContext current(*driver_, place.context->get());
+  for (std::size_t host = 0; host < parts_.size(); ++host) {
+    const auto& all = place.members.all;
+    const auto near =
+        std::ranges::find_if(all, [&](const auto& one) { return is_near(one, host); });
+    const auto who = near != all.end() ? near : std::ranges::find(all, true, &Member::here);
+    if (who - all.begin() != place.members.rank) continue;
+    POLYPATH_CHECK(*driver_, mem_host_register(reinterpret_cast<void*>(parts_[host].address),
+                                               part_bytes_, CU_MEMHOSTREGISTER_PORTABLE));
+    parts_[host].context = place.context;
+  }
+}
+
+std::shared_ptr<const SharedHostMemory> SharedHostMemory::make(const Place& place,
+                                                               std::uint64_t bytes) {
+  if (bytes == 0) throw InvalidArgument("shared host memory: bytes is 0");
+  const std::size_t hosts = place.node.hosts.size();
+  const int rank = place.members.rank;
+  const std::string what = fmt::format("shared host memory of {} bytes", bytes);
+  const auto gather = [&](std::uint32_t stage, const auto& mine) {
+    std::vector<std::decay_t<decltype(mine)>> all(place.members.all.size());
+    place.board->gather(rank, {Call::Kind::alloc_host, stage, bytes},
+                        std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                        place.limit);
+    throw_first_problem(all, what);
+    return all;
+  };
+
+  FileOffer offer;
+  File file;
+  if (rank == 0) {
+    offer.problem.catch_from([&] {
+      file = File(::memfd_create("polypath-host", MFD_CLOEXEC), "memfd_create");
+      if (::ftruncate(file.number(), static_cast<off_t>(whole_pages(bytes) * hosts)) != 0)
+        throw Error(fmt::format("ftruncate: {}", std::generic_category().message(errno)));
+      offer.maker = this_process();
+      offer.file = file.number();
+    });
+  }
+  const FileOffer first = gather(0, offer).front();
+
+  // Before they are registered, pages are touched: by one process, from where each is to lie.
+  const auto& all = place.members.all;
+  const bool is_first = std::ranges::find(all, true, &Member::here) - all.begin() == rank;
+  const Key key{place.board->id(), place.number};
+  std::shared_ptr<SharedHostMemory> memory;
+  Opened mapped;
+  if (is_first)
+    mapped.problem.catch_from([&] {
+      if (rank != 0) {
+        const std::string path = fmt::format("/proc/{}/fd/{}", first.maker.pid, first.file);
+        file = File(::open(path.c_str(), O_RDWR | O_CLOEXEC), path.c_str());
+      }
+      memory.reset(new SharedHostMemory(place.driver, file, hosts, bytes));
+      for (std::size_t host = 0; rank == 0 && host < hosts; ++host) {
+        const NumaBinding near(place.node.hosts[host].numa);
+        std::memset(reinterpret_cast<void*>(memory->parts_[host].address), 0, memory->part_bytes_);
+      }
+      Known& others = known();
+      const std::lock_guard lock(others.mutex);
+      others.all[key] = memory;
+    });
+  gather(1, mapped);
+
+  Opened registered;
+  registered.problem.catch_from([&] {
+    if (memory == nullptr) memory = find(key);
+    if (memory == nullptr) throw Error("another rank of this process has let go of it");
+    memory->register_parts(place);
+  });
+  gather(2, registered);
+  return memory;
+}
+
+}  // namespace polypath
