@@ -216,7 +216,8 @@ typedef struct polypath_collective_request {
   int root;              /* rank of broadcast and reduce */
   int nodes;             /* equal ones, for allreduce; 0 and 1: this one */
   double network_gbps;   /* of each node, one direction, when there are several */
-  const char* algorithm; /* cells, flat, rotation, host-trees, hierarchical, ring; NULL: the best */
+  const char* algorithm; /* cells, flat, rotation, host-trees, mixed, hierarchical, ring; NULL: the
+                            best */
   int max_blocks;        /* of a kernel on each GPU; 0: as many as are best */
   int compare;           /* 1: predict every algorithm that could run, also the ring */
 } polypath_collective_request;
@@ -225,7 +226,9 @@ typedef struct polypath_collective_request {
  * {"op", "type", "operator", "bytes", "count", "gpus", "root", "nodes", "network_gbps",
  *  "algorithm", "reason", "islands": [[rank]] or null, "lanes", "ring": [rank] or null,
  *  "order": in which sums are taken, "rank_order": bool,
- *  "kernel": {"blocks", "slot_bytes", "stages"} or null, "chunks", "chunk_bytes",
+ *  "kernel": {"blocks", "slot_bytes", "stages"} or null,
+ *  "host_bytes": what goes through host memory beside the kernel (mixed) or null, "chunks",
+ *  "chunk_bytes",
  *  "stages": [{"stage", "moves", "links": [name], "busiest_gbps", "us"}],
  *  "predicted_us", "bus_gbps", "limit_bus_gbps", "link_limit_bus_gbps", "unproven": bool,
  *  "candidates": [{"algorithm", "us", "bus_gbps", "limit_bus_gbps", "reason": why left out}],

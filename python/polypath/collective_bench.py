@@ -22,7 +22,15 @@ from .comm import Communicator, on_all
 from .context import Context
 from .errors import NotSupported, PolypathError
 
-BASELINES = ("kernels", "rotation", "hierarchical", "published", "ring")
+BASELINES = (
+    "kernels",
+    "rotation",
+    "hierarchical",
+    "published",
+    "ring",
+    "host",
+    "host-trees",
+)
 """Algorithms of polypath's own that can be asked for."""
 
 

@@ -32,6 +32,8 @@ constexpr std::uint32_t kCellBytesOfTwo = 11 * kMiB / 2;
 
 /// Scratch of what runs by copies: chunks are chosen for it.
 constexpr std::uint64_t kCopyScratch = 64 * kMiB;
+/// Of each host memory, where all of a message goes through them.
+constexpr std::uint64_t kCopyHost = 64 * kMiB;
 /// ... and where other algorithms than what is planned may be asked for, with larger chunks.
 constexpr std::uint64_t kAnyCopyScratch = 128 * kMiB;
 /// The paper's streams for large messages; of more than 64 MiB we make more, for the scratch.
@@ -40,7 +42,8 @@ constexpr std::uint64_t kMostPublishedChunk = 8 * kMiB;
 
 constexpr std::array kChoices{CollectiveChoice::planned,   CollectiveChoice::kernels,
                               CollectiveChoice::rotation,  CollectiveChoice::hierarchical,
-                              CollectiveChoice::published, CollectiveChoice::ring};
+                              CollectiveChoice::published, CollectiveChoice::ring,
+                              CollectiveChoice::host,      CollectiveChoice::host_trees};
 
 /// A capture that the driver does not number.
 constexpr std::uint64_t kUnknownCapture = ~std::uint64_t{0};
@@ -91,6 +94,8 @@ std::string_view to_string(CollectiveChoice choice) noexcept {
     case CollectiveChoice::hierarchical: return "hierarchical";
     case CollectiveChoice::published: return "published";
     case CollectiveChoice::ring: return "ring";
+    case CollectiveChoice::host: return "host";
+    case CollectiveChoice::host_trees: return "host-trees";
     case CollectiveChoice::tried: return "tried";
   }
   return "?";
@@ -149,9 +154,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   options_.tuned = {};
   if (comm_.size() == 1) return;
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_));
-  if (options_.copies || copies_pay())
-    runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_,
-                                               options_.copies ? kAnyCopyScratch : kCopyScratch);
+  prepare_copies();
 }
 
 Collectives::~Collectives() = default;  // the communicator frees the scratch
@@ -204,7 +207,9 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
   CollectiveOptions options;
   options.max_blocks =
       block_limit_ > 0 ? std::min(grant_->blocks(), block_limit_) : grant_->blocks();
-  options.scratch_bytes = kCopyScratch;
+  options.scratch_bytes =
+      runner_ ? std::min(kCopyScratch, runner_->scratch_bytes()) : kMixedScratch;
+  options.host_bytes = runner_ ? runner_->host_bytes() : kMixedHost;
   switch (choice) {
     case CollectiveChoice::planned:
     case CollectiveChoice::tried: break;
@@ -218,23 +223,32 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
       break;
     case CollectiveChoice::hierarchical: options.algorithm = Algorithm::hierarchical; break;
     case CollectiveChoice::ring: options.algorithm = Algorithm::ring; break;
+    case CollectiveChoice::host: options.algorithm = Algorithm::mixed; break;
+    case CollectiveChoice::host_trees: options.algorithm = Algorithm::host_trees; break;
   }
   return options;
 }
 
-bool Collectives::copies_pay() const {
+void Collectives::prepare_copies() {
+  std::uint64_t scratch = options_.copies ? kAnyCopyScratch : 0;
+  std::uint64_t host = options_.copies ? kCopyHost : 0;
   const std::string ranks = collective_class(basis_.node, basis_.gpus);
   for (const TunedCollective& one : basis_.tuned)
-    if (one.ranks == ranks && one.way.chunk_bytes > 0) return true;
+    if (one.ranks == ranks && one.way.chunk_bytes > 0) scratch = std::max(scratch, kCopyScratch);
   for (const std::uint64_t bytes : {16 * kMiB, 256 * kMiB}) {
     CollectiveCall call;
     call.count = bytes / size_of(call.type);
     const CollectiveRequest request = request_of(call);
     constexpr auto choice = CollectiveChoice::planned;
-    const auto plan = make_plan(request, options_of(request, choice), choice);
-    if (!runs_by_kernels(plan.algorithm)) return true;
+    CollectiveOptions options = options_of(request, choice);
+    options.scratch_bytes = kCopyScratch;
+    const Algorithm algorithm = make_plan(request, options, choice).algorithm;
+    if (runs_by_kernels(algorithm)) continue;
+    const bool is_part = algorithm == Algorithm::mixed;
+    scratch = std::max(scratch, is_part ? kMixedScratch : kCopyScratch);
+    if (uses_host(algorithm)) host = std::max(host, is_part ? kMixedHost : kCopyHost);
   }
-  return false;
+  if (scratch > 0) runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_, scratch, host);
 }
 
 Collectives::Launch Collectives::make_launch(const CollectiveCall& call,
@@ -257,12 +271,18 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call,
     if (runner_->can_run(schedule)) {
       launch.program = program_of(schedule, comm_.rank());
       launch.schedule = std::move(schedule);
+      if (launch.plan.algorithm == Algorithm::mixed) {
+        CollectiveRequest first = request;
+        first.count -= launch.plan.host_count;
+        set_kernel(launch, first);
+      }
       return launch;
     }
     if (!is_free)
-      throw InvalidArgument(fmt::format("rank {}: {} needs {} of scratch, and there are {}",
-                                        comm_.rank(), to_string(choice), schedule.scratch_bytes,
-                                        runner_->scratch_bytes()));
+      throw InvalidArgument(fmt::format(
+          "rank {}: {} needs {} bytes of scratch and {} of host memory, and there are {} and {}",
+          comm_.rank(), to_string(choice), schedule.scratch_bytes, schedule.host_bytes,
+          runner_->scratch_bytes(), runner_->host_bytes()));
     options.copies = false;
     launch.plan = make_plan(request, options, choice);
   }
@@ -383,6 +403,17 @@ std::uint64_t Collectives::capture_of(CUstream stream) const {
   return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? number : 0;
 }
 
+void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call, CUstream stream,
+                                bool is_captured) const {
+  CollectiveArgs args = launch.args;
+  args.reduction = call.operation;
+  args.in = std::bit_cast<const void*>(call.send);
+  args.out = std::bit_cast<void*>(call.recv);
+  args.patience = comm_.patience();
+  args.patience.kernel = number_;
+  modules_->launch(launch.family, args, launch.blocks, stream, is_captured);
+}
+
 void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveChoice choice) {
   comm_.check();
   const int size = comm_.size();
@@ -409,16 +440,15 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   const bool is_same = id != 0 && stream == last_stream_ && id == last_stream_id_;
   if (capture == 0 ? any_ && !is_same : capture == capture_ && capture != kUnknownCapture)
     POLYPATH_CHECK(driver, stream_wait_event(stream, before.get(), 0));
-  if (launch.schedule) {
+  if (launch.plan.algorithm == Algorithm::mixed) {
+    const std::uint64_t first = launch.args.count * size_of(call.type);
+    runner_->run(*launch.schedule, launch.program,
+                 {call.operation, call.send + first, call.recv + first}, stream,
+                 [&] { launch_kernel(launch, call, stream, false); });
+  } else if (launch.schedule) {
     runner_->run(*launch.schedule, launch.program, {call.operation, call.send, call.recv}, stream);
   } else {
-    CollectiveArgs args = launch.args;
-    args.reduction = call.operation;
-    args.in = std::bit_cast<const void*>(call.send);
-    args.out = std::bit_cast<void*>(call.recv);
-    args.patience = comm_.patience();
-    args.patience.kernel = number_;
-    modules_->launch(launch.family, args, launch.blocks, stream, capture != 0);
+    launch_kernel(launch, call, stream, capture != 0);
   }
   POLYPATH_CHECK(driver, event_record(before.get(), stream));
   if (capture != 0) {
@@ -439,7 +469,8 @@ void Collectives::count(const Launch& launch) {
     case Algorithm::rotation: ++counts_.rotation; break;
     case Algorithm::hierarchical: ++counts_.hierarchical; break;
     case Algorithm::ring: ++counts_.ring; break;
-    case Algorithm::host_trees: break;  // never run
+    case Algorithm::host_trees: ++counts_.host_trees; break;
+    case Algorithm::mixed: ++counts_.mixed; break;
   }
 }
 

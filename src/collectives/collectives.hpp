@@ -45,7 +45,9 @@ enum class CollectiveChoice : std::uint8_t {
   hierarchical,
   published,  ///< hierarchical with one leader an island and eight chunks (IEEE Micro 2021)
   ring,
-  tried,  ///< what a tuner tries (Collectives::try_way)
+  host,        ///< flat, and part of the sums through host memory (Algorithm::mixed)
+  host_trees,  ///< all through host memory, by copies
+  tried,       ///< what a tuner tries (Collectives::try_way)
 };
 std::string_view to_string(CollectiveChoice choice) noexcept;
 /// Throws InvalidArgument, which lists what there is.
@@ -56,7 +58,7 @@ struct CollectivesOptions {
   /// Compares each call with those of the other ranks before it is issued: the host then waits for
   /// them. For finding mistakes.
   bool check = false;
-  /// Takes scratch for schedules of copies even where no plan chooses one.
+  /// Takes scratch and host memory for schedules of copies even where no plan chooses one.
   bool copies = false;
   /// What this rank's profile holds; that of rank 0 counts.
   std::span<const TunedCollective> tuned = {};
@@ -71,6 +73,8 @@ struct CollectiveCounts {
   std::uint64_t rotation = 0;
   std::uint64_t hierarchical = 0;
   std::uint64_t ring = 0;
+  std::uint64_t host_trees = 0;
+  std::uint64_t mixed = 0;  ///< beside a kernel
 };
 
 /// One a rank; calls as Communicator's: one thread at a time.
@@ -116,6 +120,10 @@ class Collectives {
   [[nodiscard]] const KernelModules& modules() const noexcept { return *modules_; }
   /// Throws InvalidArgument unless root and buffers are as they should be for `rank` of `size`.
   void require_valid(const CollectiveCall& call, int rank, int size) const;
+  /// Bytes of each host memory, which all ranks share, that are taken for as long as this exists.
+  [[nodiscard]] std::uint64_t host_bytes() const noexcept {
+    return runner_ ? runner_->host_bytes() : 0;
+  }
   /// Bytes of each rank's GPU that are taken for as long as this exists.
   [[nodiscard]] std::uint64_t scratch_bytes() const noexcept {
     return scratch_.bytes() + (runner_ ? runner_->scratch_bytes() : 0);
@@ -140,7 +148,7 @@ class Collectives {
     KernelFamily family = KernelFamily::channels;
     unsigned blocks = 0;
     CollectiveArgs args{};  ///< but for buffers and operator
-    /// Of what runs by copies.
+    /// Of what runs by copies; of mixed beside the kernel, behind its elements.
     std::optional<CollectiveSchedule> schedule;
     RankProgram program;
   };
@@ -150,8 +158,10 @@ class Collectives {
   [[nodiscard]] CollectivePlan make_plan(const CollectiveRequest& request,
                                          const CollectiveOptions& options,
                                          CollectiveChoice choice) const;
-  /// Whether a plan would run an allreduce of some size by copies.
-  [[nodiscard]] bool copies_pay() const;
+  /// Takes what plans need that would run an allreduce of some size by copies.
+  void prepare_copies();
+  void launch_kernel(const Launch& launch, const CollectiveCall& call, CUstream stream,
+                     bool is_captured) const;
   void set_kernel(Launch& launch, const CollectiveRequest& request) const;
   void count(const Launch& launch);
   void require_parts_apart(const CollectiveCall& call) const;

@@ -118,6 +118,8 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
                           {"rotation", counts.rotation},
                           {"hierarchical", counts.hierarchical},
                           {"ring", counts.ring},
+                          {"host_trees", counts.host_trees},
+                          {"mixed", counts.mixed},
                           {"scratch_bytes", its.inside.scratch_bytes()}};
     if (its.across != nullptr) {
       const NodeCounts& across = its.across->counts();

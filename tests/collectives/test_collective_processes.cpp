@@ -141,6 +141,106 @@ RANK_PROGRAM(one_is_killed_among_calls) {
   comm->exchange({}, {});
 }
 
+/// An allreduce that may go in two parts.
+PlannedCall large_allreduce(Random& random, int ranks) {
+  PlannedCall call = planned_call(random, ranks, {100'000, 1'000'000});
+  call.what.op = CollectiveOp::allreduce;
+  if (call.what.placement == Placement::own_part) call.what.placement = Placement::in_place;
+  call.images = images_of(random, call.what);
+  return call;
+}
+
+/// By kernels, by both and by host memory alone, one after another on several streams; from host
+/// memory that another process has written.
+RANK_PROGRAM(mixed_calls) {
+  const auto comm = self.create();
+  const CudaDriver& driver = comm->driver();
+  const CurrentContext current(driver, comm->context());
+  Collectives collectives(*comm, {.max_blocks = 8, .check = false, .copies = true});
+  EXPECT_GT(collectives.host_bytes(), 0u);
+  std::vector<Stream> streams;
+  for (int i = 0; i < 2; ++i) streams.emplace_back(driver, comm->context());
+  Random alike(20261124);
+  Random own(static_cast<std::uint64_t>(self.rank()));
+  std::array<std::uint64_t, 3> made{};
+  for (int row = 0; row < random_rows(6) && !testing::Test::HasFailure(); ++row) {
+    std::vector<PlannedCall> calls;
+    std::vector<std::size_t> ways;
+    for (int i = 0; i < 6; ++i) {
+      calls.push_back(large_allreduce(alike, comm->size()));
+      ways.push_back(alike() % made.size());
+    }
+    const CallRow mine(driver, calls, comm->rank());
+    constexpr std::array kWays{CollectiveChoice::host, CollectiveChoice::kernels,
+                               CollectiveChoice::host_trees};
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
+      collectives.run(mine.call(calls, i), streams[own() % streams.size()].get(),
+                      kWays.at(ways[i]));
+      ++made.at(ways[i]);
+    }
+    for (const Stream& stream : streams) POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+    comm->check();
+    mine.expect_done(calls);
+  }
+  const CollectiveCounts& counts = collectives.counts();
+  EXPECT_EQ(made[0], counts.mixed);
+  EXPECT_EQ(made[1], counts.cells + counts.channels);
+  EXPECT_EQ(made[2], counts.host_trees);
+  comm->exchange({}, {});
+}
+TEST(CollectiveProcesses, MixedCalls) {
+  NEEDS_GPUS(2);
+  const int ranks = std::min(4, static_cast<int>(group_node().node.gpus.size()));
+  ProcessGroup group("mixed_calls", ranks);
+  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
+}
+
+/// The same as one_is_killed_among_calls, of calls in two parts.
+RANK_PROGRAM(one_is_killed_among_mixed_calls) {
+  const std::string stage = std::getenv("POLYPATH_TEST_STAGE");
+  const auto at = [&](const std::string& name) {
+    if (self.rank() == 1 && stage == name) self.reached("its end");
+  };
+  const auto comm = self.create();
+  const CudaDriver& driver = comm->driver();
+  const CurrentContext current(driver, comm->context());
+  Collectives collectives(*comm, {.max_blocks = 8, .check = false, .copies = true});
+  Random random(4);
+  std::vector<PlannedCall> calls;
+  for (int i = 0; i < 4; ++i) calls.push_back(large_allreduce(random, comm->size()));
+  const CallRow row(driver, calls, comm->rank());
+  const Stream stream(driver, comm->context());
+  at("before the first call");
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    collectives.run(row.call(calls, i), stream.get(), CollectiveChoice::host);
+    at(fmt::format("behind call {}", i));
+  }
+  POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+  comm->check();
+  row.expect_done(calls);
+  at("all done");
+  comm->exchange({}, {});
+}
+
+class ARankIsKilledAmongMixedCalls : public testing::TestWithParam<const char*> {};
+TEST_P(ARankIsKilledAmongMixedCalls, AndAllOthersSaySo) {
+  NEEDS_GPUS(3);
+  ::setenv("POLYPATH_TEST_STAGE", GetParam(), 1);
+  ProcessGroup group("one_is_killed_among_mixed_calls", 3);
+  group.wait_for(1, "its end");
+  group.kill(1);
+  for (const int rank : {0, 2}) EXPECT_THAT(group.result(rank), HasSubstr("rank 1")) << rank;
+}
+INSTANTIATE_TEST_SUITE_P(InEveryStage, ARankIsKilledAmongMixedCalls,
+                         testing::Values("before the first call", "behind call 0", "behind call 1",
+                                         "behind call 3", "all done"),
+                         [](const auto& stage) {
+                           std::string name = stage.param;
+                           std::ranges::replace(name, ' ', '_');
+                           return name;
+                         });
+
 class ARankIsKilledAmongCalls : public testing::TestWithParam<const char*> {};
 TEST_P(ARankIsKilledAmongCalls, AndAllOthersSaySo) {
   NEEDS_GPUS(2);

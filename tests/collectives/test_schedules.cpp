@@ -29,9 +29,18 @@ std::uint64_t calls_by(const CollectiveCounts& counts, CollectiveChoice choice) 
     case CollectiveChoice::hierarchical:
     case CollectiveChoice::published: return counts.hierarchical;
     case CollectiveChoice::ring: return counts.ring;
+    case CollectiveChoice::host: return counts.mixed;
+    case CollectiveChoice::host_trees: return counts.host_trees;
   }
   return 0;
 }
+
+/// Whether it runs all operations.
+bool runs_all(CollectiveChoice choice) {
+  return choice == CollectiveChoice::rotation || choice == CollectiveChoice::host_trees;
+}
+/// Less is in no two parts.
+constexpr std::uint64_t kLeastMixed = 16 << 10;
 
 /// A random call that `choice` can run, and whose result is the same in any order if the choice does
 /// not keep that of ranks.
@@ -40,10 +49,11 @@ PlannedCall planned_for(Random& random, CollectiveChoice choice, std::uint64_t m
   PlannedCall call;
   do {
     call.what = random_case(random, any_shape, most_bytes, 1);
-    if (choice != CollectiveChoice::rotation) call.what.op = CollectiveOp::allreduce;
-    if (call.what.placement == Placement::own_part && choice != CollectiveChoice::rotation)
+    if (!runs_all(choice)) call.what.op = CollectiveOp::allreduce;
+    if (call.what.placement == Placement::own_part && !runs_all(choice))
       call.what.placement = Placement::in_place;
   } while (
+      (choice == CollectiveChoice::host && call.what.in_bytes() < kLeastMixed) ||
       (call.what.op == CollectiveOp::all_to_all && call.what.placement != Placement::apart) ||
       (call.what.op == CollectiveOp::reduce_scatter && call.what.placement == Placement::in_place));
   if (choice == CollectiveChoice::ring && call.what.type >= DataType::float16)
@@ -101,8 +111,13 @@ TEST_P(SchedulesBy, RowsOfRandomCallsFromSkewedStarts) {
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, SchedulesBy,
                          testing::Values(CollectiveChoice::rotation, CollectiveChoice::hierarchical,
-                                         CollectiveChoice::published, CollectiveChoice::ring),
-                         [](const auto& of) { return std::string(to_string(of.param)); });
+                                         CollectiveChoice::published, CollectiveChoice::ring,
+                                         CollectiveChoice::host, CollectiveChoice::host_trees),
+                         [](const auto& of) {
+                           std::string name(to_string(of.param));
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 TEST_F(SchedulesTest, EveryTypeAndOperatorInRankOrder) {
   Random random(5);
@@ -113,7 +128,7 @@ TEST_F(SchedulesTest, EveryTypeAndOperatorInRankOrder) {
       call.what.type = static_cast<DataType>(type);
       call.what.reduction = static_cast<Operator>(reduction);
       call.what.ranks = kRanks;
-      call.what.count = 1000 + random() % 100;
+      call.what.count = 5000 + random() % 100;
       call.what.in_shift = static_cast<std::uint32_t>(random() % 3);
       call.images = images_of(random, call.what);
       row.push_back(std::move(call));
@@ -122,7 +137,7 @@ TEST_F(SchedulesTest, EveryTypeAndOperatorInRankOrder) {
     Collectives collectives(comm, kWithCopies);
     const Stream stream(driver(), comm.context());
     for (const CollectiveChoice choice :
-         {CollectiveChoice::hierarchical, CollectiveChoice::rotation}) {
+         {CollectiveChoice::hierarchical, CollectiveChoice::rotation, CollectiveChoice::host}) {
       const CallRow mine(driver(), row, comm.rank());
       for (std::size_t i = 0; i < row.size(); ++i)
         collectives.run(mine.call(row, i), stream.get(), choice);

@@ -32,16 +32,23 @@ def test_allreduce_in_three_stages(polypath):
 
 def test_the_values_of_a_plan(polypath):
     plan = planned(polypath, "allreduce", "64M", "--node", "cedar", "--compare")
-    assert plan["algorithm"] == "flat"
+    assert plan["algorithm"] == "mixed"
+    assert 0 < plan["host_bytes"] < plan["bytes"] / 5
     assert plan["rank_order"]
     assert plan["bytes"] == 64 << 20
-    assert plan["bus_gbps"] <= plan["link_limit_bus_gbps"] <= plan["limit_bus_gbps"]
+    assert plan["link_limit_bus_gbps"] < plan["bus_gbps"] <= plan["limit_bus_gbps"]
     candidates = {one["algorithm"]: one for one in plan["candidates"]}
-    assert candidates["flat"]["reason"] == ""
+    assert candidates["mixed"]["reason"] == ""
     assert candidates["cells"]["us"] is None
     assert plan["times_ring"]["flat"] == pytest.approx(
         candidates["ring"]["us"] / candidates["flat"]["us"]
     )
+
+
+def test_a_part_through_host_memory_is_shown(polypath):
+    text = succeeded(polypath("plan", "allreduce", "64M", "--node", "cedar"))
+    assert "through host memory:" in text
+    assert "all-gather of the rest" in text
 
 
 def test_without_comparing_nothing_is_compared(polypath):

@@ -54,7 +54,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
             str | None,
             options.text_option(
                 "--algorithm",
-                "This one: cells, flat, rotation, host-trees, hierarchical, ring.",
+                "This one: cells, flat, rotation, host-trees, mixed, hierarchical, ring.",
                 "NAME",
             ),
         ] = None,
@@ -131,7 +131,14 @@ def heading(planned: dict[str, Any], topology: dict[str, Any]) -> list[str]:
         stages = "two stages" if kernel["stages"] == 2 else "one stage"
         lines.append(f"one kernel a rank, {stages}, {kernel['blocks']} blocks{slots}")
     if planned["chunks"]:
-        lines.append(f"{planned['chunks']} chunks of {rounded_size(planned['chunk_bytes'])}")
+        chunks = f"{planned['chunks']} chunks of {rounded_size(planned['chunk_bytes'])}"
+        if planned["host_bytes"]:
+            part = planned["host_bytes"]
+            chunks = (
+                f"the last {rounded_size(part)}, {100 * part / planned['bytes']:.1f} %, "
+                f"through host memory: {chunks} a rank"
+            )
+        lines.append(chunks)
     if planned["order"]:
         same = "" if planned["rank_order"] else ", which is not the order of ranks"
         lines.append(f"order of the {planned['operator']}: {planned['order']}{same}")

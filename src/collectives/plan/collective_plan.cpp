@@ -4,24 +4,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "collectives/plan/islands.hpp"
 #include "collectives/plan/kernel_cost.hpp"
+#include "collectives/plan/mixed_cost.hpp"
 #include "collectives/plan/node_pipeline.hpp"
+#include "collectives/plan/schedule_stages.hpp"
 #include "collectives/plan/schedule_time.hpp"
 #include "collectives/plan/schedules.hpp"
 #include "collectives/plan/trees.hpp"
 
 namespace polypath {
 namespace {
-
-constexpr std::array kAlgorithms{
-    Algorithm::none,       Algorithm::cells,        Algorithm::flat, Algorithm::rotation,
-    Algorithm::host_trees, Algorithm::hierarchical, Algorithm::ring};
 
 /// Beyond this the scratch of cells is wasted: flat is faster before.
 constexpr std::uint64_t kMostCellBytes = kMiB;
@@ -38,6 +35,8 @@ constexpr std::uint64_t kPublishedChunks = 8;
 /// What runs by copies has to promise this much against kernels: the list schedule says 344 GB/s
 /// where copies and sums reached 230 to 300 on 4 x H200.
 constexpr double kCopiesMustReach = 0.85;
+/// Less where only a small part of a message runs so, over links that no switch shares out.
+constexpr double kMixedMustReach = 0.97;
 
 /// An algorithm with what it takes, once weighed.
 struct Weighed {
@@ -47,7 +46,9 @@ struct Weighed {
   std::vector<CollectiveStage> stages;
   std::uint64_t chunk_bytes = 0;
   int lanes = 1;
-  std::string reason;  // why it cannot be taken, unless it is asked for and was weighed
+  std::string reason;            // why it cannot be taken, unless it is asked for and was weighed
+  std::uint64_t host_count = 0;  // of mixed
+  int chunks = 0;                // likewise
 };
 
 class PlanMaker {
@@ -153,6 +154,7 @@ class PlanMaker {
       case Algorithm::flat: return weigh_flat();
       case Algorithm::rotation: return weigh_rotation();
       case Algorithm::host_trees: return weigh_host_trees();
+      case Algorithm::mixed: return weigh_mixed();
       case Algorithm::hierarchical: return weigh_hierarchical();
       case Algorithm::ring: return weigh_ring();
     }
@@ -195,6 +197,32 @@ class PlanMaker {
     by_schedule(weighed, [&](std::uint64_t chunk) {
       return flat_schedule(node_, request_, chunk, /*by_host=*/true);
     });
+    return weighed;
+  }
+
+  Weighed weigh_mixed() const {
+    Weighed weighed{Algorithm::mixed, 0, {}, {}, 0, 1, ""};
+    if (request_.op != CollectiveOp::allreduce)
+      weighed.reason = "for allreduce only";
+    else if (!no_kernels_.empty())
+      weighed.reason = no_kernels_;
+    else if (options_.host_bytes == 0)
+      weighed.reason = "the ranks share no host memory";
+    else
+      weighed.reason = why_no_host_part(node_, request_);
+    if (!weighed.reason.empty()) return weighed;
+    const MixedCost mixed = mixed_cost(node_, request_, options_,
+                                       wanted(Algorithm::mixed) ? 0 : must_reach(Algorithm::mixed));
+    if (mixed.us == 0) {
+      weighed.reason = mixed.reason;
+      return weighed;
+    }
+    weighed.us = mixed.us;
+    weighed.kernel = mixed.kernel;
+    weighed.stages = mixed.stages;
+    weighed.chunk_bytes = mixed.chunk_bytes;
+    weighed.chunks = mixed.chunks;
+    weighed.host_count = mixed.count;
     return weighed;
   }
 
@@ -284,39 +312,25 @@ class PlanMaker {
         if (weighed.us == 0 || time.us < weighed.us) {
           weighed.us = time.us;
           weighed.chunk_bytes = bytes;
-          weighed.stages = stages_of(schedule, time);
+          weighed.stages = stages_of(node_, schedule, time);
         }
       }
       if (last) break;
     }
   }
 
-  [[nodiscard]] std::vector<CollectiveStage> stages_of(const CollectiveSchedule& schedule,
-                                                       const ScheduleTime& time) const {
-    std::vector<CollectiveStage> stages;
-    std::vector<LinkBytes> bytes(schedule.stages.size(), LinkBytes(node_.links.size(), 0));
-    for (const CollectiveStep& step : schedule.steps)
-      if (step.link >= 0)
-        bytes[static_cast<std::size_t>(step.stage)][static_cast<std::size_t>(step.link)] +=
-            static_cast<double>(bytes_of(schedule, step, step.partial.front()));
-    for (std::size_t i = 0; i < schedule.stages.size(); ++i) {
-      const Drain busy = drain(node_, bytes[i], 1);
-      if (busy.us == 0) continue;
-      CollectiveStage stage{schedule.stages[i], "", {}, busy.gbps, time.stage_us[i]};
-      for (std::size_t link = 0; link < node_.links.size(); ++link)
-        if (bytes[i][link] > 0)
-          stage.links.push_back(fmt::format("{}>{}", to_string(node_.links[link].from),
-                                            to_string(node_.links[link].to)));
-      stages.push_back(std::move(stage));
-    }
-    return stages;
-  }
-
   // ---- Choosing -------------------------------------------------------------------------------
 
+  /// What part of another's time it has to promise to be taken before it.
+  [[nodiscard]] double must_reach(Algorithm algorithm) const {
+    if (runs_by_kernels(algorithm)) return 1;
+    const bool is_switched = std::ranges::any_of(
+        node_.links, [](const Link& link) { return link.type == LinkType::nvswitch; });
+    return algorithm == Algorithm::mixed && !is_switched ? kMixedMustReach : kCopiesMustReach;
+  }
   /// By how much its prediction counts against the others'.
-  [[nodiscard]] static double handicapped(const Weighed& one) {
-    return runs_by_kernels(one.algorithm) ? one.us : one.us / kCopiesMustReach;
+  [[nodiscard]] double handicapped(const Weighed& one) const {
+    return one.us / must_reach(one.algorithm);
   }
 
   void take(std::vector<Weighed>& all) {
@@ -340,8 +354,9 @@ class PlanMaker {
     plan_.kernel = best->kernel;
     plan_.stages = best->stages;
     plan_.lanes = best->lanes;
+    plan_.host_count = best->host_count;
     plan_.chunk_bytes = best->chunk_bytes;
-    plan_.chunks = chunks_of(*best);
+    plan_.chunks = best->chunks > 0 ? best->chunks : chunks_of(*best);
     plan_.predicted_us = best->us;
     plan_.bus_gbps = bus_gbps(best->us);
     plan_.reason = options_.algorithm ? "asked for" : "predicted to end first";
@@ -358,7 +373,7 @@ class PlanMaker {
         reason = fmt::format("{:.2f} times as long", one.us / best->us);
       else
         reason = fmt::format("{:.2f} times as long, but what runs by copies has to promise {:.2f}",
-                             one.us / best->us, kCopiesMustReach);
+                             one.us / best->us, must_reach(one.algorithm));
     }
     describe_order(best->algorithm);
   }
@@ -397,7 +412,8 @@ class PlanMaker {
         return *star_limit_ * request_.bus_factor();
       }
       case Algorithm::hierarchical: return plan_.link_limit_bus_gbps;
-      case Algorithm::host_trees: return plan_.limit_bus_gbps;
+      case Algorithm::host_trees:
+      case Algorithm::mixed: return plan_.limit_bus_gbps;
       case Algorithm::ring: return ring_limit();
     }
     return 0;
@@ -444,30 +460,6 @@ class PlanMaker {
 
 }  // namespace
 
-std::string_view to_string(Algorithm algorithm) noexcept {
-  switch (algorithm) {
-    case Algorithm::none: return "none";
-    case Algorithm::cells: return "cells";
-    case Algorithm::flat: return "flat";
-    case Algorithm::rotation: return "rotation";
-    case Algorithm::host_trees: return "host-trees";
-    case Algorithm::hierarchical: return "hierarchical";
-    case Algorithm::ring: return "ring";
-  }
-  return "?";
-}
-
-Algorithm parse_algorithm(std::string_view text) {
-  std::vector<std::string_view> names;
-  for (const Algorithm algorithm : kAlgorithms) {
-    if (algorithm == Algorithm::none) continue;
-    names.push_back(to_string(algorithm));
-    if (names.back() == text) return algorithm;
-  }
-  throw InvalidArgument(
-      fmt::format("there is no algorithm '{}': {}", text, fmt::join(names, ", ")));
-}
-
 CollectivePlan plan_collective(const Node& node, const CollectiveRequest& request,
                                const CollectiveOptions& options) {
   validate(node, request);
@@ -480,6 +472,11 @@ CollectiveSchedule make_collective_schedule(const Node& node, const CollectivePl
       return flat_schedule(node, plan.request, plan.chunk_bytes, /*by_host=*/false);
     case Algorithm::host_trees:
       return flat_schedule(node, plan.request, plan.chunk_bytes, /*by_host=*/true);
+    case Algorithm::mixed: {
+      CollectiveRequest part = plan.request;
+      part.count = plan.host_count;
+      return host_part_schedule(node, part, plan.chunk_bytes);
+    }
     case Algorithm::hierarchical:
       return hierarchical_schedule(node, plan.request, plan.islands, plan.lanes, plan.chunk_bytes);
     case Algorithm::ring: return ring_schedule(node, plan.request, plan.ring, plan.chunk_bytes);

@@ -6,32 +6,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "collectives/plan/algorithm.hpp"
 #include "collectives/plan/collective_schedule.hpp"
 #include "collectives/plan/request.hpp"
 #include "plan/tuned_collective.hpp"
 
 namespace polypath {
-
-enum class Algorithm : std::uint8_t {
-  none,          ///< one rank of one node: a copy within its memory
-  cells,         ///< one kernel a rank: cells of data with a flag in each, for small messages
-  flat,          ///< one kernel a rank: slices to their owners, sums to all, pipelined in tiles
-  rotation,      ///< flat, by copies: each rank sends to one rank at a time, and receives from one
-  host_trees,    ///< flat, by copies through host memory: a result goes down once and up to all
-  hierarchical,  ///< by copies: reduce inside islands, exchange between leaders, broadcast inside
-  ring,          ///< by copies: the baseline; sums in another order, so only on request
-};
-std::string_view to_string(Algorithm algorithm) noexcept;
-/// Throws InvalidArgument, which lists what there is.
-Algorithm parse_algorithm(std::string_view text);
-
-/// Whether it is run by one kernel on each rank; otherwise by a CollectiveSchedule.
-constexpr bool runs_by_kernels(Algorithm algorithm) noexcept {
-  return algorithm == Algorithm::cells || algorithm == Algorithm::flat;
-}
 
 /// How the kernel of a rank is launched.
 struct KernelPlan {
@@ -60,12 +42,17 @@ struct CollectiveCandidate {
   std::string reason;         ///< why it was left out; empty for the one that is taken
 };
 
+/// Of a rank, and of each host memory: what mixed may take, since it is for a part of a message.
+inline constexpr std::uint64_t kMixedScratch = std::uint64_t{24} << 20;
+inline constexpr std::uint64_t kMixedHost = std::uint64_t{48} << 20;
+
 struct CollectiveOptions {
   std::optional<Algorithm> algorithm;                     ///< this one, if it can run
   int max_blocks = 0;                                     ///< of a kernel; 0: what is best
   std::uint64_t chunk_bytes = 0;                          ///< of what runs by copies; 0: the best
   int lanes = 0;                                          ///< of hierarchical; 0: the best
   std::uint64_t scratch_bytes = std::uint64_t{64} << 20;  ///< a rank, for what runs by copies
+  std::uint64_t host_bytes = kMixedHost;  ///< of each host memory; 0: none is shared
   bool kernels = true;   ///< whether ranks may store to each other's scratch; false: copies alone
   bool copies = true;    ///< whether what runs by copies may be taken without being asked for
   bool compare = false;  ///< weigh every algorithm by its schedule, also those that cannot win
@@ -80,6 +67,7 @@ struct CollectivePlan {
   std::string order;       ///< of summation: "r0, r1, r2, r3"; empty where nothing is summed
   bool rank_order = true;  ///< whether that is the sequential sum
   std::optional<KernelPlan> kernel;
+  std::uint64_t host_count = 0;   ///< of mixed: the last elements, which go by copies
   std::uint64_t chunk_bytes = 0;  ///< of what runs by copies
   int chunks = 0;
   std::vector<CollectiveStage> stages;

@@ -62,6 +62,9 @@ struct CollectiveSchedule {
   std::vector<std::string> stages;
   std::vector<CollectiveStep> steps;  ///< in the order of issue
   int queues = 0;
+  /// Whether a queue's next step waits for other ranks while the one before it still runs: where
+  /// links are to be kept busy with small copies. It costs an event a step.
+  bool waits_aside = false;
   std::uint64_t scratch_bytes = 0;  ///< of each rank
   std::uint64_t host_bytes = 0;     ///< of each host memory
 };

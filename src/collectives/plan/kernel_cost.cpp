@@ -213,7 +213,9 @@ KernelCost cost_of(const Node& node, const CollectiveRequest& request, KernelPla
     cost.stages.push_back(stage.traffic.stage(stage.name, stage.moves));
     cost.stages.back().us *= factor;
   }
-  cost.us = node.costs.kernel_start_us + kernel.stages * hop_us +
+  cost.links = all.links();
+  cost.start_us = node.costs.kernel_start_us + kernel.stages * hop_us;
+  cost.us = cost.start_us +
             bytes_us(node, all, static_cast<double>(request.bytes()), kernel.blocks, factor);
   return cost;
 }

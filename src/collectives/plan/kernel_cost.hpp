@@ -36,6 +36,8 @@ std::string why_no_kernels(const Node& node, const CollectiveRequest& request);
 
 struct KernelCost {
   double us = 0;
+  double start_us = 0;  ///< of that what its bytes do not take
+  LinkBytes links;      ///< what it stores
   KernelPlan kernel;
   std::vector<CollectiveStage> stages;
 };

@@ -101,19 +101,38 @@ void ScheduleBuilder::copy(int stage, int queue, const Operand& from, const Coll
     copy(stage, kTakes + from.place.rank, {slot}, to, elements);
     return;
   }
+  add_copy(stage, queue, from.partial, {{from.place, to, elements}});
+}
+
+void ScheduleBuilder::copy_run(int stage, int queue, const std::vector<Piece>& pieces) {
+  std::vector<Piece> some;
+  for (const Piece& piece : pieces)
+    if (piece.elements > 0) some.push_back(piece);
+  if (!some.empty()) add_copy(stage, queue, /*partial=*/false, some);
+}
+
+void ScheduleBuilder::add_copy(int stage, int queue, bool partial,
+                               const std::vector<Piece>& pieces) {
+  const auto& [from, to, first_elements] = pieces.front();
   CollectiveStep step;
   step.kind = CollectiveStepKind::copy;
-  step.rank = from.place.buffer == CollectiveBuffer::host ? to.rank : from.place.rank;
-  const MemoryId source = memory_of(from.place);
+  step.rank = from.buffer == CollectiveBuffer::host ? to.rank : from.rank;
+  const MemoryId source = memory_of(from);
   const MemoryId destination = memory_of(to);
   if (source != destination) step.link = node_.find_link(source, destination).value();
-  step.operands = {from.place};
-  step.partial = {from.partial};
+  step.operands = {from};
+  step.partial = {partial};
   step.to = to;
-  step.to_partial = from.partial;
-  step.elements = elements;
+  step.to_partial = partial;
   step.stage = stage;
-  add(std::move(step), queue);
+  std::vector<CollectivePlace> reads;
+  std::vector<CollectivePlace> writes;
+  for (const Piece& piece : pieces) {
+    step.elements += piece.elements;
+    reads.push_back(piece.from);
+    writes.push_back(piece.to);
+  }
+  add(std::move(step), queue, reads, writes);
 }
 
 void ScheduleBuilder::reduce(int stage, int queue, int rank, const std::vector<Operand>& operands,
@@ -130,10 +149,12 @@ void ScheduleBuilder::reduce(int stage, int queue, int rank, const std::vector<O
   step.to_partial = to.partial;
   step.elements = elements;
   step.stage = stage;
-  add(std::move(step), queue);
+  const std::vector<CollectivePlace> reads = step.operands;
+  add(std::move(step), queue, reads, {to.place});
 }
 
-void ScheduleBuilder::add(CollectiveStep step, int queue) {
+void ScheduleBuilder::add(CollectiveStep step, int queue, const std::vector<CollectivePlace>& reads,
+                          const std::vector<CollectivePlace>& writes) {
   const int index = static_cast<int>(schedule_.steps.size());
   const auto [place, is_new] = queues_.try_emplace({step.rank, queue}, schedule_.queues);
   if (is_new) ++schedule_.queues;
@@ -146,17 +167,19 @@ void ScheduleBuilder::add(CollectiveStep step, int queue) {
     const auto known = last.try_emplace(of, other).first;
     known->second = std::max(known->second, other);
   };
-  for (const CollectivePlace& from : step.operands) {
+  for (const CollectivePlace& from : reads) {
     Use& use = uses_[key_of(from)];
     if (use.writer) wait_for(*use.writer);
     use.readers.push_back(index);
   }
-  Use& use = uses_[key_of(step.to)];
-  if (use.writer) wait_for(*use.writer);
-  for (const int reader : use.readers)
-    if (reader != index) wait_for(reader);
-  use.writer = index;
-  use.readers.clear();
+  for (const CollectivePlace& to : writes) {
+    Use& use = uses_[key_of(to)];
+    if (use.writer) wait_for(*use.writer);
+    for (const int reader : use.readers)
+      if (reader != index) wait_for(reader);
+    use.writer = index;
+    use.readers.clear();
+  }
   for (const auto& [of, other] : last) step.after.push_back(other);
   std::ranges::sort(step.after);
   schedule_.steps.push_back(std::move(step));

@@ -25,6 +25,13 @@ struct Operand {
   bool partial = false;
 };
 
+/// What a copy moves: elements of the request's type.
+struct Piece {
+  CollectivePlace from;
+  CollectivePlace to;
+  std::uint64_t elements = 0;
+};
+
 /// Steps are to be added so that each comes behind all that it depends on. A buffer has to be used
 /// in the same pieces by all steps: dependencies go by where a piece begins. Input and output of a
 /// rank count as one buffer, since a call may be in place.
@@ -52,6 +59,9 @@ class ScheduleBuilder {
   /// What `queue` stands for: steps of one (rank, queue) run in order.
   void copy(int stage, int queue, const Operand& from, const CollectivePlace& to,
             std::uint64_t elements);
+  /// One copy of several pieces that lie one behind another on both sides, of which it waits for
+  /// each. Neither side is another rank's memory.
+  void copy_run(int stage, int queue, const std::vector<Piece>& pieces);
   void reduce(int stage, int queue, int rank, const std::vector<Operand>& operands,
               const Operand& to, std::uint64_t elements);
 
@@ -74,7 +84,10 @@ class ScheduleBuilder {
   /// The next slot at `to` for what `from` sends by `queue`.
   CollectivePlace land(int from, int queue, int to);
   [[nodiscard]] Key key_of(const CollectivePlace& place) const;
-  void add(CollectiveStep step, int queue);
+  void add_copy(int stage, int queue, bool partial, const std::vector<Piece>& pieces);
+  /// `reads`, `writes`: the pieces that it touches.
+  void add(CollectiveStep step, int queue, const std::vector<CollectivePlace>& reads,
+           const std::vector<CollectivePlace>& writes);
 
   const Node& node_;
   CollectiveSchedule schedule_;

@@ -8,14 +8,25 @@
 
 namespace polypath {
 
+/// What else is on the links meanwhile: a kernel's stores.
+struct Beside {
+  std::vector<double> bytes;  ///< of each link, by index into Node::links; empty: nothing
+  double start_us = 0;        ///< when the first are under way
+};
+
 struct ScheduleTime {
   double us = 0;                 ///< until the last step ends
+  double beside_us = 0;          ///< until the last byte beside it has gone
   std::vector<double> stage_us;  ///< of each stage, from its first start to its last end
 };
 
 /// Counts Costs::copy_issue_us for each step and call_us for each wait on the CPU of the step's
 /// rank, which issues in the order of the list; copy_start_us or copy_gap_us and kernel_start_us
 /// for the start; event_us for each change of queues, and flag_us more between ranks.
-ScheduleTime schedule_time(const Node& node, const CollectiveSchedule& schedule);
+///
+/// With something `beside` it, a copy halts each link and port of its way that is in use for
+/// copy_handover_us; without, that is left out.
+ScheduleTime schedule_time(const Node& node, const CollectiveSchedule& schedule,
+                           const Beside& beside = {});
 
 }  // namespace polypath

@@ -13,6 +13,15 @@ namespace polypath {
 CollectiveSchedule flat_schedule(const Node& node, const CollectiveRequest& request,
                                  std::uint64_t chunk_bytes, bool by_host);
 
+/// Allreduce whose sums go to all through host memory: slices to their owners over the links
+/// between GPUs, who sum in rank order; a sum goes down once to each host memory that is near to
+/// another rank, and up from there to all. For the part of a message that goes so while a kernel
+/// carries the rest. Small chunks first.
+CollectiveSchedule host_part_schedule(const Node& node, const CollectiveRequest& request,
+                                      std::uint64_t chunk_bytes);
+/// The link that is missing for it; empty when there is none.
+std::string why_no_host_part(const Node& node, const CollectiveRequest& request);
+
 /// Allreduce in three stages: in each island members give to their leader; partial sums go from
 /// island to island and the result back; leaders broadcast inside. `lanes` parts of the message
 /// have leaders of their own (lane l has rank l, modulo its size, of each island), so that all

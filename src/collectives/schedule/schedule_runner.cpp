@@ -7,20 +7,29 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {
 
 ScheduleRunner::ScheduleRunner(Communicator& communicator, const KernelModules& modules,
-                               std::uint64_t scratch_bytes)
+                               std::uint64_t scratch_bytes, std::uint64_t host_bytes)
     : comm_(communicator),
       modules_(modules),
       scratch_(comm_.alloc(scratch_bytes)),
       words_(comm_.alloc(word_count(comm_.size()) * sizeof(std::uint64_t))),
-      fork_(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING) {}
+      fork_(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING) {
+  if (host_bytes == 0) return;
+  try {
+    host_ = comm_.alloc_host(host_bytes);
+  } catch (const CommunicatorError& error) {
+    if (comm_.aborted()) throw;
+    log_warn("collectives do without host memory: {}", error.what());
+  }
+}
 
 bool ScheduleRunner::can_run(const CollectiveSchedule& schedule) const {
-  return schedule.host_bytes == 0 && schedule.scratch_bytes <= scratch_.bytes() &&
+  return schedule.host_bytes <= host_bytes() && schedule.scratch_bytes <= scratch_.bytes() &&
          streams_of(schedule) <= kMostStreams;
 }
 
@@ -29,9 +38,9 @@ CUdeviceptr ScheduleRunner::address_of(const CollectivePlace& place, const Call&
     case CollectiveBuffer::input: return call.send + place.offset;
     case CollectiveBuffer::output: return call.recv + place.offset;
     case CollectiveBuffer::scratch: return scratch_.address(place.rank) + place.offset;
-    case CollectiveBuffer::host: break;
+    case CollectiveBuffer::host: return host_->address(place.rank) + place.offset;
   }
-  throw InvalidArgument("schedules that go through host memory are not run");
+  return 0;
 }
 
 Event& ScheduleRunner::event(std::vector<Event>& events, std::size_t at) {
@@ -79,30 +88,49 @@ void ScheduleRunner::issue_sum(const CollectiveSchedule& schedule, const Collect
   modules_.launch_sum(args, bytes, stream);
 }
 
+void ScheduleRunner::issue_waits(const RankStep& step, std::uint64_t number, CUstream stream) {
+  for (const int rank : step.credits)
+    if (number > 1) wait(credit_word(rank), number - 1, stream);
+  for (const StreamProgress& progress : step.awaited)
+    wait(progress_word(comm_.size(), progress.rank, progress.stream),
+         progress_value(number, progress.steps), stream);
+}
+
 void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram& program,
-                           const Call& call, CUstream stream) {
+                           const Call& call, CUstream stream, const std::function<void()>& beside) {
   const CudaDriver& driver = comm_.driver();
   const int ranks = comm_.size();
-  while (static_cast<int>(streams_.size()) < program.streams)
-    streams_.emplace_back(driver, comm_.context());
+  const auto have_streams = [&](std::vector<Stream>& streams) {
+    while (static_cast<int>(streams.size()) < program.streams)
+      streams.emplace_back(driver, comm_.context());
+  };
+  have_streams(streams_);
+  if (schedule.waits_aside) have_streams(waiting_);
   const std::uint64_t number = calls_ + 1;
   const auto stream_of = [&](const RankStep& step) {
     return streams_[static_cast<std::size_t>(step.stream)].get();
   };
 
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
-  for (int i = 0; i < program.streams; ++i)
-    POLYPATH_CHECK(driver,
-                   stream_wait_event(streams_[static_cast<std::size_t>(i)].get(), fork_.get(), 0));
+  for (std::size_t i = 0; i < static_cast<std::size_t>(program.streams); ++i) {
+    POLYPATH_CHECK(driver, stream_wait_event(streams_[i].get(), fork_.get(), 0));
+    if (schedule.waits_aside)
+      POLYPATH_CHECK(driver, stream_wait_event(waiting_[i].get(), fork_.get(), 0));
+  }
+  if (beside) beside();
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const RankStep& mine = program.steps[i];
     const CollectiveStep& step = schedule.steps[static_cast<std::size_t>(mine.index)];
     const CUstream its_stream = stream_of(mine);
-    for (const int rank : mine.credits)
-      if (number > 1) wait(credit_word(rank), number - 1, its_stream);
-    for (const StreamProgress& progress : mine.awaited)
-      wait(progress_word(ranks, progress.rank, progress.stream),
-           progress_value(number, progress.steps), its_stream);
+    if (schedule.waits_aside && !(mine.credits.empty() && mine.awaited.empty())) {
+      const CUstream aside = waiting_[static_cast<std::size_t>(mine.stream)].get();
+      issue_waits(mine, number, aside);
+      const CUevent came = event(came_, i).get();
+      POLYPATH_CHECK(driver, event_record(came, aside));
+      POLYPATH_CHECK(driver, stream_wait_event(its_stream, came, 0));
+    } else {
+      issue_waits(mine, number, its_stream);
+    }
     for (const std::size_t other : mine.after)
       POLYPATH_CHECK(driver, stream_wait_event(its_stream, done_[other].get(), 0));
     if (step.kind == CollectiveStepKind::copy) {
@@ -125,9 +153,9 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
 }
 
 void ScheduleRunner::run(const CollectiveSchedule& schedule, const RankProgram& program,
-                         const Call& call, CUstream stream) {
+                         const Call& call, CUstream stream, const std::function<void()>& beside) {
   try {
-    issue(schedule, program, call, stream);
+    issue(schedule, program, call, stream, beside);
   } catch (const std::exception& error) {
     comm_.abort(fmt::format("rank {} could not issue its part of call {} by copies: {}",
                             comm_.rank(), calls_ + 1, error.what()));

@@ -5,8 +5,10 @@
 // Copies go to this rank's output or to symmetric scratch, so any memory of the GPU will do. No
 // deadlock: every rank issues its steps in the order of the list, and a step waits for earlier ones
 // of the list and for earlier calls alone; so it goes on even where streams share hardware queues.
+// What runs beside the steps is issued before them, and waits for its equals on other ranks alone.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -27,30 +29,35 @@ class ScheduleRunner {
 
   /// Collective. `communicator` and `modules` must outlive it. Throws what Communicator::alloc()
   /// throws.
+  /// `host_bytes` of each host memory, 0 for none: where they are not to be had, schedules that go
+  /// through host memory are not run.
   ScheduleRunner(Communicator& communicator, const KernelModules& modules,
-                 std::uint64_t scratch_bytes);
+                 std::uint64_t scratch_bytes, std::uint64_t host_bytes);
   /// Work that uses it must have completed.
   ~ScheduleRunner() = default;
   ScheduleRunner(const ScheduleRunner&) = delete;
   ScheduleRunner& operator=(const ScheduleRunner&) = delete;
 
-  /// Whether there are words and scratch enough; the same on all ranks. Schedules that go through
-  /// host memory are not run.
+  /// Whether there are words, scratch and host memory enough; the same on all ranks.
   [[nodiscard]] bool can_run(const CollectiveSchedule& schedule) const;
 
   /// Issues `program` on streams of its own, behind all that is on `stream`, which goes on behind
-  /// all of it. All ranks run the same schedules in the same order, one after another on each. Not
-  /// in capture. The context is current. When a step cannot be issued, the communicator is aborted
-  /// before the error is thrown: others would wait for it.
+  /// all of it; meanwhile the stream runs what `beside` issues, which may wait for the same on
+  /// other ranks. All ranks run the same schedules in the same order, one after another on each.
+  /// Not in capture. The context is current. When a step cannot be issued, the communicator is
+  /// aborted before the error is thrown: others would wait for it.
   void run(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
-           CUstream stream);
+           CUstream stream, const std::function<void()>& beside = nullptr);
 
   [[nodiscard]] std::uint64_t scratch_bytes() const noexcept { return scratch_.bytes(); }
+  /// Of each host memory; the ranks share it.
+  [[nodiscard]] std::uint64_t host_bytes() const noexcept { return host_ ? host_->bytes() : 0; }
 
  private:
   [[nodiscard]] CUdeviceptr address_of(const CollectivePlace& place, const Call& call) const;
   void issue(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
-             CUstream stream);
+             CUstream stream, const std::function<void()>& beside);
+  void issue_waits(const RankStep& step, std::uint64_t number, CUstream stream);
   void issue_copy(const CollectiveSchedule& schedule, const CollectiveStep& step, const Call& call,
                   CUstream stream) const;
   void issue_sum(const CollectiveSchedule& schedule, const CollectiveStep& step, const Call& call,
@@ -63,9 +70,12 @@ class ScheduleRunner {
   const KernelModules& modules_;
   SymmetricMemory scratch_;
   SymmetricMemory words_;
+  std::shared_ptr<const SharedHostMemory> host_;  // null: none
   std::vector<Stream> streams_;
-  std::vector<Event> done_;  // of steps
-  std::vector<Event> ends_;  // of streams
+  std::vector<Stream> waiting_;  // of each of those, for waits aside
+  std::vector<Event> done_;      // of steps
+  std::vector<Event> came_;      // what they wait for aside
+  std::vector<Event> ends_;      // of streams
   Event fork_;
   std::uint64_t calls_ = 0;
 };

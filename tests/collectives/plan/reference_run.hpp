@@ -75,16 +75,13 @@ class ReferenceRun {
       scratch_->emplace_back(schedule.scratch_bytes, kPoison);
     }
     for (std::size_t i = 0; i < node.hosts.size(); ++i)
-      hosts_.emplace_back(schedule.host_bytes, kPoison);
+      hosts_->emplace_back(schedule.host_bytes, kPoison);
   }
 
-  /// Uses the scratch of an earlier run, as calls in a row do.
+  /// Uses scratch and host memory of an earlier run, as calls in a row do.
   void share_scratch(const ReferenceRun& earlier) {
-    for (std::size_t rank = 0; rank < scratch_->size(); ++rank) {
-      Buffer& mine = earlier.scratch_->at(rank);
-      mine.resize(std::max(mine.size(), scratch_->at(rank).size()), kPoison);
-    }
-    scratch_ = earlier.scratch_;
+    share(scratch_, earlier.scratch_);
+    share(hosts_, earlier.hosts_);
   }
 
   /// All steps, each once its queue and `after` let it; which of those that may run is random.
@@ -167,6 +164,16 @@ class ReferenceRun {
   }
 
  private:
+  using Buffers = std::shared_ptr<std::vector<Buffer>>;
+
+  static void share(Buffers& mine, const Buffers& earlier) {
+    for (std::size_t i = 0; i < mine->size(); ++i) {
+      Buffer& shared = earlier->at(i);
+      shared.resize(std::max(shared.size(), mine->at(i).size()), kPoison);
+    }
+    mine = earlier;
+  }
+
   std::byte* at(const CollectivePlace& place, std::uint64_t bytes) {
     Buffer& buffer = buffer_of(place);
     EXPECT_LE(place.offset + bytes, buffer.size());
@@ -179,7 +186,7 @@ class ReferenceRun {
       case CollectiveBuffer::input: return inputs_.at(rank);
       case CollectiveBuffer::output: return (in_place_ ? inputs_ : outputs_).at(rank);
       case CollectiveBuffer::scratch: return scratch_->at(rank);
-      case CollectiveBuffer::host: return hosts_.at(rank);
+      case CollectiveBuffer::host: return hosts_->at(rank);
     }
     return inputs_.front();
   }
@@ -199,8 +206,8 @@ class ReferenceRun {
   bool in_place_;
   std::vector<Buffer> inputs_;
   std::vector<Buffer> outputs_;
-  std::shared_ptr<std::vector<Buffer>> scratch_ = std::make_shared<std::vector<Buffer>>();
-  std::vector<Buffer> hosts_;
+  Buffers scratch_ = std::make_shared<std::vector<Buffer>>();
+  Buffers hosts_ = std::make_shared<std::vector<Buffer>>();
 };
 
 }  // namespace polypath

@@ -67,10 +67,11 @@ TEST(CollectivePlans, OfKnownNodes) {
   };
   for (const Row& row : {
            Row{"narval", 64 * kKiB, 4, Algorithm::cells, 0},
-           Row{"narval", 256 * kMiB, 4, Algorithm::flat, .95},
-           Row{"beluga", 256 * kMiB, 4, Algorithm::flat, .95},
-           Row{"marenostrum5", 256 * kMiB, 4, Algorithm::flat, .95},
-           Row{"cedar", 64 * kMiB, 4, Algorithm::flat, .95},
+           Row{"narval", 16 * kMiB, 4, Algorithm::flat, .8},
+           Row{"narval", 256 * kMiB, 4, Algorithm::mixed, .95},
+           Row{"beluga", 256 * kMiB, 4, Algorithm::mixed, .95},
+           Row{"marenostrum5", 256 * kMiB, 4, Algorithm::mixed, .92},
+           Row{"cedar", 64 * kMiB, 4, Algorithm::mixed, .94},
            Row{"gh200-quad", 64 * kMiB, 4, Algorithm::flat, .9},
            Row{"mist", 64 * kMiB, 4, Algorithm::hierarchical, .84},
            Row{"mist", kGiB, 4, Algorithm::hierarchical, .95},
@@ -85,7 +86,9 @@ TEST(CollectivePlans, OfKnownNodes) {
     EXPECT_LE(plan.bus_gbps, plan.limit_bus_gbps);
     EXPECT_TRUE(plan.rank_order);
     EXPECT_FALSE(plan.unproven);
-    EXPECT_EQ(plan.kernel.has_value(), runs_by_kernels(plan.algorithm));
+    EXPECT_EQ(plan.kernel.has_value(),
+              runs_by_kernels(plan.algorithm) || plan.algorithm == Algorithm::mixed);
+    EXPECT_EQ(plan.host_count > 0, plan.algorithm == Algorithm::mixed);
   }
 }
 
@@ -100,7 +103,7 @@ TEST(CollectivePlans, AgainstTheRingOverDirectLinks) {
   };
   for (const Row& row : {Row{"mist", 64 * kMiB, Algorithm::hierarchical, 1.25},
                          Row{"mist", kGiB, Algorithm::hierarchical, 1.38},
-                         Row{"cedar", 64 * kMiB, Algorithm::flat, 1.06},
+                         Row{"cedar", 64 * kMiB, Algorithm::mixed, 1.06},
                          Row{"pcie-4gpu", 64 * kMiB, Algorithm::host_trees, 1.2}}) {
     SCOPED_TRACE(row.node);
     const CollectivePlan plan = compared(row.node, row.bytes);
@@ -154,9 +157,40 @@ TEST(CollectivePlans, ChunksAndScratchKeepTheirLimits) {
 TEST(CollectivePlans, FewerBlocksAreSlowerOnceTheyCannotFillTheLinks) {
   CollectiveOptions options;
   options.max_blocks = 8;
+  options.algorithm = Algorithm::flat;
   const double with_eight = allreduce_of("hgx-h200-x4", 64 * kMiB, 4, options).predicted_us;
   EXPECT_GT(with_eight, 1.5 * allreduce_of("hgx-h200-x4", 64 * kMiB).predicted_us);
   EXPECT_EQ(allreduce_of("hgx-h200-x4", 64 * kMiB, 4, options).kernel->blocks, 8);
+}
+
+/// So that the links of host memory and those between GPUs are busy equally long.
+TEST(CollectivePlans, BothPartsOfAMixedPlanEndTogether) {
+  for (const char* node : {"narval", "beluga", "cedar"}) {
+    const CollectivePlan plan = allreduce_of(node, 256 * kMiB);
+    ASSERT_EQ(plan.algorithm, Algorithm::mixed) << node;
+    EXPECT_EQ(plan.host_count % 128, 0u);
+    const CollectiveSchedule schedule = make_collective_schedule(known(node), plan);
+    EXPECT_EQ(schedule.request.count, plan.host_count);
+    EXPECT_LE(schedule.scratch_bytes, kMixedScratch);
+    EXPECT_LE(schedule.host_bytes, kMixedHost);
+    CollectiveRequest rest = plan.request;
+    rest.count -= plan.host_count;
+    const KernelCost kernel = flat_cost(known(node), rest, 0);
+    const ScheduleTime time = schedule_time(known(node), schedule, {kernel.links, kernel.start_us});
+    EXPECT_NEAR(time.us / time.beside_us, 0.98, 0.03) << node;
+  }
+}
+
+/// Nobody measured copies there beside kernels, and copies of all GPUs at once reached less than
+/// their schedules say.
+TEST(CollectivePlans, OnASwitchHostMemoryIsForThoseWhoAsk) {
+  EXPECT_EQ(allreduce_of("hgx-h200-x4", kGiB).algorithm, Algorithm::flat);
+  CollectiveOptions options;
+  options.algorithm = Algorithm::mixed;
+  EXPECT_GT(allreduce_of("hgx-h200-x4", kGiB, 4, options).host_count, 0u);
+  options = {};
+  options.host_bytes = 0;
+  EXPECT_EQ(allreduce_of("narval", kGiB, 4, options).algorithm, Algorithm::flat);
 }
 
 TEST(CollectivePlans, SeveralNodesAreBoundByTheirNetwork) {
@@ -207,6 +241,8 @@ TEST(CollectivePlans, WhatCannotRunSaysWhy) {
               HasSubstr("gpu0 does not reach gpu1's memory"));
   EXPECT_THAT(why("narval", Algorithm::hierarchical, CollectiveOp::allreduce),
               HasSubstr("one island"));
+  EXPECT_THAT(why("narval", Algorithm::mixed, CollectiveOp::all_gather),
+              HasSubstr("for allreduce only"));
   EXPECT_THAT(why("mist", Algorithm::ring, CollectiveOp::broadcast),
               HasSubstr("for allreduce only"));
   EXPECT_THAT(why("mist", Algorithm::cells, CollectiveOp::allreduce), HasSubstr("small messages"));

@@ -187,6 +187,21 @@ TYPED_TEST(CollectiveSchedules, FlatInRankOrder) {
     }
 }
 
+TYPED_TEST(CollectiveSchedules, HostPartInRankOrder) {
+  const Node two_hosts = known_node("marenostrum5");
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const Node node = seed % 2 == 0 ? two_hosts : random_node(random);
+    const auto request = random_request<TypeParam>(random, node, CollectiveOp::allreduce);
+    const auto schedule =
+        host_part_schedule(node, request, static_cast<std::uint64_t>(pick(random, 1, 4000)));
+    std::vector<int> order(request.gpus.size());
+    std::iota(order.begin(), order.end(), 0);
+    ASSERT_NO_FATAL_FAILURE(run_and_check<TypeParam>(random, node, schedule, order));
+  }
+}
+
 TYPED_TEST(CollectiveSchedules, HierarchicalInTheOrderOfIslands) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -1,0 +1,188 @@
+#include "collectives/plan/mixed_cost.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "collectives/plan/schedule_stages.hpp"
+#include "collectives/plan/schedules.hpp"
+
+namespace polypath {
+namespace {
+
+/// Whole chunks of a part that are tried.
+constexpr std::array kWholeChunks{2, 3, 4, 6, 8, 12, 16, 24};
+/// What comes before them is three quarters of one.
+constexpr double kBefore = 0.75;
+/// Smaller ones are not worth their copies.
+constexpr std::uint64_t kLeastSlice = std::uint64_t{64} << 10;
+/// Copies take so many times what the schedule says (1.01 to 1.04 on four simulated nodes). The
+/// part is made small enough for that: a kernel that waits for copies costs more than the reverse.
+constexpr double kCopiesLonger = 1.03;
+/// Each brings the two ends closer together.
+constexpr int kCorrections = 3;
+/// A part is not most of a message.
+constexpr double kMostShare = 0.5;
+/// With the part so much better, other chunks may be.
+constexpr int kRounds = 2;
+
+class Mixed {
+ public:
+  Mixed(const Node& node, const CollectiveRequest& request, const CollectiveOptions& options)
+      : node_(node),
+        request_(request),
+        options_(options),
+        flat_(flat_cost(node, request, options.max_blocks)),
+        of_gpus_(node.links.size(), 0),
+        of_hosts_(node.links.size(), 0) {
+    CollectiveRequest sample = request;
+    sample.count = kLeastSlice * static_cast<std::uint64_t>(request.ranks());
+    const CollectiveSchedule schedule =
+        host_part_schedule(node, sample, kLeastSlice * size_of(request.type));
+    for (const LinkBytes& stage : stage_bytes(node, schedule))
+      for (std::size_t i = 0; i < stage.size(); ++i) {
+        const bool is_host = node.links[i].from.is_host() || node.links[i].to.is_host();
+        (is_host ? of_hosts_ : of_gpus_)[i] += stage[i] / static_cast<double>(sample.bytes());
+      }
+  }
+
+  MixedCost best(double must_reach) {
+    double share = best_share();
+    const double at_best = flat_.start_us + links_us(share);
+    if (must_reach > 0 && at_best > flat_.us * must_reach)
+      return {.reason = fmt::format(
+                  "host memory as well could save {:.1f} % at most, of which {:.0f} are asked",
+                  100 * (1 - at_best / flat_.us), 100 * (1 - must_reach))};
+    if (must_reach == 0) least_slice_ = 1;
+    MixedCost best;
+    for (int round = 0; round < kRounds; ++round) {
+      const int chunks = best_chunks(share);
+      if (chunks == 0) break;
+      correct(share, chunks, best);
+    }
+    if (best.us == 0) best.reason = "there is too little scratch or host memory for its chunks";
+    return best;
+  }
+
+ private:
+  struct Ends {
+    MixedCost mixed;
+    double links_us = 0;  // of the kernel
+    double hosts_us = 0;  // of the schedule
+  };
+
+  [[nodiscard]] LinkBytes links_at(double share) const {
+    LinkBytes bytes = flat_.links;
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] =
+          bytes[i] * (1 - share) + of_gpus_[i] * share * static_cast<double>(request_.bytes());
+    return bytes;
+  }
+  [[nodiscard]] double links_us(double share) const {
+    return drain(node_, links_at(share), node_.costs.switch_share).us;
+  }
+  [[nodiscard]] double hosts_us(double share) const {
+    LinkBytes bytes = of_hosts_;
+    for (double& of_link : bytes) of_link *= share * static_cast<double>(request_.bytes());
+    return drain(node_, bytes, 1).us;
+  }
+
+  /// Where links between GPUs and those of host memory take equally long.
+  [[nodiscard]] double best_share() const {
+    double low = 0;
+    double high = kMostShare;
+    for (int i = 0; i < 40; ++i) {
+      const double middle = (low + high) / 2;
+      (hosts_us(middle) < links_us(middle) ? low : high) = middle;
+    }
+    return low;
+  }
+
+  /// With so large a part, in so many whole chunks; 0 us: there is no memory for it.
+  [[nodiscard]] Ends cost_of(double share, int chunks) const {
+    const auto ranks = static_cast<std::uint64_t>(request_.ranks());
+    const std::uint64_t granule = 128 / size_of(request_.type) * ranks;
+    // The kernel's part ends where a piece of memory does.
+    const auto wanted = static_cast<double>(request_.count) * (1 - share);
+    const std::uint64_t rest = static_cast<std::uint64_t>(wanted) / granule * granule;
+    CollectiveRequest part = request_;
+    part.count = request_.count - rest;
+    CollectiveRequest others = request_;
+    others.count = rest;
+    Ends ends;
+    if (rest == 0 || part.count < granule) return ends;
+
+    MixedCost& mixed = ends.mixed;
+    mixed.count = part.count;
+    const auto slice = static_cast<double>(part.bytes()) / static_cast<double>(ranks);
+    mixed.chunk_bytes = static_cast<std::uint64_t>(slice / (chunks + kBefore)) + 1;
+    if (mixed.chunk_bytes < least_slice_) return ends;
+    const CollectiveSchedule schedule = host_part_schedule(node_, part, mixed.chunk_bytes);
+    if (schedule.scratch_bytes > std::min(options_.scratch_bytes, kMixedScratch) ||
+        schedule.host_bytes > std::min(options_.host_bytes, kMixedHost))
+      return ends;
+    const KernelCost kernel = flat_cost(node_, others, options_.max_blocks);
+    Beside beside{kernel.links, kernel.start_us + node_.costs.event_us};
+    for (std::size_t i = 0; i < beside.bytes.size(); ++i)
+      if (node_.links[i].type == LinkType::nvswitch) beside.bytes[i] /= node_.costs.switch_share;
+    const ScheduleTime time = schedule_time(node_, schedule, beside);
+    ends.links_us = std::max(kernel.us, time.beside_us);
+    // It forks from the caller's stream, and joins it.
+    ends.hosts_us = kCopiesLonger * time.us + 2 * node_.costs.event_us;
+    mixed.us = std::max(ends.links_us, ends.hosts_us);
+    mixed.chunks = chunks + 2;
+    mixed.kernel = kernel.kernel;
+    mixed.stages = kernel.stages;
+    for (CollectiveStage& stage : stages_of(node_, schedule, time)) {
+      stage.name += " of the rest";
+      stage.moves = stage.name.starts_with("all") ? "sums down to host memory once, and up to all"
+                                                  : "slices to their owners, by copies";
+      mixed.stages.push_back(std::move(stage));
+    }
+    return ends;
+  }
+
+  /// 0: there is memory for none.
+  [[nodiscard]] int best_chunks(double share) const {
+    int best = 0;
+    double best_us = 0;
+    for (const int chunks : kWholeChunks) {
+      const double us = cost_of(share, chunks).mixed.us;
+      if (us == 0 || (best != 0 && us >= best_us)) continue;
+      best = chunks;
+      best_us = us;
+    }
+    return best;
+  }
+
+  /// Lets both end together.
+  void correct(double& share, int chunks, MixedCost& best) const {
+    constexpr double kStep = 1e-3;
+    for (int i = 0; i < kCorrections; ++i) {
+      const Ends ends = cost_of(share, chunks);
+      if (ends.mixed.us == 0) return;
+      if (best.us == 0 || ends.mixed.us < best.us) best = ends.mixed;
+      const double slope = (hosts_us(share + kStep) - hosts_us(share)) / kStep +
+                           (links_us(share) - links_us(share + kStep)) / kStep;
+      share = std::clamp(share - (ends.hosts_us - ends.links_us) / slope, 0.0, kMostShare);
+    }
+  }
+
+  const Node& node_;
+  const CollectiveRequest& request_;
+  const CollectiveOptions& options_;
+  KernelCost flat_;
+  LinkBytes of_gpus_;   // of a byte of the part
+  LinkBytes of_hosts_;  // likewise
+  std::uint64_t least_slice_ = kLeastSlice;
+};
+
+}  // namespace
+
+MixedCost mixed_cost(const Node& node, const CollectiveRequest& request,
+                     const CollectiveOptions& options, double must_reach) {
+  return Mixed(node, request, options).best(must_reach);
+}
+
+}  // namespace polypath
