@@ -79,6 +79,10 @@ POLYPATH_API polypath_status polypath_context_create(const polypath_setting* set
 /* Releases everything. NULL is allowed. All transfers must have completed. */
 POLYPATH_API void polypath_context_destroy(polypath_context* context);
 
+/* The function of the driver that this context works with, by its exported name ("cuMemAlloc_v2");
+ * NULL where it has none, or an argument is NULL. Of the simulated driver when a node was named. */
+POLYPATH_API void* polypath_driver_function(polypath_context* context, const char* name);
+
 /* ---- Transfers --------------------------------------------------------------------------------
  */
 

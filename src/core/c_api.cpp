@@ -9,6 +9,7 @@
 #include "core/c_boundary.hpp"
 #include "core/json.hpp"
 #include "core/report.hpp"
+#include "driver/library.hpp"
 
 namespace polypath {
 namespace {
@@ -167,6 +168,13 @@ polypath_status polypath_try_copy_following_async(polypath_context* context, voi
   // A default stream has several handles.
   transfer.follows = !is_special_stream(transfer.stream);
   return try_copy(context, transfer, issued);
+}
+
+void* polypath_driver_function(polypath_context* context, const char* name) {
+  if (context == nullptr || name == nullptr) return nullptr;
+  // Already loaded: the driver's own handle once more.
+  void* const library = open_library(context->context.driver().library, nullptr);
+  return library == nullptr ? nullptr : find_symbol<void*>(library, name);
 }
 
 polypath_status polypath_smallest_split(polypath_context* context,

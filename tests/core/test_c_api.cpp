@@ -95,6 +95,9 @@ TEST(CApi, NullArgumentsAreRefusedByName) {
   refused(polypath_try_copy_async(context, &text, &text, 1, nullptr, nullptr), "issued");
   refused(polypath_smallest_split(nullptr, &thresholds), "context");
   refused(polypath_smallest_split(context, nullptr), "thresholds");
+  EXPECT_EQ(polypath_driver_function(nullptr, "cuInit"), nullptr);
+  EXPECT_EQ(polypath_driver_function(context, nullptr), nullptr);
+  EXPECT_EQ(polypath_driver_function(context, "cuInit_v99"), nullptr);
   refused(polypath_report(nullptr, &text), "context");
   refused(polypath_report(context, nullptr), "text");
   refused(polypath_group_copy_async(nullptr, nullptr, 0), "context");
@@ -133,6 +136,12 @@ TEST(CApi, NothingIsIssuedForAnAddressThatIsNoMemory) {
             POLYPATH_INVALID_ARGUMENT);
   EXPECT_EQ(issued, 0);
   EXPECT_EQ(polypath_last_cuda_result(), 0) << "the driver was not the cause";
+  const auto version = reinterpret_cast<int (*)(int*)>(
+      polypath_driver_function(handle.context, "cuDriverGetVersion"));
+  int number = 0;
+  ASSERT_NE(version, nullptr);
+  EXPECT_EQ(version(&number), 0);
+  EXPECT_GE(number, 12000);
   polypath_thresholds least{};
   EXPECT_EQ(polypath_smallest_split(handle.context, &least), POLYPATH_SUCCESS);
   EXPECT_LT(least.gpu_to_gpu, std::size_t{1} << 30);
