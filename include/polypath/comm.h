@@ -33,6 +33,28 @@ typedef struct polypath_comm polypath_comm;
  * communicator nobody else can know. Called a few times, by the thread that creates. */
 typedef int (*polypath_exchange)(const void* mine, void* all, size_t bytes, void* user);
 
+/* One rank of those that meet: an exchange that is ready-made, and can be used by itself. */
+typedef struct polypath_meeting polypath_meeting;
+
+/* The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
+ * over TCP; returns when all have come. `port` 0: behind MASTER_PORT. Without RANK: a meeting of
+ * this process alone. `time_limit_ms`: how long anybody waits for another rank.
+ * POLYPATH_COMMUNICATOR_ERROR: a rank did not come. POLYPATH_INVALID_ARGUMENT: a variable. */
+POLYPATH_API polypath_status polypath_meeting_from_environment(uint32_t port,
+                                                               uint32_t time_limit_ms,
+                                                               polypath_meeting** meeting);
+/* `size` ranks that are threads of this process; `meetings` has a place for each. */
+POLYPATH_API polypath_status polypath_meeting_all(int size, uint32_t time_limit_ms,
+                                                  polypath_meeting** meetings);
+/* A polypath_exchange; `meeting` is its `user`. The message of a failure: polypath_last_error(). */
+POLYPATH_API int polypath_meeting_exchange(const void* mine, void* all, size_t bytes,
+                                           void* meeting);
+/* -1 for NULL. */
+POLYPATH_API int polypath_meeting_rank(const polypath_meeting* meeting);
+POLYPATH_API int polypath_meeting_size(const polypath_meeting* meeting);
+/* NULL is allowed. */
+POLYPATH_API void polypath_meeting_destroy(polypath_meeting* meeting);
+
 /* What carries the bytes of collectives between nodes: messages in host memory, as MPI has them
  * (polypath/comm_mpi.h has it ready). Functions give 0 when they succeeded; what fails makes the
  * communicator unusable.
@@ -179,6 +201,20 @@ POLYPATH_API polypath_status polypath_comm_put_signal(polypath_comm* comm, int t
                                                       const polypath_symmetric* memory,
                                                       size_t offset, const void* src, size_t bytes,
                                                       const polypath_signal* signal, void* stream);
+/* One put of a group: the fields are the arguments above. `signal` may be NULL. */
+typedef struct polypath_put {
+  int to;
+  const polypath_symmetric* memory;
+  size_t offset;
+  const void* src;
+  size_t bytes;
+  const polypath_signal* signal;
+} polypath_put;
+/* Puts that are planned together and run at once, behind all that is on the stream, which goes on
+ * behind all of them: those to one rank in this order, those to several ranks without one. Arguments
+ * of all are checked before any is issued; the message names the index of the put. */
+POLYPATH_API polypath_status polypath_comm_put_group(polypath_comm* comm, const polypath_put* puts,
+                                                     size_t count, void* stream);
 /* Gives the word of rank `to` its value, behind all that is on the stream before. */
 POLYPATH_API polypath_status polypath_comm_signal(polypath_comm* comm, int to,
                                                   const polypath_signal* signal, void* stream);

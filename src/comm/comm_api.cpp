@@ -305,6 +305,21 @@ polypath_status polypath_comm_put_signal(polypath_comm* comm, int to,
   });
 }
 
+polypath_status polypath_comm_put_group(polypath_comm* comm, const polypath_put* puts, size_t count,
+                                        void* stream) {
+  return guarded([&] {
+    Communicator& communicator = of(comm);
+    require(puts != nullptr || count == 0, "puts is null");
+    std::vector<SignalledPut> group;
+    for (std::size_t i = 0; i < count; ++i) {
+      const polypath_put& one = puts[i];
+      group.push_back({put_of(one.to, one.memory, one.offset, one.src, one.bytes), {}});
+      if (one.signal != nullptr) group.back().then.emplace(signal_of(one.signal));
+    }
+    communicator.put_group(group, stream_of(stream));
+  });
+}
+
 polypath_status polypath_comm_signal(polypath_comm* comm, int to, const polypath_signal* signal,
                                      void* stream) {
   return guarded([&] { of(comm).signal(to, signal_of(signal), stream_of(stream)); });

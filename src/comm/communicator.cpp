@@ -88,6 +88,7 @@ void Communicator::Impl::prepare(int gpu, Hello& hello) {
   stream.emplace(*driver, context->get());
   words.emplace(*driver, context->get());
   waits.emplace(*driver, context->get());
+  put_streams.emplace(*driver, context->get());
 }
 
 int Communicator::Impl::number_of(const Uuid& uuid) const {

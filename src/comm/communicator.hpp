@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -53,6 +54,11 @@ struct Signal {
   const SymmetricMemory& memory;
   std::uint64_t offset = 0;
   std::uint64_t value = 0;
+};
+
+struct SignalledPut {
+  Put put;
+  std::optional<Signal> then;
 };
 
 /// One a rank. Calls of one rank come from one thread at a time, but for abort(), aborted() and
@@ -107,6 +113,9 @@ class Communicator {
   /// The same, and then gives the word of the signal its value: who finds that there finds the
   /// bytes.
   void put(const Put& put, const Signal& signal, CUstream stream);
+  /// Puts that are planned together: those to one rank in this order, those to several at once, on
+  /// streams that fork from the caller's and join it. Behind each its signal.
+  void put_group(std::span<const SignalledPut> puts, CUstream stream);
   /// Gives a word of rank `to` the signal's value, behind all that is on the stream before.
   void signal(int to, const Signal& signal, CUstream stream);
   /// Lets the stream wait until the word in this rank's own memory is the signal's value or past

@@ -7,6 +7,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/host_words.hpp"
+#include "comm/put_streams.hpp"
 #include "comm/stream_waits.hpp"
 #include "comm/watchdog.hpp"
 
@@ -36,6 +37,11 @@ struct Communicator::Impl {
   /// Makes the context current for work on `stream`; throws unless the communicator is usable and
   /// the stream is of this rank's GPU. `what` is the call.
   [[nodiscard]] CurrentContext on(CUstream stream, const char* what);
+  /// Throw InvalidArgument for what is wrong with an argument.
+  void require(const Signal& signal) const;
+  void require(const Put& put) const;
+  /// Gives a word of rank `to` its value. The context is current.
+  void tell(int to, const Signal& signal, CUstream stream) const;
 
   std::shared_ptr<const CudaDriver> driver;
   const Node& node;
@@ -47,6 +53,7 @@ struct Communicator::Impl {
   std::optional<Stream> stream;                              // for filling memory
   std::optional<HostWords> words;
   std::optional<StreamWaits> waits;
+  std::optional<PutStreams> put_streams;
   std::shared_ptr<Board> board;
   Members members;
   std::optional<SymmetricHeap> heap;

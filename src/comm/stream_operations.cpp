@@ -10,13 +10,6 @@
 namespace polypath {
 namespace {
 
-void require_word(const SymmetricHeap& heap, const Signal& signal) {
-  heap.require_range(signal.memory, signal.offset, sizeof signal.value, "signal.memory");
-  if (signal.offset % sizeof signal.value != 0)
-    throw InvalidArgument(fmt::format("signal.offset is {}, not a multiple of {}", signal.offset,
-                                      sizeof signal.value));
-}
-
 void require_rank(int to, int size) {
   if (to < 0 || to >= size)
     throw InvalidArgument(fmt::format("to is {}: there are ranks 0 to {}", to, size - 1));
@@ -27,6 +20,26 @@ const std::uint64_t* word_at(CUdeviceptr address) {
 }
 
 }  // namespace
+
+void Communicator::Impl::require(const Signal& signal) const {
+  heap->require_range(signal.memory, signal.offset, sizeof signal.value, "signal.memory");
+  if (signal.offset % sizeof signal.value != 0)
+    throw InvalidArgument(fmt::format("signal.offset is {}, not a multiple of {}", signal.offset,
+                                      sizeof signal.value));
+}
+
+void Communicator::Impl::require(const Put& put) const {
+  require_rank(put.to, members.size());
+  heap->require_range(put.memory, put.offset, put.bytes, "put.memory");
+  if (put.src == 0 && put.bytes > 0) throw InvalidArgument("put.src is null");
+}
+
+void Communicator::Impl::tell(int to, const Signal& signal, CUstream its_stream) const {
+  // By default behind a fence that orders it after all writes before it.
+  POLYPATH_CHECK(
+      *driver,
+      stream_write_value64(its_stream, signal.memory.address(to) + signal.offset, signal.value, 0));
+}
 
 CurrentContext Communicator::Impl::on(CUstream its_stream, const char* what) {
   require_usable();
@@ -45,9 +58,7 @@ CurrentContext Communicator::Impl::on(CUstream its_stream, const char* what) {
 }
 
 void Communicator::put(const Put& put, CUstream stream) {
-  require_rank(put.to, size());
-  impl_->heap->require_range(put.memory, put.offset, put.bytes, "put.memory");
-  if (put.src == 0 && put.bytes > 0) throw InvalidArgument("put.src is null");
+  impl_->require(put);
   const CurrentContext current = impl_->on(stream, "put");
   if (put.bytes == 0) return;
   const CUdeviceptr dst = put.memory.address(put.to) + put.offset;
@@ -59,23 +70,20 @@ void Communicator::put(const Put& put, CUstream stream) {
 }
 
 void Communicator::put(const Put& put_first, const Signal& then, CUstream stream) {
-  require_word(*impl_->heap, then);
+  impl_->require(then);
   put(put_first, stream);
   signal(put_first.to, then, stream);
 }
 
 void Communicator::signal(int to, const Signal& signal, CUstream stream) {
   require_rank(to, size());
-  require_word(*impl_->heap, signal);
+  impl_->require(signal);
   const CurrentContext current = impl_->on(stream, "signal");
-  // By default behind a fence that orders it after all writes before it.
-  POLYPATH_CHECK(
-      *impl_->driver,
-      stream_write_value64(stream, signal.memory.address(to) + signal.offset, signal.value, 0));
+  impl_->tell(to, signal, stream);
 }
 
 void Communicator::wait_signal(const Signal& signal, CUstream stream) {
-  require_word(*impl_->heap, signal);
+  impl_->require(signal);
   const CurrentContext current = impl_->on(stream, "wait_signal");
   impl_->waits->wait({word_at(signal.memory.local() + signal.offset), 1, StatusRecord::kNobody,
                       signal.value, signal.offset, signal.memory.bytes(), patience()},

@@ -6,7 +6,9 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -124,6 +126,143 @@ TEST_F(CommApi, OneThreadDrivesAllRanks) {
   EXPECT_OK(polypath_comm_free_all(comms_.data(), kRanks, words.data()));
   while (!ranks.empty()) ranks.pop_back();
   destroy_all();
+}
+
+/// Of device memory: random, the same for the same seed.
+std::vector<std::uint8_t> fill(CUdeviceptr to, std::size_t count, unsigned seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::uint8_t> bytes(count);
+  for (std::size_t at = 0; at + 8 <= count; at += 8) {
+    const std::uint64_t word = random();
+    std::memcpy(&bytes[at], &word, 8);
+  }
+  EXPECT_EQ(CUDA_SUCCESS, cuMemcpy(to, device(bytes.data()), count));
+  return bytes;
+}
+
+TEST_F(CommApi, PutsOfAGroupGoToAllRanksAtOnce) {
+  create_all();
+  constexpr std::size_t kLarge = 32 << 20;
+  std::vector<polypath_symmetric*> inbox(kRanks);
+  std::vector<polypath_symmetric*> words(kRanks);
+  EXPECT_OK(polypath_comm_alloc_all(comms_.data(), kRanks, 2 * kLarge, inbox.data()));
+  EXPECT_OK(polypath_comm_alloc_all(comms_.data(), kRanks, 16, words.data()));
+  const Rank rank(0);
+  CUdeviceptr source = 0;
+  ASSERT_EQ(CUDA_SUCCESS, cuMemAlloc(&source, 2 * kLarge));
+  const auto sent = fill(source, 2 * kLarge, 7);
+  const polypath_signal first{words[0], 0, 70};
+  const polypath_signal second{words[0], 8, 71};
+  const auto from = reinterpret_cast<const void*>(source);
+  const auto past = reinterpret_cast<const void*>(source + kLarge);
+  const auto took = [&](std::span<const polypath_put> puts) {
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(rank.stream));
+    const double before = polypath_sim_clock_us();
+    EXPECT_OK(polypath_comm_put_group(comms_[0], puts.data(), puts.size(), rank.stream));
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(rank.stream));
+    return polypath_sim_clock_us() - before;
+  };
+  const std::vector<polypath_put> puts{{1, inbox[0], 0, from, kLarge, &first},
+                                       {2, inbox[0], 0, past, kLarge, &first},
+                                       {3, inbox[0], 0, from, kLarge, nullptr},
+                                       {1, inbox[0], kLarge, past, kLarge, &second},
+                                       {3, inbox[0], kLarge, nullptr, 0, &second}};
+  took(std::span(puts).first(3));  // makes streams
+  const double together = took(std::span(puts).first(3));
+  double in_turn = 0;
+  for (std::size_t i = 0; i < 3; ++i) in_turn += took(std::span(puts).subspan(i, 1));
+  EXPECT_LT(together, 0.6 * in_turn);
+  took(puts);
+  std::vector<std::uint8_t> got(2 * kLarge);
+  std::vector<std::uint64_t> said(2);
+  const auto read = [&](int of) {
+    cuMemcpy(device(got.data()), device(polypath_symmetric_address(inbox[0], of)), got.size());
+    cuMemcpy(device(said.data()), device(polypath_symmetric_address(words[0], of)), 16);
+  };
+  read(1);
+  EXPECT_TRUE(got == sent);
+  EXPECT_EQ((std::vector<std::uint64_t>{70, 71}), said);
+  read(2);
+  EXPECT_EQ(0, std::memcmp(got.data(), sent.data() + kLarge, kLarge));
+  EXPECT_EQ((std::vector<std::uint64_t>{70, 0}), said);
+  read(3);
+  EXPECT_EQ(0, std::memcmp(got.data(), sent.data(), kLarge));
+  EXPECT_EQ((std::vector<std::uint64_t>{0, 71}), said);
+
+  const polypath_put wrong[]{puts[0], {kRanks, inbox[0], 0, from, 8, nullptr}};
+  EXPECT_REFUSED("put 1: to is 4", polypath_comm_put_group(comms_[0], wrong, 2, rank.stream));
+  EXPECT_REFUSED("puts is null", polypath_comm_put_group(comms_[0], nullptr, 1, rank.stream));
+  EXPECT_OK(polypath_comm_put_group(comms_[0], nullptr, 0, rank.stream));
+  cuMemFree(source);
+  destroy_all();
+}
+
+/// A put group whose stream is held does not hold that of another stream.
+TEST_F(CommApi, AGroupThatWaitsHoldsNoOther) {
+  create_all();
+  constexpr std::size_t kLarge = 4 << 20;
+  std::vector<polypath_symmetric*> inbox(kRanks);
+  EXPECT_OK(polypath_comm_alloc_all(comms_.data(), kRanks, kLarge + 8, inbox.data()));
+  const Rank rank(0);
+  CUstream other = nullptr;
+  ASSERT_EQ(CUDA_SUCCESS, cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  CUdeviceptr source = 0;
+  ASSERT_EQ(CUDA_SUCCESS, cuMemAlloc(&source, kLarge));
+  const auto from = reinterpret_cast<const void*>(source);
+  const polypath_put puts[]{{1, inbox[0], 0, from, kLarge, nullptr},
+                            {2, inbox[0], 0, from, kLarge, nullptr}};
+  const polypath_signal let_go{inbox[0], kLarge, 1};
+  EXPECT_OK(polypath_comm_wait_signal(comms_[0], &let_go, rank.stream));
+  EXPECT_OK(polypath_comm_put_group(comms_[0], puts, 2, rank.stream));
+  EXPECT_OK(polypath_comm_put_group(comms_[0], puts, 2, other));
+  EXPECT_OK(polypath_comm_signal(comms_[0], 0, &let_go, other));
+  EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(other));
+  EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(rank.stream));
+  EXPECT_OK(polypath_comm_check(comms_[0]));
+  cuStreamDestroy(other);
+  cuMemFree(source);
+  destroy_all();
+}
+
+TEST(CommMeeting, ThreadsAndOneProcess) {
+  std::vector<polypath_meeting*> meetings(3);
+  EXPECT_OK(polypath_meeting_all(3, 60'000, meetings.data()));
+  {
+    std::vector<std::jthread> threads;
+    for (polypath_meeting* const meeting : meetings)
+      threads.emplace_back([meeting] {
+        const int mine = 10 + polypath_meeting_rank(meeting);
+        EXPECT_EQ(3, polypath_meeting_size(meeting));
+        std::vector<int> all(3);
+        EXPECT_EQ(0, polypath_meeting_exchange(&mine, all.data(), sizeof mine, meeting));
+        EXPECT_EQ((std::vector<int>{10, 11, 12}), all);
+      });
+  }
+  for (polypath_meeting* const meeting : meetings) polypath_meeting_destroy(meeting);
+
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) unsetenv(name);
+  polypath_meeting* alone = nullptr;
+  EXPECT_OK(polypath_meeting_from_environment(0, 1000, &alone));
+  EXPECT_EQ(1, polypath_meeting_size(alone));
+  polypath_meeting_destroy(alone);
+  polypath_meeting_destroy(nullptr);
+  EXPECT_EQ(-1, polypath_meeting_rank(nullptr));
+  EXPECT_EQ(-1, polypath_meeting_size(nullptr));
+  EXPECT_NE(0, polypath_meeting_exchange(nullptr, nullptr, 0, nullptr));
+  setenv("RANK", "0", 1);
+  EXPECT_REFUSED("WORLD_SIZE is not set", polypath_meeting_from_environment(0, 1000, &alone));
+  unsetenv("RANK");
+  EXPECT_REFUSED("time_limit_ms is 0", polypath_meeting_from_environment(0, 0, &alone));
+  EXPECT_REFUSED("size is not positive", polypath_meeting_all(0, 1000, meetings.data()));
+  EXPECT_REFUSED("meetings is null", polypath_meeting_all(1, 1000, nullptr));
+  // One that does not come ends the others' wait.
+  EXPECT_OK(polypath_meeting_all(2, 50, meetings.data()));
+  const int mine = 1;
+  std::vector<int> all(2);
+  EXPECT_NE(0, polypath_meeting_exchange(&mine, all.data(), sizeof mine, meetings[0]));
+  EXPECT_THAT(polypath_last_error(), HasSubstr("rank 1 did not come within 50 ms"));
+  polypath_meeting_destroy(meetings[0]);
+  polypath_meeting_destroy(meetings[1]);
 }
 
 TEST_F(CommApi, MemoryThatWasNotFreedGoesWithItsCommunicator) {
