@@ -1,0 +1,12 @@
+// UNICONN: one way to communicate from GPU to GPU over MPI, NCCL, NVSHMEM and polypath
+// (docs/uniconn.md). polypath's backend is here; the others are backend/mpi.hpp, gpuccl.hpp,
+// gpushmem.hpp, which need their library's headers.
+#pragma once
+
+#include "polypath/uniconn/backend/polypath.hpp"
+#include "polypath/uniconn/bootstrap.hpp"
+#include "polypath/uniconn/communicator.hpp"
+#include "polypath/uniconn/coordinator.hpp"
+#include "polypath/uniconn/environment.hpp"
+#include "polypath/uniconn/memory.hpp"
+#include "polypath/uniconn/types.hpp"

@@ -1,0 +1,242 @@
+// PolypathBackend: UNICONN over polypath's communicators (comm.h): posts go over all paths of the
+// node. Link with libpolypath. Ranks: up to eight GPUs of one node that reach each other's memory.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "polypath/comm.hpp"
+#include "polypath/uniconn/bootstrap.hpp"
+#include "polypath/uniconn/cuda.hpp"
+#include "polypath/uniconn/pieces.hpp"
+
+namespace polypath::uniconn {
+
+struct PolypathBackend {
+  static constexpr const char* kName = "polypath";
+  static constexpr bool kOneSided = true;
+  static constexpr bool launches(LaunchMode) { return true; }
+  static Bootstrap bootstrap(int, char**) { return Bootstrap::environment(); }
+
+  class World;
+  class Ranks;
+  class Group;
+};
+
+class PolypathBackend::World {
+ public:
+  World(const Bootstrap& bootstrap, polypath_context* engine, const detail::Cuda&,
+        const detail::Device& gpu) {
+    polypath_comm* made = nullptr;
+    polypath::detail::check(polypath_comm_create(engine, bootstrap.rank(), bootstrap.size(),
+                                                 gpu.number(), bootstrap.function(),
+                                                 bootstrap.user(), nullptr, &made));
+    comm_ = std::make_shared<communicator>(made);
+  }
+
+  void* allocate(std::size_t bytes) {
+    const symmetric_memory memory = comm_->alloc(bytes);
+    void* const address = memory.address(comm_->rank());
+    pieces_.add(address, bytes, memory.get());
+    return address;
+  }
+  void release(void* address) { comm_->free(symmetric_memory(pieces_.take(address))); }
+  void synchronize(Stream stream) const { comm_->synchronize(stream); }
+  Ranks ranks();
+
+ private:
+  friend class Ranks;
+  friend class Group;
+  std::shared_ptr<communicator> comm_;
+  detail::Pieces<polypath_symmetric*> pieces_;
+};
+
+/// Signals and posts go by the communicator of all, whose memory it is; collectives and barriers
+/// by one of these ranks.
+class PolypathBackend::Ranks {
+ public:
+  Ranks(World* world, std::shared_ptr<communicator> comm, std::vector<int> in_world)
+      : world_(world), comm_(std::move(comm)), in_world_(std::move(in_world)) {}
+
+  [[nodiscard]] int rank() const noexcept { return comm_->rank(); }
+  [[nodiscard]] int size() const noexcept { return comm_->size(); }
+
+  /// Of a negative color: none.
+  [[nodiscard]] std::unique_ptr<Ranks> split(int color, int key) {
+    auto part = std::make_shared<communicator>(comm_->split(color, key));
+    if (part->get() == nullptr) return nullptr;
+    const int mine = in_world_[static_cast<std::size_t>(rank())];
+    std::vector<int> all(static_cast<std::size_t>(part->size()));
+    part->exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+    return std::make_unique<Ranks>(world_, std::move(part), std::move(all));
+  }
+
+  void barrier(Stream stream) { comm_->barrier(stream); }
+  /// On the host: `bytes` of every rank, in rank order, into `all`.
+  void exchange(const void* mine, void* all, std::size_t bytes) {
+    polypath::detail::check(polypath_comm_exchange(comm_->get(), mine, all, bytes));
+  }
+
+  void all_gather(const void* send, void* recv, std::size_t bytes, Stream stream) {
+    polypath::detail::check(
+        polypath_all_gather(comm_->get(), send, recv, bytes, POLYPATH_UINT8, stream));
+  }
+  void all_to_all(const void* send, void* recv, std::size_t bytes, Stream stream) {
+    polypath::detail::check(
+        polypath_all_to_all(comm_->get(), send, recv, bytes, POLYPATH_UINT8, stream));
+  }
+  void broadcast(void* buffer, std::size_t bytes, int root, Stream stream) {
+    polypath::detail::check(
+        polypath_broadcast(comm_->get(), buffer, buffer, bytes, POLYPATH_UINT8, root, stream));
+  }
+
+  static constexpr bool reduces(Element element, ReductionOperator op) {
+    return element != Element::int16 && element != Element::uint16 && element != Element::none &&
+           op <= ReductionOperator::AVG;
+  }
+  void all_reduce(const void* send, void* recv, std::size_t count, Element element,
+                  ReductionOperator op, Stream stream) {
+    polypath::detail::check(polypath_allreduce(comm_->get(), send, recv, count, type_of(element),
+                                               operator_of(op), stream));
+  }
+  void reduce(const void* send, void* recv, std::size_t count, Element element,
+              ReductionOperator op, int root, Stream stream) {
+    polypath::detail::check(polypath_reduce(comm_->get(), send, rank() == root ? recv : nullptr,
+                                            count, type_of(element), operator_of(op), root,
+                                            stream));
+  }
+
+ private:
+  friend class Group;
+
+  static constexpr polypath_type type_of(Element element) {
+    switch (element) {
+      case Element::int8: return POLYPATH_INT8;
+      case Element::uint8: return POLYPATH_UINT8;
+      case Element::int32: return POLYPATH_INT32;
+      case Element::uint32: return POLYPATH_UINT32;
+      case Element::int64: return POLYPATH_INT64;
+      case Element::uint64: return POLYPATH_UINT64;
+      case Element::float16: return POLYPATH_FLOAT16;
+      case Element::bfloat16: return POLYPATH_BFLOAT16;
+      case Element::float32: return POLYPATH_FLOAT32;
+      case Element::float64: return POLYPATH_FLOAT64;
+      case Element::int16:
+      case Element::uint16:
+      case Element::none: break;
+    }
+    return POLYPATH_UINT8;  // reduces() refused it
+  }
+  static constexpr polypath_operator operator_of(ReductionOperator op) {
+    return static_cast<polypath_operator>(op);  // the first five are alike
+  }
+  static_assert(static_cast<int>(ReductionOperator::SUM) == POLYPATH_SUM &&
+                static_cast<int>(ReductionOperator::PROD) == POLYPATH_PRODUCT &&
+                static_cast<int>(ReductionOperator::MIN) == POLYPATH_MIN &&
+                static_cast<int>(ReductionOperator::MAX) == POLYPATH_MAX &&
+                static_cast<int>(ReductionOperator::AVG) == POLYPATH_AVG);
+
+  World* world_;  // outlives it: the Job holds both
+  std::shared_ptr<communicator> comm_;
+  std::vector<int> in_world_;  // by rank
+};
+
+inline PolypathBackend::Ranks PolypathBackend::World::ranks() {
+  std::vector<int> all(static_cast<std::size_t>(comm_->size()));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) all[rank] = static_cast<int>(rank);
+  return {this, comm_, std::move(all)};
+}
+
+/// Posts of a group are put together, at its end, and its acknowledges come behind them.
+class PolypathBackend::Group {
+ public:
+  explicit Group(World& world) : world_(world) {}
+
+  void start(Stream) { is_open_ = true; }
+
+  void post(const Ranks& ranks, const Posted& posted, Stream stream) {
+    polypath_put put{};
+    polypath_signal signal{};
+    put.to = ranks.in_world_[static_cast<std::size_t>(posted.to)];
+    if (posted.bytes > 0) {
+      const auto& piece = world_.pieces_.at(posted.dst, posted.bytes, "Post: dest");
+      put.memory = piece.handle;
+      put.offset = piece.offset_of(posted.dst);
+      put.src = posted.src;
+      put.bytes = posted.bytes;
+    }
+    if (posted.signal != nullptr) signal = signal_of(posted.signal, posted.value, "Post: signal");
+    if (is_open_) {
+      puts_.push_back(put);
+      signals_.push_back(signal);
+    } else {
+      issue(put, signal, stream);
+    }
+  }
+
+  void acknowledge(const Ranks&, const Acknowledged& acknowledged, Stream stream) {
+    const polypath_signal signal =
+        signal_of(acknowledged.signal, acknowledged.value, "Acknowledge: signal");
+    if (is_open_) {
+      awaited_.push_back(signal);
+    } else {
+      wait(signal, stream);
+    }
+  }
+
+  void end(Stream stream) {
+    is_open_ = false;
+    // The next group begins empty, whatever happens to this one.
+    const struct Clear {
+      Group& group;
+      ~Clear() {
+        group.puts_.clear();
+        group.signals_.clear();
+        group.awaited_.clear();
+      }
+    } clear{*this};
+    if (puts_.size() == 1) {
+      issue(puts_.front(), signals_.front(), stream);
+    } else if (!puts_.empty()) {
+      for (std::size_t i = 0; i < puts_.size(); ++i) {
+        if (signals_[i].memory != nullptr) puts_[i].signal = &signals_[i];
+        // A signal alone: behind the data of a kernel.
+        if (puts_[i].memory == nullptr) puts_[i].memory = signals_[i].memory;
+      }
+      polypath::detail::check(
+          polypath_comm_put_group(world_.comm_->get(), puts_.data(), puts_.size(), stream));
+    }
+    for (const polypath_signal& signal : awaited_) wait(signal, stream);
+  }
+
+ private:
+  [[nodiscard]] polypath_signal signal_of(const std::uint64_t* word, std::uint64_t value,
+                                          const char* what) const {
+    const auto& piece = world_.pieces_.at(word, sizeof *word, what);
+    return {piece.handle, piece.offset_of(word), value};
+  }
+  void issue(const polypath_put& put, const polypath_signal& signal, Stream stream) const {
+    polypath_comm* const comm = world_.comm_->get();
+    if (put.bytes == 0 && signal.memory != nullptr) {
+      polypath::detail::check(polypath_comm_signal(comm, put.to, &signal, stream));
+    } else if (signal.memory != nullptr) {
+      polypath::detail::check(polypath_comm_put_signal(comm, put.to, put.memory, put.offset,
+                                                       put.src, put.bytes, &signal, stream));
+    } else if (put.bytes > 0) {
+      polypath::detail::check(
+          polypath_comm_put(comm, put.to, put.memory, put.offset, put.src, put.bytes, stream));
+    }
+  }
+  void wait(const polypath_signal& signal, Stream stream) const {
+    polypath::detail::check(polypath_comm_wait_signal(world_.comm_->get(), &signal, stream));
+  }
+
+  World& world_;
+  bool is_open_ = false;
+  std::vector<polypath_put> puts_;
+  std::vector<polypath_signal> signals_;  // of each put; without memory: none
+  std::vector<polypath_signal> awaited_;
+};
+
+}  // namespace polypath::uniconn

@@ -1,0 +1,124 @@
+// How ranks find each other before any library has them.
+#pragma once
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "polypath/comm.h"
+#include "polypath/uniconn/types.hpp"
+
+namespace polypath::uniconn {
+
+/// One rank of those that meet. A value; what is behind it lives as long as a copy of it.
+class Bootstrap {
+ public:
+  /// By an exchange of the caller's (comm.h); `owner` keeps what `user` points to. `is_thread`:
+  /// the ranks are threads of one process, each with an Environment of its own.
+  Bootstrap(int rank, int size, polypath_exchange exchange, void* user,
+            std::shared_ptr<void> owner = nullptr, bool is_thread = false)
+      : rank_(rank),
+        size_(size),
+        exchange_(exchange),
+        user_(user),
+        owner_(std::move(owner)),
+        is_thread_(is_thread) {
+    if (exchange == nullptr || size < 1 || rank < 0 || rank >= size)
+      throw error(POLYPATH_INVALID_ARGUMENT, "bootstrap: a rank of a size, and an exchange");
+  }
+
+  /// The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and
+  /// MASTER_PORT; without those one rank alone. Waits for all to come.
+  static Bootstrap environment(std::uint32_t time_limit_ms = kTimeLimitMs) {
+    for (const char* const launcher : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+      if (const char* const ranks = std::getenv(launcher);
+          ranks != nullptr && std::string(ranks) != "1" && std::getenv("RANK") == nullptr)
+        throw error(POLYPATH_INVALID_ARGUMENT,
+                    (std::string(launcher) + " is " + ranks +
+                     ": these ranks were started by MPI; give Environment mpi_bootstrap() of "
+                     "polypath/uniconn/backend/mpi.hpp, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+                     "MASTER_PORT")
+                        .c_str());
+    polypath_meeting* meeting = nullptr;
+    polypath::detail::check(polypath_meeting_from_environment(0, time_limit_ms, &meeting));
+    return of(meeting, false);
+  }
+
+  /// `size` ranks that are threads of this process: each takes its own.
+  static std::vector<Bootstrap> threads(int size, std::uint32_t time_limit_ms = kTimeLimitMs) {
+    std::vector<polypath_meeting*> meetings(size > 0 ? static_cast<std::size_t>(size) : 0);
+    polypath::detail::check(polypath_meeting_all(size, time_limit_ms, meetings.data()));
+    std::vector<Bootstrap> all;
+    for (polypath_meeting* const meeting : meetings) all.push_back(of(meeting, true));
+    return all;
+  }
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+  [[nodiscard]] bool is_thread() const noexcept { return is_thread_; }
+  [[nodiscard]] polypath_exchange function() const noexcept { return exchange_; }
+  [[nodiscard]] void* user() const noexcept { return user_; }
+
+  /// Collective: `mine` of every rank, in rank order.
+  template <typename T>
+  [[nodiscard]] std::vector<T> gather(const T& mine) const {
+    std::vector<T> all(static_cast<std::size_t>(size_));
+    if (exchange_(&mine, all.data(), sizeof mine, user_) != 0)
+      throw error(
+          POLYPATH_COMMUNICATOR_ERROR,
+          (std::string("the exchange of the bootstrap failed: ") + polypath_last_error()).c_str());
+    return all;
+  }
+
+ private:
+  static constexpr std::uint32_t kTimeLimitMs = 60'000;
+
+  static Bootstrap of(polypath_meeting* meeting, bool is_thread) {
+    const std::shared_ptr<polypath_meeting> owner(meeting, &polypath_meeting_destroy);
+    return {polypath_meeting_rank(meeting),
+            polypath_meeting_size(meeting),
+            &polypath_meeting_exchange,
+            meeting,
+            owner,
+            is_thread};
+  }
+
+  int rank_;
+  int size_;
+  polypath_exchange exchange_;
+  void* user_;
+  std::shared_ptr<void> owner_;
+  bool is_thread_;
+};
+
+namespace detail {
+
+/// Of this rank among those of its machine.
+struct NodePlace {
+  int rank = 0;
+  int size = 1;
+};
+
+/// Collective.
+inline NodePlace node_place(const Bootstrap& bootstrap) {
+  using Name = std::array<char, 256>;
+  Name mine{};
+  gethostname(mine.data(), mine.size() - 1);
+  const std::vector<Name> all = bootstrap.gather(mine);
+  NodePlace place{0, 0};
+  for (int rank = 0; rank < bootstrap.size(); ++rank) {
+    if (all[static_cast<std::size_t>(rank)] != mine) continue;
+    if (rank < bootstrap.rank()) ++place.rank;
+    ++place.size;
+  }
+  return place;
+}
+
+}  // namespace detail
+}  // namespace polypath::uniconn

@@ -1,0 +1,76 @@
+// Communicator: ranks that communicate.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "polypath/uniconn/compose.hpp"
+
+namespace polypath::uniconn {
+
+template <Backend B, LaunchMode M>
+  requires(B::launches(M))
+class Coordinator;
+
+/// Movable, not copyable. Made by all its ranks together, in the same order. Calls for it come from
+/// one thread at a time. Streams that still wait when it is destroyed are let go, and the others'
+/// next call fails.
+template <Backend B = DefaultBackend>
+class Communicator {
+ public:
+  /// All ranks of the Environment. POLYPATH_INVALID_ARGUMENT: there is none, or SetDevice was not
+  /// called.
+  Communicator() : job_(detail::Current<B>::get()) {
+    made_ = std::make_unique<Made>(job_->attached().ranks(), job_->cuda);
+  }
+
+  /// Collective: a communicator for the ranks of each color, ordered by key, then by rank. A
+  /// negative color: none, which is false as a bool.
+  [[nodiscard]] Communicator Split(int color, int key) {
+    auto part = ranks().split(color, key);
+    return part == nullptr
+               ? Communicator(nullptr, nullptr)
+               : Communicator(job_, std::make_unique<Made>(std::move(*part), job_->cuda));
+  }
+  explicit operator bool() const noexcept { return made_ != nullptr; }
+
+  [[nodiscard]] int GlobalSize() const { return ranks().size(); }
+  [[nodiscard]] int GlobalRank() const { return ranks().rank(); }
+
+  /// The stream goes on when the streams of all ranks have come to their call. With MPI the host
+  /// waits.
+  void Barrier(Stream stream = nullptr) { ranks().barrier(stream); }
+
+  /// What kernels communicate by, an address of this rank's GPU; null: the backend's kernels
+  /// cannot.
+  [[nodiscard]] Communicator* toDevice() {
+    if constexpr (requires { ranks().to_device(); })
+      return static_cast<Communicator*>(ranks().to_device());
+    return nullptr;
+  }
+
+ private:
+  template <Backend C, LaunchMode M>
+    requires(C::launches(M))
+  friend class Coordinator;
+
+  struct Made {
+    Made(typename B::Ranks its, const detail::Cuda& cuda) : ranks(std::move(its)), scratch(cuda) {}
+    typename B::Ranks ranks;
+    detail::Scratch scratch;
+  };
+
+  Communicator(std::shared_ptr<detail::Job<B>> job, std::unique_ptr<Made> made)
+      : job_(std::move(job)), made_(std::move(made)) {}
+
+  [[nodiscard]] typename B::Ranks& ranks() const {
+    if (made_ == nullptr)
+      throw error(POLYPATH_INVALID_ARGUMENT, "this rank is not in the communicator: none of Split");
+    return made_->ranks;
+  }
+
+  std::shared_ptr<detail::Job<B>> job_;
+  std::unique_ptr<Made> made_;  // ends first
+};
+
+}  // namespace polypath::uniconn

@@ -1,0 +1,65 @@
+// Launching a program's kernels. For the Coordinator.
+#pragma once
+
+#include <array>
+#include <functional>
+
+#include "polypath/uniconn/cuda.hpp"
+
+namespace polypath::uniconn::detail {
+
+using Extents = std::array<unsigned, 3>;
+
+/// Of a dim3, or of a number.
+template <typename Extent>
+Extents extents(const Extent& extent) {
+  if constexpr (requires { extent.x; }) {
+    return {extent.x, extent.y, extent.z};
+  } else {
+    return {static_cast<unsigned>(extent), 1, 1};
+  }
+}
+
+/// `Together`: all blocks run at once, so that they may wait for each other and for other GPUs.
+template <bool Together, typename Kernel>
+std::function<void(Stream)> kernel_launch(const Cuda& cuda, Kernel kernel, Extents grid,
+                                          Extents block, std::size_t shared_bytes, void** args) {
+  if constexpr (std::is_convertible_v<Kernel, CUfunc_st*> && !std::is_null_pointer_v<Kernel>) {
+    CUfunc_st* const function = kernel;
+    const auto shared = static_cast<unsigned>(shared_bytes);
+    return [=, &cuda](Stream stream) {
+      if constexpr (Together) {
+        cuda.check(cuda.launch_together(function, grid[0], grid[1], grid[2], block[0], block[1],
+                                        block[2], shared, stream, args),
+                   "cuLaunchCooperativeKernel");
+      } else {
+        cuda.check(cuda.launch(function, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                               shared, stream, args, nullptr),
+                   "cuLaunchKernel");
+      }
+    };
+  } else {
+#ifdef CUDART_VERSION
+    // A __global__ function: the runtime knows it by its address.
+    const auto* const function = reinterpret_cast<const void*>(kernel);
+    const dim3 its_grid(grid[0], grid[1], grid[2]);
+    const dim3 its_block(block[0], block[1], block[2]);
+    return [=](Stream stream) {
+      const cudaError_t result =
+          Together ? cudaLaunchCooperativeKernel(function, its_grid, its_block, args, shared_bytes,
+                                                 stream)
+                   : cudaLaunchKernel(function, its_grid, its_block, args, shared_bytes, stream);
+      if (result != cudaSuccess)
+        throw error(POLYPATH_DRIVER_ERROR,
+                    (std::string("cudaLaunchKernel: ") + cudaGetErrorName(result)).c_str());
+    };
+#else
+    static_assert(sizeof(Kernel) == 0,
+                  "BindKernel takes a CUfunction; include cuda_runtime.h before UNICONN's headers "
+                  "for a __global__ function");
+    return {};
+#endif
+  }
+}
+
+}  // namespace polypath::uniconn::detail

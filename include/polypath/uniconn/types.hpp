@@ -1,0 +1,173 @@
+// UNICONN's words: launch modes, thread groups, operators, element types; what a backend is; what
+// is thrown.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "polypath/polypath.hpp"
+
+// As cuda.h and cuda_fp16.h name them: these headers need neither.
+struct CUstream_st;
+struct __half;
+struct __nv_bfloat16;
+
+namespace polypath::uniconn {
+
+/// A CUstream, or cudaStream_t.
+using Stream = CUstream_st*;
+
+/// Who communicates: host calls alone; kernels send, and the host tells the receiver behind them;
+/// kernels alone.
+enum class LaunchMode { PureHost, PartialDevice, PureDevice };
+
+/// Of a kernel: which of its threads make a call together.
+enum class ThreadGroup { THREAD, WARP, BLOCK };
+
+enum class ReductionOperator { SUM, PROD, MIN, MAX, AVG, LAND, LOR, LXOR, BAND, BOR, BXOR };
+
+/// What reductions work on. Data movement takes any type that is copied as bytes.
+enum class Element : std::uint8_t {
+  int8,
+  uint8,
+  int16,
+  uint16,
+  int32,
+  uint32,
+  int64,
+  uint64,
+  float16,
+  bfloat16,
+  float32,
+  float64,
+  none
+};
+
+constexpr bool is_integer(Element element) { return element <= Element::uint64; }
+
+constexpr std::size_t bytes_of(Element element) {
+  switch (element) {
+    case Element::int8:
+    case Element::uint8: return 1;
+    case Element::int16:
+    case Element::uint16:
+    case Element::float16:
+    case Element::bfloat16: return 2;
+    case Element::int32:
+    case Element::uint32:
+    case Element::float32: return 4;
+    case Element::int64:
+    case Element::uint64:
+    case Element::float64: return 8;
+    case Element::none: break;
+  }
+  return 0;
+}
+
+template <typename T>
+constexpr Element element_of() {
+  if constexpr (std::is_same_v<T, __half>) return Element::float16;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return Element::bfloat16;
+  if constexpr (std::is_same_v<T, float>) return Element::float32;
+  if constexpr (std::is_same_v<T, double>) return Element::float64;
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    constexpr bool is_signed = std::is_signed_v<T>;
+    if constexpr (sizeof(T) == 1) return is_signed ? Element::int8 : Element::uint8;
+    if constexpr (sizeof(T) == 2) return is_signed ? Element::int16 : Element::uint16;
+    if constexpr (sizeof(T) == 4) return is_signed ? Element::int32 : Element::uint32;
+    if constexpr (sizeof(T) == 8) return is_signed ? Element::int64 : Element::uint64;
+  }
+  return Element::none;
+}
+
+/// What is sent as bytes.
+template <typename T>
+concept Sendable = std::is_trivially_copyable_v<T>;
+
+/// Bits are combined of integers alone.
+template <typename T, ReductionOperator Operator>
+concept Reducible = element_of<T>() != Element::none &&
+                    (is_integer(element_of<T>()) ||
+                     (Operator != ReductionOperator::BAND && Operator != ReductionOperator::BOR &&
+                      Operator != ReductionOperator::BXOR));
+
+/// A failure of the library behind a backend: `code` is that library's.
+class backend_error : public polypath::error {
+ public:
+  backend_error(int code, const std::string& message)
+      : error(POLYPATH_COMMUNICATOR_ERROR, message.c_str()), code_(code) {}
+  [[nodiscard]] int code() const noexcept { return code_; }
+
+ private:
+  int code_;
+};
+
+// ---- What a backend is --------------------------------------------------------------------------
+
+/// What Post sends: to `dst` on rank `to`, and behind it `value` to the word `signal` there; both
+/// are named by this rank's own addresses. A null signal: the data alone.
+struct Posted {
+  const void* src = nullptr;
+  void* dst = nullptr;
+  std::size_t bytes = 0;
+  std::uint64_t* signal = nullptr;
+  std::uint64_t value = 0;
+  int to = 0;
+};
+
+/// What Acknowledge waits for: what rank `from` posts to `dst` of this rank.
+struct Acknowledged {
+  void* dst = nullptr;
+  std::size_t bytes = 0;
+  std::uint64_t* signal = nullptr;
+  std::uint64_t value = 0;
+  int from = 0;
+};
+
+/// A communication library, in five verbs.
+///
+///   attach       Environment::SetDevice. B::World: this rank comes together with all others, on
+///                its GPU. B::Ranks: those of a communicator, of which World makes that of all, and
+///                split() makes others. Both are gone before the library is let go.
+///   allocate     Memory::Alloc. World::allocate, World::release: memory of this GPU that others'
+///                posts may go to. All ranks together, in the same order.
+///   post         Group::post: begins to send, behind what is on the stream.
+///   acknowledge  Group::acknowledge: lets the stream (of MPI the host) wait until it has come.
+///   group        Group::start, Group::end: what is posted and acknowledged between is under way
+///                together, in no order, and nothing waits for what comes later in the group. What
+///                comes on the stream behind the end finds all that was acknowledged, and may
+///                overwrite all that was posted.
+///
+/// kOneSided: a post writes to the other rank's memory, whether that rank came or not. Then `dst`
+/// is memory of Memory, the signal is needed, and posts without one are done behind a barrier of
+/// Ranks. Otherwise a post is a send, which an acknowledge of the other rank receives, and signals
+/// are not used.
+///
+/// Everything else is composed of these five (compose.hpp), but for what a backend's Ranks has
+/// itself: all_gather, all_to_all, broadcast, all_reduce, reduce. A new backend is these three
+/// classes.
+template <typename B>
+concept Backend =
+    requires(typename B::World& world, typename B::Ranks& ranks, typename B::Group& group,
+             const Posted& posted, const Acknowledged& acknowledged, Stream stream, void* memory) {
+      { B::kName } -> std::convertible_to<const char*>;
+      { B::kOneSided } -> std::convertible_to<bool>;
+      { B::launches(LaunchMode::PureHost) } -> std::same_as<bool>;
+      { world.allocate(std::size_t{1}) } -> std::same_as<void*>;
+      world.release(memory);
+      world.synchronize(stream);
+      { world.ranks() } -> std::same_as<typename B::Ranks>;
+      { ranks.rank() } -> std::same_as<int>;
+      { ranks.size() } -> std::same_as<int>;
+      ranks.split(0, 0);
+      ranks.barrier(stream);
+      group.start(stream);
+      group.post(ranks, posted, stream);
+      group.acknowledge(ranks, acknowledged, stream);
+      group.end(stream);
+    };
+
+}  // namespace polypath::uniconn
