@@ -174,9 +174,9 @@ void reductions(SuiteRank<B>& self) {
 /// By more than one piece of what is staged, and of none.
 template <typename B>
 void long_reductions(SuiteRank<B>& self) {
-  reductions_of<B, float, Op::SUM>(self, (std::size_t{1} << 16) + 3, false);
-  reductions_of<B, short, Op::SUM>(self, (std::size_t{1} << 19) + 5, true);
-  reductions_of<B, double, Op::LAND>(self, (std::size_t{1} << 17) + 1, false);
+  reductions_of<B, float, Op::SUM>(self, (std::size_t{1} << 15) + 3, false);
+  reductions_of<B, short, Op::SUM>(self, (std::size_t{1} << 17) + 5, true);
+  reductions_of<B, double, Op::LAND>(self, (std::size_t{1} << 15) + 1, false);
   reductions_of<B, int, Op::MAX>(self, 0, false);
   reductions_of<B, short, Op::MAX>(self, 0, true);
   reductions_of<B, int, Op::SUM>(self, 1, true);

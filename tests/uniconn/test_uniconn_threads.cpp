@@ -15,6 +15,7 @@ using Parameter = std::tuple<SuiteCase<Backend>, int>;
 class UniconnThreads : public testing::TestWithParam<Parameter> {};
 TEST_P(UniconnThreads, Case) {
   const auto& [its, ranks] = GetParam();
+  if (gpus() < ranks) GTEST_SKIP() << "needs " << ranks << " GPUs";
   EXPECT_THAT(on_ranks<Backend>(ranks, [&](SuiteRank<Backend>& self) { its.run(self); }), Each(""));
 }
 INSTANTIATE_TEST_SUITE_P(Polypath, UniconnThreads,

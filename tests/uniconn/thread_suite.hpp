@@ -10,6 +10,18 @@
 
 namespace polypath::test {
 
+/// Of this node; 0 where there is none.
+inline int gpus() {
+  try {
+    const auto engine = uc::detail::engine();
+    int count = 0;
+    uc::detail::Cuda(engine.get()).device_count(&count);
+    return count;
+  } catch (const polypath::error&) {
+    return 0;
+  }
+}
+
 /// Calls `body` on each rank, with a GPU each. What each rank threw, as text.
 template <typename B>
 std::vector<std::string> on_ranks(int size, const std::function<void(SuiteRank<B>&)>& body) {

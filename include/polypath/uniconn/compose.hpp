@@ -51,7 +51,7 @@ void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& gro
 class Scratch {
  public:
   /// Of each rank, at a time.
-  static constexpr std::size_t kChunk = std::size_t{1} << 20;
+  static constexpr std::size_t kChunk = std::size_t{1} << 18;
 
   explicit Scratch(const Cuda& cuda) : cuda_(cuda) {}
   ~Scratch() {
