@@ -33,10 +33,12 @@ void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& gro
     const int from = (own - step + ranks.size()) % ranks.size();
     Posted posted = send(to);
     posted.to = to;
+    posted.of_collective = true;
     if (posted.bytes > 0) group.post(ranks, posted, stream);
     if constexpr (!B::kOneSided) {
       Acknowledged acknowledged = receive(from);
       acknowledged.from = from;
+      acknowledged.of_collective = true;
       if (acknowledged.bytes > 0) group.acknowledge(ranks, acknowledged, stream);
     }
   }

@@ -94,7 +94,7 @@ class Coordinator {
     if constexpr (kHostSends) {
       if constexpr (B::kOneSided)
         if (signal == nullptr) throw error(POLYPATH_INVALID_ARGUMENT, "Post: signal is null");
-      Posted posted{src, dest, bytes_of<T>(count), signal, value, dest_rank};
+      Posted posted{src, dest, bytes_of<T>(count), signal, value, dest_rank, false};
       if constexpr (M == LaunchMode::PartialDevice) {
         posted.bytes = 0;
       } else if (posted.bytes > 0 && src == nullptr) {
@@ -110,7 +110,7 @@ class Coordinator {
                    int src_rank, Communicator<B>* comm) {
     auto& ranks = ranks_of(comm, src_rank, "Acknowledge: src_rank");
     if constexpr (kHostSends)
-      group_.acknowledge(ranks, {dest, bytes_of<T>(count), signal, value, src_rank}, stream_);
+      group_.acknowledge(ranks, {dest, bytes_of<T>(count), signal, value, src_rank, false}, stream_);
   }
 
   // ---- Collectives: all ranks, in the same order --------------------------------------------------
@@ -356,13 +356,13 @@ class Coordinator {
   static Posted sends(const T* from, const T* to, std::size_t count) {
     const std::size_t bytes = bytes_of<T>(count);
     if (bytes > 0) require(from, "send");
-    return {from, const_cast<T*>(to), bytes, nullptr, 0, 0};
+    return {from, const_cast<T*>(to), bytes, nullptr, 0, 0, true};
   }
   template <typename T>
   static Acknowledged receives(T* to, std::size_t count) {
     const std::size_t bytes = bytes_of<T>(count);
     if (bytes > 0) require(to, "recv");
-    return {to, bytes, nullptr, 0, 0};
+    return {to, bytes, nullptr, 0, 0, true};
   }
   template <typename T>
   static Acknowledged receives(T* to, const std::size_t* counts, const std::size_t* displs,

@@ -116,6 +116,7 @@ struct Posted {
   std::uint64_t* signal = nullptr;
   std::uint64_t value = 0;
   int to = 0;
+  bool of_collective = false;  ///< not to be taken for the program's own
 };
 
 /// What Acknowledge waits for: what rank `from` posts to `dst` of this rank.
@@ -125,6 +126,7 @@ struct Acknowledged {
   std::uint64_t* signal = nullptr;
   std::uint64_t value = 0;
   int from = 0;
+  bool of_collective = false;
 };
 
 /// A communication library, in five verbs.

@@ -1,0 +1,511 @@
+// MPIBackend: UNICONN over the MPI of the program that includes it; any MPI 3.1. The host waits in
+// every call that ends communication.
+//
+// What MPI does with memory of GPUs it is asked: an MPI that says that it takes it gets it. Any
+// other gets pinned host memory, which is copied to and fro, unless POLYPATH_UNICONN_MPI=messages
+// says that it sends and receives GPU memory (as Open MPI does by UCX, and does not say).
+#pragma once
+
+#include <mpi.h>
+#if defined(OPEN_MPI) && OPEN_MPI
+#include <mpi-ext.h>
+#endif
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "polypath/uniconn/local_memory.hpp"
+
+namespace polypath::uniconn {
+namespace detail {
+
+inline void check_mpi(int result, const char* call) {
+  if (result == MPI_SUCCESS) return;
+  std::string text(MPI_MAX_ERROR_STRING, '\0');
+  int length = 0;
+  MPI_Error_string(result, text.data(), &length);
+  text.resize(static_cast<std::size_t>(length));
+  throw backend_error(result, std::string(call) + ": " + text);
+}
+
+/// The most bytes of one message, and elements of one call: counts of MPI are ints. Longer ones go
+/// in pieces. Tests have smaller ones.
+inline std::size_t mpi_piece = std::size_t{1} << 30U;
+
+/// An MPI that runs, and is finalised by whoever began it.
+class MpiRun {
+ public:
+  MpiRun(int* argc, char*** argv) {
+    int is_there = 0;
+    int is_over = 0;
+    MPI_Finalized(&is_over);
+    if (is_over != 0)
+      throw error(POLYPATH_INVALID_ARGUMENT, "MPI was finalised, and cannot begin again");
+    MPI_Initialized(&is_there);
+    if (is_there == 0) {
+      check_mpi(MPI_Init(argc, argv), "MPI_Init");
+      is_ours_ = true;
+    }
+    ranks = MPI_COMM_WORLD;
+  }
+  explicit MpiRun(MPI_Comm its) : ranks(its) {}
+  ~MpiRun() {
+    int is_over = 0;
+    MPI_Finalized(&is_over);
+    if (is_ours_ && is_over == 0) MPI_Finalize();
+  }
+  MpiRun(const MpiRun&) = delete;
+  MpiRun& operator=(const MpiRun&) = delete;
+
+  MPI_Comm ranks = MPI_COMM_NULL;
+
+ private:
+  bool is_ours_ = false;
+};
+
+inline int mpi_exchange(const void* mine, void* all, std::size_t bytes, void* user) {
+  const auto count = static_cast<int>(bytes);
+  return MPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE,
+                       static_cast<MpiRun*>(user)->ranks) == MPI_SUCCESS
+             ? 0
+             : 1;
+}
+
+inline Bootstrap bootstrap_of(const std::shared_ptr<MpiRun>& run) {
+  int rank = 0;
+  int size = 1;
+  check_mpi(MPI_Comm_rank(run->ranks, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(run->ranks, &size), "MPI_Comm_size");
+  return {rank, size, &mpi_exchange, run.get(), run};
+}
+
+/// A communicator of our own, whose errors come back.
+class MpiComm {
+ public:
+  explicit MpiComm(MPI_Comm its) : comm_(its) {
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  }
+  ~MpiComm() {
+    int is_over = 0;
+    MPI_Finalized(&is_over);
+    if (is_over == 0) MPI_Comm_free(&comm_);
+  }
+  MpiComm(const MpiComm&) = delete;
+  MpiComm& operator=(const MpiComm&) = delete;
+  [[nodiscard]] MPI_Comm get() const noexcept { return comm_; }
+
+ private:
+  MPI_Comm comm_;
+};
+
+/// What this MPI takes.
+enum class MpiTakes { host_memory, messages_of_gpus, gpu_memory };
+
+inline MpiTakes what_mpi_takes() {
+  if (const char* const said = std::getenv("POLYPATH_UNICONN_MPI")) {
+    const std::string word = said;
+    if (word == "host") return MpiTakes::host_memory;
+    if (word == "messages") return MpiTakes::messages_of_gpus;
+    if (word == "gpu") return MpiTakes::gpu_memory;
+    throw error(POLYPATH_INVALID_ARGUMENT,
+                ("POLYPATH_UNICONN_MPI is '" + word + "': host, messages or gpu is wanted").c_str());
+  }
+#if defined(MPIX_CUDA_AWARE_SUPPORT)
+  if (MPIX_Query_cuda_support() == 1) return MpiTakes::gpu_memory;
+#elif defined(MPIX_GPU_SUPPORT_CUDA)
+  int takes = 0;
+  if (MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &takes) == MPI_SUCCESS && takes != 0)
+    return MpiTakes::gpu_memory;
+#endif
+  return MpiTakes::host_memory;
+}
+
+/// Pinned host memory that is lent and given back.
+class PinnedPool {
+ public:
+  explicit PinnedPool(const Cuda& cuda) : cuda_(cuda) {}
+  ~PinnedPool() {
+    for (const auto& [bytes, memory] : free_) cuda_.host_free(memory);
+  }
+  PinnedPool(const PinnedPool&) = delete;
+  PinnedPool& operator=(const PinnedPool&) = delete;
+
+  using Lent = std::pair<std::size_t, void*>;
+  Lent lend(std::size_t bytes) {
+    for (auto& each : free_)
+      if (each.first >= bytes) {
+        const Lent lent = each;
+        each = free_.back();
+        free_.pop_back();
+        return lent;
+      }
+    std::size_t rounded = 4096;
+    while (rounded < bytes) rounded *= 2;
+    Lent lent{rounded, nullptr};
+    cuda_.check(cuda_.host_alloc(&lent.second, rounded, 0), "cuMemHostAlloc");
+    return lent;
+  }
+  void give_back(const Lent& lent) { free_.push_back(lent); }
+
+ private:
+  const Cuda& cuda_;
+  std::vector<Lent> free_;
+};
+
+}  // namespace detail
+
+/// The ranks of an MPI communicator, for any backend. It must outlive the Environment.
+inline Bootstrap mpi_bootstrap(MPI_Comm ranks) {
+  return detail::bootstrap_of(std::make_shared<detail::MpiRun>(ranks));
+}
+
+struct MPIBackend {
+  static constexpr const char* kName = "mpi";
+  static constexpr bool kOneSided = false;
+  static constexpr bool launches(LaunchMode mode) { return mode == LaunchMode::PureHost; }
+  /// Begins MPI when nobody has, and then finalises it, too.
+  static Bootstrap bootstrap(int argc, char** argv) {
+    return detail::bootstrap_of(std::make_shared<detail::MpiRun>(&argc, &argv));
+  }
+
+  class World;
+  class Ranks;
+  class Group;
+};
+
+class MPIBackend::World {
+ public:
+  World(const Bootstrap& bootstrap, polypath_context*, const detail::Cuda& cuda,
+        const detail::Device&)
+      : cuda_(cuda), takes_(detail::what_mpi_takes()), memory_(bootstrap, cuda), pinned_(cuda) {
+    if (bootstrap.function() != &detail::mpi_exchange)
+      throw error(POLYPATH_INVALID_ARGUMENT,
+                  "the ranks of MPIBackend are MPI's: Environment(argc, argv), or mpi_bootstrap()");
+    MPI_Comm own = MPI_COMM_NULL;
+    detail::check_mpi(
+        MPI_Comm_dup(static_cast<detail::MpiRun*>(bootstrap.user())->ranks, &own), "MPI_Comm_dup");
+    comm_ = std::make_shared<detail::MpiComm>(own);
+  }
+
+  void* allocate(std::size_t bytes) { return memory_.allocate(bytes); }
+  void release(void* address) { memory_.release(address); }
+  void synchronize(Stream stream) const {
+    cuda_.check(cuda_.synchronize(stream), "cuStreamSynchronize");
+  }
+  Ranks ranks();
+
+ private:
+  friend class Ranks;
+  friend class Group;
+
+  /// The host goes on when what is on the stream is done.
+  void settle(Stream stream) const {
+    const int state = cuda_.query(stream);
+    if (state == detail::Cuda::kNotReady) return synchronize(stream);
+    cuda_.check(state, "cuStreamQuery");
+  }
+
+  const detail::Cuda& cuda_;
+  detail::MpiTakes takes_;
+  detail::LocalMemory memory_;
+  detail::PinnedPool pinned_;
+  std::shared_ptr<detail::MpiComm> comm_;
+};
+
+class MPIBackend::Ranks {
+ public:
+  Ranks(World* world, std::shared_ptr<detail::MpiComm> comm)
+      : world_(world), comm_(std::move(comm)) {
+    detail::check_mpi(MPI_Comm_rank(comm_->get(), &rank_), "MPI_Comm_rank");
+    detail::check_mpi(MPI_Comm_size(comm_->get(), &size_), "MPI_Comm_size");
+  }
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+
+  [[nodiscard]] std::unique_ptr<Ranks> split(int color, int key) {
+    MPI_Comm part = MPI_COMM_NULL;
+    detail::check_mpi(
+        MPI_Comm_split(comm_->get(), color < 0 ? MPI_UNDEFINED : color, key, &part),
+        "MPI_Comm_split");
+    if (part == MPI_COMM_NULL) return nullptr;
+    return std::make_unique<Ranks>(world_, std::make_shared<detail::MpiComm>(part));
+  }
+
+  void barrier(Stream stream) {
+    world_->settle(stream);
+    detail::check_mpi(MPI_Barrier(comm_->get()), "MPI_Barrier");
+  }
+
+  // What MPI does itself with memory of GPUs, when it says so: blocking forms alone. False: no.
+
+  bool all_gather(const void* send, void* recv, std::size_t bytes, Stream stream) {
+    if (!takes(bytes)) return false;
+    require(send, bytes, recv, bytes * static_cast<std::size_t>(size_));
+    world_->settle(stream);
+    const auto count = static_cast<int>(bytes);
+    const bool in_place =
+        send == static_cast<std::byte*>(recv) + static_cast<std::size_t>(rank_) * bytes;
+    detail::check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : send, count, MPI_BYTE, recv, count,
+                                    MPI_BYTE, comm_->get()),
+                      "MPI_Allgather");
+    return true;
+  }
+  bool all_to_all(const void* send, void* recv, std::size_t bytes, Stream stream) {
+    if (!takes(bytes)) return false;
+    const std::size_t all = bytes * static_cast<std::size_t>(size_);
+    require(send, all, recv, all);
+    world_->settle(stream);
+    const auto count = static_cast<int>(bytes);
+    detail::check_mpi(
+        MPI_Alltoall(send, count, MPI_BYTE, recv, count, MPI_BYTE, comm_->get()), "MPI_Alltoall");
+    return true;
+  }
+  bool broadcast(void* buffer, std::size_t bytes, int root, Stream stream) {
+    if (!takes(bytes)) return false;
+    require(buffer, bytes, buffer, bytes);
+    world_->settle(stream);
+    detail::check_mpi(
+        MPI_Bcast(buffer, static_cast<int>(bytes), MPI_BYTE, root, comm_->get()), "MPI_Bcast");
+    return true;
+  }
+
+  static constexpr bool reduces(Element element, ReductionOperator op) {
+    if (element == Element::float32 || element == Element::float64)
+      return op <= ReductionOperator::MAX;
+    return is_integer(element) && op != ReductionOperator::AVG;
+  }
+  bool all_reduce(const void* send, void* recv, std::size_t count, Element element,
+                  ReductionOperator op, Stream stream) {
+    return reduce(send, recv, count, element, op, -1, stream);
+  }
+  /// To all for a negative root. Where MPI does not take memory of GPUs, in pinned memory.
+  bool reduce(const void* send, void* recv, std::size_t count, Element element,
+              ReductionOperator op, int root, Stream stream) {
+    const bool gets = root < 0 || root == rank_;
+    const std::size_t size = bytes_of(element);
+    require(send, count * size, gets ? recv : send, count * size);
+    world_->settle(stream);
+    const bool is_staged = world_->takes_ != detail::MpiTakes::gpu_memory;
+    const std::size_t most = std::max<std::size_t>(
+        std::min(is_staged ? kStage : detail::mpi_piece, detail::mpi_piece) / size, 1);
+    detail::PinnedPool::Lent lent{0, nullptr};
+    if (is_staged) lent = world_->pinned_.lend(std::min(count, most) * size);
+    for (std::size_t at = 0; at < count; at += most) {
+      const std::size_t now = std::min(most, count - at);
+      const auto* const from = static_cast<const std::byte*>(send) + at * size;
+      auto* const to = gets ? static_cast<std::byte*>(recv) + at * size : nullptr;
+      if (is_staged) {
+        copy(lent.second, from, now * size, stream);
+        reduce_piece(lent.second, gets ? lent.second : nullptr, now, element, op, root);
+        if (gets) copy(to, lent.second, now * size, stream);
+      } else {
+        reduce_piece(from, to, now, element, op, root);
+      }
+    }
+    if (is_staged) world_->pinned_.give_back(lent);
+    return true;
+  }
+
+ private:
+  friend class Group;
+  /// Of host memory at a time.
+  static constexpr std::size_t kStage = std::size_t{4} << 20U;
+
+  [[nodiscard]] bool takes(std::size_t bytes) const noexcept {
+    return world_->takes_ == detail::MpiTakes::gpu_memory && bytes <= detail::mpi_piece;
+  }
+  void require(const void* send, std::size_t bytes, const void* recv, std::size_t of_recv) const {
+    world_->memory_.require(send, bytes, "send");
+    world_->memory_.require(recv, of_recv, "recv");
+  }
+  void copy(void* to, const void* from, std::size_t bytes, Stream stream) const {
+    const detail::Cuda& cuda = world_->cuda_;
+    cuda.check(cuda.copy(detail::device(to), detail::device(from), bytes, stream),
+               "cuMemcpyAsync");
+    world_->synchronize(stream);
+  }
+  void reduce_piece(const void* send, void* recv, std::size_t count, Element element,
+                    ReductionOperator op, int root) const {
+    const bool in_place = send == recv;
+    const auto number = static_cast<int>(count);
+    if (root < 0) {
+      detail::check_mpi(MPI_Allreduce(in_place ? MPI_IN_PLACE : send, recv, number,
+                                      type_of(element), operator_of(op), comm_->get()),
+                        "MPI_Allreduce");
+    } else {
+      detail::check_mpi(MPI_Reduce(in_place ? MPI_IN_PLACE : send, recv, number, type_of(element),
+                                   operator_of(op), root, comm_->get()),
+                        "MPI_Reduce");
+    }
+  }
+
+  static MPI_Datatype type_of(Element element) {
+    switch (element) {
+      case Element::int8: return MPI_INT8_T;
+      case Element::uint8: return MPI_UINT8_T;
+      case Element::int16: return MPI_INT16_T;
+      case Element::uint16: return MPI_UINT16_T;
+      case Element::int32: return MPI_INT32_T;
+      case Element::uint32: return MPI_UINT32_T;
+      case Element::int64: return MPI_INT64_T;
+      case Element::uint64: return MPI_UINT64_T;
+      case Element::float32: return MPI_FLOAT;
+      case Element::float64: return MPI_DOUBLE;
+      case Element::float16:
+      case Element::bfloat16:
+      case Element::none: break;
+    }
+    return MPI_DATATYPE_NULL;  // reduces() refused it
+  }
+  static MPI_Op operator_of(ReductionOperator op) {
+    switch (op) {
+      case ReductionOperator::SUM: return MPI_SUM;
+      case ReductionOperator::PROD: return MPI_PROD;
+      case ReductionOperator::MIN: return MPI_MIN;
+      case ReductionOperator::MAX: return MPI_MAX;
+      case ReductionOperator::LAND: return MPI_LAND;
+      case ReductionOperator::LOR: return MPI_LOR;
+      case ReductionOperator::LXOR: return MPI_LXOR;
+      case ReductionOperator::BAND: return MPI_BAND;
+      case ReductionOperator::BOR: return MPI_BOR;
+      case ReductionOperator::BXOR: return MPI_BXOR;
+      case ReductionOperator::AVG: break;
+    }
+    return MPI_OP_NULL;
+  }
+
+  World* world_;  // outlives it: the Job holds both
+  std::shared_ptr<detail::MpiComm> comm_;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+inline MPIBackend::Ranks MPIBackend::World::ranks() { return {this, comm_}; }
+
+/// Messages of a group are begun one by one and waited for at its end. Without a group they are
+/// blocking sends and receives.
+class MPIBackend::Group {
+ public:
+  explicit Group(World& world) : world_(world) {}
+  /// A group that was not ended: its messages are given up.
+  ~Group() {
+    for (Message& message : messages_) {
+      if (message.to_gpu != nullptr || message.bytes == 0) MPI_Cancel(&message.request);
+      MPI_Request_free(&message.request);
+    }
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  /// From here to the end nothing but communication comes on the stream.
+  void start(Stream stream) {
+    world_.settle(stream);
+    is_open_ = true;
+  }
+
+  void post(const Ranks& ranks, const Posted& posted, Stream stream) {
+    world_.memory_.require(posted.src, posted.bytes, "Post: src");
+    if (!is_open_) world_.settle(stream);
+    each_piece(posted.bytes, [&](std::size_t at, std::size_t bytes) {
+      const void* from = static_cast<const std::byte*>(posted.src) + at;
+      Message& message = add(nullptr, bytes);
+      if (is_staged()) {
+        message.lent = world_.pinned_.lend(bytes);
+        copy(message.lent.second, from, bytes, stream);
+        world_.synchronize(stream);
+        from = message.lent.second;
+      }
+      begun(MPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, posted.to,
+                      tag_of(posted.of_collective), ranks.comm_->get(), &message.request),
+            "MPI_Isend");
+    });
+    if (!is_open_) finish(stream);
+  }
+
+  void acknowledge(const Ranks& ranks, const Acknowledged& acknowledged, Stream stream) {
+    world_.memory_.require(acknowledged.dst, acknowledged.bytes, "Acknowledge: dest");
+    if (!is_open_) world_.settle(stream);
+    each_piece(acknowledged.bytes, [&](std::size_t at, std::size_t bytes) {
+      void* to = static_cast<std::byte*>(acknowledged.dst) + at;
+      Message& message = add(to, bytes);
+      if (is_staged()) {
+        message.lent = world_.pinned_.lend(bytes);
+        to = message.lent.second;
+      }
+      begun(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, acknowledged.from,
+                      tag_of(acknowledged.of_collective), ranks.comm_->get(), &message.request),
+            "MPI_Irecv");
+    });
+    if (!is_open_) finish(stream);
+  }
+
+  void end(Stream stream) {
+    is_open_ = false;
+    finish(stream);
+  }
+
+ private:
+  struct Message {
+    MPI_Request request = MPI_REQUEST_NULL;
+    void* to_gpu = nullptr;  ///< of a receive
+    std::size_t bytes = 0;
+    detail::PinnedPool::Lent lent{0, nullptr};
+  };
+
+  [[nodiscard]] bool is_staged() const noexcept {
+    return world_.takes_ == detail::MpiTakes::host_memory;
+  }
+  static int tag_of(bool of_collective) { return of_collective ? 3 : 2; }
+
+  /// Of nothing, nothing is sent.
+  template <typename Body>
+  static void each_piece(std::size_t bytes, const Body& body) {
+    for (std::size_t at = 0; at < bytes; at += detail::mpi_piece)
+      body(at, std::min(detail::mpi_piece, bytes - at));
+  }
+  Message& add(void* to_gpu, std::size_t bytes) {
+    Message message;
+    message.to_gpu = to_gpu;
+    message.bytes = bytes;
+    return messages_.emplace_back(message);
+  }
+  void begun(int result, const char* call) {
+    if (result == MPI_SUCCESS) return;
+    messages_.pop_back();
+    detail::check_mpi(result, call);
+  }
+  void copy(void* to, const void* from, std::size_t bytes, Stream stream) const {
+    const detail::Cuda& cuda = world_.cuda_;
+    cuda.check(cuda.copy(detail::device(to), detail::device(from), bytes, stream),
+               "cuMemcpyAsync");
+  }
+
+  void finish(Stream stream) {
+    requests_.clear();
+    for (const Message& message : messages_) requests_.push_back(message.request);
+    const int result = MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(),
+                                   MPI_STATUSES_IGNORE);
+    bool has_copies = false;
+    for (const Message& message : messages_) {
+      if (message.lent.second == nullptr || message.to_gpu == nullptr) continue;
+      copy(message.to_gpu, message.lent.second, message.bytes, stream);
+      has_copies = true;
+    }
+    if (has_copies) world_.synchronize(stream);
+    for (const Message& message : messages_)
+      if (message.lent.second != nullptr) world_.pinned_.give_back(message.lent);
+    messages_.clear();
+    detail::check_mpi(result, "MPI_Waitall");
+  }
+
+  World& world_;
+  bool is_open_ = false;
+  std::vector<Message> messages_;
+  std::vector<MPI_Request> requests_;
+};
+
+}  // namespace polypath::uniconn

@@ -1,0 +1,73 @@
+// uniconn_ranks [CASE...]: the suite, on ranks that mpirun or torchrun's variables started: by MPI, or
+// by polypath with BACKEND=polypath. Each rank prints "rank R: CASE: OK" and what went wrong.
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+
+#include "polypath/uniconn/backend/mpi.hpp"
+#include "suite.hpp"
+
+namespace polypath::test {
+
+template <typename B>
+bool run(const std::set<std::string>& wanted, uc::Environment<B>& env) {
+  env.SetDevice(env.NodeRank());
+  const Gpu gpu;
+  uc::Communicator<B> comm;
+  SuiteRank<B> self{env, comm, gpu};
+  bool is_well = true;
+  for (const SuiteCase<B>& its : suite<B>()) {
+    if (!wanted.empty() && !wanted.contains(its.name)) continue;
+    try {
+      its.run(self);
+      std::printf("rank %d: %s: OK\n", self.rank(), its.name);
+    } catch (const std::exception& error) {
+      std::printf("rank %d: %s: FAILED: %s\n", self.rank(), its.name, error.what());
+      is_well = false;
+      break;  // the others wait for it
+    }
+    std::fflush(stdout);
+  }
+  return is_well;
+}
+
+}  // namespace polypath::test
+
+int main(int argc, char** argv) {
+  using namespace polypath::test;
+  const std::set<std::string> wanted(argv + 1, argv + argc);
+  const char* const backend = std::getenv("BACKEND");
+  if (const char* const piece = std::getenv("PIECE"))
+    uc::detail::mpi_piece = std::strtoull(piece, nullptr, 10);
+  try {
+    if (backend != nullptr && std::string(backend) == "polypath") {
+      MPI_Init(&argc, &argv);
+      bool is_well = false;
+      {
+        uc::Environment<uc::PolypathBackend> env(uc::mpi_bootstrap(MPI_COMM_WORLD));
+        is_well = run<uc::PolypathBackend>(wanted, env);
+      }
+      if (!is_well) MPI_Abort(MPI_COMM_WORLD, 1);
+      MPI_Finalize();
+      return 0;
+    }
+    {
+      uc::Environment<uc::MPIBackend> env(argc, argv);
+      if (!run<uc::MPIBackend>(wanted, env)) MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    // It began MPI, and has ended it.
+    int is_over = 0;
+    MPI_Finalized(&is_over);
+    if (is_over == 0) {
+      std::printf("MPI was not finalised\n");
+      return 1;
+    }
+    const std::string said =
+        refusal(POLYPATH_INVALID_ARGUMENT, "after the end", [] { uc::Environment<uc::MPIBackend> env; });
+    if (said.find("cannot begin again") == std::string::npos) return 1;
+  } catch (const std::exception& error) {
+    std::printf("FAILED: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
