@@ -16,9 +16,10 @@ using polypath::uniconn::detail::device;
 int taken = 0;
 
 const Cuda* cuda() {
-  // An engine is there as long as memory of a GPU is.
-  static const auto engine = polypath::uniconn::detail::engine();
-  static const Cuda its(engine.get());
+  // Never ended: the driver may be gone when what is static is.
+  static const auto* const engine =
+      new std::shared_ptr<polypath_context>(polypath::uniconn::detail::engine());
+  static const Cuda its(engine->get());
   return &its;
 }
 

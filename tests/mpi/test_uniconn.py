@@ -1,0 +1,46 @@
+"""UNICONN's suite on ranks of MPI: by MPI, in each of its ways, and by polypath."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from conftest import BUILD, NODE, ROOT, _run, environment
+
+WAYS = {
+    "staged": {},
+    "messages": {"POLYPATH_UNICONN_MPI": "messages"},
+    "gpu": {"POLYPATH_UNICONN_MPI": "gpu"},
+    # Longer messages than a count holds.
+    "pieces": {"PIECE": "20011"},
+    "polypath": {"BACKEND": "polypath"},
+}
+
+
+def run(ranks: int, *cases: str, **settings: str) -> tuple[int, str]:
+    command = [ROOT / "scripts" / "mpi_env.sh", "mpirun", "-n", ranks]
+    command += [BUILD / "bin" / "uniconn_ranks", *cases]
+    if NODE != "real":
+        settings.setdefault("POLYPATH_SIM_SEED", "1")
+        settings.setdefault("POLYPATH_NODE", "narval")
+    return _run([str(part) for part in command], environment(settings))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_suite(way, ranks):
+    returncode, output = run(ranks, **WAYS[way])
+    assert returncode == 0, output
+    assert "FAILED" not in output
+    for rank in range(ranks):
+        assert f"rank {rank}: ASecondEnvironment: OK" in output
+    taken = [int(count) for count in re.findall(r"(\d+) buffers of GPUs", output)]
+    assert len(taken) == ranks
+    # MPI's collectives are given memory of GPUs when they say that they take it, and else never.
+    assert all(count > 100 for count in taken) if way == "gpu" else not any(taken), output
+
+
+def test_what_is_wrong_with_the_setting_is_said():
+    returncode, output = run(2, POLYPATH_UNICONN_MPI="some")
+    assert returncode != 0
+    assert "host, messages or gpu is wanted" in output
