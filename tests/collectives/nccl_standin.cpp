@@ -1,19 +1,23 @@
-// What stands in for NCCL in tests without GPUs: the functions that exchanges between nodes use,
-// for ranks that are threads of this process, over the simulated driver. As there, what is sent and
+// What stands in for NCCL in tests without GPUs: the functions that exchanges between nodes and
+// UNICONN use, for ranks that are threads of this process, over the simulated driver. As there, what is sent and
 // received happens on the stream, and waits for the other side without a limit until an abort.
 #include "nccl_standin.h"
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <vector>
+
+#include "polypath/uniconn/reduction.hpp"
 
 namespace {
 
@@ -23,11 +27,14 @@ struct Id {
   std::array<char, 128> bytes;
 };
 
+struct Comm;
+
 struct Message {
   bool is_send;
-  void* device;
+  void* device;  ///< null: what is received stays in pinned memory
   std::size_t bytes;
   int node;
+  Comm* comm;
   unsigned char* pinned = nullptr;
 };
 
@@ -38,10 +45,17 @@ struct Comm {
   bool is_aborted = false;
 };
 
-/// What one group of one communicator sends and receives.
+/// A reduction: what all have sent, combined into the first.
+struct Combine {
+  int type = 0;
+  int op = 0;
+  std::size_t count = 0;
+};
+
+/// What one group sends and receives.
 struct Work {
-  Comm* comm = nullptr;
   std::vector<Message> messages;
+  std::optional<Combine> combine;
 };
 
 std::mutex mutex;
@@ -51,26 +65,101 @@ std::map<int, int> have_come;
 std::set<int> lost;
 std::set<int> gave_up;
 int ids = 0;
+struct Wish {
+  int color;
+  int key;
+  int node;
+};
+std::map<std::pair<int, int>, std::vector<Wish>> splits;  // communicator, number of its call
+std::map<std::tuple<int, int, int>, int> split_ids;       // and color
+std::map<void*, int> split_calls;
 // Streams may come to them until the end.
 std::vector<std::unique_ptr<Comm>> comms;
 std::vector<std::unique_ptr<Work>> works;
 
 struct Group {
-  bool is_open = false;
-  Comm* comm = nullptr;
+  int open = 0;
   CUstream stream = nullptr;
   std::vector<Message> messages;
 };
 thread_local Group group;
 
+template <typename T>
+void combine_as(const Combine& its, const std::vector<unsigned char*>& parts) {
+  for (std::size_t i = 0; i < its.count; ++i) {
+    T result{};
+    for (std::size_t part = 0; part < parts.size(); ++part) {
+      T value{};
+      std::memcpy(&value, parts[part] + i * sizeof value, sizeof value);
+      if (part == 0) {
+        result = value;
+      } else if (its.op == 1) {
+        result = static_cast<T>(result * value);
+      } else if (its.op == 2) {
+        result = std::max(result, value);
+      } else if (its.op == 3) {
+        result = std::min(result, value);
+      } else {
+        result = static_cast<T>(result + value);
+      }
+    }
+    if (its.op == 4) result = static_cast<T>(result / static_cast<T>(parts.size()));
+    std::memcpy(parts[0] + i * sizeof result, &result, sizeof result);
+  }
+}
+
+/// Half types as floats: their sums here are whole numbers.
+template <float (*Widen)(std::uint16_t), std::uint16_t (*Narrow)(float)>
+void combine_half(const Combine& its, const std::vector<unsigned char*>& parts) {
+  std::vector<std::vector<float>> wide;
+  std::vector<unsigned char*> as_bytes;
+  for (const unsigned char* const part : parts) {
+    auto& its_values = wide.emplace_back(its.count);
+    for (std::size_t i = 0; i < its.count; ++i) {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, part + 2 * i, 2);
+      its_values[i] = Widen(bits);
+    }
+  }
+  for (auto& values : wide) as_bytes.push_back(reinterpret_cast<unsigned char*>(values.data()));
+  combine_as<float>(its, as_bytes);
+  for (std::size_t i = 0; i < its.count; ++i) {
+    const std::uint16_t bits = Narrow(wide[0][i]);
+    std::memcpy(parts[0] + 2 * i, &bits, 2);
+  }
+}
+
+void combine(const Work& work) {
+  using namespace polypath::uniconn::detail;
+  std::vector<unsigned char*> parts;
+  for (const Message& message : work.messages)
+    if (!message.is_send) parts.push_back(message.pinned);
+  const Combine& its = *work.combine;
+  switch (its.type) {
+    case 0: return combine_as<std::int8_t>(its, parts);
+    case 1: return combine_as<std::uint8_t>(its, parts);
+    case 2: return combine_as<std::int32_t>(its, parts);
+    case 3: return combine_as<std::uint32_t>(its, parts);
+    case 4: return combine_as<std::int64_t>(its, parts);
+    case 5: return combine_as<std::uint64_t>(its, parts);
+    case 6: return combine_half<&float_of_half, &half_of_float>(its, parts);
+    case 7: return combine_as<float>(its, parts);
+    case 8: return combine_as<double>(its, parts);
+    case 9: return combine_half<&float_of_bfloat, &bfloat_of_float>(its, parts);
+    default: break;
+  }
+}
+
 void post(void* data) {
   const Work& work = *static_cast<Work*>(data);
   const std::lock_guard lock(mutex);
   for (const Message& message : work.messages) {
-    if (!message.is_send || lost.contains(work.comm->node)) continue;
+    if (!message.is_send || lost.contains(message.comm->node)) continue;
     Bytes bytes(message.pinned, message.pinned + message.bytes);
-    if (message.bytes == sizeof(std::uint64_t) && gave_up.contains(work.comm->node)) bytes[0] = 1;
-    under_way.emplace(std::tuple(work.comm->id, work.comm->node, message.node), std::move(bytes));
+    if (message.bytes == sizeof(std::uint64_t) && gave_up.contains(message.comm->node))
+      bytes[0] = 1;
+    under_way.emplace(std::tuple(message.comm->id, message.comm->node, message.node),
+                      std::move(bytes));
   }
   changed.notify_all();
 }
@@ -80,25 +169,82 @@ void take(void* data) {
   std::unique_lock lock(mutex);
   for (const Message& message : work.messages) {
     if (message.is_send) continue;
-    const std::tuple key(work.comm->id, message.node, work.comm->node);
-    changed.wait(lock, [&] { return work.comm->is_aborted || under_way.contains(key); });
+    const std::tuple key(message.comm->id, message.node, message.comm->node);
+    changed.wait(lock, [&] { return message.comm->is_aborted || under_way.contains(key); });
     const auto first = under_way.lower_bound(key);
-    if (work.comm->is_aborted) return;
+    if (message.comm->is_aborted) return;
     if (first->second.size() == message.bytes)
       std::memcpy(message.pinned, first->second.data(), message.bytes);
     under_way.erase(first);
   }
+  lock.unlock();
+  if (work.combine) combine(work);
+}
+
+/// Pinned memory and copies on the stream around what is sent and received.
+int issue(std::vector<Message> messages, std::optional<Combine> combined, void* result,
+          std::size_t result_bytes, CUstream stream) {
+  auto made = std::make_unique<Work>();
+  Work* const work = made.get();
+  work->messages = std::move(messages);
+  work->combine = combined;
+  bool is_well = true;
+  for (Message& message : work->messages) {
+    void* pinned = nullptr;
+    is_well = is_well && cuMemHostAlloc(&pinned, message.bytes, 0) == CUDA_SUCCESS;
+    message.pinned = static_cast<unsigned char*>(pinned);
+    const auto device = reinterpret_cast<CUdeviceptr>(message.device);
+    if (is_well && message.is_send)
+      is_well = cuMemcpyDtoHAsync(pinned, device, message.bytes, stream) == CUDA_SUCCESS;
+  }
+  is_well = is_well && cuLaunchHostFunc(stream, &post, work) == CUDA_SUCCESS &&
+            cuLaunchHostFunc(stream, &take, work) == CUDA_SUCCESS;
+  const unsigned char* first = nullptr;
+  for (const Message& message : work->messages) {
+    if (message.is_send) continue;
+    if (first == nullptr) first = message.pinned;
+    if (is_well && message.device != nullptr)
+      is_well = cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(message.device), message.pinned,
+                                  message.bytes, stream) == CUDA_SUCCESS;
+  }
+  if (is_well && result != nullptr)
+    is_well = cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(result), first, result_bytes,
+                                stream) == CUDA_SUCCESS;
+  const std::lock_guard lock(mutex);
+  works.push_back(std::move(made));
+  return is_well ? 0 : 1;
 }
 
 int add(bool is_send, void* device, std::size_t bytes, int node, void* comm, CUstream stream) {
-  if (!group.is_open) return 5;  // ncclInvalidUsage
-  group.comm = static_cast<Comm*>(comm);
+  Comm* const its = static_cast<Comm*>(comm);
+  if (node < 0 || node >= its->nodes) return 4;  // ncclInvalidArgument
+  const Message message{is_send, device, bytes, node, its};
+  if (group.open == 0) return issue({message}, {}, nullptr, 0, stream);
   group.stream = stream;
-  group.messages.push_back({is_send, device, bytes, node});
+  group.messages.push_back(message);
   return 0;
 }
 
-int unused(...) { return 5; }
+std::size_t bytes_of(int type) {
+  constexpr std::array<std::size_t, 10> kBytes{1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+  return kBytes.at(static_cast<std::size_t>(type));
+}
+
+/// To all for a negative root.
+int reduce(const void* send, void* recv, std::size_t count, int type, int op, int root, void* comm,
+           CUstream stream) {
+  Comm* const its = static_cast<Comm*>(comm);
+  const std::size_t bytes = count * bytes_of(type);
+  std::vector<Message> messages;
+  const bool gets = root < 0 || root == its->node;
+  for (int node = 0; node < its->nodes; ++node) {
+    if (root < 0 || root == node)
+      messages.push_back({true, const_cast<void*>(send), bytes, node, its});
+    if (gets) messages.push_back({false, nullptr, bytes, node, its});
+  }
+  return issue(std::move(messages), gets ? std::optional(Combine{type, op, count}) : std::nullopt,
+               gets ? recv : nullptr, bytes, stream);
+}
 
 }  // namespace
 
@@ -152,10 +298,43 @@ int ncclCommAbort(void* comm) {
 }
 int ncclCommDestroy(void*) { return 0; }
 
-int ncclGroupStart() {
-  group = {};
-  group.is_open = true;
+int ncclCommGetAsyncError(void*, int* error) { return *error = 0; }
+int ncclCommCount(void* comm, int* count) { return *count = static_cast<Comm*>(comm)->nodes, 0; }
+int ncclCommUserRank(void* comm, int* rank) { return *rank = static_cast<Comm*>(comm)->node, 0; }
+
+int ncclCommSplit(void* comm, int color, int key, void** part, void*) {
+  const Comm& its = *static_cast<Comm*>(comm);
+  std::unique_lock lock(mutex);
+  // The number of its calls names this one.
+  auto& wishes = splits[{its.id, ++split_calls[comm]}];
+  wishes.push_back({color, key, its.node});
+  changed.notify_all();
+  changed.wait(lock, [&] { return static_cast<int>(wishes.size()) == its.nodes; });
+  std::vector<Wish> members;
+  for (const Wish& wish : wishes)
+    if (wish.color == color) members.push_back(wish);
+  std::ranges::sort(members, {}, [](const Wish& wish) { return std::pair(wish.key, wish.node); });
+  *part = nullptr;
+  if (color < 0) return 0;
+  auto& number = split_ids[{its.id, split_calls[comm], color}];
+  if (number == 0) number = ++ids;
+  auto owned = std::make_unique<Comm>();
+  owned->id = number;
+  owned->nodes = static_cast<int>(members.size());
+  owned->node =
+      static_cast<int>(std::ranges::find(members, its.node, &Wish::node) - members.begin());
+  *part = owned.get();
+  comms.push_back(std::move(owned));
   return 0;
+}
+
+int ncclGroupStart() {
+  if (group.open++ == 0) group.messages.clear();
+  return 0;
+}
+int ncclGroupEnd() {
+  if (--group.open > 0 || group.messages.empty()) return 0;
+  return issue(std::move(group.messages), {}, nullptr, 0, group.stream);
 }
 int ncclSend(const void* from, std::size_t bytes, int, int node, void* comm, CUstream stream) {
   return add(true, const_cast<void*>(from), bytes, node, comm, stream);
@@ -164,38 +343,38 @@ int ncclRecv(void* to, std::size_t bytes, int, int node, void* comm, CUstream st
   return add(false, to, bytes, node, comm, stream);
 }
 
-int ncclGroupEnd() {
-  group.is_open = false;
-  if (group.messages.empty()) return 0;
-  auto made = std::make_unique<Work>();
-  Work* const work = made.get();
-  work->comm = group.comm;
-  work->messages = std::move(group.messages);
-  bool is_well = true;
-  for (Message& message : work->messages) {
-    void* pinned = nullptr;
-    is_well = is_well && cuMemHostAlloc(&pinned, message.bytes, 0) == CUDA_SUCCESS;
-    message.pinned = static_cast<unsigned char*>(pinned);
-    const auto device = reinterpret_cast<CUdeviceptr>(message.device);
-    if (is_well && message.is_send)
-      is_well = cuMemcpyDtoHAsync(pinned, device, message.bytes, group.stream) == CUDA_SUCCESS;
+int ncclAllReduce(const void* send, void* recv, std::size_t count, int type, int op, void* comm,
+                  CUstream stream) {
+  return reduce(send, recv, count, type, op, -1, comm, stream);
+}
+int ncclReduce(const void* send, void* recv, std::size_t count, int type, int op, int root,
+               void* comm, CUstream stream) {
+  return reduce(send, recv, count, type, op, root, comm, stream);
+}
+int ncclAllGather(const void* send, void* recv, std::size_t count, int type, void* comm,
+                  CUstream stream) {
+  Comm* const its = static_cast<Comm*>(comm);
+  const std::size_t bytes = count * bytes_of(type);
+  std::vector<Message> messages;
+  for (int node = 0; node < its->nodes; ++node) {
+    auto* const part = static_cast<unsigned char*>(recv) + bytes * static_cast<std::size_t>(node);
+    messages.push_back({true, const_cast<void*>(send), bytes, node, its});
+    messages.push_back({false, part, bytes, node, its});
   }
-  is_well = is_well && cuLaunchHostFunc(group.stream, &post, work) == CUDA_SUCCESS &&
-            cuLaunchHostFunc(group.stream, &take, work) == CUDA_SUCCESS;
-  for (const Message& message : work->messages)
-    if (is_well && !message.is_send)
-      is_well = cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(message.device), message.pinned,
-                                  message.bytes, group.stream) == CUDA_SUCCESS;
-  const std::lock_guard lock(mutex);
-  works.push_back(std::move(made));
-  return is_well ? 0 : 1;
+  return issue(std::move(messages), {}, nullptr, 0, stream);
+}
+int ncclBroadcast(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
+                  CUstream stream) {
+  Comm* const its = static_cast<Comm*>(comm);
+  const std::size_t bytes = count * bytes_of(type);
+  std::vector<Message> messages;
+  for (int node = 0; node < its->nodes && its->node == root; ++node)
+    messages.push_back({true, const_cast<void*>(send), bytes, node, its});
+  messages.push_back({false, recv, bytes, root, its});
+  return issue(std::move(messages), {}, nullptr, 0, stream);
 }
 
-// Exchanges do not use them, but a library without them is none.
-int ncclAllReduce() { return unused(); }
-int ncclReduceScatter() { return unused(); }
-int ncclReduce() { return unused(); }
-int ncclAllGather() { return unused(); }
-int ncclBroadcast() { return unused(); }
+// Nobody uses it, but a library without it is none.
+int ncclReduceScatter() { return 5; }  // ncclInvalidUsage
 
 }  // extern "C"

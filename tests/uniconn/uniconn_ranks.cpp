@@ -62,8 +62,8 @@ int main(int argc, char** argv) {
       std::printf("MPI was not finalised\n");
       return 1;
     }
-    const std::string said =
-        refusal(POLYPATH_INVALID_ARGUMENT, "after the end", [] { uc::Environment<uc::MPIBackend> env; });
+    const std::string said = refusal(POLYPATH_INVALID_ARGUMENT, "after the end",
+                                     [] { uc::Environment<uc::MPIBackend> env; });
     if (said.find("cannot begin again") == std::string::npos) return 1;
   } catch (const std::exception& error) {
     std::printf("FAILED: %s\n", error.what());

@@ -110,7 +110,8 @@ class Coordinator {
                    int src_rank, Communicator<B>* comm) {
     auto& ranks = ranks_of(comm, src_rank, "Acknowledge: src_rank");
     if constexpr (kHostSends)
-      group_.acknowledge(ranks, {dest, bytes_of<T>(count), signal, value, src_rank, false}, stream_);
+      group_.acknowledge(ranks, {dest, bytes_of<T>(count), signal, value, src_rank, false},
+                         stream_);
   }
 
   // ---- Collectives: all ranks, in the same order --------------------------------------------------

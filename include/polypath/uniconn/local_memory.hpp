@@ -41,7 +41,8 @@ class LocalMemory {
   }
   /// Throws unless it is memory of a GPU, and, of Memory, all of it.
   void require(const void* address, std::size_t bytes, const char* what) const {
-    if (bytes > 0 && !pieces_.holds(address, bytes, what)) require_device_memory(cuda_, address, what);
+    if (bytes > 0 && !pieces_.holds(address, bytes, what))
+      require_device_memory(cuda_, address, what);
   }
 
  private:

@@ -85,9 +85,7 @@ inline Bootstrap bootstrap_of(const std::shared_ptr<MpiRun>& run) {
 /// A communicator of our own, whose errors come back.
 class MpiComm {
  public:
-  explicit MpiComm(MPI_Comm its) : comm_(its) {
-    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-  }
+  explicit MpiComm(MPI_Comm its) : comm_(its) { MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN); }
   ~MpiComm() {
     int is_over = 0;
     MPI_Finalized(&is_over);
@@ -110,8 +108,9 @@ inline MpiTakes what_mpi_takes() {
     if (word == "host") return MpiTakes::host_memory;
     if (word == "messages") return MpiTakes::messages_of_gpus;
     if (word == "gpu") return MpiTakes::gpu_memory;
-    throw error(POLYPATH_INVALID_ARGUMENT,
-                ("POLYPATH_UNICONN_MPI is '" + word + "': host, messages or gpu is wanted").c_str());
+    throw error(
+        POLYPATH_INVALID_ARGUMENT,
+        ("POLYPATH_UNICONN_MPI is '" + word + "': host, messages or gpu is wanted").c_str());
   }
 #if defined(MPIX_CUDA_AWARE_SUPPORT)
   if (MPIX_Query_cuda_support() == 1) return MpiTakes::gpu_memory;
@@ -185,8 +184,8 @@ class MPIBackend::World {
       throw error(POLYPATH_INVALID_ARGUMENT,
                   "the ranks of MPIBackend are MPI's: Environment(argc, argv), or mpi_bootstrap()");
     MPI_Comm own = MPI_COMM_NULL;
-    detail::check_mpi(
-        MPI_Comm_dup(static_cast<detail::MpiRun*>(bootstrap.user())->ranks, &own), "MPI_Comm_dup");
+    detail::check_mpi(MPI_Comm_dup(static_cast<detail::MpiRun*>(bootstrap.user())->ranks, &own),
+                      "MPI_Comm_dup");
     comm_ = std::make_shared<detail::MpiComm>(own);
   }
 
@@ -228,9 +227,8 @@ class MPIBackend::Ranks {
 
   [[nodiscard]] std::unique_ptr<Ranks> split(int color, int key) {
     MPI_Comm part = MPI_COMM_NULL;
-    detail::check_mpi(
-        MPI_Comm_split(comm_->get(), color < 0 ? MPI_UNDEFINED : color, key, &part),
-        "MPI_Comm_split");
+    detail::check_mpi(MPI_Comm_split(comm_->get(), color < 0 ? MPI_UNDEFINED : color, key, &part),
+                      "MPI_Comm_split");
     if (part == MPI_COMM_NULL) return nullptr;
     return std::make_unique<Ranks>(world_, std::make_shared<detail::MpiComm>(part));
   }
@@ -260,16 +258,16 @@ class MPIBackend::Ranks {
     require(send, all, recv, all);
     world_->settle(stream);
     const auto count = static_cast<int>(bytes);
-    detail::check_mpi(
-        MPI_Alltoall(send, count, MPI_BYTE, recv, count, MPI_BYTE, comm_->get()), "MPI_Alltoall");
+    detail::check_mpi(MPI_Alltoall(send, count, MPI_BYTE, recv, count, MPI_BYTE, comm_->get()),
+                      "MPI_Alltoall");
     return true;
   }
   bool broadcast(void* buffer, std::size_t bytes, int root, Stream stream) {
     if (!takes(bytes)) return false;
     require(buffer, bytes, buffer, bytes);
     world_->settle(stream);
-    detail::check_mpi(
-        MPI_Bcast(buffer, static_cast<int>(bytes), MPI_BYTE, root, comm_->get()), "MPI_Bcast");
+    detail::check_mpi(MPI_Bcast(buffer, static_cast<int>(bytes), MPI_BYTE, root, comm_->get()),
+                      "MPI_Bcast");
     return true;
   }
 
@@ -324,8 +322,7 @@ class MPIBackend::Ranks {
   }
   void copy(void* to, const void* from, std::size_t bytes, Stream stream) const {
     const detail::Cuda& cuda = world_->cuda_;
-    cuda.check(cuda.copy(detail::device(to), detail::device(from), bytes, stream),
-               "cuMemcpyAsync");
+    cuda.check(cuda.copy(detail::device(to), detail::device(from), bytes, stream), "cuMemcpyAsync");
     world_->synchronize(stream);
   }
   void reduce_piece(const void* send, void* recv, std::size_t count, Element element,
@@ -480,15 +477,14 @@ class MPIBackend::Group {
   }
   void copy(void* to, const void* from, std::size_t bytes, Stream stream) const {
     const detail::Cuda& cuda = world_.cuda_;
-    cuda.check(cuda.copy(detail::device(to), detail::device(from), bytes, stream),
-               "cuMemcpyAsync");
+    cuda.check(cuda.copy(detail::device(to), detail::device(from), bytes, stream), "cuMemcpyAsync");
   }
 
   void finish(Stream stream) {
     requests_.clear();
     for (const Message& message : messages_) requests_.push_back(message.request);
-    const int result = MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(),
-                                   MPI_STATUSES_IGNORE);
+    const int result =
+        MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE);
     bool has_copies = false;
     for (const Message& message : messages_) {
       if (message.lent.second == nullptr || message.to_gpu == nullptr) continue;

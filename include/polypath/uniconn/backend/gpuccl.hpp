@@ -1,0 +1,325 @@
+// GpucclBackend: UNICONN over NCCL, found at run time (libnccl.so.2, 2.18 and newer): neither its
+// headers nor its library are needed to build. POLYPATH_NOT_SUPPORTED from SetDevice: it is not
+// there, with how to get it.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "polypath/uniconn/local_memory.hpp"
+
+namespace polypath::uniconn {
+namespace detail {
+
+/// NCCL's ABI, as its documentation gives it: handles are pointers, enumerations are ints.
+class Nccl {
+ public:
+  struct Id {
+    std::array<char, 128> bytes{};
+  };
+  static constexpr int kBytes = 0;  // ncclInt8
+  static constexpr int kSum = 0;
+
+  /// Of this process; the library stays loaded.
+  static const Nccl& get() {
+    static const Nccl found;
+    return found;
+  }
+  void check(int result, const char* call) const {
+    if (result != 0) throw backend_error(result, std::string(call) + ": " + error_string(result));
+  }
+
+  const char* (*error_string)(int) = nullptr;
+  int (*unique_id)(Id*) = nullptr;
+  int (*init_rank)(void**, int, Id, int) = nullptr;
+  int (*split)(void*, int, int, void**, void*) = nullptr;
+  int (*count)(void*, int*) = nullptr;
+  int (*user_rank)(void*, int*) = nullptr;
+  int (*destroy)(void*) = nullptr;
+  int (*async_error)(void*, int*) = nullptr;
+  int (*group_start)() = nullptr;
+  int (*group_end)() = nullptr;
+  int (*send)(const void*, std::size_t, int, int, void*, Stream) = nullptr;
+  int (*recv)(void*, std::size_t, int, int, void*, Stream) = nullptr;
+  int (*all_gather)(const void*, void*, std::size_t, int, void*, Stream) = nullptr;
+  int (*broadcast)(const void*, void*, std::size_t, int, int, void*, Stream) = nullptr;
+  int (*all_reduce)(const void*, void*, std::size_t, int, int, void*, Stream) = nullptr;
+  int (*reduce)(const void*, void*, std::size_t, int, int, int, void*, Stream) = nullptr;
+
+ private:
+  Nccl() {
+    void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr)
+      throw error(POLYPATH_NOT_SUPPORTED,
+                  "GpucclBackend: there is no libnccl.so.2: install NCCL (pip install "
+                  "nvidia-nccl-cu13), and put its folder into LD_LIBRARY_PATH");
+    const auto find = [library](auto& function, const char* name) {
+      void* const found = dlsym(library, name);
+      if (found == nullptr)
+        throw error(
+            POLYPATH_NOT_SUPPORTED,
+            (std::string("libnccl.so.2 has no ") + name + ": 2.18 or newer is wanted").c_str());
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+    };
+    find(error_string, "ncclGetErrorString");
+    find(unique_id, "ncclGetUniqueId");
+    find(init_rank, "ncclCommInitRank");
+    find(split, "ncclCommSplit");
+    find(count, "ncclCommCount");
+    find(user_rank, "ncclCommUserRank");
+    find(destroy, "ncclCommDestroy");
+    find(async_error, "ncclCommGetAsyncError");
+    find(group_start, "ncclGroupStart");
+    find(group_end, "ncclGroupEnd");
+    find(send, "ncclSend");
+    find(recv, "ncclRecv");
+    find(all_gather, "ncclAllGather");
+    find(broadcast, "ncclBroadcast");
+    find(all_reduce, "ncclAllReduce");
+    find(reduce, "ncclReduce");
+  }
+};
+
+}  // namespace detail
+
+struct GpucclBackend {
+  static constexpr const char* kName = "gpuccl";
+  static constexpr bool kOneSided = false;
+  static constexpr bool launches(LaunchMode mode) { return mode == LaunchMode::PureHost; }
+  static Bootstrap bootstrap(int, char**) { return Bootstrap::environment(); }
+
+  class World;
+  class Ranks;
+  class Group;
+};
+
+class GpucclBackend::World {
+ public:
+  World(const Bootstrap& bootstrap, polypath_context*, const detail::Cuda& cuda,
+        const detail::Device&)
+      : nccl_(detail::Nccl::get()), cuda_(cuda), memory_(bootstrap, cuda) {
+    // What goes wrong on one rank must not leave the others waiting for it in NCCL.
+    struct Offer {
+      detail::Nccl::Id id;
+      int result = 0;
+    } mine;
+    if (bootstrap.rank() == 0) mine.result = nccl_.unique_id(&mine.id);
+    const Offer first = bootstrap.gather(mine).front();
+    nccl_.check(first.result, "ncclGetUniqueId");
+    void* made = nullptr;
+    nccl_.check(nccl_.init_rank(&made, bootstrap.size(), first.id, bootstrap.rank()),
+                "ncclCommInitRank");
+    comm_ = owned(made);
+    cuda_.check(cuda_.alloc(&byte_, 1), "cuMemAlloc");
+    cuda_.check(cuda_.set(byte_, 0, 1, nullptr), "cuMemsetD8Async");
+    cuda_.check(cuda_.synchronize(nullptr), "cuStreamSynchronize");
+  }
+  ~World() {
+    if (byte_ != 0) cuda_.free(byte_);
+  }
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  void* allocate(std::size_t bytes) { return memory_.allocate(bytes); }
+  void release(void* address) { memory_.release(address); }
+  void synchronize(Stream stream) const {
+    cuda_.check(cuda_.synchronize(stream), "cuStreamSynchronize");
+    int happened = 0;
+    nccl_.check(nccl_.async_error(comm_.get(), &happened), "ncclCommGetAsyncError");
+    nccl_.check(happened, "NCCL, meanwhile");
+  }
+  Ranks ranks();
+
+ private:
+  friend class Ranks;
+  friend class Group;
+
+  [[nodiscard]] std::shared_ptr<void> owned(void* comm) const {
+    return {comm, [&nccl = nccl_](void* its) { nccl.destroy(its); }};
+  }
+
+  const detail::Nccl& nccl_;
+  const detail::Cuda& cuda_;
+  detail::LocalMemory memory_;
+  std::shared_ptr<void> comm_;
+  detail::DevicePointer byte_ = 0;  // what a barrier sums
+};
+
+class GpucclBackend::Ranks {
+ public:
+  Ranks(World* world, std::shared_ptr<void> comm) : world_(world), comm_(std::move(comm)) {
+    check(nccl().user_rank(comm_.get(), &rank_), "ncclCommUserRank");
+    check(nccl().count(comm_.get(), &size_), "ncclCommCount");
+  }
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+
+  [[nodiscard]] std::unique_ptr<Ranks> split(int color, int key) {
+    void* part = nullptr;
+    check(nccl().split(comm_.get(), std::max(color, -1), key, &part, nullptr), "ncclCommSplit");
+    return part == nullptr ? nullptr : std::make_unique<Ranks>(world_, world_->owned(part));
+  }
+
+  void barrier(Stream stream) {
+    void* const byte = reinterpret_cast<void*>(world_->byte_);
+    check(nccl().all_reduce(byte, byte, 1, detail::Nccl::kBytes, detail::Nccl::kSum, comm_.get(),
+                            stream),
+          "ncclAllReduce");
+  }
+
+  void all_gather(const void* send, void* recv, std::size_t bytes, Stream stream) {
+    world_->memory_.require(send, bytes, "send");
+    world_->memory_.require(recv, bytes * static_cast<std::size_t>(size_), "recv");
+    check(nccl().all_gather(send, recv, bytes, detail::Nccl::kBytes, comm_.get(), stream),
+          "ncclAllGather");
+  }
+  void broadcast(void* buffer, std::size_t bytes, int root, Stream stream) {
+    world_->memory_.require(buffer, bytes, "buf");
+    check(nccl().broadcast(buffer, buffer, bytes, detail::Nccl::kBytes, root, comm_.get(), stream),
+          "ncclBroadcast");
+  }
+
+  static constexpr bool reduces(Element element, ReductionOperator op) {
+    // Its average of integers is of another rounding.
+    return type_of(element) >= 0 && op <= ReductionOperator::AVG &&
+           (op != ReductionOperator::AVG || !is_integer(element));
+  }
+  void all_reduce(const void* send, void* recv, std::size_t count, Element element,
+                  ReductionOperator op, Stream stream) {
+    require(send, recv, count * bytes_of(element));
+    check(nccl().all_reduce(send, recv, count, type_of(element), operator_of(op), comm_.get(),
+                            stream),
+          "ncclAllReduce");
+  }
+  void reduce(const void* send, void* recv, std::size_t count, Element element,
+              ReductionOperator op, int root, Stream stream) {
+    require(send, rank_ == root ? recv : send, count * bytes_of(element));
+    check(nccl().reduce(send, recv, count, type_of(element), operator_of(op), root, comm_.get(),
+                        stream),
+          "ncclReduce");
+  }
+
+ private:
+  friend class Group;
+
+  static constexpr int type_of(Element element) {
+    switch (element) {
+      case Element::int8: return 0;
+      case Element::uint8: return 1;
+      case Element::int32: return 2;
+      case Element::uint32: return 3;
+      case Element::int64: return 4;
+      case Element::uint64: return 5;
+      case Element::float16: return 6;
+      case Element::float32: return 7;
+      case Element::float64: return 8;
+      case Element::bfloat16: return 9;
+      case Element::int16:
+      case Element::uint16:
+      case Element::none: break;
+    }
+    return -1;
+  }
+  static constexpr int operator_of(ReductionOperator op) {
+    if (op == ReductionOperator::MIN) return 3;  // the other way round than ours
+    if (op == ReductionOperator::MAX) return 2;
+    return static_cast<int>(op);
+  }
+
+  [[nodiscard]] const detail::Nccl& nccl() const noexcept { return world_->nccl_; }
+  void check(int result, const char* call) const { nccl().check(result, call); }
+  void require(const void* send, const void* recv, std::size_t bytes) const {
+    world_->memory_.require(send, bytes, "send");
+    world_->memory_.require(recv, bytes, "recv");
+  }
+
+  World* world_;  // outlives it: the Job holds both
+  std::shared_ptr<void> comm_;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+inline GpucclBackend::Ranks GpucclBackend::World::ranks() { return {this, comm_}; }
+
+/// What is sent and received in a group is one of NCCL's, at its end; outside of one they are
+/// kernels, one behind another. NCCL matches messages of two ranks by their order alone: those of
+/// collectives come behind the program's.
+class GpucclBackend::Group {
+ public:
+  explicit Group(World& world) : world_(world) {}
+
+  void start(Stream) { is_open_ = true; }
+  void post(const Ranks& ranks, const Posted& posted, Stream stream) {
+    if (posted.bytes == 0) return;
+    world_.memory_.require(posted.src, posted.bytes, "Post: src");
+    const Message message{
+        const_cast<void*>(posted.src), posted.bytes, posted.to, ranks.comm_.get(), true,
+        posted.of_collective};
+    is_open_ ? messages_.push_back(message) : issue(message, stream);
+  }
+  void acknowledge(const Ranks& ranks, const Acknowledged& acknowledged, Stream stream) {
+    if (acknowledged.bytes == 0) return;
+    world_.memory_.require(acknowledged.dst, acknowledged.bytes, "Acknowledge: dest");
+    const Message message{
+        acknowledged.dst,          acknowledged.bytes, acknowledged.from, ranks.comm_.get(), false,
+        acknowledged.of_collective};
+    is_open_ ? messages_.push_back(message) : issue(message, stream);
+  }
+  void end(Stream stream) {
+    is_open_ = false;
+    if (messages_.empty()) return;
+    const std::vector<Message>& all = messages_;
+    const struct Clear {
+      std::vector<Message>& messages;
+      ~Clear() { messages.clear(); }
+    } clear{messages_};
+    const detail::Nccl& nccl = world_.nccl_;
+    nccl.check(nccl.group_start(), "ncclGroupStart");
+    // Every group that was started is ended, also behind an error: it gives the error again.
+    std::exception_ptr thrown;
+    try {
+      for (const bool of_collective : {false, true})
+        for (const Message& message : all)
+          if (message.of_collective == of_collective) issue(message, stream);
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    const int result = nccl.group_end();
+    if (thrown) std::rethrow_exception(thrown);
+    nccl.check(result, "ncclGroupEnd");
+  }
+
+ private:
+  struct Message {
+    void* memory;
+    std::size_t bytes;
+    int rank;
+    void* comm;
+    bool is_sent;
+    bool of_collective;
+  };
+  void issue(const Message& its, Stream stream) const {
+    const detail::Nccl& nccl = world_.nccl_;
+    if (its.is_sent) {
+      nccl.check(nccl.send(its.memory, its.bytes, detail::Nccl::kBytes, its.rank, its.comm, stream),
+                 "ncclSend");
+    } else {
+      nccl.check(nccl.recv(its.memory, its.bytes, detail::Nccl::kBytes, its.rank, its.comm, stream),
+                 "ncclRecv");
+    }
+  }
+
+  World& world_;
+  bool is_open_ = false;
+  std::vector<Message> messages_;
+};
+
+}  // namespace polypath::uniconn
