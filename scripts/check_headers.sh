@@ -10,15 +10,15 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 count=0
-for header in include/polypath/*; do
-  name=polypath/${header##*/}
+while read -r header; do
+  name=${header#include/}
   # Over the MPI of who includes it.
-  [[ $name == *mpi.h ]] && ! echo '#include <mpi.h>' | "${c[@]}" -fsyntax-only -x c - 2>/dev/null && continue
+  grep -q "^#include <mpi.h>" "$header" && ! echo '#include <mpi.h>' | "${c[@]}" -fsyntax-only -x c - 2>/dev/null && continue
   [[ $header == *.h ]] && echo "#include <$name>" | "${c[@]}" -fsyntax-only -x c -
   echo "#include <$name>" | "${cpp[@]}" -fsyntax-only -x c++ -
   echo "#include <$name>" >>"$work/all.hpp"
   count=$((count + 1))
-done
+done < <(find include/polypath -name '*.h' -o -name '*.hpp' | sort)
 
 # Anything defined in a header and not inline would now be there twice.
 for unit in one two; do

@@ -211,8 +211,8 @@ typedef struct polypath_put {
   const polypath_signal* signal;
 } polypath_put;
 /* Puts that are planned together and run at once, behind all that is on the stream, which goes on
- * behind all of them: those to one rank in this order, those to several ranks without one. Arguments
- * of all are checked before any is issued; the message names the index of the put. */
+ * behind all of them: those to one rank in this order, those to several ranks without one.
+ * Arguments of all are checked before any is issued; the message names the index of the put. */
 POLYPATH_API polypath_status polypath_comm_put_group(polypath_comm* comm, const polypath_put* puts,
                                                      size_t count, void* stream);
 /* Gives the word of rank `to` its value, behind all that is on the stream before. */

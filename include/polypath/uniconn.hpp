@@ -1,6 +1,5 @@
-// UNICONN: one way to communicate from GPU to GPU over MPI, NCCL, NVSHMEM and polypath
-// (docs/uniconn.md). polypath's backend is here; the others are backend/mpi.hpp, gpuccl.hpp,
-// gpushmem.hpp, which need their library's headers.
+// UNICONN: one way to communicate from GPU to GPU over MPI, NCCL and polypath (docs/uniconn.md).
+// polypath's backend is here; the others are backend/mpi.hpp and backend/gpuccl.hpp.
 #pragma once
 
 #include "polypath/uniconn/backend/polypath.hpp"

@@ -14,9 +14,9 @@ using Backend = uc::PolypathBackend;
 int call(const void* mine, void* all, std::size_t bytes, void* user) {
   const auto& exchange = *static_cast<const CommunicatorOptions*>(user);
   try {
-    exchange.exchange({static_cast<const std::byte*>(mine), bytes},
-                      {static_cast<std::byte*>(all),
-                       bytes * static_cast<std::size_t>(exchange.size)});
+    exchange.exchange(
+        {static_cast<const std::byte*>(mine), bytes},
+        {static_cast<std::byte*>(all), bytes * static_cast<std::size_t>(exchange.size)});
     return 0;
   } catch (const std::exception&) {
     return 1;

@@ -114,7 +114,7 @@ class Coordinator {
                          stream_);
   }
 
-  // ---- Collectives: all ranks, in the same order --------------------------------------------------
+  // ---- Collectives: all ranks, in the same order ----------------------------------------------
 
   /// `count` elements of every rank to all, in rank order. In place: each rank's own is part r.
   template <Sendable T>
