@@ -1,0 +1,344 @@
+// GpushmemBackend: UNICONN over NVSHMEM's host API, found at run time (libnvshmem_host.so.3):
+// neither its headers nor its library are needed to build. POLYPATH_NOT_SUPPORTED from SetDevice:
+// it is not there, with how to get it. One rank a process, and one Environment in its life.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "polypath/uniconn/backend/nvshmem_library.hpp"
+#include "polypath/uniconn/compose.hpp"
+#include "polypath/uniconn/pieces.hpp"
+
+namespace polypath::uniconn {
+
+struct GpushmemBackend {
+  static constexpr const char* kName = "gpushmem";
+  static constexpr bool kOneSided = true;
+  static constexpr bool launches(LaunchMode mode) { return mode == LaunchMode::PureHost; }
+  static Bootstrap bootstrap(int, char**) { return Bootstrap::environment(); }
+
+  class World;
+  class Ranks;
+  class Group;
+};
+
+class GpushmemBackend::World {
+ public:
+  World(const Bootstrap& bootstrap, polypath_context*, const detail::Cuda& cuda,
+        const detail::Device&)
+      : nvshmem_(detail::Nvshmem::get()),
+        cuda_(cuda),
+        rank_(bootstrap.rank()),
+        size_(bootstrap.size()) {
+    if (!nvshmem_.has_threads) begin_once(bootstrap);
+    struct Offer {
+      detail::Nvshmem::Id id;
+      int result = 0;
+    } mine;
+    if (rank_ == 0) mine.result = nvshmem_.unique_id(&mine.id);
+    const Offer first = bootstrap.gather(mine).front();
+    nvshmem_.check(first.result, "nvshmemx_get_uniqueid");
+    detail::Nvshmem::Id id = first.id;
+    detail::Nvshmem::Attributes attributes;
+    nvshmem_.check(nvshmem_.set_id(rank_, size_, &id, &attributes),
+                   "nvshmemx_set_attr_uniqueid_args");
+    nvshmem_.check(nvshmem_.init(detail::Nvshmem::kWithId, &attributes),
+                   "nvshmemx_hostlib_init_attr");
+    const auto ranks = static_cast<std::size_t>(size_);
+    words_ = static_cast<std::uint64_t*>(zeroed(2 * kMostParts * ranks * sizeof *words_));
+    letters_ = static_cast<std::byte*>(zeroed(kLetter * ranks));
+    stage_ = static_cast<std::byte*>(zeroed(detail::Scratch::kChunk * (ranks + 1)));
+    cuda_.check(cuda_.event_create(&staged_, kNoTiming), "cuEventCreate");
+  }
+  ~World() {
+    if (staged_ != nullptr) cuda_.event_destroy(staged_);
+    for (const auto& piece : pieces_.all()) nvshmem_.free(reinterpret_cast<void*>(piece.begin));
+    for (void* const own :
+         {static_cast<void*>(words_), static_cast<void*>(letters_), static_cast<void*>(stage_)})
+      if (own != nullptr) nvshmem_.free(own);
+    nvshmem_.finalize();
+  }
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  void* allocate(std::size_t bytes) {
+    void* const address = nvshmem_.allocate(bytes);
+    if (address == nullptr)
+      throw error(POLYPATH_DRIVER_ERROR, ("nvshmem_malloc of " + std::to_string(bytes) +
+                                          " bytes: NVSHMEM_SYMMETRIC_SIZE says how much there is")
+                                             .c_str());
+    pieces_.add(address, bytes, Nothing{});
+    return address;
+  }
+  void release(void* address) {
+    pieces_.take(address);
+    nvshmem_.free(address);
+  }
+  void synchronize(Stream stream) const {
+    cuda_.check(cuda_.synchronize(stream), "cuStreamSynchronize");
+  }
+  Ranks ranks();
+
+ private:
+  friend class Ranks;
+  friend class Group;
+  struct Nothing {};
+  static constexpr unsigned kNoTiming = 2;
+  /// Communicators in the life of a rank: each has words of its own.
+  static constexpr std::size_t kMostParts = 256;
+  /// Of what ranks of a communicator tell each other at a time.
+  static constexpr std::size_t kLetter = 4096;
+
+  /// It keeps its first bootstrap for good.
+  static void begin_once(const Bootstrap& bootstrap) {
+    static bool has_begun = false;
+    if (bootstrap.is_thread())
+      throw error(POLYPATH_INVALID_ARGUMENT, "NVSHMEM has one rank a process: no threads");
+    if (std::exchange(has_begun, true))
+      throw error(POLYPATH_INVALID_ARGUMENT, "NVSHMEM cannot begin again in a process");
+    // On one node it needs no network; memory by CUDA IPC is what all paths can carry.
+    if (detail::node_place(bootstrap).size == bootstrap.size()) {
+      setenv("NVSHMEM_REMOTE_TRANSPORT", "none", 0);
+      setenv("NVSHMEM_DISABLE_CUDA_VMM", "1", 0);
+    }
+  }
+  void* zeroed(std::size_t bytes) const {
+    void* const address = nvshmem_.allocate(bytes);
+    if (address == nullptr)
+      throw error(POLYPATH_DRIVER_ERROR, "nvshmem_malloc failed in the beginning");
+    cuda_.check(cuda_.set(detail::device(address), 0, bytes, nullptr), "cuMemsetD8Async");
+    cuda_.check(cuda_.synchronize(nullptr), "cuStreamSynchronize");
+    nvshmem_.barrier_all(nullptr);
+    cuda_.check(cuda_.synchronize(nullptr), "cuStreamSynchronize");
+    return address;
+  }
+  const detail::Nvshmem& nvshmem_;
+  const detail::Cuda& cuda_;
+  int rank_;
+  int size_;
+  detail::Pieces<Nothing> pieces_;
+  std::uint64_t* words_ = nullptr;  // of barriers: by communicator, then by rank of the world
+  std::byte* letters_ = nullptr;    // by rank of the world
+  std::byte* stage_ = nullptr;      // a chunk of each rank, and one that goes
+  CUevent_st* staged_ = nullptr;    // behind the last use of the stage
+  std::size_t next_part_ = 1;       // 0: all
+};
+
+/// NVSHMEM's teams are of ranks in regular steps; these are of any. So their barriers are signals,
+/// and what is NVSHMEM's own is that of all ranks alone.
+class GpushmemBackend::Ranks {
+ public:
+  Ranks(World* world, std::size_t number, std::vector<int> in_world, int rank)
+      : world_(world), number_(number), in_world_(std::move(in_world)), rank_(rank) {}
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(in_world_.size()); }
+
+  [[nodiscard]] std::unique_ptr<Ranks> split(int color, int key) {
+    struct Wish {
+      int color;
+      int key;
+      int rank;
+      std::size_t next;
+    };
+    const Wish mine{color, key, rank_, world_->next_part_};
+    std::vector<Wish> all(in_world_.size());
+    exchange(&mine, all.data(), sizeof mine);
+    std::erase_if(all, [color](const Wish& wish) { return wish.color != color; });
+    if (color < 0) return nullptr;
+    std::ranges::sort(all, {}, [](const Wish& wish) { return std::pair(wish.key, wish.rank); });
+    std::size_t number = 0;  // that none of them has used
+    std::vector<int> members;
+    int own = 0;
+    for (const Wish& wish : all) {
+      number = std::max(number, wish.next);
+      if (wish.rank == rank_) own = static_cast<int>(members.size());
+      members.push_back(in_world_[static_cast<std::size_t>(wish.rank)]);
+    }
+    if (number >= World::kMostParts)
+      throw error(POLYPATH_NOT_SUPPORTED, "Split: too many communicators on NVSHMEM");
+    world_->next_part_ = number + 1;
+    return std::make_unique<Ranks>(world_, number, std::move(members), own);
+  }
+
+  void barrier(Stream stream) {
+    if (number_ == 0) return world_->nvshmem_.barrier_all(stream);
+    meet(2 * number_, ++barriers_, stream);
+  }
+
+  /// On the host, over memory that all ranks have for it.
+  void exchange(const void* mine, void* all, std::size_t bytes) {
+    const detail::Cuda& cuda = world_->cuda_;
+    for (std::size_t at = 0; at < bytes; at += World::kLetter) {
+      const std::size_t now = std::min(World::kLetter, bytes - at);
+      // By words of its own: barriers may be under way on streams of the program's.
+      meet(2 * number_ + 1, ++letters_, nullptr);
+      std::byte* const letter =
+          world_->letters_ + World::kLetter * static_cast<std::size_t>(world_->rank_);
+      cuda.check(cuda.copy(detail::device(letter),
+                           detail::device(static_cast<const std::byte*>(mine) + at), now, nullptr),
+                 "cuMemcpyAsync");
+      for (const int to : in_world_)
+        if (to != world_->rank_) world_->nvshmem_.put(letter, letter, now, to, nullptr);
+      meet(2 * number_ + 1, ++letters_, nullptr);
+      for (std::size_t i = 0; i < in_world_.size(); ++i)
+        cuda.check(
+            cuda.copy(detail::device(static_cast<std::byte*>(all) + i * bytes + at),
+                      detail::device(world_->letters_ +
+                                     World::kLetter * static_cast<std::size_t>(in_world_[i])),
+                      now, nullptr),
+            "cuMemcpyAsync");
+      cuda.check(cuda.synchronize(nullptr), "cuStreamSynchronize");
+    }
+  }
+
+  /// False: composed. To memory that is not Memory's: by the stage.
+  bool all_gather(const void* send, void* recv, std::size_t bytes, Stream stream) {
+    const std::size_t all = bytes * in_world_.size();
+    const bool is_symmetric = world_->pieces_.holds(recv, all, "recv");
+    const bool in_place =
+        send == static_cast<std::byte*>(recv) + bytes * static_cast<std::size_t>(rank_);
+    if (is_symmetric && number_ == 0 && !in_place && world_->pieces_.holds(send, bytes, "send")) {
+      detail::Nvshmem::check(
+          world_->nvshmem_.all_gather(detail::Nvshmem::kTeamWorld, recv, send, bytes, stream),
+          "nvshmemx_fcollectmem_on_stream");
+      return true;
+    }
+    if (is_symmetric) return false;
+    gather_by_stage(static_cast<const std::byte*>(send), static_cast<std::byte*>(recv), bytes,
+                    stream);
+    return true;
+  }
+  bool all_to_all(const void* send, void* recv, std::size_t bytes, Stream stream) {
+    const std::size_t all = bytes * in_world_.size();
+    if (number_ != 0 || !world_->pieces_.holds(send, all, "send") ||
+        !world_->pieces_.holds(recv, all, "recv"))
+      return false;
+    detail::Nvshmem::check(
+        world_->nvshmem_.all_to_all(detail::Nvshmem::kTeamWorld, recv, send, bytes, stream),
+        "nvshmemx_alltoallmem_on_stream");
+    return true;
+  }
+
+  /// Which of them its library has, it says itself.
+  static constexpr bool reduces(Element, ReductionOperator) { return true; }
+  bool all_reduce(const void* send, void* recv, std::size_t count, Element element,
+                  ReductionOperator op, Stream stream) {
+    const std::size_t bytes = count * bytes_of(element);
+    const auto function = world_->nvshmem_.reduction(element, op);
+    if (function == nullptr || number_ != 0) return false;
+    static_cast<void>(world_->pieces_.at(send, bytes, "send"));
+    static_cast<void>(world_->pieces_.at(recv, bytes, "recv"));
+    detail::Nvshmem::check(function(detail::Nvshmem::kTeamWorld, recv, send, count, stream),
+                           "nvshmemx_reduce_on_stream");
+    return true;
+  }
+  /// It has none to one rank.
+  bool reduce(const void*, void*, std::size_t, Element, ReductionOperator, int, Stream) {
+    return false;
+  }
+
+ private:
+  friend class Group;
+
+  /// The stream goes on when those of all ranks have given the row of words this value.
+  void meet(std::size_t row, std::uint64_t value, Stream stream) const {
+    const detail::Nvshmem& nvshmem = world_->nvshmem_;
+    nvshmem.quiet(stream);
+    std::uint64_t* const words = world_->words_ + row * static_cast<std::size_t>(world_->size_);
+    for (const int to : in_world_)
+      if (to != world_->rank_)
+        nvshmem.signal(words + world_->rank_, value, detail::Nvshmem::kSet, to, stream);
+    for (const int from : in_world_)
+      if (from != world_->rank_)
+        nvshmem.wait(words + from, detail::Nvshmem::kAtLeast, value, stream);
+  }
+  void gather_by_stage(const std::byte* send, std::byte* recv, std::size_t bytes, Stream stream) {
+    const detail::Cuda& cuda = world_->cuda_;
+    constexpr std::size_t kChunk = detail::Scratch::kChunk;
+    cuda.check(cuda.wait_event(stream, world_->staged_, 0), "cuStreamWaitEvent");
+    std::byte* const place = world_->stage_ + kChunk * static_cast<std::size_t>(world_->rank_);
+    for (std::size_t at = 0; at < bytes; at += kChunk) {
+      const std::size_t now = std::min(kChunk, bytes - at);
+      barrier(stream);
+      detail::copy_own(cuda, place, send + at, now, stream);
+      for (const int to : in_world_)
+        if (to != world_->rank_) world_->nvshmem_.put(place, place, now, to, stream);
+      barrier(stream);
+      for (std::size_t i = 0; i < in_world_.size(); ++i)
+        detail::copy_own(cuda, recv + i * bytes + at,
+                         world_->stage_ + kChunk * static_cast<std::size_t>(in_world_[i]), now,
+                         stream);
+    }
+    cuda.check(cuda.event_record(world_->staged_, stream), "cuEventRecord");
+  }
+
+  World* world_;  // outlives it: the Job holds both
+  std::size_t number_;
+  std::vector<int> in_world_;
+  int rank_;
+  std::uint64_t barriers_ = 0;
+  std::uint64_t letters_ = 0;
+};
+
+inline GpushmemBackend::Ranks GpushmemBackend::World::ranks() {
+  std::vector<int> all;
+  for (int rank = 0; rank < size_; ++rank) all.push_back(rank);
+  return {this, 0, std::move(all), rank_};
+}
+
+/// Puts with signals, on the stream itself and not beside it, so that the stream is past them when
+/// their sources have been read. Those of a group come at its end, its waits behind them.
+class GpushmemBackend::Group {
+ public:
+  explicit Group(World& world) : world_(world) {}
+
+  void start(Stream) { is_open_ = true; }
+  void post(const Ranks& ranks, const Posted& posted, Stream stream) {
+    if (posted.bytes > 0)
+      static_cast<void>(world_.pieces_.at(posted.dst, posted.bytes, "Post: dest"));
+    if (posted.signal != nullptr)
+      static_cast<void>(world_.pieces_.at(posted.signal, sizeof *posted.signal, "Post: signal"));
+    Posted its = posted;
+    its.to = ranks.in_world_[static_cast<std::size_t>(posted.to)];
+    is_open_ ? posts_.push_back(its) : issue(its, stream);
+  }
+  void acknowledge(const Ranks&, const Acknowledged& acknowledged, Stream stream) {
+    static_cast<void>(
+        world_.pieces_.at(acknowledged.signal, sizeof *acknowledged.signal, "Acknowledge: signal"));
+    is_open_ ? awaited_.push_back(acknowledged) : wait(acknowledged, stream);
+  }
+  void end(Stream stream) {
+    is_open_ = false;
+    for (const Posted& posted : posts_) issue(posted, stream);
+    for (const Acknowledged& acknowledged : awaited_) wait(acknowledged, stream);
+    posts_.clear();
+    awaited_.clear();
+  }
+
+ private:
+  void issue(const Posted& its, Stream stream) const {
+    const detail::Nvshmem& nvshmem = world_.nvshmem_;
+    if (its.signal == nullptr) {
+      nvshmem.put(its.dst, its.src, its.bytes, its.to, stream);
+    } else if (its.bytes == 0) {
+      nvshmem.signal(its.signal, its.value, detail::Nvshmem::kSet, its.to, stream);
+    } else {
+      nvshmem.put_signal(its.dst, its.src, its.bytes, its.signal, its.value, detail::Nvshmem::kSet,
+                         its.to, stream);
+    }
+  }
+  void wait(const Acknowledged& its, Stream stream) const {
+    world_.nvshmem_.wait(its.signal, detail::Nvshmem::kAtLeast, its.value, stream);
+  }
+
+  World& world_;
+  bool is_open_ = false;
+  std::vector<Posted> posts_;
+  std::vector<Acknowledged> awaited_;
+};
+
+}  // namespace polypath::uniconn
