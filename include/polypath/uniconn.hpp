@@ -1,5 +1,6 @@
-// UNICONN: one way to communicate from GPU to GPU over MPI, NCCL and polypath (docs/uniconn.md).
-// polypath's backend is here; the others are backend/mpi.hpp and backend/gpuccl.hpp.
+// UNICONN: one way to communicate from GPU to GPU over MPI, NCCL, NVSHMEM and polypath
+// (docs/uniconn.md). polypath's backend is here; the others are backend/mpi.hpp,
+// backend/gpuccl.hpp and backend/gpushmem.hpp.
 #pragma once
 
 #include "polypath/uniconn/backend/polypath.hpp"

@@ -1,7 +1,7 @@
 // What Environment, Communicator, Memory and Coordinator are of when a program does not say:
 //
-//   -DUNICONN_USE_MPI=1, -DUNICONN_USE_GPUCCL=1                    the backend
-//   -DUNICONN_USE_LIMITED_DEVICE=1, -DUNICONN_USE_FULL_DEVICE=1    the launch mode
+//   -DUNICONN_USE_MPI=1, -DUNICONN_USE_GPUCCL=1, -DUNICONN_USE_GPUSHMEM=1     the backend
+//   -DUNICONN_USE_LIMITED_DEVICE=1, -DUNICONN_USE_FULL_DEVICE=1                the launch mode
 //
 // Without them polypath's, from the host.
 #pragma once
@@ -15,6 +15,11 @@ using DefaultBackend = MPIBackend;
 #include "polypath/uniconn/backend/gpuccl.hpp"
 namespace polypath::uniconn {
 using DefaultBackend = GpucclBackend;
+}
+#elif defined(UNICONN_USE_GPUSHMEM) && UNICONN_USE_GPUSHMEM
+#include "polypath/uniconn/backend/gpushmem.hpp"
+namespace polypath::uniconn {
+using DefaultBackend = GpushmemBackend;
 }
 #else
 #include "polypath/uniconn/backend/polypath.hpp"
