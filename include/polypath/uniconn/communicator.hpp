@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "polypath/uniconn/compose.hpp"
+#include "polypath/uniconn/environment.hpp"
 
 namespace polypath::uniconn {
 

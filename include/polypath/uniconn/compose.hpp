@@ -1,10 +1,11 @@
 // What a backend's library does not offer, made of the five verbs (types.hpp), once for all.
 #pragma once
 
+#include <algorithm>
 #include <memory>
-#include <vector>
+#include <utility>
 
-#include "polypath/uniconn/environment.hpp"
+#include "polypath/uniconn/cuda.hpp"
 #include "polypath/uniconn/reduction.hpp"
 
 namespace polypath::uniconn::detail {
