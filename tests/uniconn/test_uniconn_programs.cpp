@@ -136,12 +136,10 @@ TEST(UniconnPrograms, TheModeSaysWhatTheHostSends) {
   EXPECT_THAT(on_ranks<Backend>(3, body), Each(""));
 }
 
-/// A halo exchange with large halos goes over links that a single path leaves idle, and both
-/// neighbours get theirs at once.
+/// A halo exchange with large halos goes over links that a single path leaves idle.
 TEST(UniconnPrograms, AGroupGoesOverAllPaths) {
-  if (!in_virtual_time()) GTEST_SKIP() << "needs virtual time";
   constexpr std::size_t kBytes = std::size_t{64} << 20;
-  std::vector<double> times(4);
+  std::uint64_t by_another = 0;
   const auto body = [&](SuiteRank<Backend>& self) {
     const polypath_request requests[]{{"gpu0", "gpu1", kBytes}, {"gpu0", "gpu2", kBytes}};
     if (self.rank() == 0)
@@ -153,18 +151,12 @@ TEST(UniconnPrograms, AGroupGoesOverAllPaths) {
     self.comm.Barrier(self.gpu.stream);
     coordinator.WaitComm();
     if (self.rank() == 0) {
-      const auto took = [&](bool in_group, std::uint64_t value) {
-        const double before = polypath_sim_clock_us();
-        if (in_group) coordinator.CommStart();
-        for (const int to : {1, 2})
-          coordinator.Post(source, inbox, kBytes, word, value, to, &self.comm);
-        if (in_group) coordinator.CommEnd();
-        coordinator.WaitComm();
-        return polypath_sim_clock_us() - before;
-      };
-      took(true, 1);
-      times[0] = took(true, 2);
-      times[1] = took(false, 3);
+      polypath_sim_reset_counters();
+      coordinator.CommStart();
+      for (const int to : {1, 2}) coordinator.Post(source, inbox, kBytes, word, 1, to, &self.comm);
+      coordinator.CommEnd();
+      coordinator.WaitComm();
+      by_another = polypath_sim_link_bytes("gpu0", "gpu3");
     }
     self.comm.Barrier(self.gpu.stream);
     coordinator.WaitComm();
@@ -173,11 +165,9 @@ TEST(UniconnPrograms, AGroupGoesOverAllPaths) {
     uc::Memory<Backend>::Free(word);
   };
   EXPECT_THAT(on_ranks<Backend>(4, body), Each(""));
-  // narval: 93 GB/s a link, three links out of a GPU.
-  const double gbps = 2 * static_cast<double>(kBytes) / times[0] / 1e3;
-  EXPECT_GT(gbps, 1.3 * 2 * 93) << "of two messages in a group";
-  // All that leaves a GPU, either way: one message alone takes every link, too.
-  EXPECT_LT(times[0], 1.05 * times[1]) << "against one after another";
+  // Rank 3 is sent nothing: a part of both messages goes by way of its GPU. That they go at once is
+  // timed in comm.api, by one thread.
+  EXPECT_GT(by_another, kBytes / 4);
 }
 
 TEST(UniconnPrograms, ARankThatFailsEndsAllWaits) {
