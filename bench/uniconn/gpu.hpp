@@ -1,0 +1,91 @@
+// A rank's stream, events and bytes, by the driver that UNICONN uses.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "polypath/uniconn.hpp"
+
+namespace uniconn_bench {
+
+namespace uc = polypath::uniconn;
+
+/// Of the current context; for one thread.
+class Gpu {
+ public:
+  Gpu() : engine_(uc::detail::engine()), cuda(engine_.get()) {
+    const auto find = [this](auto& function, const char* name) {
+      void* const found = polypath_driver_function(engine_.get(), name);
+      if (found == nullptr) throw std::runtime_error(std::string("the driver has no ") + name);
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+    };
+    find(stream_create_, "cuStreamCreate");
+    find(stream_destroy_, "cuStreamDestroy_v2");
+    find(elapsed_, "cuEventElapsedTime");
+    constexpr unsigned kNonBlocking = 1;
+    cuda.check(stream_create_(&stream, kNonBlocking), "cuStreamCreate");
+    for (auto* const event : {&begin_, &end_}) cuda.check(cuda.event_create(event, 0), "event");
+  }
+  ~Gpu() {
+    for (auto* const event : {begin_, end_}) cuda.event_destroy(event);
+    stream_destroy_(stream);
+  }
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  void synchronize() const { cuda.check(cuda.synchronize(stream), "cuStreamSynchronize"); }
+  void begin() const { cuda.check(cuda.event_record(begin_, stream), "cuEventRecord"); }
+  void end() const { cuda.check(cuda.event_record(end_, stream), "cuEventRecord"); }
+  /// Between both, of the GPU's clock; waits for the stream.
+  [[nodiscard]] double elapsed_us() const {
+    synchronize();
+    float ms = 0;
+    cuda.check(elapsed_(&ms, begin_, end_), "cuEventElapsedTime");
+    return ms * 1000.0;
+  }
+  void write(void* to, const std::vector<std::uint64_t>& words, std::size_t bytes) const {
+    cuda.check(cuda.copy(uc::detail::device(to), uc::detail::device(words.data()), bytes, stream),
+               "write");
+    synchronize();
+  }
+  [[nodiscard]] std::vector<std::uint64_t> read(const void* from, std::size_t bytes) const {
+    std::vector<std::uint64_t> words((bytes + 7) / 8, 0);
+    cuda.check(cuda.copy(uc::detail::device(words.data()), uc::detail::device(from), bytes, stream),
+               "read");
+    synchronize();
+    return words;
+  }
+  void poison(void* memory, std::size_t bytes) const {
+    cuda.check(cuda.set(uc::detail::device(memory), 0x5A, bytes, stream), "cuMemsetD8Async");
+    synchronize();
+  }
+
+ private:
+  std::shared_ptr<polypath_context> engine_;
+  int (*stream_create_)(uc::Stream*, unsigned) = nullptr;
+  int (*stream_destroy_)(uc::Stream) = nullptr;
+  int (*elapsed_)(float*, CUevent_st*, CUevent_st*) = nullptr;
+  CUevent_st* begin_ = nullptr;
+  CUevent_st* end_ = nullptr;
+
+ public:
+  uc::detail::Cuda cuda;
+  uc::Stream stream = nullptr;
+};
+
+/// The same for the same seed, whoever asks; behind `bytes` it is 0.
+inline std::vector<std::uint64_t> contents(std::uint64_t seed, std::size_t bytes) {
+  std::vector<std::uint64_t> words((bytes + 7) / 8);
+  std::mt19937_64 random(seed);
+  for (std::uint64_t& word : words) word = random();
+  if (bytes % 8 != 0) words.back() &= (std::uint64_t{1} << bytes % 8 * 8) - 1;
+  return words;
+}
+
+}  // namespace uniconn_bench
