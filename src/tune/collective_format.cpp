@@ -14,7 +14,7 @@ constexpr const char* kOps[] = {"allreduce", "reduce_scatter", "all_gather",
                                 "broadcast", "reduce",         "all_to_all"};
 /// The ring is none of them: it sums in another order.
 constexpr const char* kKernels[] = {"cells", "flat"};
-constexpr const char* kCopies[] = {"rotation", "host-trees", "hierarchical"};
+constexpr const char* kCopyKeys[] = {"rotation", "host-trees", "hierarchical"};
 
 template <std::size_t count>
 bool is_one_of(const std::string& name, const char* const (&names)[count]) {
@@ -33,12 +33,12 @@ TunedCollective read_collective(TomlTable& table) {
   if (is_one_of(way.algorithm, kKernels)) {
     way.stages = table.integer("stages", {1, 2});
     way.blocks = table.integer("blocks", {1, 1024});
-  } else if (is_one_of(way.algorithm, kCopies)) {
+  } else if (is_one_of(way.algorithm, kCopyKeys)) {
     way.lanes = table.integer("lanes", {0, 64}, 0);
     way.chunk_bytes = static_cast<std::uint64_t>(table.number("chunk_bytes", {4096, kMostMessage}));
   } else {
     table.fail("algorithm", fmt::format("must be one of {}, {}", fmt::join(kKernels, ", "),
-                                        fmt::join(kCopies, ", ")));
+                                        fmt::join(kCopyKeys, ", ")));
   }
   one.planned_us = table.number("planned_us", {0, kMostUs}, 0);
   one.us = table.number("us", {0, kMostUs}, 0);
