@@ -1,6 +1,6 @@
 // UNICONN: one way to communicate from GPU to GPU over MPI, NCCL, NVSHMEM and polypath
 // (docs/uniconn.md). polypath's backend is here; the others are backend/mpi.hpp,
-// backend/gpuccl.hpp and backend/gpushmem.hpp.
+// backend/gpuccl.hpp and backend/gpushmem.hpp; backend/any.hpp chooses among them at run time.
 #pragma once
 
 #include "polypath/uniconn/backend/polypath.hpp"

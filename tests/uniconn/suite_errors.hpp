@@ -61,7 +61,7 @@ void bad_input(SuiteRank<B>& self) {
   refused("its GPU already", "SetDevice", [&] { self.env.SetDevice(0); });
 
   std::vector<float> host(8);
-  if constexpr (B::kOneSided) {
+  if (self.is_one_sided()) {
     refused("signal is null", "Post",
             [&] { coordinator.Post(data, data, 1, nullptr, 1, next, &self.comm); });
     refused("dest is not from Memory", "Post",

@@ -71,7 +71,7 @@ void posts_alone(SuiteRank<B>& self) {
         coordinator.Post(source.template get<char>(), inbox.template get<char>(), kCount, word,
                          round * 10, other, &self.comm);
       };
-      const bool is_first = B::kOneSided || own % 2 == 0;
+      const bool is_first = self.is_one_sided() || own % 2 == 0;
       if (is_first) post();
       coordinator.Acknowledge(inbox.template get<char>(), kCount, word, round * 10, other,
                               &self.comm);
@@ -139,7 +139,7 @@ void sources_are_reused(SuiteRank<B>& self) {
 /// value does not wait.
 template <typename B>
 void signals_are_set(SuiteRank<B>& self) {
-  if constexpr (B::kOneSided) {
+  if (self.is_one_sided()) {
     const int next = (self.rank() + 1) % self.size();
     uc::Coordinator<B> coordinator(self.gpu.stream);
     Buffer<B> words(self.gpu, 16);

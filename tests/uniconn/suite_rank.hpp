@@ -163,6 +163,10 @@ struct SuiteRank {
 
   [[nodiscard]] int rank() const { return comm.GlobalRank(); }
   [[nodiscard]] int size() const { return comm.GlobalSize(); }
+  [[nodiscard]] bool is_one_sided() const {
+    const std::string name = env.BackendName();
+    return name == "polypath" || name == "gpushmem";
+  }
   /// What `of` contributes to the `round`-th thing of the case.
   [[nodiscard]] Bytes content(int of, std::uint64_t round, std::size_t count) const {
     return bytes_of(seed * 1'000'003 + round * 1009 + static_cast<std::uint64_t>(of), count);

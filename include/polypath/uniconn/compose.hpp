@@ -25,8 +25,9 @@ template <Backend B, typename Send, typename Receive>
 void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& group, bool is_open,
               Stream stream, const Send& send, const Receive& receive) {
   const int own = ranks.rank();
-  if constexpr (B::kOneSided) ranks.barrier(stream);
-  const bool is_own_group = B::kOneSided || !is_open;
+  const bool one_sided = is_one_sided<B>(ranks);
+  if (one_sided) ranks.barrier(stream);
+  const bool is_own_group = one_sided || !is_open;
   if (is_own_group) group.start(stream);
   // Others first, each beginning behind itself, so that not all send to one at once.
   for (int step = 1; step < ranks.size(); ++step) {
@@ -36,7 +37,7 @@ void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& gro
     posted.to = to;
     posted.of_collective = true;
     if (posted.bytes > 0) group.post(ranks, posted, stream);
-    if constexpr (!B::kOneSided) {
+    if (!one_sided) {
       Acknowledged acknowledged = receive(from);
       acknowledged.from = from;
       acknowledged.of_collective = true;
@@ -46,7 +47,7 @@ void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& gro
   const Posted to_self = send(own);
   copy_own(cuda, receive(own).dst, to_self.src, to_self.bytes, stream);
   if (is_own_group) group.end(stream);
-  if constexpr (B::kOneSided) ranks.barrier(stream);
+  if (one_sided) ranks.barrier(stream);
 }
 
 /// Where a rank's contributions to a reduction lie while the host combines them. Made when first

@@ -18,7 +18,8 @@ namespace polypath::uniconn {
 /// (`dest`, `recv`, in place all of `buf`), and signals, are from Memory, at the same place on all
 /// ranks. Ranks are those of the communicator.
 ///
-/// A backend that lacks a launch mode does not compile. PartialDevice: Post tells the receiver of
+/// A backend that lacks a launch mode does not compile; one that is chosen at run time throws
+/// POLYPATH_NOT_SUPPORTED when a Coordinator is made. PartialDevice: Post tells the receiver of
 /// what a kernel sent. PureDevice: kernels communicate, and the host's calls do nothing.
 ///
 /// For one thread at a time. Throws polypath::error; POLYPATH_INVALID_ARGUMENT names the argument,
@@ -31,7 +32,9 @@ class Coordinator {
       : job_(detail::Current<B>::get()),
         stream_(stream),
         group_(job_->attached()),
-        inner_(job_->attached()) {}
+        inner_(job_->attached()) {
+    if constexpr (requires { job_->attached().require(M); }) job_->attached().require(M);
+  }
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
@@ -92,8 +95,8 @@ class Coordinator {
             int dest_rank, Communicator<B>* comm) {
     auto& ranks = ranks_of(comm, dest_rank, "Post: dest_rank");
     if constexpr (kHostSends) {
-      if constexpr (B::kOneSided)
-        if (signal == nullptr) throw error(POLYPATH_INVALID_ARGUMENT, "Post: signal is null");
+      if (signal == nullptr && detail::is_one_sided<B>(ranks))
+        throw error(POLYPATH_INVALID_ARGUMENT, "Post: signal is null");
       Posted posted{src, dest, bytes_of<T>(count), signal, value, dest_rank, false};
       if constexpr (M == LaunchMode::PartialDevice) {
         posted.bytes = 0;
@@ -209,7 +212,9 @@ class Coordinator {
       const auto size = static_cast<std::size_t>(ranks.size());
       const auto own = static_cast<std::size_t>(ranks.rank());
       std::vector<std::size_t> there(size * size);
-      if constexpr (B::kOneSided) ranks.exchange(rdispls, there.data(), size * sizeof *rdispls);
+      if constexpr (requires { ranks.exchange(rdispls, there.data(), size); })
+        if (detail::is_one_sided<B>(ranks))
+          ranks.exchange(rdispls, there.data(), size * sizeof *rdispls);
       exchange(
           ranks,
           [&](int to) {
@@ -387,9 +392,11 @@ class Coordinator {
 
   template <typename Send, typename Receive>
   void exchange(Ranks& ranks, const Send& send, const Receive& receive) {
-    if constexpr (kHostSends)
-      detail::exchange<B>(job_->cuda, ranks, B::kOneSided ? inner_ : group_,
-                          is_open_ && !B::kOneSided, stream_, send, receive);
+    if constexpr (kHostSends) {
+      const bool one_sided = detail::is_one_sided<B>(ranks);
+      detail::exchange<B>(job_->cuda, ranks, one_sided ? inner_ : group_, is_open_ && !one_sided,
+                          stream_, send, receive);
+    }
   }
 
   void all_gather(Ranks& ranks, const void* send, void* recv, std::size_t bytes) {

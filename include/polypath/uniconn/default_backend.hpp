@@ -1,6 +1,7 @@
 // What Environment, Communicator, Memory and Coordinator are of when a program does not say:
 //
 //   -DUNICONN_USE_MPI=1, -DUNICONN_USE_GPUCCL=1, -DUNICONN_USE_GPUSHMEM=1     the backend
+//   -DUNICONN_USE_ANY=1                                                       chosen at run time
 //   -DUNICONN_USE_LIMITED_DEVICE=1, -DUNICONN_USE_FULL_DEVICE=1                the launch mode
 //
 // Without them polypath's, from the host.
@@ -20,6 +21,11 @@ using DefaultBackend = GpucclBackend;
 #include "polypath/uniconn/backend/gpushmem.hpp"
 namespace polypath::uniconn {
 using DefaultBackend = GpushmemBackend;
+}
+#elif defined(UNICONN_USE_ANY) && UNICONN_USE_ANY
+#include "polypath/uniconn/backend/any.hpp"
+namespace polypath::uniconn {
+using DefaultBackend = AnyBackend;
 }
 #else
 #include "polypath/uniconn/backend/polypath.hpp"

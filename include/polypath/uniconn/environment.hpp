@@ -135,6 +135,22 @@ class Environment {
     }
   }
 
+  /// "polypath", "mpi", "gpuccl" or "gpushmem"; of AnyBackend what SetDevice chose, and "" before.
+  [[nodiscard]] std::string BackendName() const {
+    if constexpr (requires { job_->world->name(); }) {
+      return IsInit() ? job_->world->name() : "";
+    } else {
+      return B::kName;
+    }
+  }
+  /// Why AnyBackend chose it, for a person; "" before SetDevice, and of a backend that is fixed.
+  [[nodiscard]] std::string BackendReason() const {
+    if constexpr (requires { job_->world->reason(); }) {
+      if (IsInit()) return job_->world->reason();
+    }
+    return "";
+  }
+
   [[nodiscard]] int WorldSize() const noexcept { return job_->bootstrap.size(); }
   [[nodiscard]] int WorldRank() const noexcept { return job_->bootstrap.rank(); }
   [[nodiscard]] int NodeSize() const noexcept { return job_->node.size; }

@@ -129,6 +129,20 @@ struct Acknowledged {
   bool of_collective = false;
 };
 
+namespace detail {
+
+/// A constant, but of a backend that is chosen at run time.
+template <typename B>
+constexpr bool is_one_sided(const typename B::Ranks& ranks) {
+  if constexpr (requires { ranks.is_one_sided(); }) {
+    return ranks.is_one_sided();
+  } else {
+    return B::kOneSided;
+  }
+}
+
+}  // namespace detail
+
 /// A communication library, in five verbs.
 ///
 ///   attach       Environment::SetDevice. B::World: this rank comes together with all others, on
@@ -151,12 +165,15 @@ struct Acknowledged {
 /// Everything else is composed of these five (compose.hpp), but for what a backend's Ranks has
 /// itself: all_gather, all_to_all, broadcast, all_reduce, reduce. A new backend is these three
 /// classes.
+///
+/// Of a backend that is chosen at run time Ranks says whether it is one-sided (is_one_sided), and
+/// World refuses what the chosen one does not launch (require).
 template <typename B>
 concept Backend =
     requires(typename B::World& world, typename B::Ranks& ranks, typename B::Group& group,
              const Posted& posted, const Acknowledged& acknowledged, Stream stream, void* memory) {
       { B::kName } -> std::convertible_to<const char*>;
-      { B::kOneSided } -> std::convertible_to<bool>;
+      { detail::is_one_sided<B>(ranks) } -> std::same_as<bool>;
       { B::launches(LaunchMode::PureHost) } -> std::same_as<bool>;
       { world.allocate(std::size_t{1}) } -> std::same_as<void*>;
       world.release(memory);
