@@ -14,6 +14,13 @@ WAYS = {
     # Longer messages than a count holds.
     "pieces": {"PIECE": "20011"},
     "polypath": {"BACKEND": "polypath"},
+    # One program, with both.
+    "mpi by name": {"BACKEND": "any", "POLYPATH_BACKEND": "MPI"},
+    "whatever is best": {"BACKEND": "any"},
+}
+CHOSEN = {
+    "mpi by name": "mpi: POLYPATH_BACKEND says so",
+    "whatever is best": "polypath: ranks are of one node, and reach each other's memory",
 }
 
 
@@ -34,6 +41,8 @@ def test_the_suite(way, ranks):
     assert "FAILED" not in output
     for rank in range(ranks):
         assert f"rank {rank}: ASecondEnvironment: OK" in output
+        if way in CHOSEN:
+            assert f"rank {rank}: backend: {CHOSEN[way]}\n" in output
     taken = [int(count) for count in re.findall(r"(\d+) buffers of GPUs", output)]
     assert len(taken) == ranks
     # MPI's collectives are given memory of GPUs when they say that they take it, and else never.

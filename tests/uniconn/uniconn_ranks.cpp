@@ -1,11 +1,14 @@
-// uniconn_ranks [CASE...]: the suite, on ranks that mpirun or torchrun's variables started: by MPI, or
-// by polypath with BACKEND=polypath. Each rank prints "rank R: CASE: OK" and what went wrong.
+// uniconn_ranks [CASE...]: the suite, on ranks that mpirun or torchrun's variables started: by MPI,
+// by polypath with BACKEND=polypath, or by what AnyBackend chooses with BACKEND=any. Each rank prints
+// "rank R: CASE: OK" and what went wrong.
 #include <cstdio>
 #include <cstdlib>
 #include <set>
 
 #include "polypath/uniconn/backend/mpi.hpp"
 #include "suite.hpp"
+// Behind mpi.hpp: it has MPI, too.
+#include "polypath/uniconn/backend/any.hpp"
 
 namespace polypath::test {
 
@@ -49,6 +52,13 @@ int main(int argc, char** argv) {
       }
       if (!is_well) MPI_Abort(MPI_COMM_WORLD, 1);
       MPI_Finalize();
+      return 0;
+    }
+    if (backend != nullptr && std::string(backend) == "any") {
+      static_assert(uc::AnyBackend::kHasMpi);
+      uc::Environment<uc::AnyBackend> env(argc, argv);
+      if (!run<uc::AnyBackend>(wanted, env)) MPI_Abort(MPI_COMM_WORLD, 1);
+      std::printf("rank %d: backend: %s\n", env.WorldRank(), env.BackendReason().c_str());
       return 0;
     }
     {
