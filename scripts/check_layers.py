@@ -41,6 +41,7 @@ RULES = {
     "collective_plan": {"collective_plan", "plan", "topology", "node", "base"},  # pure: no driver
     "collectives": {"collectives", "collective_plan", "comm", "simt"} | CORE,
     "messaging": {"messaging", "comm"} | CORE,
+    "uniconn": {"uniconn", "api", "core"},  # public headers, and the last error
     "preload": {"preload", "api"},
     "simt": {"simt", "base"},
     "sim": {"sim", "simt", "node", "base"},

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "core/context.hpp"
+#include "core/last_error.hpp"
 #include "polypath/polypath.h"
 
 struct polypath_context {
@@ -23,9 +24,6 @@ struct polypath_context {
 };
 
 namespace polypath {
-
-/// Sets the calling thread's last error; gives `status`.
-polypath_status failed(polypath_status status, const char* message, int cuda_result = 0) noexcept;
 
 /// Runs `body`; turns what it throws into a status and the thread's last error.
 template <typename Body>

@@ -158,7 +158,8 @@ class Coordinator {
   template <ReductionOperator Operator, typename T>
     requires Reducible<T, Operator>
   void AllReduce(const T* send, T* recv, std::size_t count, Communicator<B>* comm) {
-    reduce<Operator>(send, recv, count, -1, comm, "AllReduce");
+    reduce(element_of<T>(), Operator, detail::combine_function<Operator>, send, recv, count, -1,
+           comm, "AllReduce");
   }
   template <ReductionOperator Operator, typename T>
     requires Reducible<T, Operator>
@@ -170,12 +171,26 @@ class Coordinator {
     requires Reducible<T, Operator>
   void Reduce(const T* send, T* recv, std::size_t count, int root, Communicator<B>* comm) {
     ranks_of(comm, root, "Reduce: root");
-    reduce<Operator>(send, recv, count, root, comm, "Reduce");
+    reduce(element_of<T>(), Operator, detail::combine_function<Operator>, send, recv, count, root,
+           comm, "Reduce");
   }
   template <ReductionOperator Operator, typename T>
     requires Reducible<T, Operator>
   void Reduce(T* buf, std::size_t count, int root, Communicator<B>* comm) {
     Reduce<Operator>(static_cast<const T*>(buf), buf, count, root, comm);
+  }
+
+  /// Both with type and operator of the run time; bits are combined of integers alone.
+  void AllReduce(Element element, ReductionOperator op, const void* send, void* recv,
+                 std::size_t count, Communicator<B>* comm) {
+    require_reducible(element, op);
+    reduce(element, op, detail::combine_function_of(op), send, recv, count, -1, comm, "AllReduce");
+  }
+  void Reduce(Element element, ReductionOperator op, const void* send, void* recv,
+              std::size_t count, int root, Communicator<B>* comm) {
+    ranks_of(comm, root, "Reduce: root");
+    require_reducible(element, op);
+    reduce(element, op, detail::combine_function_of(op), send, recv, count, root, comm, "Reduce");
   }
 
   /// Part r of `send`, `count` elements, to rank r; what rank r sent is part r of `recv`. Not in
@@ -426,31 +441,37 @@ class Coordinator {
         [&](int from) { return receives(dest(own), from == root ? count(own) : 0); });
   }
 
+  static void require_reducible(Element element, ReductionOperator op) {
+    if (detail::combine_function_of(op)(element) == nullptr)
+      throw error(POLYPATH_INVALID_ARGUMENT, "there is no such reduction of elements of this type");
+  }
+
   /// To all for a negative root.
-  template <ReductionOperator Operator, typename T>
-  void reduce(const T* send, T* recv, std::size_t count, int root, Communicator<B>* comm,
+  void reduce(Element element, ReductionOperator op, detail::CombineFunction (*combine)(Element),
+              const void* send, void* recv, std::size_t count, int root, Communicator<B>* comm,
               const char* what) {
     Ranks& ranks = ranks_of(comm);
     if constexpr (kHostSends) {
-      constexpr Element element = element_of<T>();
-      static_cast<void>(bytes_of<T>(count));
+      const std::size_t size = uniconn::bytes_of(element);
+      if (count > std::numeric_limits<std::size_t>::max() / size)
+        throw error(POLYPATH_INVALID_ARGUMENT, "count is too large");
       if (count == 0) return;
       require(send, (std::string(what) + ": send").c_str());
       if (root < 0 || root == ranks.rank()) require(recv, (std::string(what) + ": recv").c_str());
-      if constexpr (requires { Ranks::reduces(element, Operator); }) {
-        if (Ranks::reduces(element, Operator)) {
+      if constexpr (requires { Ranks::reduces(element, op); }) {
+        if (Ranks::reduces(element, op)) {
           const auto call = [&] {
-            if (root < 0) return ranks.all_reduce(send, recv, count, element, Operator, stream_);
-            return ranks.reduce(send, recv, count, element, Operator, root, stream_);
+            if (root < 0) return ranks.all_reduce(send, recv, count, element, op, stream_);
+            return ranks.reduce(send, recv, count, element, op, root, stream_);
           };
           if (offered(call)) return;
         }
       }
-      const auto on_host = [this, send, recv, count, root, comm] {
+      const auto on_host = [this, combine, element, size, send, recv, count, root, comm] {
         Ranks& its = comm->ranks();
         detail::reduce_on_host(job_->cuda, comm->made_->scratch, its.rank(), its.size(), root,
-                               detail::combine_function<Operator>(element), sizeof(T), send, recv,
-                               count, stream_, [&](const void* from, void* to, std::size_t bytes) {
+                               combine(element), size, send, recv, count, stream_,
+                               [&](const void* from, void* to, std::size_t bytes) {
                                  all_gather(its, from, to, bytes);
                                });
       };

@@ -152,4 +152,23 @@ CombineFunction combine_function(Element element) {
   return nullptr;
 }
 
+/// Its combine_function, which is null for elements that it does not combine.
+inline CombineFunction (*combine_function_of(ReductionOperator op))(Element) {
+  using enum ReductionOperator;
+  switch (op) {
+    case SUM: return &combine_function<SUM>;
+    case PROD: return &combine_function<PROD>;
+    case MIN: return &combine_function<MIN>;
+    case MAX: return &combine_function<MAX>;
+    case AVG: return &combine_function<AVG>;
+    case LAND: return &combine_function<LAND>;
+    case LOR: return &combine_function<LOR>;
+    case LXOR: return &combine_function<LXOR>;
+    case BAND: return &combine_function<BAND>;
+    case BOR: return &combine_function<BOR>;
+    case BXOR: return &combine_function<BXOR>;
+  }
+  return nullptr;
+}
+
 }  // namespace polypath::uniconn::detail

@@ -1,0 +1,302 @@
+// The C API of UNICONN (uniconn.h), over its headers as any program has them.
+#include "polypath/uniconn.h"
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/last_error.hpp"
+#include "polypath/uniconn.hpp"
+#include "polypath/uniconn/backend/any.hpp"
+
+namespace uc = polypath::uniconn;
+using Any = uc::AnyBackend;
+
+struct polypath_uniconn_env {
+  explicit polypath_uniconn_env(uc::Bootstrap bootstrap) : its(std::move(bootstrap)) {}
+  uc::Environment<Any> its;
+  std::string backend;
+  std::string reason;
+};
+struct polypath_uniconn_comm {
+  uc::Communicator<Any> its;
+};
+struct polypath_uniconn_coordinator {
+  explicit polypath_uniconn_coordinator(uc::Stream stream) : its(stream) {}
+  uc::Coordinator<Any, uc::LaunchMode::PureHost> its;
+};
+
+namespace {
+
+/// What UNICONN throws, as a status and the thread's last error.
+template <typename Body>
+polypath_status as_status(const Body& body) noexcept {
+  try {
+    body();
+    return POLYPATH_SUCCESS;
+  } catch (const polypath::error& error) {
+    return polypath::failed(error.status(), error.what());
+  } catch (const std::exception& error) {
+    return polypath::failed(POLYPATH_INTERNAL_ERROR, error.what());
+  }
+}
+
+template <typename T>
+T& of(T* given, const char* what) {
+  if (given == nullptr)
+    throw polypath::error(POLYPATH_INVALID_ARGUMENT, (std::string(what) + " is null").c_str());
+  return *given;
+}
+auto& of(polypath_uniconn_coordinator* coordinator) { return of(coordinator, "coordinator").its; }
+/// Null is the Coordinator's to refuse.
+uc::Communicator<Any>* its(polypath_uniconn_comm* comm) {
+  return comm == nullptr ? nullptr : &comm->its;
+}
+const std::byte* bytes_at(const void* address) { return static_cast<const std::byte*>(address); }
+std::byte* bytes_at(void* address) { return static_cast<std::byte*>(address); }
+
+/// Throws for a number that is not in the headers.
+uc::Element element_of(int type) {
+  switch (type) {
+    case POLYPATH_INT8: return uc::Element::int8;
+    case POLYPATH_UINT8: return uc::Element::uint8;
+    case POLYPATH_UNICONN_INT16: return uc::Element::int16;
+    case POLYPATH_UNICONN_UINT16: return uc::Element::uint16;
+    case POLYPATH_INT32: return uc::Element::int32;
+    case POLYPATH_UINT32: return uc::Element::uint32;
+    case POLYPATH_INT64: return uc::Element::int64;
+    case POLYPATH_UINT64: return uc::Element::uint64;
+    case POLYPATH_FLOAT16: return uc::Element::float16;
+    case POLYPATH_BFLOAT16: return uc::Element::bfloat16;
+    case POLYPATH_FLOAT32: return uc::Element::float32;
+    case POLYPATH_FLOAT64: return uc::Element::float64;
+    default:
+      throw polypath::error(POLYPATH_INVALID_ARGUMENT,
+                            ("there is no type " + std::to_string(type)).c_str());
+  }
+}
+uc::ReductionOperator operator_of(int op) {
+  using enum uc::ReductionOperator;
+  static_assert(static_cast<int>(AVG) == POLYPATH_AVG &&
+                static_cast<int>(LAND) == POLYPATH_UNICONN_LAND &&
+                static_cast<int>(BXOR) == POLYPATH_UNICONN_BXOR);
+  if (op < 0 || op > static_cast<int>(BXOR))
+    throw polypath::error(POLYPATH_INVALID_ARGUMENT,
+                          ("there is no operator " + std::to_string(op)).c_str());
+  return static_cast<uc::ReductionOperator>(op);
+}
+
+polypath_status create(polypath_uniconn_env** env, const auto& bootstrap) noexcept {
+  return as_status([&] {
+    of(env, "env") = nullptr;
+    *env = std::make_unique<polypath_uniconn_env>(bootstrap()).release();
+  });
+}
+
+}  // namespace
+
+// ---- Environment --------------------------------------------------------------------------------
+
+polypath_status polypath_uniconn_env_create(int rank, int size, polypath_exchange exchange,
+                                            void* user, int is_thread, polypath_uniconn_env** env) {
+  return create(env,
+                [&] { return uc::Bootstrap(rank, size, exchange, user, nullptr, is_thread != 0); });
+}
+polypath_status polypath_uniconn_env_create_from_environment(polypath_uniconn_env** env) {
+  return create(env, [] { return uc::Bootstrap::environment(); });
+}
+void polypath_uniconn_env_destroy(polypath_uniconn_env* env) { delete env; }
+polypath_status polypath_uniconn_set_device(polypath_uniconn_env* env, int gpu) {
+  return as_status([&] {
+    of(env, "env").its.SetDevice(gpu);
+    env->backend = env->its.BackendName();
+    env->reason = env->its.BackendReason();
+  });
+}
+const char* polypath_uniconn_backend(const polypath_uniconn_env* env) {
+  return env == nullptr ? "" : env->backend.c_str();
+}
+const char* polypath_uniconn_reason(const polypath_uniconn_env* env) {
+  return env == nullptr ? "" : env->reason.c_str();
+}
+int polypath_uniconn_world_rank(const polypath_uniconn_env* env) {
+  return env == nullptr ? -1 : env->its.WorldRank();
+}
+int polypath_uniconn_world_size(const polypath_uniconn_env* env) {
+  return env == nullptr ? -1 : env->its.WorldSize();
+}
+int polypath_uniconn_node_rank(const polypath_uniconn_env* env) {
+  return env == nullptr ? -1 : env->its.NodeRank();
+}
+int polypath_uniconn_node_size(const polypath_uniconn_env* env) {
+  return env == nullptr ? -1 : env->its.NodeSize();
+}
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+polypath_status polypath_uniconn_alloc(size_t bytes, void** address) {
+  return as_status([&] {
+    of(address, "address") = nullptr;
+    *address = uc::Memory<Any>::Alloc<std::byte>(bytes);
+  });
+}
+polypath_status polypath_uniconn_free(void* address) {
+  return as_status([&] { uc::Memory<Any>::Free(bytes_at(address)); });
+}
+
+// ---- Communicator -------------------------------------------------------------------------------
+
+polypath_status polypath_uniconn_comm_create(polypath_uniconn_comm** comm) {
+  return as_status([&] {
+    of(comm, "comm") = nullptr;
+    *comm = std::make_unique<polypath_uniconn_comm>().release();
+  });
+}
+polypath_status polypath_uniconn_comm_split(polypath_uniconn_comm* comm, int color, int key,
+                                            polypath_uniconn_comm** part) {
+  return as_status([&] {
+    of(part, "part") = nullptr;
+    auto made = std::make_unique<polypath_uniconn_comm>(
+        polypath_uniconn_comm{of(comm, "comm").its.Split(color, key)});
+    if (made->its) *part = made.release();
+  });
+}
+void polypath_uniconn_comm_destroy(polypath_uniconn_comm* comm) { delete comm; }
+int polypath_uniconn_comm_rank(const polypath_uniconn_comm* comm) {
+  return comm == nullptr ? -1 : comm->its.GlobalRank();
+}
+int polypath_uniconn_comm_size(const polypath_uniconn_comm* comm) {
+  return comm == nullptr ? -1 : comm->its.GlobalSize();
+}
+polypath_status polypath_uniconn_barrier(polypath_uniconn_comm* comm, void* stream) {
+  return as_status([&] { of(comm, "comm").its.Barrier(static_cast<uc::Stream>(stream)); });
+}
+
+// ---- Coordinator --------------------------------------------------------------------------------
+
+polypath_status polypath_uniconn_coordinator_create(void* stream,
+                                                    polypath_uniconn_coordinator** coordinator) {
+  return as_status([&] {
+    of(coordinator, "coordinator") = nullptr;
+    *coordinator =
+        std::make_unique<polypath_uniconn_coordinator>(static_cast<uc::Stream>(stream)).release();
+  });
+}
+void polypath_uniconn_coordinator_destroy(polypath_uniconn_coordinator* coordinator) {
+  delete coordinator;
+}
+polypath_status polypath_uniconn_start(polypath_uniconn_coordinator* coordinator) {
+  return as_status([&] { of(coordinator).CommStart(); });
+}
+polypath_status polypath_uniconn_end(polypath_uniconn_coordinator* coordinator) {
+  return as_status([&] { of(coordinator).CommEnd(); });
+}
+polypath_status polypath_uniconn_wait(polypath_uniconn_coordinator* coordinator) {
+  return as_status([&] { of(coordinator).WaitComm(); });
+}
+
+polypath_status polypath_uniconn_post(polypath_uniconn_coordinator* coordinator, const void* src,
+                                      void* dest, size_t bytes, uint64_t* signal, uint64_t value,
+                                      int to, polypath_uniconn_comm* comm) {
+  return as_status([&] {
+    of(coordinator).Post(bytes_at(src), bytes_at(dest), bytes, signal, value, to, its(comm));
+  });
+}
+polypath_status polypath_uniconn_acknowledge(polypath_uniconn_coordinator* coordinator, void* dest,
+                                             size_t bytes, uint64_t* signal, uint64_t value,
+                                             int from, polypath_uniconn_comm* comm) {
+  return as_status(
+      [&] { of(coordinator).Acknowledge(bytes_at(dest), bytes, signal, value, from, its(comm)); });
+}
+
+polypath_status polypath_uniconn_all_gather(polypath_uniconn_coordinator* coordinator,
+                                            const void* send, void* recv, size_t bytes,
+                                            polypath_uniconn_comm* comm) {
+  return as_status([&] {
+    if (send == nullptr) return of(coordinator).AllGather(bytes_at(recv), bytes, its(comm));
+    of(coordinator).AllGather(bytes_at(send), bytes_at(recv), bytes, its(comm));
+  });
+}
+polypath_status polypath_uniconn_all_gatherv(polypath_uniconn_coordinator* coordinator,
+                                             const void* send, void* recv, const size_t* counts,
+                                             const size_t* displs, polypath_uniconn_comm* comm) {
+  return as_status([&] {
+    if (send == nullptr)
+      return of(coordinator).AllGatherv(bytes_at(recv), counts, displs, its(comm));
+    of(coordinator).AllGatherv(bytes_at(send), bytes_at(recv), counts, displs, its(comm));
+  });
+}
+polypath_status polypath_uniconn_all_to_all(polypath_uniconn_coordinator* coordinator,
+                                            const void* send, void* recv, size_t bytes,
+                                            polypath_uniconn_comm* comm) {
+  return as_status(
+      [&] { of(coordinator).AlltoAll(bytes_at(send), bytes_at(recv), bytes, its(comm)); });
+}
+polypath_status polypath_uniconn_all_to_allv(polypath_uniconn_coordinator* coordinator,
+                                             const void* send, const size_t* send_counts,
+                                             const size_t* send_displs, void* recv,
+                                             const size_t* recv_counts, const size_t* recv_displs,
+                                             polypath_uniconn_comm* comm) {
+  return as_status([&] {
+    of(coordinator)
+        .AlltoAllv(bytes_at(send), send_counts, send_displs, bytes_at(recv), recv_counts,
+                   recv_displs, its(comm));
+  });
+}
+polypath_status polypath_uniconn_broadcast(polypath_uniconn_coordinator* coordinator, void* buffer,
+                                           size_t bytes, int root, polypath_uniconn_comm* comm) {
+  return as_status([&] { of(coordinator).Broadcast(bytes_at(buffer), bytes, root, its(comm)); });
+}
+polypath_status polypath_uniconn_gather(polypath_uniconn_coordinator* coordinator, const void* send,
+                                        void* recv, size_t bytes, int root,
+                                        polypath_uniconn_comm* comm) {
+  return as_status([&] {
+    if (send == nullptr) return of(coordinator).Gather(bytes_at(recv), bytes, root, its(comm));
+    of(coordinator).Gather(bytes_at(send), bytes_at(recv), bytes, root, its(comm));
+  });
+}
+polypath_status polypath_uniconn_gatherv(polypath_uniconn_coordinator* coordinator,
+                                         const void* send, void* recv, const size_t* counts,
+                                         const size_t* displs, int root,
+                                         polypath_uniconn_comm* comm) {
+  return as_status([&] {
+    if (send == nullptr)
+      return of(coordinator).Gatherv(bytes_at(recv), counts, displs, root, its(comm));
+    of(coordinator).Gatherv(bytes_at(send), bytes_at(recv), counts, displs, root, its(comm));
+  });
+}
+polypath_status polypath_uniconn_scatter(polypath_uniconn_coordinator* coordinator,
+                                         const void* send, void* recv, size_t bytes, int root,
+                                         polypath_uniconn_comm* comm) {
+  return as_status([&] {
+    auto* const whole = bytes_at(const_cast<void*>(send));
+    if (recv == nullptr) return of(coordinator).Scatter(whole, bytes, root, its(comm));
+    of(coordinator).Scatter(bytes_at(send), bytes_at(recv), bytes, root, its(comm));
+  });
+}
+polypath_status polypath_uniconn_scatterv(polypath_uniconn_coordinator* coordinator,
+                                          const void* send, void* recv, const size_t* counts,
+                                          const size_t* displs, int root,
+                                          polypath_uniconn_comm* comm) {
+  return as_status([&] {
+    auto* const whole = bytes_at(const_cast<void*>(send));
+    if (recv == nullptr) return of(coordinator).Scatterv(whole, counts, displs, root, its(comm));
+    of(coordinator).Scatterv(bytes_at(send), bytes_at(recv), counts, displs, root, its(comm));
+  });
+}
+
+polypath_status polypath_uniconn_all_reduce(polypath_uniconn_coordinator* coordinator,
+                                            const void* send, void* recv, size_t count, int type,
+                                            int op, polypath_uniconn_comm* comm) {
+  return as_status([&] {
+    of(coordinator).AllReduce(element_of(type), operator_of(op), send, recv, count, its(comm));
+  });
+}
+polypath_status polypath_uniconn_reduce(polypath_uniconn_coordinator* coordinator, const void* send,
+                                        void* recv, size_t count, int type, int op, int root,
+                                        polypath_uniconn_comm* comm) {
+  return as_status([&] {
+    of(coordinator).Reduce(element_of(type), operator_of(op), send, recv, count, root, its(comm));
+  });
+}
