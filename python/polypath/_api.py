@@ -199,6 +199,55 @@ _COMM_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_all_to_all": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p],
 }
 
+_COORDINATOR = [c_void_p]
+_BUFFERS = [c_void_p, c_void_p]
+_LISTS = [POINTER(c_size_t), POINTER(c_size_t)]
+
+_UNICONN_FUNCTIONS: dict[str, list[Any]] = {
+    "polypath_meeting_all": [c_int, c_uint32, POINTER(c_void_p)],
+    "polypath_uniconn_env_create": [c_int, c_int, Exchange, c_void_p, c_int, POINTER(c_void_p)],
+    "polypath_uniconn_env_create_from_environment": [POINTER(c_void_p)],
+    "polypath_uniconn_set_device": [c_void_p, c_int],
+    "polypath_uniconn_world_rank": [c_void_p],
+    "polypath_uniconn_world_size": [c_void_p],
+    "polypath_uniconn_node_rank": [c_void_p],
+    "polypath_uniconn_node_size": [c_void_p],
+    "polypath_uniconn_alloc": [c_size_t, POINTER(c_void_p)],
+    "polypath_uniconn_free": [c_void_p],
+    "polypath_uniconn_comm_create": [POINTER(c_void_p)],
+    "polypath_uniconn_comm_split": [c_void_p, c_int, c_int, POINTER(c_void_p)],
+    "polypath_uniconn_comm_rank": [c_void_p],
+    "polypath_uniconn_comm_size": [c_void_p],
+    "polypath_uniconn_barrier": [c_void_p, c_void_p],
+    "polypath_uniconn_coordinator_create": [c_void_p, POINTER(c_void_p)],
+    "polypath_uniconn_start": _COORDINATOR,
+    "polypath_uniconn_end": _COORDINATOR,
+    "polypath_uniconn_wait": _COORDINATOR,
+    "polypath_uniconn_post": [
+        *[*_COORDINATOR, *_BUFFERS, c_size_t, c_void_p, c_uint64, c_int, c_void_p],
+    ],
+    "polypath_uniconn_acknowledge": [
+        *[*_COORDINATOR, c_void_p, c_size_t, c_void_p, c_uint64, c_int, c_void_p],
+    ],
+    "polypath_uniconn_all_gather": [*_COORDINATOR, *_BUFFERS, c_size_t, c_void_p],
+    "polypath_uniconn_all_gatherv": [*_COORDINATOR, *_BUFFERS, *_LISTS, c_void_p],
+    "polypath_uniconn_all_to_all": [*_COORDINATOR, *_BUFFERS, c_size_t, c_void_p],
+    "polypath_uniconn_all_to_allv": [
+        *[*_COORDINATOR, c_void_p, *_LISTS, c_void_p, *_LISTS, c_void_p],
+    ],
+    "polypath_uniconn_broadcast": [*_COORDINATOR, c_void_p, c_size_t, c_int, c_void_p],
+    "polypath_uniconn_gather": [*_COORDINATOR, *_BUFFERS, c_size_t, c_int, c_void_p],
+    "polypath_uniconn_gatherv": [*_COORDINATOR, *_BUFFERS, *_LISTS, c_int, c_void_p],
+    "polypath_uniconn_scatter": [*_COORDINATOR, *_BUFFERS, c_size_t, c_int, c_void_p],
+    "polypath_uniconn_scatterv": [*_COORDINATOR, *_BUFFERS, *_LISTS, c_int, c_void_p],
+    "polypath_uniconn_all_reduce": [
+        *[*_COORDINATOR, *_BUFFERS, c_size_t, c_int, c_int, c_void_p],
+    ],
+    "polypath_uniconn_reduce": [
+        *[*_COORDINATOR, *_BUFFERS, c_size_t, c_int, c_int, c_int, c_void_p],
+    ],
+}
+
 _OF_THE_LABORATORY: dict[str, list[Any]] = {
     "polypath_bench": [c_void_p, POINTER(BenchRequest), _STRING],
     "polypath_tune": [c_void_p, POINTER(TuneRequest), TuneProgress, c_void_p, _STRING],
@@ -229,11 +278,24 @@ def library() -> ctypes.CDLL:
     opened.polypath_symmetric_address.restype = c_void_p
     opened.polypath_symmetric_bytes.argtypes = [c_void_p]
     opened.polypath_symmetric_bytes.restype = c_size_t
+    for name in ("meeting", "uniconn_env", "uniconn_comm", "uniconn_coordinator"):
+        destroy = getattr(opened, f"polypath_{name}_destroy")
+        destroy.argtypes = [c_void_p]
+        destroy.restype = None
+    for name in ("backend", "reason"):
+        told = getattr(opened, f"polypath_uniconn_{name}")
+        told.argtypes = [c_void_p]
+        told.restype = c_char_p
     laboratory = _OF_THE_LABORATORY if hasattr(opened, "polypath_bench") else {}
     if laboratory:
         opened.polypath_collective_bench_destroy.argtypes = [c_void_p]
         opened.polypath_collective_bench_destroy.restype = None
-    for name, arguments in {**_FUNCTIONS, **_COMM_FUNCTIONS, **laboratory}.items():
+    for name, arguments in {
+        **_FUNCTIONS,
+        **_COMM_FUNCTIONS,
+        **_UNICONN_FUNCTIONS,
+        **laboratory,
+    }.items():
         function: Callable[..., int] = getattr(opened, name)
         function.argtypes = arguments  # type: ignore[attr-defined]
         function.restype = c_int  # type: ignore[attr-defined]

@@ -1,4 +1,5 @@
-"""Reads the description of an array out of a DLPack capsule, without consuming it."""
+"""Reads the description of an array out of a DLPack capsule, without consuming it; makes capsules
+of memory in one dimension."""
 
 from __future__ import annotations
 
@@ -96,3 +97,63 @@ def _read(tensor: _Tensor, read_only: bool) -> Description:
         bits=tensor.dtype.bits * tensor.dtype.elements,
         read_only=read_only,
     )
+
+
+#: Of a device: memory of a GPU of CUDA.
+CUDA = 2
+
+
+class _ManagedTensor(ctypes.Structure):
+    _fields_ = [("tensor", _Tensor), ("manager", c_void_p), ("deleter", c_void_p)]
+
+
+_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4}
+
+#: What capsules speak of, and what holds its memory, by the address of the structure.
+_exported: dict[int, tuple[_ManagedTensor, Any, Any]] = {}
+
+
+@ctypes.CFUNCTYPE(None, c_void_p)
+def _delete(managed: int) -> None:
+    _exported.pop(managed, None)
+
+
+# Of a capsule that ends: under its first name nobody took what is in it.
+@ctypes.PYFUNCTYPE(None, c_void_p)
+def _end_capsule(capsule: int) -> None:
+    if _is_valid_at(capsule, b"dltensor"):
+        _delete(_get_pointer_at(capsule, b"dltensor"))
+
+
+_is_valid_at = ctypes.PYFUNCTYPE(ctypes.c_int, c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
+_get_pointer_at = ctypes.PYFUNCTYPE(c_void_p, c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, ctypes.c_char_p, c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+
+
+def export(address: int, count: int, type: str, device: int, owner: Any) -> Any:
+    """A capsule of ``count`` elements ("float32") of a GPU's memory, which ``owner`` holds until
+    the capsule's consumer lets it go, or it ends without one."""
+    kind = type.rstrip("0123456789")
+    shape = (c_int64 * 1)(count)
+    managed = _ManagedTensor(
+        _Tensor(
+            address,
+            _Device(CUDA, device),
+            1,
+            _DataType(_CODES[kind], int(type[len(kind) :]), 1),
+            shape,
+            None,
+            0,
+        ),
+        None,
+        ctypes.cast(_delete, c_void_p),
+    )
+    at = ctypes.addressof(managed)
+    _exported[at] = (managed, shape, owner)
+    return _new_capsule(at, b"dltensor", ctypes.cast(_end_capsule, c_void_p))

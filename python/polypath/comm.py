@@ -23,7 +23,7 @@ from . import _api
 from .buffers import as_buffer
 from .context import Context
 from .errors import InvalidArgument
-from .exchanges import Exchange, Store, store_exchange
+from .exchanges import Exchange, Store, as_callback, store_exchange
 from .sizes import parse_size
 from .streams import stream_handle
 
@@ -96,17 +96,6 @@ class Communicator:
     ) -> None:
         raised: list[BaseException] = []
 
-        def call(mine: int, all_ranks: int, count: int, _user: int | None) -> int:
-            try:
-                gathered = exchange(ctypes.string_at(mine, count))
-                if [len(one) for one in gathered] != [count] * size:
-                    raise InvalidArgument(f"exchange: {size} times {count} bytes are wanted")
-                ctypes.memmove(all_ranks, b"".join(gathered), size * count)
-                return 0
-            except BaseException as error:  # it must not pass through the C library
-                raised.append(error)
-                return 1
-
         handle = ctypes.c_void_p()
         try:
             _api.call(
@@ -115,7 +104,7 @@ class Communicator:
                 rank,
                 size,
                 gpu,
-                _api.Exchange(call),
+                as_callback(exchange, size, raised),
                 None,
                 ctypes.byref(_api.comm_options(time_limit_ms, network)),
                 ctypes.byref(handle),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
+
+from . import _api
+from .errors import InvalidArgument
 
 #: Gathers the bytes of all ranks, which are equally many, in rank order. Raises when it cannot.
 Exchange = Callable[[bytes], Sequence[bytes]]
@@ -32,3 +36,62 @@ def store_exchange(store: Store, rank: int, size: int, name: str = "polypath") -
         return [bytes(store.get(f"{key}/{other}")) for other in range(size)]
 
     return exchange
+
+
+def as_callback(exchange: Exchange, size: int, raised: list[BaseException]) -> Any:
+    """The exchange as the C API calls it. What it raises goes into ``raised``, since no exception
+    passes through the library."""
+
+    def call(mine: int, all_ranks: int, count: int, _user: int | None) -> int:
+        try:
+            gathered = exchange(ctypes.string_at(mine, count))
+            if [len(one) for one in gathered] != [count] * size:
+                raise InvalidArgument(f"exchange: {size} times {count} bytes are wanted")
+            ctypes.memmove(all_ranks, b"".join(gathered), size * count)
+            return 0
+        except BaseException as error:
+            raised.append(error)
+            return 1
+
+    return _api.Exchange(call)
+
+
+class Bootstrap:
+    """One rank of those that meet, by an exchange: all bytes of all ranks, in rank order."""
+
+    def __init__(self, rank: int, size: int, exchange: Exchange) -> None:
+        self._raised: list[BaseException] = []
+        self._take(rank, size, as_callback(exchange, size, self._raised), ctypes.c_void_p(), False)
+
+    def _take(
+        self, rank: int, size: int, exchange: Any, user: ctypes.c_void_p, is_thread: bool
+    ) -> None:
+        self.rank = rank
+        self.size = size
+        self._exchange = exchange
+        self._user = user  # a meeting, or null
+        self._is_thread = is_thread
+
+    @classmethod
+    def threads(cls, size: int, time_limit_ms: int = 60_000) -> list[Bootstrap]:
+        """Ranks that are threads of this process: each makes its Environment of its own."""
+        if size < 1:
+            raise InvalidArgument("size is not positive")
+        meetings = (ctypes.c_void_p * size)()
+        _api.call("polypath_meeting_all", size, time_limit_ms, meetings)
+        exchange = ctypes.cast(_api.library().polypath_meeting_exchange, _api.Exchange)
+        made = [cls.__new__(cls) for _ in range(size)]
+        for rank, one in enumerate(made):
+            one._raised = []
+            one._take(rank, size, exchange, ctypes.c_void_p(meetings[rank]), is_thread=True)
+        return made
+
+    @classmethod
+    def from_mpi(cls, ranks: Any) -> Bootstrap:
+        """The ranks of an ``mpi4py`` communicator."""
+        return cls(ranks.Get_rank(), ranks.Get_size(), ranks.allgather)
+
+    def __del__(self) -> None:
+        user = getattr(self, "_user", None)
+        if user is not None and user.value is not None:
+            _api.library().polypath_meeting_destroy(user)
