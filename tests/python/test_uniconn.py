@@ -134,6 +134,32 @@ def collectives(self):
         step.all_gather(None, recv, part, comm)
         self.expect(recv, all_parts + tail)
         self.settle()
+        for call, reaches in [
+            (lambda: step.gather(None, recv, part, root, comm), own == root),
+            (lambda: step.gatherv(None, recv, [part] * size, [part * r for r in range(size)], root,
+                                  comm), own == root),
+        ]:
+            self.poison(recv)
+            place = recv.part(part * own, part)
+            self.write(place, content(own, 1, part))
+            self.settle()
+            call()
+            alone = b"\\xa7" * (part * own) + content(own, 1, part)
+            self.expect(recv, all_parts + tail if reaches else alone + blank[len(alone):])
+            self.settle()
+        for call in (
+            lambda: step.scatter(recv, None, part, root, comm),
+            lambda: step.scatterv(recv, None, [part] * size, [part * r for r in range(size)], root,
+                                  comm),
+        ):
+            self.poison(recv)
+            if own == root:
+                self.write(recv, wholes)
+            self.settle()
+            call()
+            alone = b"\\xa7" * (part * own) + wholes[part * own:part * (own + 1)]
+            self.expect(recv, wholes if own == root else alone + blank[len(alone):])
+            self.settle()
         step.broadcast(whole, root, comm)
         self.expect(whole, wholes)
         self.settle()

@@ -1,9 +1,9 @@
 // AnyBackend: one program for all libraries; which, SetDevice chooses, the same on all ranks.
 //
-//   POLYPATH_BACKEND=polypath|gpuccl|gpushmem|mpi   that one, or an error that says what is missing
-//   unset, or empty                                 the first that these ranks have: polypath (ranks
-//                                                   of one node that reach each other's memory),
-//                                                   NCCL, MPI
+//   POLYPATH_BACKEND=NAME   polypath, gpuccl, gpushmem or mpi: that one, or an error that says what
+//                           is missing
+//   unset, or empty         the first that these ranks have: polypath (ranks of one node that reach
+//                           each other's memory), NCCL, MPI
 //
 // Environment::BackendName and BackendReason say which, and why. Semantics are those of the library
 // (docs/uniconn.md): what has to run on all acknowledges each post once, with the count.
