@@ -42,6 +42,8 @@ std::vector<std::vector<std::uint32_t>> nodes_of(std::string_view names) {
   return nodes;
 }
 
+constexpr std::chrono::seconds kCreationLimit{20};
+
 struct NodeGroupOptions {
   std::chrono::milliseconds time_limit = std::chrono::minutes(5);
   bool by_caller = false;
@@ -61,7 +63,9 @@ class NodeGroup {
     for (std::size_t i = 0; i < names.size(); ++i) ranks_.push_back(std::make_unique<NodeRank>());
     const NodeSource& source = group_node();
     const int size = static_cast<int>(names.size());
-    const auto exchanges = thread_exchanges(size, options.time_limit);
+    // That of the group is for its calls: a busy machine takes longer to make communicators.
+    const auto limit = std::max<std::chrono::milliseconds>(options.time_limit, kCreationLimit);
+    const auto exchanges = thread_exchanges(size, limit);
     failures_ = failures_on_threads(size, [&](int rank) {
       const auto at = static_cast<std::size_t>(rank);
       CommunicatorOptions its;
@@ -69,7 +73,7 @@ class NodeGroup {
       its.size = size;
       its.gpu = rank;
       its.exchange = exchanges[at];
-      its.time_limit = options.time_limit;
+      its.time_limit = limit;
       NodeRank& one = *ranks_[at];
       const polypath_network network = mail_.network(rank, options.by_caller);
       one.made = create_across_nodes(source.driver, source.node, its,
@@ -77,6 +81,8 @@ class NodeGroup {
                                      std::string(1, names[at]));
       one.inside.emplace(*one.made.local, kSmall);
       if (one.made.links) one.across.emplace(*one.inside, *one.made.links);
+      one.made.local->exchange({}, {});
+      one.made.local->set_time_limit(options.time_limit);
     });
   }
 
