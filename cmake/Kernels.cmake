@@ -81,7 +81,7 @@ function(polypath_embed_kernel name folder)
   if(compiled)
     add_custom_command(OUTPUT ${image}
       COMMAND ${POLYPATH_NVCC} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 -Werror all-warnings
-        ${KERNEL_FLAGS} ${POLYPATH_KERNEL_FLAGS} -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}
+        ${KERNEL_FLAGS} ${POLYPATH_KERNEL_FLAGS} -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/include
         -MD -MF ${image}.d -MT ${image} -fatbin -o ${image} ${folder}/${name}.cu
       DEPENDS ${folder}/${name}.cu DEPFILE ${image}.d COMMENT "Compiling ${name}.cu" VERBATIM)
   else()

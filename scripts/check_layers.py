@@ -5,6 +5,8 @@
     collectives > collectives/plan (with collective_types.h) > plan
     core > tune > exec > plan > topology > driver > base
     core > registry > base
+    simt, comm, collectives > device (include/polypath: what device code stands on; of simt/ it
+    includes what stands for it on the host, where tests find it)
 
 A folder may include itself and what is to the right of it. Some parts may include less:
 RULES below lists, for each part of the tree, the parts that it may include.
@@ -37,15 +39,16 @@ RULES = {
     "tune": {"tune", "api"} | ENGINE,
     "core": CORE,
     "lab": {"lab", "collectives", "collective_plan", "comm"} | CORE,
-    "comm": {"comm", "simt"} | CORE,
+    "comm": {"comm", "simt", "device"} | CORE,
     "collective_plan": {"collective_plan", "plan", "topology", "node", "base"},  # pure: no driver
-    "collectives": {"collectives", "collective_plan", "comm", "simt"} | CORE,
+    "collectives": {"collectives", "collective_plan", "comm", "simt", "device"} | CORE,
     "messaging": {"messaging", "comm"} | CORE,
     "uniconn": {"uniconn", "api", "core"},  # public headers, and the last error
     "preload": {"preload", "api"},
-    "simt": {"simt", "base"},
+    "simt": {"simt", "device", "base"},
+    "device": {"device", "simt"},  # include/polypath/device, as the user's compiler has it
     "sim": {"sim", "simt", "node", "base"},
-    "api": {"api"},  # include/polypath
+    "api": {"api", "device"},  # include/polypath
 }
 PURE = {
     "base",
@@ -53,6 +56,7 @@ PURE = {
     "node",
     "plan",
     "collective_plan",
+    "device",
     "api",
 }  # these see no CUDA header either
 
@@ -70,7 +74,9 @@ def part_of(path: PurePosixPath) -> str:
             return "node"
         pure = rest[1:] == ["collective_types.h"] or rest[1] == "plan"
         return "collective_plan" if rest[0] == "collectives" and pure else rest[0]
-    return "api" if top == "include" else top
+    if top == "include":
+        return "device" if rest[1] == "device" else "api"
+    return top
 
 
 def resolve(root: Path, file: Path, name: str) -> Path | None:

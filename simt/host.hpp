@@ -1,5 +1,5 @@
-// The host half of platform.cuh, which says what each function means. Kernels that are compiled
-// against it are twins: found by name (twins.hpp), run by fibers (grid.hpp).
+// polypath/device/platform.cuh, which says what each function means, on the host. Kernels that are
+// compiled against it are twins: found by name (twins.hpp), run by fibers (grid.hpp).
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 #include "simt/twins.hpp"
 
-#define SIMT_DEVICE inline
-#define SIMT_DEVICE_CALLED inline
+#define POLYPATH_DEVICE inline
+#define POLYPATH_DEVICE_CALLED inline
 #define SIMT_KERNEL(name, most_threads, ...)                    \
   static void name(__VA_ARGS__);                                \
   static const ::polypath::simt::TwinEntry name##_twin_entry(   \
@@ -21,9 +21,9 @@
 #define SIMT_SHARED(Type, name)       \
   static const char name##_place = 0; \
   Type& name = *static_cast<Type*>(   \
-      ::polypath::simt::detail::shared_variable(&name##_place, sizeof(Type), alignof(Type)))
+      ::polypath::device::detail::shared_variable(&name##_place, sizeof(Type), alignof(Type)))
 
-namespace polypath::simt {
+namespace polypath::device {
 
 /// On the host all memory is near.
 inline constexpr std::uint64_t kHostLookNs = 0;
@@ -34,6 +34,9 @@ unsigned thread_index();
 unsigned block_size();
 unsigned block_index();
 unsigned grid_size();
+inline unsigned rank_in_block() { return thread_index(); }
+inline unsigned threads_of_block() { return block_size(); }
+inline unsigned rank_in_warp() { return thread_index() % 32; }
 
 void barrier_sync(unsigned id, unsigned threads);
 bool barrier_any(unsigned id, unsigned threads, bool value);
@@ -195,4 +198,8 @@ T atomic_add_acq_rel(T* at, std::type_identity_t<T> value) {
   return static_cast<T>(detail::fetch_add(at, value, sizeof(T), detail::Ordering::acq_rel));
 }
 
-}  // namespace polypath::simt
+}  // namespace polypath::device
+
+namespace polypath::simt::detail {
+using namespace device::detail;
+}

@@ -4,7 +4,11 @@
 
 #include "simt/machine.hpp"
 
-namespace polypath::simt {
+namespace polypath::device {
+
+using simt::Fault;
+using simt::Machine;
+using simt::Thread;
 
 unsigned thread_index() { return Machine::me().index; }
 unsigned block_size() { return Machine::me().block->grid->threads; }
@@ -104,4 +108,4 @@ unsigned owner_of_part(const void* tile, unsigned part, unsigned group_size) {
 }
 
 }  // namespace detail
-}  // namespace polypath::simt
+}  // namespace polypath::device

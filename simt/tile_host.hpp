@@ -5,13 +5,13 @@
 #include <array>
 #include <memory>
 
-#include "simt/tile.cuh"
+#include "polypath/device/tile.cuh"
 
-namespace polypath::simt {
+namespace polypath::device {
 namespace detail {
 
 /// Calls `move(first, count)` for each part of `items` items that is the calling thread's.
-template <typename Move>
+template <typename Group, typename Move>
 void move_own_parts(const Group& group, const void* tile, std::size_t items, const Move& move) {
   const unsigned parts = parts_of_tile();
   std::size_t first = 0;
@@ -39,7 +39,8 @@ constexpr Storing storing(Access access) {
 }  // namespace detail
 
 /// Copies `bytes` bytes from `from` to every place of `to`.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming, int kMost>
+template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group,
+          int kMost>
 void copy_tile(const Group& group, const Places<unsigned char, kMost>& to,
                const unsigned char* from, std::size_t bytes) {
   static_assert(kStore != Access::constant);
@@ -54,8 +55,8 @@ void copy_tile(const Group& group, const Places<unsigned char, kMost>& to,
 
 /// Combines `count` elements of every place of `from`, in their order, and stores the results to
 /// every place of `to`.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Operation,
-          int kTo, int kFrom>
+template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group,
+          typename Operation, int kTo, int kFrom>
 void reduce_tile(const Group& group, const Operation& operation,
                  const Places<typename Operation::Element, kTo>& to,
                  const Places<const typename Operation::Element, kFrom>& from, std::size_t count) {
@@ -84,4 +85,4 @@ void reduce_tile(const Group& group, const Operation& operation,
   });
 }
 
-}  // namespace polypath::simt
+}  // namespace polypath::device

@@ -225,6 +225,14 @@ POLYPATH_API polypath_status polypath_comm_wait_signal(polypath_comm* comm,
  * often. Not for a stream in capture. */
 POLYPATH_API polypath_status polypath_comm_barrier(polypath_comm* comm, void* stream);
 
+/* What kernels of the program wait with, as those of the communicator do
+ * (polypath/device/wait.cuh): until an abort, and no longer than the time limit of now; one that
+ * gives up aborts the communicator. `patience` is a polypath::device::Patience (polypath/device/patience.hpp), `bytes`
+ * its size. What it points to is the communicator's.
+ * POLYPATH_INVALID_ARGUMENT: another size, as of the headers of another version. */
+POLYPATH_API polypath_status polypath_comm_patience(polypath_comm* comm, void* patience,
+                                                    size_t bytes);
+
 /* ---- Collectives ------------------------------------------------------------------------------
  * On a stream, as above. All ranks make the same calls in the same order; those of one communicator
  * run one after another, whatever streams they are on. Counts are in elements. Buffers are memory

@@ -93,6 +93,14 @@ class communicator {
     return communicator(made);
   }
 
+  /// `Patience`: polypath::device::Patience.
+  template <typename Patience>
+  [[nodiscard]] Patience patience() {
+    Patience given;
+    detail::check(polypath_comm_patience(get(), &given, sizeof given));
+    return given;
+  }
+
   [[nodiscard]] int rank() const noexcept { return polypath_comm_rank(get()); }
   [[nodiscard]] int size() const noexcept { return polypath_comm_size(get()); }
   [[nodiscard]] int nodes() const noexcept { return polypath_comm_nodes(get()); }

@@ -186,6 +186,7 @@ _COMM_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_comm_signal": [c_void_p, c_int, POINTER(Signal), c_void_p],
     "polypath_comm_wait_signal": [c_void_p, POINTER(Signal), c_void_p],
     "polypath_comm_barrier": [c_void_p, c_void_p],
+    "polypath_comm_patience": [c_void_p, c_void_p, c_size_t],
     "polypath_comm_prepare": [c_void_p],
     "polypath_comm_limit_blocks": [c_void_p, c_int],
     "polypath_comm_report": [c_void_p, _STRING],

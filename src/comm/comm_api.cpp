@@ -330,6 +330,19 @@ polypath_status polypath_comm_wait_signal(polypath_comm* comm, const polypath_si
   return guarded([&] { of(comm).wait_signal(signal_of(signal), stream_of(stream)); });
 }
 
+polypath_status polypath_comm_patience(polypath_comm* comm, void* patience, size_t bytes) {
+  return guarded([&] {
+    const Communicator& communicator = of(comm);
+    require(patience != nullptr, "patience is null");
+    require(bytes == sizeof(Patience),
+            "bytes is not the size of polypath::device::Patience: the headers are of another "
+            "version");
+    Patience given = communicator.patience();
+    given.kernel = StatusRecord::kProgram;
+    std::memcpy(patience, &given, sizeof given);
+  });
+}
+
 polypath_status polypath_comm_barrier(polypath_comm* comm, void* stream) {
   return guarded([&] { of(comm).barrier(stream_of(stream)); });
 }

@@ -52,6 +52,30 @@ std::string what_a_stream_waited_for(const StatusRecord& status) {
                      status.seen);
 }
 
+/// Of a kernel of the program; its calls are those of polypath/uniconn/device.
+std::string what_a_program_said(const StatusRecord& status) {
+  const auto said = [&](const std::string& what) {
+    return fmt::format("block {} of a kernel of the program {}", status.block, what);
+  };
+  switch (static_cast<StatusRecord::Reason>(status.reason)) {
+    case StatusRecord::none:
+    case StatusRecord::aborted: return {};
+    case StatusRecord::time_limit:
+      return said(fmt::format(
+          "waited for rank {} past the time limit, {} to be {}: it is {}", status.waited_for_rank,
+          status.bytes > 0 ? fmt::format("the signal at {:#x}", status.offset) : "its barrier",
+          status.expected, status.seen));
+    case StatusRecord::bad_memory:
+      return said(fmt::format("was called wrongly: {} bytes at {:#x} are not from Memory::Alloc",
+                              status.bytes, status.offset));
+    case StatusRecord::bad_rank:
+      return said(fmt::format("was called wrongly: there is no rank {} of {}", status.seen,
+                              status.expected));
+    case StatusRecord::bad_state: break;
+  }
+  return said("found what cannot be");
+}
+
 }  // namespace
 
 std::string HostWords::given_up() const {
@@ -60,6 +84,7 @@ std::string HostWords::given_up() const {
   const std::string who = status.waited_for_rank == StatusRecord::kNobody
                               ? std::string()
                               : fmt::format(" for rank {}", status.waited_for_rank);
+  if (status.kernel == StatusRecord::kProgram) return what_a_program_said(status);
   switch (static_cast<StatusRecord::Reason>(status.reason)) {
     case StatusRecord::none: break;
     case StatusRecord::aborted: return {};
@@ -69,7 +94,9 @@ std::string HostWords::given_up() const {
                            what_a_stream_waited_for(status));
       return fmt::format("kernel {} waited{} past the time limit (expected {}, saw {})",
                          status.kernel, who, status.expected, status.seen);
-    case StatusRecord::bad_state: break;
+    case StatusRecord::bad_state:
+    case StatusRecord::bad_memory:
+    case StatusRecord::bad_rank: break;
   }
   return fmt::format("kernel {} found what cannot be, waiting{} (expected {}, saw {})",
                      status.kernel, who, status.expected, status.seen);

@@ -1,44 +1,11 @@
-// How long a communicator's kernels wait, and what one that gives up tells the host. C++17: shared
-// with device code.
+// What kernels of a communicator share with the host, under the engine's names.
 #pragma once
 
-#include <cstdint>
+#include "polypath/device/patience.hpp"
 
 namespace polypath {
 
-/// In pinned host memory that the kernel can write. `given_up` is written last, behind a fence of
-/// system scope, by the first block that gives up; the host reads the rest once it is not 0.
-struct StatusRecord {
-  static constexpr std::uint32_t kNobody = 0xFFFFFFFF;
-  /// The `kernel` of a stream's wait; its launches have no numbers.
-  static constexpr std::uint32_t kStreamWait = 0;
-  enum Reason : std::uint32_t {
-    none = 0,
-    time_limit = 1,  ///< a rank's data or signal did not come in time
-    aborted = 2,     ///< the abort word was set: the reason is known elsewhere
-    bad_state = 3    ///< what was found cannot be: a defect
-  };
-
-  std::uint32_t given_up;         ///< 0: no kernel gave up
-  std::uint32_t kernel;           ///< as its launcher numbers them, from 1; or kStreamWait
-  std::uint32_t reason;           ///< Reason
-  std::uint32_t waited_for_rank;  ///< kNobody: for none
-  std::uint32_t block;
-  std::uint32_t reserved;
-  std::uint64_t expected;  ///< what was waited for,
-  std::uint64_t seen;      ///< and what was there last
-  std::uint64_t offset;    ///< of a signal, in its symmetric memory
-  std::uint64_t bytes;     ///< of that memory; 0: it was no signal
-};
-
-/// How long a kernel waits, and where it says why no longer. Addresses are as its GPU has them.
-struct Patience {
-  const std::uint32_t* abort_word;  ///< in pinned host memory; not 0: give up
-  std::uint64_t time_limit_ns;      ///< of one wait
-  StatusRecord* status;
-  /// In the GPU's own memory: how many blocks of the communicator gave up. The first says why.
-  std::uint32_t* reports;
-  std::uint32_t kernel;  ///< what the status record is to call this launch
-};
+using device::Patience;
+using device::StatusRecord;
 
 }  // namespace polypath

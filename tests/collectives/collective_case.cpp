@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "collectives/plan/request.hpp"
-#include "simt/half.cuh"
+#include "polypath/device/half.cuh"
 
 namespace polypath::test {
 namespace {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "polypath/comm.hpp"
+#include "polypath/device/patience.hpp"
 #include "polypath_sim.h"
 
 namespace {
@@ -321,6 +322,40 @@ TEST_F(CommApi, AfterAnAbortAllSaysSo) {
   destroy_all();
 }
 
+TEST_F(CommApi, AKernelOfTheProgramThatGivesUpAborts) {
+  using polypath::device::Patience;
+  using polypath::device::StatusRecord;
+  const auto says = [&](std::uint32_t reason, const char* text) {
+    create_all();
+    Patience patience{};
+    EXPECT_OK(polypath_comm_patience(comms_[1], &patience, sizeof patience));
+    EXPECT_EQ(StatusRecord::kProgram, patience.kernel);
+    EXPECT_EQ(0U, *patience.abort_word);
+    EXPECT_GT(patience.time_limit_ns, 1'000'000U);
+    // As its kernel would.
+    StatusRecord& status = *patience.status;
+    status.kernel = patience.kernel;
+    status.reason = reason;
+    status.block = 6;
+    status.waited_for_rank = 2;
+    status.expected = 4;
+    status.seen = 9;
+    status.offset = 0x40;
+    status.bytes = 24;
+    std::atomic_ref(status.given_up).store(1, std::memory_order_release);
+    EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_check(comms_[1]));
+    EXPECT_THAT(polypath_last_error(), HasSubstr("rank 1: block 6 of a kernel of the program"));
+    EXPECT_THAT(polypath_last_error(), HasSubstr(text));
+    EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_check(comms_[3]));
+    EXPECT_NE(0U, std::atomic_ref(const_cast<std::uint32_t&>(*patience.abort_word)).load());
+    destroy_all();
+  };
+  says(StatusRecord::time_limit,
+       "waited for rank 2 past the time limit, the signal at 0x40 to be 4: it is 9");
+  says(StatusRecord::bad_memory, "24 bytes at 0x40 are not from Memory::Alloc");
+  says(StatusRecord::bad_rank, "there is no rank 9 of 4");
+}
+
 TEST_F(CommApi, DestroyingWithWorkInFlightIsRefused) {
   create_all();
   {
@@ -362,6 +397,8 @@ TEST_F(CommApi, NullAndWrongArgumentsAreNamed) {
   EXPECT_REFUSED("memory is null", polypath_comm_free(comms_[0], nullptr));
   EXPECT_REFUSED("mine or all is null", polypath_comm_exchange(comms_[0], nullptr, nullptr, 1));
   EXPECT_REFUSED("part is null", polypath_comm_split(comms_[0], 0, 0, nullptr));
+  EXPECT_REFUSED("patience is null", polypath_comm_patience(comms_[0], nullptr, 40));
+  EXPECT_REFUSED("of another version", polypath_comm_patience(comms_[0], &options, 8));
   EXPECT_REFUSED("signal is null", polypath_comm_wait_signal(comms_[0], nullptr, nullptr));
   const polypath_signal signal{nullptr, 0, 1};
   EXPECT_REFUSED("signal->memory is null", polypath_comm_signal(comms_[0], 1, &signal, nullptr));

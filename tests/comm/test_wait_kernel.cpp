@@ -8,6 +8,7 @@
 
 #include "comm/kernels/planted_wait_faults.h"
 #include "comm/kernels/stream_wait_args.h"
+#include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
 #include "simt/run.hpp"
 
@@ -51,6 +52,16 @@ SIMT_KERNEL(test_host, 32, StatusRecord* status, std::uint32_t* abort_word,
                    [&] { return simt::global_timer_ns() - began > 1'000'000'000; });
   simt::store(found, simt::load_volatile(word));
   simt::store_volatile(abort_word, 1U);
+}
+
+/// Waits twice for what does not come; how long each took, in ns.
+SIMT_KERNEL(test_two_waits, 32, Patience patience, std::uint64_t* took) {
+  if (simt::thread_index() != 0) return;
+  for (int i = 0; i < 2; ++i) {
+    const std::uint64_t began = simt::global_timer_ns();
+    device::wait_with(patience, [] { return false; }, [] { return device::Awaited{1, 2, 3}; });
+    simt::store(took + i, simt::global_timer_ns() - began);
+  }
 }
 
 namespace {
@@ -179,6 +190,7 @@ class WaitKernel : public testing::Test {
     if (ranks_[0].status.reason != StatusRecord::time_limit) return "it did not give up";
     return found == 0 && ranks_[1].words[0] == 5 ? "" : "told before the abort";
   }
+  std::string gave_up_twice(std::uint64_t seed);
   /// On `rank`, the host of rank `of`.
   void add_host(std::uint32_t rank, std::uint32_t of, const std::uint64_t* word,
                 std::uint64_t* found) {
@@ -245,20 +257,44 @@ TEST_F(WaitKernel, WhatIsBehindAWaitThatGaveUpRunsBehindTheAbort) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", gave_up(seed));
 }
 
+/// A wait of a kernel that waits again, for what does not come either: the first takes its time, the
+/// second none. Empty if it is so.
+std::string WaitKernel::gave_up_twice(std::uint64_t seed) {
+  ranks_ = {};
+  std::uint64_t ignored = 0;
+  std::array<std::uint64_t, 2> took{};
+  const Patience patience{&ranks_[0].abort_word, 1'000'000'000, &ranks_[0].status,
+                          &ranks_[0].reports, 3};
+  rows_[0].push_back(simt::launch("test_two_waits", 0, 1, 32, patience, took.data()));
+  add_host(1, 0, &ignored, &ignored);
+  if (const std::string error = run(seed); !error.empty()) return error;
+  if (took[0] < 1'000'000'000) return "the first wait did not take its time";
+  return took[1] < 1'000'000'000 ? "" : "the second wait took its time, too";
+}
+
+TEST_F(WaitKernel, OnlyTheFirstWaitThatGivesUpTakesItsTime) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", gave_up_twice(seed));
+}
+
+template <typename Fault>
+struct Planting {
+  explicit Planting(Fault fault) { planted_fault<Fault> = fault; }
+  ~Planting() { planted_fault<Fault> = Fault::none; }
+};
+
 struct Planted {
-  WaitFault fault;
+  device::WaitFault of_waits;
+  StreamWaitFault of_streams;
   const char* name;
 };
 
-class PlantedWaitFault : public WaitKernel, public testing::WithParamInterface<Planted> {
- protected:
-  void SetUp() override { planted_fault<WaitFault> = GetParam().fault; }
-  void TearDown() override { planted_fault<WaitFault> = WaitFault::none; }
-};
+class PlantedWaitFault : public WaitKernel, public testing::WithParamInterface<Planted> {};
 
 TEST_P(PlantedWaitFault, IsFound) {
+  const Planting of_waits(GetParam().of_waits);
+  const Planting of_streams(GetParam().of_streams);
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    if (!aborted(seed).empty() || !gave_up(seed).empty()) return;
+    if (!aborted(seed).empty() || !gave_up(seed).empty() || !gave_up_twice(seed).empty()) return;
     for (const bool by_signals : {false, true})
       for (const std::uint64_t first : {std::uint64_t{0}, kHalfTheCircle, kEndOfTheCircle})
         if (!exchange(seed, by_signals, first).empty()) return;
@@ -266,15 +302,20 @@ TEST_P(PlantedWaitFault, IsFound) {
   FAIL() << GetParam().name << " is not found";
 }
 
+constexpr auto kNoFault = StreamWaitFault::none;
+constexpr auto kWaitsWell = device::WaitFault::none;
+
 INSTANTIATE_TEST_SUITE_P(
     Of, PlantedWaitFault,
-    testing::Values(Planted{WaitFault::no_look_at_the_abort_word, "NoLookAtTheAbortWord"},
-                    Planted{WaitFault::goes_on_unreported, "GoesOnUnreported"},
-                    Planted{WaitFault::words_loaded_plainly, "WordsLoadedPlainly"},
-                    Planted{WaitFault::first_word_alone, "FirstWordAlone"},
-                    Planted{WaitFault::own_word_as_well, "OwnWordAsWell"},
-                    Planted{WaitFault::exact_value, "ExactValue"},
-                    Planted{WaitFault::no_circle, "NoCircle"}),
+    testing::Values(
+        Planted{device::WaitFault::no_look_at_the_abort_word, kNoFault, "NoLookAtTheAbortWord"},
+        Planted{device::WaitFault::no_look_at_the_reports, kNoFault, "NoLookAtTheReports"},
+        Planted{device::WaitFault::goes_on_unreported, kNoFault, "GoesOnUnreported"},
+        Planted{kWaitsWell, StreamWaitFault::words_loaded_plainly, "WordsLoadedPlainly"},
+        Planted{kWaitsWell, StreamWaitFault::first_word_alone, "FirstWordAlone"},
+        Planted{kWaitsWell, StreamWaitFault::own_word_as_well, "OwnWordAsWell"},
+        Planted{kWaitsWell, StreamWaitFault::exact_value, "ExactValue"},
+        Planted{kWaitsWell, StreamWaitFault::no_circle, "NoCircle"}),
     [](const auto& of) { return std::string(of.param.name); });
 
 }  // namespace

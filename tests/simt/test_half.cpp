@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include "simt/half.cuh"
+#include "polypath/device/half.cuh"
 
 namespace polypath::simt {
 namespace {

@@ -39,7 +39,7 @@
 #include "collectives/kernels/reductions.cuh"
 #include "collectives/kernels/roles.h"
 #include "collectives/kernels/unroll.h"
-#include "comm/kernels/giving_up.cuh"
+#include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
 
 namespace polypath::cells {
@@ -236,8 +236,9 @@ class Call {
         }
       return all;
     };
-    return wait_with(args_.patience, ready, [&] {
-      return Awaited{static_cast<std::uint32_t>(missing), flag_, pairs_flag(pairs, missing)};
+    return device::wait_with(args_.patience, ready, [&] {
+      return device::Awaited{static_cast<std::uint32_t>(missing), flag_,
+                             pairs_flag(pairs, missing)};
     });
   }
 
@@ -350,9 +351,9 @@ class Call {
   SIMT_DEVICE bool wait_for_arrivals() {
     if (!meets_others()) return true;
     const std::uint64_t* const from = arrivals(args_.rank) + simt::thread_index();
-    return wait_with(
+    return device::wait_with(
         args_.patience, [&] { return simt::load_relaxed(from) >= arrival_; },
-        [&] { return Awaited{simt::thread_index(), arrival_, simt::load_relaxed(from)}; });
+        [&] { return device::Awaited{simt::thread_index(), arrival_, simt::load_relaxed(from)}; });
   }
 
   const CollectiveArgs& args_;

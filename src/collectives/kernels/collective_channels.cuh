@@ -52,7 +52,7 @@
 #include "collectives/kernels/roles.h"
 #include "collectives/kernels/tiles.h"
 #include "collectives/kernels/unroll.h"
-#include "comm/kernels/giving_up.cuh"
+#include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
 
 namespace polypath::channels {
@@ -146,7 +146,8 @@ class Lane {
       seen = simt::load_acquire(flag);
       return seen >= needed;
     };
-    return wait_with(args_.patience, ready, [&] { return Awaited{side_.peer, needed, seen}; });
+    return device::wait_with(args_.patience, ready,
+                             [&] { return device::Awaited{side_.peer, needed, seen}; });
   }
 
   SIMT_DEVICE unsigned char* slot() const {

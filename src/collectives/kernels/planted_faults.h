@@ -1,7 +1,7 @@
-// Defects of the collectives' kernels (simt/planted.h).
+// Defects of the collectives' kernels (polypath/device/planted.h).
 #pragma once
 
-#include "simt/planted.h"
+#include "polypath/device/planted.h"
 
 namespace polypath {
 

@@ -1,4 +1,5 @@
-// How elements are combined: the operations of reduce_tile (simt/tile.cuh), one a data type.
+// How elements are combined: the operations of reduce_tile (polypath/device/tile.cuh), one a data
+// type.
 //
 // Always in rank order. The 16-bit types are combined as float and rounded once, at the end. Sums
 // and products of integers wrap; their average is the (wrapped) sum, divided and truncated towards

@@ -1,14 +1,13 @@
-// Defects of kernels that wait (simt/planted.h).
+// Defects of the kernel by which streams wait (polypath/device/planted.h); those of waits in
+// general are device::WaitFault.
 #pragma once
 
-#include "simt/planted.h"
+#include "polypath/device/planted.h"
 
 namespace polypath {
 
-enum class WaitFault {
+enum class StreamWaitFault {
   none,
-  no_look_at_the_abort_word,
-  goes_on_unreported,    ///< past the time limit: what comes behind tells what never came
   words_loaded_plainly,  ///< not by an acquire: an old value may be seen for ever
   first_word_alone,      ///< a barrier waits for one rank
   own_word_as_well,      ///< ... or for itself

@@ -1,8 +1,8 @@
-// Defects that a test can switch on in the twins of kernels, to see that it finds them. In
-// libraries, and on GPUs, there are none.
+// Defects that polypath's own tests switch on in code that they run on the host, to see that they
+// find them. Elsewhere, and on GPUs, there are none.
 //
 //   enum class Fault { none, ... };                       // beside the kernels
-//   if (!planted(Fault::no_fence)) simt::fence_sys();     // in them
+//   if (!planted(Fault::no_fence)) fence_sys();           // in them
 //   planted_fault<Fault> = Fault::no_fence;               // in a test, in no other program
 #pragma once
 

@@ -7,12 +7,12 @@
 #include <cstring>
 
 #if defined(__CUDACC__)
-#define SIMT_BOTH __host__ __device__ __forceinline__
+#define POLYPATH_BOTH __host__ __device__ __forceinline__
 #else
-#define SIMT_BOTH inline
+#define POLYPATH_BOTH inline
 #endif
 
-namespace polypath::simt {
+namespace polypath::device {
 
 struct float16 {
   std::uint16_t bits;
@@ -23,12 +23,12 @@ struct bfloat16 {
 
 namespace detail {
 
-SIMT_BOTH std::uint32_t bits_of(float value) {
+POLYPATH_BOTH std::uint32_t bits_of(float value) {
   std::uint32_t bits;
   memcpy(&bits, &value, sizeof(bits));
   return bits;
 }
-SIMT_BOTH float float_of(std::uint32_t bits) {
+POLYPATH_BOTH float float_of(std::uint32_t bits) {
   float value;
   memcpy(&value, &bits, sizeof(value));
   return value;
@@ -38,18 +38,18 @@ inline constexpr std::uint16_t kHalfNan = 0x7FFF;        // of both 16-bit types
 
 }  // namespace detail
 
-SIMT_BOTH float to_float(bfloat16 value) {
+POLYPATH_BOTH float to_float(bfloat16 value) {
   return detail::float_of(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-SIMT_BOTH bfloat16 to_bfloat16(float value) {
+POLYPATH_BOTH bfloat16 to_bfloat16(float value) {
   const std::uint32_t bits = detail::bits_of(value);
   if ((bits & 0x7FFFFFFFU) > detail::kInfinity) return {detail::kHalfNan};
   const std::uint32_t rounded = bits + 0x7FFFU + ((bits >> 16) & 1U);
   return {static_cast<std::uint16_t>(rounded >> 16)};
 }
 
-SIMT_BOTH float to_float(float16 value) {
+POLYPATH_BOTH float to_float(float16 value) {
 #if defined(__CUDA_ARCH__)
   float result;
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
@@ -66,7 +66,7 @@ SIMT_BOTH float to_float(float16 value) {
 #endif
 }
 
-SIMT_BOTH float16 to_float16(float value) {
+POLYPATH_BOTH float16 to_float16(float value) {
 #if defined(__CUDA_ARCH__)
   std::uint16_t bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
@@ -90,4 +90,4 @@ SIMT_BOTH float16 to_float16(float value) {
 #endif
 }
 
-}  // namespace polypath::simt
+}  // namespace polypath::device

@@ -1,10 +1,10 @@
 // Bytes in bulk, moved by all threads of a group: from one place to several, or the elements of
 // several places combined and the results stored to several.
 //
-// All threads of the group call with the same arguments. Nothing is synchronised, neither before
-// nor after: which thread moves which byte is open, so the group needs a barrier between what must
-// come before a tile and the tile, and between the tile and what tells others of it. The ranges do
-// not overlap, but a destination may be a source.
+// All threads of the group (group.cuh) call with the same arguments. Nothing is synchronised,
+// neither before nor after: which thread moves which byte is open, so the group needs a barrier
+// between what must come before a tile and the tile, and between the tile and what tells others of
+// it. The ranges do not overlap, but a destination may be a source.
 //
 // On the device every thread moves words of 16 bytes, kInFlight of them at once, or smaller words
 // where the addresses demand it: they go best when all addresses are equal modulo 16. On the host a
@@ -13,9 +13,9 @@
 
 #include <type_traits>
 
-#include "simt/platform.cuh"
+#include "polypath/device/group.cuh"
 
-namespace polypath::simt {
+namespace polypath::device {
 
 /// How a tile loads or stores; the functions of platform.cuh.
 enum class Access { plain, constant, streaming, relaxed };
@@ -36,7 +36,7 @@ struct Places {
 namespace detail {
 
 template <Access kAccess, typename T>
-SIMT_DEVICE T load_as(const T* from) {
+POLYPATH_DEVICE T load_as(const T* from) {
   if constexpr (kAccess == Access::plain) return load(from);
   if constexpr (kAccess == Access::constant) return load_constant(from);
   if constexpr (kAccess == Access::streaming) return load_streaming(from);
@@ -44,7 +44,7 @@ SIMT_DEVICE T load_as(const T* from) {
 }
 
 template <Access kAccess, typename T>
-SIMT_DEVICE void store_as(T* to, const T& value) {
+POLYPATH_DEVICE void store_as(T* to, const T& value) {
   static_assert(kAccess != Access::constant);
   if constexpr (kAccess == Access::plain) store(to, value);
   if constexpr (kAccess == Access::streaming) store_streaming(to, value);
@@ -56,13 +56,14 @@ struct alignas(sizeof(T) * kCount) Pack {
   T values[kCount];
 };
 
-SIMT_DEVICE std::size_t residue(const void* address, std::size_t word) {
+POLYPATH_DEVICE std::size_t residue(const void* address, std::size_t word) {
   return reinterpret_cast<std::uintptr_t>(address) % word;
 }
 
 /// True when all places differ from `address` by multiples of `word`.
 template <typename T, int kMost>
-SIMT_DEVICE bool all_alike(const Places<T, kMost>& places, const void* address, std::size_t word) {
+POLYPATH_DEVICE bool all_alike(const Places<T, kMost>& places, const void* address,
+                               std::size_t word) {
   bool alike = true;
   for (int i = 0; i < kMost; ++i)
     if (i < places.count) alike &= residue(places.at[i], word) == residue(address, word);
@@ -72,9 +73,9 @@ SIMT_DEVICE bool all_alike(const Places<T, kMost>& places, const void* address, 
 /// The group's way over `count` items: kInFlight of a thread together, a group's width apart, then
 /// half as many, down to one. `several(number, first, step)` is called for them; the number is a
 /// std::integral_constant.
-template <int kInFlight, typename Several>
-SIMT_DEVICE void stride(const Group& group, std::size_t count, const Several& several,
-                        std::size_t begin = 0) {
+template <int kInFlight, typename Group, typename Several>
+POLYPATH_DEVICE void stride(const Group& group, std::size_t count, const Several& several,
+                            std::size_t begin = 0) {
   const std::size_t step = group.size();
   std::size_t i = begin + group.rank();
   for (; i + (kInFlight - 1) * step < count; i += kInFlight * step)
@@ -83,10 +84,10 @@ SIMT_DEVICE void stride(const Group& group, std::size_t count, const Several& se
 }
 
 }  // namespace detail
-}  // namespace polypath::simt
+}  // namespace polypath::device
 
 #if defined(__CUDACC__)
-#include "simt/tile_device.cuh"
+#include "polypath/device/tile_device.cuh"
 #else
 #include "simt/tile_host.hpp"
 #endif

@@ -1,35 +1,40 @@
-// The device half of platform.cuh, which says what each function means: one PTX instruction or
-// intrinsic each.
+// Of platform.cuh, which says what each function means: one PTX instruction or intrinsic each.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#define SIMT_DEVICE __device__ __forceinline__
-#define SIMT_DEVICE_CALLED __device__ __noinline__
-#define SIMT_KERNEL(name, most_threads, ...) \
-  extern "C" __global__ void __launch_bounds__(most_threads, 1) name(__VA_ARGS__)
-#define SIMT_FOLDS(name, threads) static_assert((threads) % 32 == 0)
-#define SIMT_SHARED(Type, name) __shared__ Type name
+#define POLYPATH_DEVICE __device__ __forceinline__
+#define POLYPATH_DEVICE_CALLED inline __device__ __noinline__
 
-namespace polypath::simt {
+namespace polypath::device {
 
-SIMT_DEVICE unsigned thread_index() { return threadIdx.x; }
-SIMT_DEVICE unsigned block_size() { return blockDim.x; }
-SIMT_DEVICE unsigned block_index() { return blockIdx.x; }
-SIMT_DEVICE unsigned grid_size() { return gridDim.x; }
+POLYPATH_DEVICE unsigned thread_index() { return threadIdx.x; }
+POLYPATH_DEVICE unsigned block_size() { return blockDim.x; }
+POLYPATH_DEVICE unsigned block_index() { return blockIdx.x; }
+POLYPATH_DEVICE unsigned grid_size() { return gridDim.x; }
 
 template <typename T>
-SIMT_DEVICE T* dynamic_shared() {
-  extern __shared__ __align__(16) unsigned char simt_dynamic_shared[];
-  return reinterpret_cast<T*>(simt_dynamic_shared);
+POLYPATH_DEVICE T* dynamic_shared() {
+  extern __shared__ __align__(16) unsigned char polypath_dynamic_shared[];
+  return reinterpret_cast<T*>(polypath_dynamic_shared);
 }
 
-SIMT_DEVICE void block_sync() { __syncthreads(); }
-SIMT_DEVICE void barrier_sync(unsigned id, unsigned threads) {
+POLYPATH_DEVICE unsigned rank_in_block() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+POLYPATH_DEVICE unsigned threads_of_block() { return blockDim.x * blockDim.y * blockDim.z; }
+POLYPATH_DEVICE unsigned rank_in_warp() {
+  unsigned lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
+POLYPATH_DEVICE void block_sync() { __syncthreads(); }
+POLYPATH_DEVICE void barrier_sync(unsigned id, unsigned threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-SIMT_DEVICE bool barrier_any(unsigned id, unsigned threads, bool value) {
+POLYPATH_DEVICE bool barrier_any(unsigned id, unsigned threads, bool value) {
   unsigned result;
   asm volatile(
       "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, %2, %3, p;"
@@ -40,22 +45,22 @@ SIMT_DEVICE bool barrier_any(unsigned id, unsigned threads, bool value) {
   return result != 0;
 }
 
-SIMT_DEVICE void wait_for_earlier_kernels() {
+POLYPATH_DEVICE void wait_for_earlier_kernels() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-SIMT_DEVICE void warp_sync() { __syncwarp(); }
-SIMT_DEVICE unsigned warp_ballot(bool value) { return __ballot_sync(~0U, value); }
-SIMT_DEVICE bool warp_any(bool value) { return __any_sync(~0U, value) != 0; }
-SIMT_DEVICE bool warp_all(bool value) { return __all_sync(~0U, value) != 0; }
+POLYPATH_DEVICE void warp_sync() { __syncwarp(); }
+POLYPATH_DEVICE unsigned warp_ballot(bool value) { return __ballot_sync(~0U, value); }
+POLYPATH_DEVICE bool warp_any(bool value) { return __any_sync(~0U, value) != 0; }
+POLYPATH_DEVICE bool warp_all(bool value) { return __all_sync(~0U, value) != 0; }
 template <typename T>
-SIMT_DEVICE T warp_shuffle(T value, unsigned lane) {
+POLYPATH_DEVICE T warp_shuffle(T value, unsigned lane) {
   return __shfl_sync(~0U, value, static_cast<int>(lane));
 }
 template <typename T>
-SIMT_DEVICE T warp_shuffle_xor(T value, unsigned mask) {
+POLYPATH_DEVICE T warp_shuffle_xor(T value, unsigned mask) {
   return __shfl_xor_sync(~0U, value, static_cast<int>(mask));
 }
 
@@ -95,7 +100,7 @@ struct BitsOf<16> {
 };
 
 template <typename To, typename From>
-SIMT_DEVICE To bits_as(const From& from) {
+POLYPATH_DEVICE To bits_as(const From& from) {
   static_assert(sizeof(To) == sizeof(From));
   To to;
   memcpy(&to, &from, sizeof(to));
@@ -103,28 +108,28 @@ SIMT_DEVICE To bits_as(const From& from) {
 }
 
 // Overloads for the five widths. A register may be wider than what ld and st move.
-#define SIMT_LOADS(name, instruction, qualifier, clobber)                         \
-  SIMT_DEVICE std::uint8_t name(const std::uint8_t* from) {                       \
+#define POLYPATH_LOADS(name, instruction, qualifier, clobber)                     \
+  POLYPATH_DEVICE std::uint8_t name(const std::uint8_t* from) {                   \
     unsigned value;                                                               \
     asm qualifier(instruction ".u8 %0, [%1];" : "=r"(value) : "l"(from)clobber);  \
     return static_cast<std::uint8_t>(value);                                      \
   }                                                                               \
-  SIMT_DEVICE std::uint16_t name(const std::uint16_t* from) {                     \
+  POLYPATH_DEVICE std::uint16_t name(const std::uint16_t* from) {                 \
     std::uint16_t value;                                                          \
     asm qualifier(instruction ".u16 %0, [%1];" : "=h"(value) : "l"(from)clobber); \
     return value;                                                                 \
   }                                                                               \
-  SIMT_DEVICE std::uint32_t name(const std::uint32_t* from) {                     \
+  POLYPATH_DEVICE std::uint32_t name(const std::uint32_t* from) {                 \
     std::uint32_t value;                                                          \
     asm qualifier(instruction ".u32 %0, [%1];" : "=r"(value) : "l"(from)clobber); \
     return value;                                                                 \
   }                                                                               \
-  SIMT_DEVICE std::uint64_t name(const std::uint64_t* from) {                     \
+  POLYPATH_DEVICE std::uint64_t name(const std::uint64_t* from) {                 \
     std::uint64_t value;                                                          \
     asm qualifier(instruction ".u64 %0, [%1];" : "=l"(value) : "l"(from)clobber); \
     return value;                                                                 \
   }                                                                               \
-  SIMT_DEVICE Bits16 name(const Bits16* from) {                                   \
+  POLYPATH_DEVICE Bits16 name(const Bits16* from) {                               \
     Bits16 value;                                                                 \
     asm qualifier(instruction ".v2.u64 {%0, %1}, [%2];"                           \
                   : "=l"(value.low), "=l"(value.high)                             \
@@ -132,90 +137,90 @@ SIMT_DEVICE To bits_as(const From& from) {
     return value;                                                                 \
   }
 
-#define SIMT_STORES(name, instruction)                                                            \
-  SIMT_DEVICE void name(std::uint8_t* to, std::uint8_t value) {                                   \
+#define POLYPATH_STORES(name, instruction)                                                        \
+  POLYPATH_DEVICE void name(std::uint8_t* to, std::uint8_t value) {                               \
     asm volatile(instruction ".u8 [%0], %1;" ::"l"(to), "r"(static_cast<unsigned>(value))         \
                  : "memory");                                                                     \
   }                                                                                               \
-  SIMT_DEVICE void name(std::uint16_t* to, std::uint16_t value) {                                 \
+  POLYPATH_DEVICE void name(std::uint16_t* to, std::uint16_t value) {                             \
     asm volatile(instruction ".u16 [%0], %1;" ::"l"(to), "h"(value) : "memory");                  \
   }                                                                                               \
-  SIMT_DEVICE void name(std::uint32_t* to, std::uint32_t value) {                                 \
+  POLYPATH_DEVICE void name(std::uint32_t* to, std::uint32_t value) {                             \
     asm volatile(instruction ".u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");                  \
   }                                                                                               \
-  SIMT_DEVICE void name(std::uint64_t* to, std::uint64_t value) {                                 \
+  POLYPATH_DEVICE void name(std::uint64_t* to, std::uint64_t value) {                             \
     asm volatile(instruction ".u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");                  \
   }                                                                                               \
-  SIMT_DEVICE void name(Bits16* to, Bits16 value) {                                               \
+  POLYPATH_DEVICE void name(Bits16* to, Bits16 value) {                                           \
     asm volatile(instruction ".v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(value.low), "l"(value.high) \
                  : "memory");                                                                     \
   }
 
-#define SIMT_CLOBBERS : "memory"
-SIMT_LOADS(ld_constant, "ld.global.nc.L1::no_allocate", , )
-SIMT_LOADS(ld_streaming, "ld.global.L1::no_allocate", volatile, SIMT_CLOBBERS)
-SIMT_LOADS(ld_volatile, "ld.volatile.global", volatile, SIMT_CLOBBERS)
-SIMT_LOADS(ld_relaxed, "ld.relaxed.sys.global", volatile, SIMT_CLOBBERS)
-SIMT_STORES(st_streaming, "st.global.L1::no_allocate")
-SIMT_STORES(st_volatile, "st.volatile.global")
-SIMT_STORES(st_relaxed, "st.relaxed.sys.global")
-#undef SIMT_CLOBBERS
-#undef SIMT_LOADS
-#undef SIMT_STORES
+#define POLYPATH_CLOBBERS : "memory"
+POLYPATH_LOADS(ld_constant, "ld.global.nc.L1::no_allocate", , )
+POLYPATH_LOADS(ld_streaming, "ld.global.L1::no_allocate", volatile, POLYPATH_CLOBBERS)
+POLYPATH_LOADS(ld_volatile, "ld.volatile.global", volatile, POLYPATH_CLOBBERS)
+POLYPATH_LOADS(ld_relaxed, "ld.relaxed.sys.global", volatile, POLYPATH_CLOBBERS)
+POLYPATH_STORES(st_streaming, "st.global.L1::no_allocate")
+POLYPATH_STORES(st_volatile, "st.volatile.global")
+POLYPATH_STORES(st_relaxed, "st.relaxed.sys.global")
+#undef POLYPATH_CLOBBERS
+#undef POLYPATH_LOADS
+#undef POLYPATH_STORES
 
 template <typename T>
 using Bits = typename BitsOf<sizeof(T)>::type;
 template <typename T>
-SIMT_DEVICE const Bits<T>* bits(const T* at) {
+POLYPATH_DEVICE const Bits<T>* bits(const T* at) {
   return reinterpret_cast<const Bits<T>*>(at);
 }
 template <typename T>
-SIMT_DEVICE Bits<T>* bits(T* at) {
+POLYPATH_DEVICE Bits<T>* bits(T* at) {
   return reinterpret_cast<Bits<T>*>(at);
 }
 
 }  // namespace detail
 
 template <typename T>
-SIMT_DEVICE T load(const T* from) {
+POLYPATH_DEVICE T load(const T* from) {
   return detail::bits_as<T>(*detail::bits(from));
 }
 template <typename T>
-SIMT_DEVICE T load_constant(const T* from) {
+POLYPATH_DEVICE T load_constant(const T* from) {
   return detail::bits_as<T>(detail::ld_constant(detail::bits(from)));
 }
 template <typename T>
-SIMT_DEVICE T load_streaming(const T* from) {
+POLYPATH_DEVICE T load_streaming(const T* from) {
   return detail::bits_as<T>(detail::ld_streaming(detail::bits(from)));
 }
 template <typename T>
-SIMT_DEVICE T load_volatile(const T* from) {
+POLYPATH_DEVICE T load_volatile(const T* from) {
   return detail::bits_as<T>(detail::ld_volatile(detail::bits(from)));
 }
 template <typename T>
-SIMT_DEVICE T load_relaxed(const T* from) {
+POLYPATH_DEVICE T load_relaxed(const T* from) {
   return detail::bits_as<T>(detail::ld_relaxed(detail::bits(from)));
 }
 
 template <typename T>
-SIMT_DEVICE void store(T* to, detail::Same<T> value) {
+POLYPATH_DEVICE void store(T* to, detail::Same<T> value) {
   *detail::bits(to) = detail::bits_as<detail::Bits<T>>(value);
 }
 template <typename T>
-SIMT_DEVICE void store_streaming(T* to, detail::Same<T> value) {
+POLYPATH_DEVICE void store_streaming(T* to, detail::Same<T> value) {
   detail::st_streaming(detail::bits(to), detail::bits_as<detail::Bits<T>>(value));
 }
 template <typename T>
-SIMT_DEVICE void store_volatile(T* to, detail::Same<T> value) {
+POLYPATH_DEVICE void store_volatile(T* to, detail::Same<T> value) {
   detail::st_volatile(detail::bits(to), detail::bits_as<detail::Bits<T>>(value));
 }
 template <typename T>
-SIMT_DEVICE void store_relaxed(T* to, detail::Same<T> value) {
+POLYPATH_DEVICE void store_relaxed(T* to, detail::Same<T> value) {
   detail::st_relaxed(detail::bits(to), detail::bits_as<detail::Bits<T>>(value));
 }
 
-#define SIMT_SYNCHRONISING(Type, suffix, constraint)                                            \
-  SIMT_DEVICE Type load_acquire(const Type* from) {                                             \
+#define POLYPATH_SYNCHRONISING(Type, suffix, constraint)                                        \
+  POLYPATH_DEVICE Type load_acquire(const Type* from) {                                         \
     Type value;                                                                                 \
     asm volatile("ld.acquire.sys.global." suffix " %0, [%1];"                                   \
                  : "=" constraint(value)                                                        \
@@ -223,19 +228,19 @@ SIMT_DEVICE void store_relaxed(T* to, detail::Same<T> value) {
                  : "memory");                                                                   \
     return value;                                                                               \
   }                                                                                             \
-  SIMT_DEVICE void store_release(Type* to, Type value) {                                        \
+  POLYPATH_DEVICE void store_release(Type* to, Type value) {                                    \
     asm volatile("st.release.sys.global." suffix " [%0], %1;" ::"l"(to), constraint(value)      \
                  : "memory");                                                                   \
   }                                                                                             \
-  SIMT_DEVICE void red_add_relaxed(Type* to, Type value) {                                      \
+  POLYPATH_DEVICE void red_add_relaxed(Type* to, Type value) {                                  \
     asm volatile("red.relaxed.sys.global.add." suffix " [%0], %1;" ::"l"(to), constraint(value) \
                  : "memory");                                                                   \
   }                                                                                             \
-  SIMT_DEVICE void red_add_release(Type* to, Type value) {                                      \
+  POLYPATH_DEVICE void red_add_release(Type* to, Type value) {                                  \
     asm volatile("red.release.sys.global.add." suffix " [%0], %1;" ::"l"(to), constraint(value) \
                  : "memory");                                                                   \
   }                                                                                             \
-  SIMT_DEVICE Type atomic_add_relaxed(Type* at, Type value) {                                   \
+  POLYPATH_DEVICE Type atomic_add_relaxed(Type* at, Type value) {                               \
     Type old;                                                                                   \
     asm volatile("atom.relaxed.sys.global.add." suffix " %0, [%1], %2;"                         \
                  : "=" constraint(old)                                                          \
@@ -243,7 +248,7 @@ SIMT_DEVICE void store_relaxed(T* to, detail::Same<T> value) {
                  : "memory");                                                                   \
     return old;                                                                                 \
   }                                                                                             \
-  SIMT_DEVICE Type atomic_add_acq_rel(Type* at, Type value) {                                   \
+  POLYPATH_DEVICE Type atomic_add_acq_rel(Type* at, Type value) {                               \
     Type old;                                                                                   \
     asm volatile("atom.acq_rel.sys.global.add." suffix " %0, [%1], %2;"                         \
                  : "=" constraint(old)                                                          \
@@ -251,20 +256,20 @@ SIMT_DEVICE void store_relaxed(T* to, detail::Same<T> value) {
                  : "memory");                                                                   \
     return old;                                                                                 \
   }
-SIMT_SYNCHRONISING(std::uint32_t, "u32", "r")
-SIMT_SYNCHRONISING(std::uint64_t, "u64", "l")
-#undef SIMT_SYNCHRONISING
+POLYPATH_SYNCHRONISING(std::uint32_t, "u32", "r")
+POLYPATH_SYNCHRONISING(std::uint64_t, "u64", "l")
+#undef POLYPATH_SYNCHRONISING
 
-SIMT_DEVICE void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-SIMT_DEVICE void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+POLYPATH_DEVICE void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+POLYPATH_DEVICE void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
-SIMT_DEVICE std::uint64_t global_timer_ns() {
+POLYPATH_DEVICE std::uint64_t global_timer_ns() {
   std::uint64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
 }
-SIMT_DEVICE void sleep_ns(unsigned ns) { __nanosleep(ns); }
-SIMT_DEVICE void spin_pause() {}
+POLYPATH_DEVICE void sleep_ns(unsigned ns) { __nanosleep(ns); }
+POLYPATH_DEVICE void spin_pause() {}
 
 namespace detail {
 inline constexpr unsigned kTurnsPerLook = 64;  // of spin_until: give_up may take long
@@ -272,4 +277,4 @@ inline constexpr unsigned kTurnsPerLook = 64;  // of spin_until: give_up may tak
 /// How long to wait before a first look at host memory: it takes as long as many at a GPU's.
 inline constexpr std::uint64_t kHostLookNs = 1'000'000;
 
-}  // namespace polypath::simt
+}  // namespace polypath::device

@@ -1,16 +1,16 @@
 // Tiles on the device (tile.cuh says what they are).
 #pragma once
 
-#include "simt/tile.cuh"
+#include "polypath/device/tile.cuh"
 
-namespace polypath::simt {
+namespace polypath::device {
 namespace detail {
 
 inline constexpr int kLoadsInFlight = 8;  // of a thread, before its first store
 
-template <int kInFlight, Access kLoad, Access kStore, typename Word, int kMost>
-SIMT_DEVICE void copy_words(const Group& group, const Places<unsigned char, kMost>& to,
-                            const unsigned char* from, std::size_t offset, std::size_t count) {
+template <int kInFlight, Access kLoad, Access kStore, typename Word, typename Group, int kMost>
+POLYPATH_DEVICE void copy_words(const Group& group, const Places<unsigned char, kMost>& to,
+                                const unsigned char* from, std::size_t offset, std::size_t count) {
   const Word* const src = reinterpret_cast<const Word*>(from + offset);
   const auto put = [&](std::size_t i, const Word& word) {
 #pragma unroll
@@ -27,9 +27,9 @@ SIMT_DEVICE void copy_words(const Group& group, const Places<unsigned char, kMos
   });
 }
 
-template <Access kLoad, Access kStore, typename Word, int kMost>
-SIMT_DEVICE void copy_range(const Group& group, const Places<unsigned char, kMost>& to,
-                            const unsigned char* from, std::size_t bytes) {
+template <Access kLoad, Access kStore, typename Word, typename Group, int kMost>
+POLYPATH_DEVICE void copy_range(const Group& group, const Places<unsigned char, kMost>& to,
+                                const unsigned char* from, std::size_t bytes) {
   const std::size_t to_word = (sizeof(Word) - residue(from, sizeof(Word))) % sizeof(Word);
   const std::size_t head = to_word < bytes ? to_word : bytes;
   const std::size_t words = (bytes - head) / sizeof(Word);
@@ -39,12 +39,12 @@ SIMT_DEVICE void copy_range(const Group& group, const Places<unsigned char, kMos
   copy_words<1, kLoad, kStore, std::uint8_t>(group, to, from, done, bytes - done);
 }
 
-template <int kInFlight, int kPack, Access kLoad, Access kStore, typename Operation, int kTo,
-          int kFrom>
-SIMT_DEVICE_CALLED void reduce_words(const Group group, const Operation operation,
-                                     const Places<typename Operation::Element, kTo> to,
-                                     const Places<const typename Operation::Element, kFrom> from,
-                                     std::size_t offset, std::size_t count) {
+template <int kInFlight, int kPack, Access kLoad, Access kStore, typename Group, typename Operation,
+          int kTo, int kFrom>
+POLYPATH_DEVICE_CALLED void reduce_words(
+    const Group group, const Operation operation, const Places<typename Operation::Element, kTo> to,
+    const Places<const typename Operation::Element, kFrom> from, std::size_t offset,
+    std::size_t count) {
   using Element = typename Operation::Element;
   using Word = Pack<Element, kPack>;
   const auto combine = [&](const Word(&words)[kFrom], std::size_t i) {
@@ -80,9 +80,10 @@ SIMT_DEVICE_CALLED void reduce_words(const Group group, const Operation operatio
 }  // namespace detail
 
 /// Copies `bytes` bytes from `from` to every place of `to`.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming, int kMost>
-SIMT_DEVICE void copy_tile(const Group& group, const Places<unsigned char, kMost>& to,
-                           const unsigned char* from, std::size_t bytes) {
+template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group,
+          int kMost>
+POLYPATH_DEVICE void copy_tile(const Group& group, const Places<unsigned char, kMost>& to,
+                               const unsigned char* from, std::size_t bytes) {
   if (detail::all_alike(to, from, 16))
     detail::copy_range<kLoad, kStore, detail::Bits16>(group, to, from, bytes);
   else if (detail::all_alike(to, from, 4))
@@ -93,12 +94,12 @@ SIMT_DEVICE void copy_tile(const Group& group, const Places<unsigned char, kMost
 
 /// Combines `count` elements of every place of `from`, in their order, and stores the results to
 /// every place of `to`.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Operation,
-          int kTo, int kFrom>
-SIMT_DEVICE void reduce_tile(const Group& group, const Operation& operation,
-                             const Places<typename Operation::Element, kTo>& to,
-                             const Places<const typename Operation::Element, kFrom>& from,
-                             std::size_t count) {
+template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group,
+          typename Operation, int kTo, int kFrom>
+POLYPATH_DEVICE void reduce_tile(const Group& group, const Operation& operation,
+                                 const Places<typename Operation::Element, kTo>& to,
+                                 const Places<const typename Operation::Element, kFrom>& from,
+                                 std::size_t count) {
   using Element = typename Operation::Element;
   constexpr int kPack = static_cast<int>(16 / sizeof(Element));
   constexpr int kInFlight = kFrom < detail::kLoadsInFlight ? detail::kLoadsInFlight / kFrom : 1;
@@ -116,4 +117,4 @@ SIMT_DEVICE void reduce_tile(const Group& group, const Operation& operation,
   detail::reduce_words<1, 1, kLoad, kStore>(group, operation, to, from, done, count - done);
 }
 
-}  // namespace polypath::simt
+}  // namespace polypath::device

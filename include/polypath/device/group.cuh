@@ -1,0 +1,65 @@
+// Threads of one block that work together: one alone, a warp, the whole block; or some of its
+// warps, so that one group can fill what another drains. All have
+//
+//   rank(), size(), is_leader()   of the calling thread; how many; the one with rank 0
+//   sync()                        all threads of the group; orders memory between them
+#pragma once
+
+#include "polypath/device/platform.cuh"
+
+namespace polypath::device {
+
+/// The calling thread alone.
+struct Thread {
+  [[nodiscard]] POLYPATH_DEVICE unsigned rank() const { return 0; }
+  [[nodiscard]] POLYPATH_DEVICE unsigned size() const { return 1; }
+  [[nodiscard]] POLYPATH_DEVICE bool is_leader() const { return true; }
+  POLYPATH_DEVICE void sync() const {}
+};
+
+/// The warp of the calling thread, which is whole.
+struct Warp {
+  [[nodiscard]] POLYPATH_DEVICE unsigned rank() const { return rank_in_warp(); }
+  [[nodiscard]] POLYPATH_DEVICE unsigned size() const { return kWarp; }
+  [[nodiscard]] POLYPATH_DEVICE bool is_leader() const { return rank() == 0; }
+  POLYPATH_DEVICE void sync() const { warp_sync(); }
+};
+
+/// All threads of the block, of one, two or three dimensions.
+struct Block {
+  [[nodiscard]] POLYPATH_DEVICE unsigned rank() const { return rank_in_block(); }
+  [[nodiscard]] POLYPATH_DEVICE unsigned size() const { return threads_of_block(); }
+  [[nodiscard]] POLYPATH_DEVICE bool is_leader() const { return rank() == 0; }
+  POLYPATH_DEVICE void sync() const { block_sync(); }
+};
+
+/// Some warps of a block of one dimension.
+class Group {
+ public:
+  /// `warps` warps from `first_warp` on; `barrier` (1 to 15) is theirs alone.
+  POLYPATH_DEVICE Group(unsigned first_warp, unsigned warps, unsigned barrier)
+      : first_(first_warp * kWarp), size_(warps * kWarp), barrier_(barrier) {}
+
+  /// All threads of the block, with barrier 0.
+  POLYPATH_DEVICE static Group block() { return Group(0, block_size() / kWarp, 0); }
+
+  /// True when the calling thread belongs to it.
+  [[nodiscard]] POLYPATH_DEVICE bool holds_me() const { return thread_index() - first_ < size_; }
+  [[nodiscard]] POLYPATH_DEVICE unsigned rank() const { return thread_index() - first_; }
+  [[nodiscard]] POLYPATH_DEVICE unsigned size() const { return size_; }
+  [[nodiscard]] POLYPATH_DEVICE bool is_leader() const { return rank() == 0; }
+
+  /// All threads of the group; orders memory between them.
+  POLYPATH_DEVICE void sync() const { barrier_sync(barrier_, size_); }
+  /// sync(), and true for all when `value` was true for one of them.
+  [[nodiscard]] POLYPATH_DEVICE bool any(bool value) const {
+    return barrier_any(barrier_, size_, value);
+  }
+
+ private:
+  unsigned first_;
+  unsigned size_;
+  unsigned barrier_;
+};
+
+}  // namespace polypath::device

@@ -1,0 +1,48 @@
+// How long kernels of a communicator wait, and what one that gives up tells the host. C++17: shared
+// by host and device; polypath_comm_patience() of comm.h gives it.
+#pragma once
+
+#include <cstdint>
+
+namespace polypath::device {
+
+/// In pinned host memory that the kernel can write. `given_up` is written last, behind a fence of
+/// system scope, by the first block that gives up; the host reads the rest once it is not 0.
+struct StatusRecord {
+  static constexpr std::uint32_t kNobody = 0xFFFFFFFF;
+  /// The `kernel` of a stream's wait; its launches have no numbers.
+  static constexpr std::uint32_t kStreamWait = 0;
+  /// ... and of a kernel of the program.
+  static constexpr std::uint32_t kProgram = 0xFFFFFFFF;
+  enum Reason : std::uint32_t {
+    none = 0,
+    time_limit = 1,  ///< a rank's data or signal did not come in time
+    aborted = 2,     ///< the abort word was set: the reason is known elsewhere
+    bad_state = 3,   ///< what was found cannot be: a defect
+    bad_memory = 4,  ///< of a program's call: no symmetric memory at an address, for so many bytes
+    bad_rank = 5     ///< of a program's call: there is no such rank
+  };
+
+  std::uint32_t given_up;         ///< 0: no kernel gave up
+  std::uint32_t kernel;           ///< as its launcher numbers them, from 1; or one of the above
+  std::uint32_t reason;           ///< Reason
+  std::uint32_t waited_for_rank;  ///< kNobody: for none
+  std::uint32_t block;
+  std::uint32_t reserved;
+  std::uint64_t expected;  ///< what was waited for, or is wrong with the call,
+  std::uint64_t seen;      ///< and what was there last
+  std::uint64_t offset;    ///< of a signal, in its symmetric memory
+  std::uint64_t bytes;     ///< of that memory; 0: it was no signal
+};
+
+/// How long a kernel waits, and where it says why no longer. Addresses are as its GPU has them.
+struct Patience {
+  const std::uint32_t* abort_word;  ///< in pinned host memory; not 0: give up
+  std::uint64_t time_limit_ns;      ///< of one wait
+  StatusRecord* status;
+  /// In the GPU's own memory: how many blocks of the communicator gave up. The first says why.
+  std::uint32_t* reports;
+  std::uint32_t kernel;  ///< what the status record is to call this launch
+};
+
+}  // namespace polypath::device
