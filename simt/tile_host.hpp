@@ -39,8 +39,8 @@ constexpr Storing storing(Access access) {
 }  // namespace detail
 
 /// Copies `bytes` bytes from `from` to every place of `to`.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group,
-          int kMost>
+template <Access kLoad = Access::streaming, Access kStore = Access::streaming,
+          int = detail::kLoadsInFlight, typename Group, int kMost>
 void copy_tile(const Group& group, const Places<unsigned char, kMost>& to,
                const unsigned char* from, std::size_t bytes) {
   static_assert(kStore != Access::constant);

@@ -227,8 +227,8 @@ POLYPATH_API polypath_status polypath_comm_barrier(polypath_comm* comm, void* st
 
 /* What kernels of the program wait with, as those of the communicator do
  * (polypath/device/wait.cuh): until an abort, and no longer than the time limit of now; one that
- * gives up aborts the communicator. `patience` is a polypath::device::Patience (polypath/device/patience.hpp), `bytes`
- * its size. What it points to is the communicator's.
+ * gives up aborts the communicator. `patience` is a polypath::device::Patience
+ * (polypath/device/patience.hpp), `bytes` its size. What it points to is the communicator's.
  * POLYPATH_INVALID_ARGUMENT: another size, as of the headers of another version. */
 POLYPATH_API polypath_status polypath_comm_patience(polypath_comm* comm, void* patience,
                                                     size_t bytes);

@@ -21,8 +21,8 @@ const char* name_of(Placement placement) {
   return "?";
 }
 
-float widened(simt::float16 value) { return simt::to_float(value); }
-float widened(simt::bfloat16 value) { return simt::to_float(value); }
+float widened(device::float16 value) { return device::to_float(value); }
+float widened(device::bfloat16 value) { return device::to_float(value); }
 template <typename T>
 T widened(T value) {
   return value;
@@ -30,10 +30,10 @@ T widened(T value) {
 
 template <typename T, typename Sum>
 T narrowed(Sum sum) {
-  if constexpr (std::is_same_v<T, simt::float16>)
-    return simt::to_float16(sum);
-  else if constexpr (std::is_same_v<T, simt::bfloat16>)
-    return simt::to_bfloat16(sum);
+  if constexpr (std::is_same_v<T, device::float16>)
+    return device::to_float16(sum);
+  else if constexpr (std::is_same_v<T, device::bfloat16>)
+    return device::to_bfloat16(sum);
   else
     return sum;
 }
@@ -100,8 +100,8 @@ Bytes combined_inputs(const CollectiveCase& what, const std::vector<Bytes>& inpu
     case DataType::uint32: combine<std::uint32_t>(what, inputs, first, result); break;
     case DataType::int64: combine<std::int64_t>(what, inputs, first, result); break;
     case DataType::uint64: combine<std::uint64_t>(what, inputs, first, result); break;
-    case DataType::float16: combine<simt::float16>(what, inputs, first, result); break;
-    case DataType::bfloat16: combine<simt::bfloat16>(what, inputs, first, result); break;
+    case DataType::float16: combine<device::float16>(what, inputs, first, result); break;
+    case DataType::bfloat16: combine<device::bfloat16>(what, inputs, first, result); break;
     case DataType::float32: combine<float>(what, inputs, first, result); break;
     case DataType::float64: combine<double>(what, inputs, first, result); break;
   }
@@ -117,10 +117,10 @@ void put_random(Random& random, unsigned char* to) {
   const auto scale = static_cast<float>(1U << ((bits >> 20) % 6)) / 8.0F;
   const float value = ((bits >> 32) & 1U) != 0 ? -fraction * scale : fraction * scale;
   T element;
-  if constexpr (std::is_same_v<T, simt::float16>)
-    element = simt::to_float16(value);
-  else if constexpr (std::is_same_v<T, simt::bfloat16>)
-    element = simt::to_bfloat16(value);
+  if constexpr (std::is_same_v<T, device::float16>)
+    element = device::to_float16(value);
+  else if constexpr (std::is_same_v<T, device::bfloat16>)
+    element = device::to_bfloat16(value);
   else
     element = static_cast<T>(value) * static_cast<T>(1.0 + 1e-9 * static_cast<double>(bits >> 44));
   std::memcpy(to, &element, sizeof(T));
@@ -223,8 +223,8 @@ Bytes random_input(Random& random, const CollectiveCase& what) {
     for (std::size_t at = 0; at < input.size(); at += sizeof(T)) put_random<T>(random, &input[at]);
   };
   switch (what.type) {
-    case DataType::float16: put_each(simt::float16{}); break;
-    case DataType::bfloat16: put_each(simt::bfloat16{}); break;
+    case DataType::float16: put_each(device::float16{}); break;
+    case DataType::bfloat16: put_each(device::bfloat16{}); break;
     case DataType::float32: put_each(float{}); break;
     case DataType::float64: put_each(double{}); break;
     case DataType::int8:

@@ -109,28 +109,28 @@ void combine_as(const Combine& its, const std::vector<unsigned char*>& parts) {
 }
 
 /// Half types as floats: their sums here are whole numbers.
-template <float (*Widen)(std::uint16_t), std::uint16_t (*Narrow)(float)>
+template <typename Half, Half (*Narrow)(float)>
 void combine_half(const Combine& its, const std::vector<unsigned char*>& parts) {
   std::vector<std::vector<float>> wide;
   std::vector<unsigned char*> as_bytes;
   for (const unsigned char* const part : parts) {
     auto& its_values = wide.emplace_back(its.count);
     for (std::size_t i = 0; i < its.count; ++i) {
-      std::uint16_t bits = 0;
-      std::memcpy(&bits, part + 2 * i, 2);
-      its_values[i] = Widen(bits);
+      Half half{};
+      std::memcpy(&half, part + 2 * i, 2);
+      its_values[i] = polypath::device::to_float(half);
     }
   }
   for (auto& values : wide) as_bytes.push_back(reinterpret_cast<unsigned char*>(values.data()));
   combine_as<float>(its, as_bytes);
   for (std::size_t i = 0; i < its.count; ++i) {
-    const std::uint16_t bits = Narrow(wide[0][i]);
-    std::memcpy(parts[0] + 2 * i, &bits, 2);
+    const Half half = Narrow(wide[0][i]);
+    std::memcpy(parts[0] + 2 * i, &half, 2);
   }
 }
 
 void combine(const Work& work) {
-  using namespace polypath::uniconn::detail;
+  using namespace polypath::device;
   std::vector<unsigned char*> parts;
   for (const Message& message : work.messages)
     if (!message.is_send) parts.push_back(message.pinned);
@@ -142,10 +142,10 @@ void combine(const Work& work) {
     case 3: return combine_as<std::uint32_t>(its, parts);
     case 4: return combine_as<std::int64_t>(its, parts);
     case 5: return combine_as<std::uint64_t>(its, parts);
-    case 6: return combine_half<&float_of_half, &half_of_float>(its, parts);
+    case 6: return combine_half<float16, &to_float16>(its, parts);
     case 7: return combine_as<float>(its, parts);
     case 8: return combine_as<double>(its, parts);
-    case 9: return combine_half<&float_of_bfloat, &bfloat_of_float>(its, parts);
+    case 9: return combine_half<bfloat16, &to_bfloat16>(its, parts);
     default: break;
   }
 }

@@ -9,7 +9,7 @@
 
 #include "polypath/device/half.cuh"
 
-namespace polypath::simt {
+namespace polypath::device {
 namespace {
 
 std::uint16_t reference_float16(float value) {
@@ -73,4 +73,4 @@ TEST(Half, FloatsNarrowToTheNearest) {
 }
 
 }  // namespace
-}  // namespace polypath::simt
+}  // namespace polypath::device

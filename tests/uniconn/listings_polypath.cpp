@@ -31,6 +31,6 @@ template <typename B, LaunchMode M>
 concept HasCoordinator = requires { typename Coordinator<B, M>; };
 static_assert(HasCoordinator<HostAlone, LaunchMode::PureHost>);
 static_assert(!HasCoordinator<HostAlone, LaunchMode::PureDevice>);
-static_assert(!Backend<int>);
+static_assert(!BackendLibrary<int>);
 
 }  // namespace polypath::test

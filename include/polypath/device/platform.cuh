@@ -56,6 +56,16 @@
 #error "polypath/device is for a CUDA compiler"
 #endif
 
+// Before a loop: one whose arrays are to stay in registers; one that is seldom run, to keep the
+// code small.
+#if defined(__CUDACC__)
+#define POLYPATH_UNROLL _Pragma("unroll")
+#define POLYPATH_NO_UNROLL _Pragma("unroll 1")
+#else
+#define POLYPATH_UNROLL
+#define POLYPATH_NO_UNROLL
+#endif
+
 namespace polypath::device {
 
 inline constexpr unsigned kWarp = 32;

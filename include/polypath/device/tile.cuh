@@ -35,6 +35,8 @@ struct Places {
 
 namespace detail {
 
+inline constexpr int kLoadsInFlight = 8;  // of a thread, before its first store
+
 template <Access kAccess, typename T>
 POLYPATH_DEVICE T load_as(const T* from) {
   if constexpr (kAccess == Access::plain) return load(from);

@@ -6,8 +6,6 @@
 namespace polypath::device {
 namespace detail {
 
-inline constexpr int kLoadsInFlight = 8;  // of a thread, before its first store
-
 template <int kInFlight, Access kLoad, Access kStore, typename Word, typename Group, int kMost>
 POLYPATH_DEVICE void copy_words(const Group& group, const Places<unsigned char, kMost>& to,
                                 const unsigned char* from, std::size_t offset, std::size_t count) {
@@ -27,7 +25,7 @@ POLYPATH_DEVICE void copy_words(const Group& group, const Places<unsigned char, 
   });
 }
 
-template <Access kLoad, Access kStore, typename Word, typename Group, int kMost>
+template <int kInFlight, Access kLoad, Access kStore, typename Word, typename Group, int kMost>
 POLYPATH_DEVICE void copy_range(const Group& group, const Places<unsigned char, kMost>& to,
                                 const unsigned char* from, std::size_t bytes) {
   const std::size_t to_word = (sizeof(Word) - residue(from, sizeof(Word))) % sizeof(Word);
@@ -35,7 +33,7 @@ POLYPATH_DEVICE void copy_range(const Group& group, const Places<unsigned char, 
   const std::size_t words = (bytes - head) / sizeof(Word);
   const std::size_t done = head + words * sizeof(Word);
   copy_words<1, kLoad, kStore, std::uint8_t>(group, to, from, 0, head);
-  copy_words<kLoadsInFlight, kLoad, kStore, Word>(group, to, from, head, words);
+  copy_words<kInFlight, kLoad, kStore, Word>(group, to, from, head, words);
   copy_words<1, kLoad, kStore, std::uint8_t>(group, to, from, done, bytes - done);
 }
 
@@ -79,17 +77,17 @@ POLYPATH_DEVICE_CALLED void reduce_words(
 
 }  // namespace detail
 
-/// Copies `bytes` bytes from `from` to every place of `to`.
-template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group,
-          int kMost>
+/// Copies `bytes` bytes from `from` to every place of `to`. Less in flight costs fewer registers.
+template <Access kLoad = Access::streaming, Access kStore = Access::streaming,
+          int kInFlight = detail::kLoadsInFlight, typename Group, int kMost>
 POLYPATH_DEVICE void copy_tile(const Group& group, const Places<unsigned char, kMost>& to,
                                const unsigned char* from, std::size_t bytes) {
   if (detail::all_alike(to, from, 16))
-    detail::copy_range<kLoad, kStore, detail::Bits16>(group, to, from, bytes);
+    detail::copy_range<kInFlight, kLoad, kStore, detail::Bits16>(group, to, from, bytes);
   else if (detail::all_alike(to, from, 4))
-    detail::copy_range<kLoad, kStore, std::uint32_t>(group, to, from, bytes);
+    detail::copy_range<kInFlight, kLoad, kStore, std::uint32_t>(group, to, from, bytes);
   else
-    detail::copy_range<kLoad, kStore, std::uint8_t>(group, to, from, bytes);
+    detail::copy_range<kInFlight, kLoad, kStore, std::uint8_t>(group, to, from, bytes);
 }
 
 /// Combines `count` elements of every place of `from`, in their order, and stores the results to

@@ -4,12 +4,12 @@
 #include <cstdint>
 
 #include "polypath/device/patience.hpp"
-#include "polypath/device/planted.h"
+#include "polypath/device/planted.hpp"
 #include "polypath/device/platform.cuh"
 
 namespace polypath::device {
 
-/// Defects of waits (planted.h).
+/// Defects of waits (planted.hpp).
 enum class WaitFault {
   none,
   no_look_at_the_abort_word,

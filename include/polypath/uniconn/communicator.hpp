@@ -9,14 +9,14 @@
 
 namespace polypath::uniconn {
 
-template <Backend B, LaunchMode M>
+template <BackendLibrary B, LaunchMode M>
   requires(B::launches(M))
 class Coordinator;
 
 /// Movable, not copyable. Made by all its ranks together, in the same order. Calls for it come from
 /// one thread at a time. Streams that still wait when it is destroyed are let go, and the others'
 /// next call fails.
-template <Backend B = DefaultBackend>
+template <BackendLibrary B = DefaultBackend>
 class Communicator {
  public:
   /// All ranks of the Environment. POLYPATH_INVALID_ARGUMENT: there is none, or SetDevice was not
@@ -42,8 +42,9 @@ class Communicator {
   /// waits.
   void Barrier(Stream stream = nullptr) { ranks().barrier(stream); }
 
-  /// What kernels communicate by, an address of this rank's GPU; null: the backend's kernels
-  /// cannot.
+  /// What kernels communicate by, an address of this rank's GPU, as long as this object lives;
+  /// null: the backend's kernels cannot. Collective, the first time. They wait as long as the time
+  /// limit is then.
   [[nodiscard]] Communicator* toDevice() {
     if constexpr (requires { ranks().to_device(); })
       return static_cast<Communicator*>(ranks().to_device());
@@ -51,7 +52,7 @@ class Communicator {
   }
 
  private:
-  template <Backend C, LaunchMode M>
+  template <BackendLibrary C, LaunchMode M>
     requires(C::launches(M))
   friend class Coordinator;
 

@@ -21,7 +21,7 @@ inline void copy_own(const Cuda& cuda, void* to, const void* from, std::size_t b
 /// rank r, without signals, and of 0 bytes where there is nothing. One-sided, others may still use
 /// what is written to: all ranks have to come to it first, and nobody goes on before all is there.
 /// Two-sided, what is sent goes into `group` when that is open, and else into a group of its own.
-template <Backend B, typename Send, typename Receive>
+template <BackendLibrary B, typename Send, typename Receive>
 void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& group, bool is_open,
               Stream stream, const Send& send, const Receive& receive) {
   const int own = ranks.rank();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "polypath/uniconn/communicator.hpp"
+#include "polypath/uniconn/device_calls.hpp"
 #include "polypath/uniconn/kernel.hpp"
 
 namespace polypath::uniconn {
@@ -24,42 +25,35 @@ namespace polypath::uniconn {
 ///
 /// For one thread at a time. Throws polypath::error; POLYPATH_INVALID_ARGUMENT names the argument,
 /// and nothing was issued.
-template <Backend B = DefaultBackend, LaunchMode M = DefaultLaunchMode>
+template <BackendLibrary B = DefaultBackend, LaunchMode M = DefaultLaunchMode>
   requires(B::launches(M))
-class Coordinator {
+class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
+  using Launches = detail::Launches<B, M>;
+  using Launches::job_;
+  using Launches::stream_;
+
  public:
   explicit Coordinator(Stream stream)
-      : job_(detail::Current<B>::get()),
-        stream_(stream),
-        group_(job_->attached()),
-        inner_(job_->attached()) {
+      : Launches(stream), group_(job_->attached()), inner_(job_->attached()) {
     if constexpr (requires { job_->attached().require(M); }) job_->attached().require(M);
   }
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // ---- Kernels ----------------------------------------------------------------------------------
-
-  /// The kernel that LaunchKernel starts, when K is this Coordinator's mode: a __global__ function
-  /// or a CUfunction; `args` are read at each launch. `Extent`: dim3, or a number.
-  template <LaunchMode K, typename Kernel, typename Extent>
-  void BindKernel(Kernel kernel, Extent grid, Extent block, std::size_t shared_bytes, void** args) {
-    if constexpr (K == M)
-      launch_ = detail::kernel_launch < M ==
-                LaunchMode::PureDevice > (job_->cuda, kernel, detail::extents(grid),
-                                          detail::extents(block), shared_bytes, args);
-  }
-  /// Or anything that issues work to the stream that it is given.
-  template <LaunchMode K, typename Callable>
-    requires std::invocable<Callable&, Stream>
-  void BindKernel(Callable callable) {
-    if constexpr (K == M) launch_ = std::move(callable);
-  }
-  void LaunchKernel() {
-    if (!launch_)
-      throw error(POLYPATH_INVALID_ARGUMENT, "LaunchKernel: no kernel of this mode is bound");
-    launch_(stream_);
-  }
+  /// For kernels, beside what follows for the host; BindKernel and LaunchKernel are Launches'.
+  using DeviceCalls<B>::Post;
+  using DeviceCalls<B>::Acknowledge;
+  using DeviceCalls<B>::AllGather;
+  using DeviceCalls<B>::AllGatherv;
+  using DeviceCalls<B>::AllReduce;
+  using DeviceCalls<B>::Reduce;
+  using DeviceCalls<B>::AlltoAll;
+  using DeviceCalls<B>::AlltoAllv;
+  using DeviceCalls<B>::Broadcast;
+  using DeviceCalls<B>::Gather;
+  using DeviceCalls<B>::Gatherv;
+  using DeviceCalls<B>::Scatter;
+  using DeviceCalls<B>::Scatterv;
 
   // ---- Groups -----------------------------------------------------------------------------------
 
@@ -484,12 +478,9 @@ class Coordinator {
     }
   }
 
-  std::shared_ptr<detail::Job<B>> job_;
-  Stream stream_;
   typename B::Group group_;  // that the program opens
   typename B::Group inner_;  // of one-sided collectives inside of it
   bool is_open_ = false;
-  std::function<void(Stream)> launch_;
   std::vector<std::function<void()>> behind_group_;
 };
 

@@ -43,6 +43,8 @@ class Cuda {
     find(attribute, "cuPointerGetAttribute");
     find(copy, "cuMemcpyAsync");
     find(set, "cuMemsetD8Async");
+    find(stream_create, "cuStreamCreate");
+    find(stream_destroy, "cuStreamDestroy_v2");
     find(synchronize, "cuStreamSynchronize");
     find(query, "cuStreamQuery");
     find(wait_event, "cuStreamWaitEvent");
@@ -77,6 +79,8 @@ class Cuda {
   int (*attribute)(void*, int, DevicePointer) = nullptr;
   int (*copy)(DevicePointer, DevicePointer, std::size_t, Stream) = nullptr;
   int (*set)(DevicePointer, unsigned char, std::size_t, Stream) = nullptr;
+  int (*stream_create)(Stream*, unsigned) = nullptr;
+  int (*stream_destroy)(Stream) = nullptr;
   int (*synchronize)(Stream) = nullptr;
   int (*query)(Stream) = nullptr;
   int (*wait_event)(Stream, CUevent_st*, unsigned) = nullptr;

@@ -30,7 +30,7 @@ inline std::shared_ptr<polypath_context> engine() {
 
 /// What Environment, Communicators, Memory and Coordinators of one rank share. It ends with the
 /// last of them.
-template <Backend B>
+template <BackendLibrary B>
 struct Job {
   explicit Job(Bootstrap its)
       : bootstrap(std::move(its)),
@@ -55,7 +55,7 @@ struct Job {
 };
 
 /// The Environments that there are: of this thread when it has one, else of this process.
-template <Backend B>
+template <BackendLibrary B>
 struct Current {
   static inline thread_local std::weak_ptr<Job<B>> of_thread;
   static inline std::mutex mutex;
@@ -88,7 +88,7 @@ struct Current {
 ///
 /// Communicators, Memory and Coordinators find it by themselves: they are made on its thread, or on
 /// any thread of a process with one rank.
-template <Backend B = DefaultBackend>
+template <BackendLibrary B = DefaultBackend>
 class Environment {
  public:
   /// The ranks that this process's launcher started, as the backend knows them. Collective.

@@ -1,10 +1,10 @@
-// Launching a program's kernels. For the Coordinator.
+// Launching a program's kernels: what a Coordinator has for it.
 #pragma once
 
 #include <array>
 #include <functional>
 
-#include "polypath/uniconn/cuda.hpp"
+#include "polypath/uniconn/environment.hpp"
 
 namespace polypath::uniconn::detail {
 
@@ -61,5 +61,40 @@ std::function<void(Stream)> kernel_launch(const Cuda& cuda, Kernel kernel, Exten
 #endif
   }
 }
+
+/// The kernel of a Coordinator of mode M.
+template <BackendLibrary B, LaunchMode M>
+class Launches {
+ public:
+  /// The kernel that LaunchKernel starts, when K is this Coordinator's mode: a __global__ function
+  /// or a CUfunction; `args` are read at each launch. `Extent`: dim3, or a number.
+  template <LaunchMode K, typename Kernel, typename Extent>
+  void BindKernel(Kernel kernel, Extent grid, Extent block, std::size_t shared_bytes, void** args) {
+    if constexpr (K == M)
+      launch_ = kernel_launch < M == LaunchMode::PureDevice > (job_->cuda, kernel, extents(grid),
+                                                               extents(block), shared_bytes, args);
+  }
+  /// Or anything that issues work to the stream that it is given.
+  template <LaunchMode K, typename Callable>
+    requires std::invocable<Callable&, Stream>
+  void BindKernel(Callable callable) {
+    if constexpr (K == M) launch_ = std::move(callable);
+  }
+  void LaunchKernel() {
+    if (!launch_)
+      throw error(POLYPATH_INVALID_ARGUMENT, "LaunchKernel: no kernel of this mode is bound");
+    launch_(stream_);
+  }
+
+ protected:
+  explicit Launches(Stream stream) : job_(Current<B>::get()), stream_(stream) {}
+  ~Launches() = default;
+
+  std::shared_ptr<Job<B>> job_;
+  Stream stream_;
+
+ private:
+  std::function<void(Stream)> launch_;
+};
 
 }  // namespace polypath::uniconn::detail

@@ -9,7 +9,7 @@ namespace polypath::uniconn {
 
 /// Of this rank's GPU. All ranks allocate and free together, in the same order, as many elements.
 /// What is not freed goes with the last Communicator, Coordinator or Environment.
-template <Backend B = DefaultBackend>
+template <BackendLibrary B = DefaultBackend>
 class Memory {
  public:
   /// Null for a count of 0.

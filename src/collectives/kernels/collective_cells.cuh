@@ -38,7 +38,6 @@
 #include "collectives/kernels/planted_faults.h"
 #include "collectives/kernels/reductions.cuh"
 #include "collectives/kernels/roles.h"
-#include "collectives/kernels/unroll.h"
 #include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
 

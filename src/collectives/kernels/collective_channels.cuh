@@ -51,7 +51,6 @@
 #include "collectives/kernels/ring_side.h"
 #include "collectives/kernels/roles.h"
 #include "collectives/kernels/tiles.h"
-#include "collectives/kernels/unroll.h"
 #include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
 

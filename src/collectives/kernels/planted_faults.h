@@ -1,7 +1,7 @@
-// Defects of the collectives' kernels (polypath/device/planted.h).
+// Defects of the collectives' kernels (polypath/device/planted.hpp).
 #pragma once
 
-#include "polypath/device/planted.h"
+#include "polypath/device/planted.hpp"
 
 namespace polypath {
 

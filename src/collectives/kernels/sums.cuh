@@ -7,7 +7,6 @@
 
 #include "collectives/kernels/reductions.cuh"
 #include "collectives/kernels/sum_args.h"
-#include "collectives/kernels/unroll.h"
 #include "simt/partial_tile.cuh"
 
 namespace polypath::sums {

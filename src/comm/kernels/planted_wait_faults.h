@@ -1,8 +1,8 @@
-// Defects of the kernel by which streams wait (polypath/device/planted.h); those of waits in
+// Defects of the kernel by which streams wait (polypath/device/planted.hpp); those of waits in
 // general are device::WaitFault.
 #pragma once
 
-#include "polypath/device/planted.h"
+#include "polypath/device/planted.hpp"
 
 namespace polypath {
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "polypath/comm.hpp"
+#include "polypath/uniconn/backend/polypath_device.hpp"
 #include "polypath/uniconn/bootstrap.hpp"
 #include "polypath/uniconn/cuda.hpp"
 #include "polypath/uniconn/pieces.hpp"
@@ -26,8 +27,9 @@ struct PolypathBackend {
 
 class PolypathBackend::World {
  public:
-  World(const Bootstrap& bootstrap, polypath_context* engine, const detail::Cuda&,
-        const detail::Device& gpu) {
+  World(const Bootstrap& bootstrap, polypath_context* engine, const detail::Cuda& cuda,
+        const detail::Device& gpu)
+      : cuda_(cuda) {
     polypath_comm* made = nullptr;
     polypath::detail::check(polypath_comm_create(engine, bootstrap.rank(), bootstrap.size(),
                                                  gpu.number(), bootstrap.function(),
@@ -39,17 +41,56 @@ class PolypathBackend::World {
     const symmetric_memory memory = comm_->alloc(bytes);
     void* const address = memory.address(comm_->rank());
     pieces_.add(address, bytes, memory.get());
+    for (const Viewed& one : views())
+      one.view->add(bytes, addresses_of(memory.get(), one.in_world));
     return address;
   }
-  void release(void* address) { comm_->free(symmetric_memory(pieces_.take(address))); }
+  void release(void* address) {
+    polypath_symmetric* const memory = pieces_.take(address);
+    for (const Viewed& one : views()) one.view->remove(address);
+    comm_->free(symmetric_memory(memory));
+  }
   void synchronize(Stream stream) const { comm_->synchronize(stream); }
   Ranks ranks();
 
  private:
   friend class Ranks;
   friend class Group;
+
+  /// What kernels have of a communicator, and its ranks' numbers in the world.
+  struct Viewed {
+    std::shared_ptr<detail::DeviceView> view;
+    std::vector<int> in_world;
+  };
+  static std::vector<void*> addresses_of(const polypath_symmetric* memory,
+                                         const std::vector<int>& in_world) {
+    std::vector<void*> all;
+    for (const int rank : in_world) all.push_back(polypath_symmetric_address(memory, rank));
+    return all;
+  }
+  /// Of communicators that there still are.
+  std::vector<Viewed> views() {
+    std::vector<Viewed> all;
+    std::erase_if(views_, [&](const auto& known) {
+      Viewed one{known.first.lock(), known.second};
+      if (one.view != nullptr) all.push_back(std::move(one));
+      return known.first.expired();
+    });
+    return all;
+  }
+  std::shared_ptr<detail::DeviceView> make_view(communicator& ranks,
+                                                const std::vector<int>& in_world) {
+    auto view = std::make_shared<detail::DeviceView>(cuda_, ranks);
+    for (const auto& piece : pieces_.all())
+      view->add(piece.bytes, addresses_of(piece.handle, in_world));
+    views_.emplace_back(view, in_world);
+    return view;
+  }
+
+  const detail::Cuda& cuda_;
   std::shared_ptr<communicator> comm_;
   detail::Pieces<polypath_symmetric*> pieces_;
+  std::vector<std::pair<std::weak_ptr<detail::DeviceView>, std::vector<int>>> views_;
 };
 
 /// Signals and posts go by the communicator of all, whose memory it is; collectives and barriers
@@ -70,6 +111,12 @@ class PolypathBackend::Ranks {
     std::vector<int> all(static_cast<std::size_t>(part->size()));
     part->exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
     return std::make_unique<Ranks>(world_, std::move(part), std::move(all));
+  }
+
+  /// For kernels; collective, the first time.
+  [[nodiscard]] void* to_device() {
+    if (view_ == nullptr) view_ = world_->make_view(*comm_, in_world_);
+    return view_->get();
   }
 
   void barrier(Stream stream) { comm_->barrier(stream); }
@@ -140,6 +187,7 @@ class PolypathBackend::Ranks {
   World* world_;  // outlives it: the Job holds both
   std::shared_ptr<communicator> comm_;
   std::vector<int> in_world_;  // by rank
+  std::shared_ptr<detail::DeviceView> view_;
 };
 
 inline PolypathBackend::Ranks PolypathBackend::World::ranks() {

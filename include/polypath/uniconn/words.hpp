@@ -1,0 +1,91 @@
+// UNICONN's words: launch modes, thread groups, operators, element types. C++17: host and device
+// code.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+// As cuda_fp16.h and cuda_bf16.h name them: these headers need neither.
+struct __half;
+struct __nv_bfloat16;
+
+namespace polypath::uniconn {
+
+/// Who communicates: host calls alone; kernels send, and the host tells the receiver behind them;
+/// kernels alone.
+enum class LaunchMode { PureHost, PartialDevice, PureDevice };
+
+/// Of a kernel: which of its threads make a call together.
+enum class ThreadGroup { THREAD, WARP, BLOCK };
+
+enum class ReductionOperator { SUM, PROD, MIN, MAX, AVG, LAND, LOR, LXOR, BAND, BOR, BXOR };
+
+/// What reductions work on. Data movement takes any type that is copied as bytes.
+enum class Element : std::uint8_t {
+  int8,
+  uint8,
+  int16,
+  uint16,
+  int32,
+  uint32,
+  int64,
+  uint64,
+  float16,
+  bfloat16,
+  float32,
+  float64,
+  none
+};
+
+constexpr bool is_integer(Element element) { return element <= Element::uint64; }
+
+constexpr std::size_t bytes_of(Element element) {
+  switch (element) {
+    case Element::int8:
+    case Element::uint8: return 1;
+    case Element::int16:
+    case Element::uint16:
+    case Element::float16:
+    case Element::bfloat16: return 2;
+    case Element::int32:
+    case Element::uint32:
+    case Element::float32: return 4;
+    case Element::int64:
+    case Element::uint64:
+    case Element::float64: return 8;
+    case Element::none: break;
+  }
+  return 0;
+}
+
+template <typename T>
+constexpr Element element_of() {
+  if constexpr (std::is_same_v<T, __half>) return Element::float16;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return Element::bfloat16;
+  if constexpr (std::is_same_v<T, float>) return Element::float32;
+  if constexpr (std::is_same_v<T, double>) return Element::float64;
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    constexpr bool is_signed = std::is_signed_v<T>;
+    if constexpr (sizeof(T) == 1) return is_signed ? Element::int8 : Element::uint8;
+    if constexpr (sizeof(T) == 2) return is_signed ? Element::int16 : Element::uint16;
+    if constexpr (sizeof(T) == 4) return is_signed ? Element::int32 : Element::uint32;
+    if constexpr (sizeof(T) == 8) return is_signed ? Element::int64 : Element::uint64;
+  }
+  return Element::none;
+}
+
+/// Whether elements of this type are combined so: bits of integers alone.
+constexpr bool is_reducible(Element element, ReductionOperator op) {
+  return element != Element::none &&
+         (is_integer(element) || (op != ReductionOperator::BAND && op != ReductionOperator::BOR &&
+                                  op != ReductionOperator::BXOR));
+}
+
+/// The same two as variables, which device code may use.
+template <typename T>
+inline constexpr Element kElementOf = element_of<T>();
+template <typename T, ReductionOperator kOperator>
+inline constexpr bool kIsReducible = is_reducible(element_of<T>(), kOperator);
+
+}  // namespace polypath::uniconn
