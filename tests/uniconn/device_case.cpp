@@ -230,7 +230,8 @@ class Maker {
   void post_round() {
     any_place();
     const std::size_t shift = below(random_, ranks_);
-    const std::size_t kind = below(random_, 4);
+    std::size_t kind = below(random_, 4);
+    if (kind == 2 && !options_.tells) kind = 3;
     if (kind == 3) block_ = 0;  // barriers are of one block
     const std::size_t element = std::array<std::size_t, 3>{1, 8, 12}[below(random_, 3)];
     const std::size_t posts = kind < 2 ? 1 + below(random_, 2) : 1;
