@@ -9,7 +9,9 @@
 
 #include "base/error.hpp"
 #include "call_rows.hpp"
+#include "collectives/plan/schedule_stages.hpp"
 #include "group.hpp"
+#include "support/driver_extras.hpp"
 
 namespace polypath::test {
 namespace {
@@ -169,6 +171,60 @@ TEST_F(SchedulesTest, WhatThePlanChoosesIsRun) {
     EXPECT_EQ(collectives.counts().hierarchical, 1u);
     comm.exchange({}, {});
   });
+}
+
+/// Islands of two ranks, and of two beside one that leads both lanes: what crosses each link is what
+/// the plan says, and no byte more.
+TEST_F(SchedulesTest, EachLinkCarriesWhatThePlanSays) {
+  auto* const link_bytes =
+      driver_function<std::uint64_t(const char*, const char*)>(driver(), "polypath_sim_link_bytes");
+  if (link_bytes == nullptr) GTEST_SKIP() << "nobody counts them here";
+  const Node& node = group_node().node;
+  const auto counts = [&] {
+    std::vector<double> bytes;
+    for (const Link& link : node.links)
+      bytes.push_back(static_cast<double>(
+          link_bytes(to_string(link.from).c_str(), to_string(link.to).c_str())));
+    return bytes;
+  };
+  for (const int ranks : {3, 4}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    Random random(8);
+    std::vector<PlannedCall> row(1);
+    row.front().what.ranks = static_cast<std::uint32_t>(ranks);
+    row.front().what.count = 1 << 20;
+    row.front().images = images_of(random, row.front().what);
+    std::vector<double> before;
+    std::vector<double> after;
+    CollectivePlan plan;
+    Group group(ranks);
+    group.run([&](Communicator& comm) {
+      Collectives collectives(comm, kWithCopies);
+      const Stream stream(driver(), comm.context());
+      const CallRow mine(driver(), row, comm.rank());
+      comm.exchange({}, {});
+      if (comm.rank() == 0) before = counts();
+      comm.exchange({}, {});
+      const CollectiveCall call = mine.call(row, 0);
+      collectives.run(call, stream.get(), CollectiveChoice::hierarchical);
+      POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+      comm.check();
+      comm.exchange({}, {});
+      if (comm.rank() == 0) after = counts();
+      comm.exchange({}, {});
+      mine.expect_done(row);
+      EXPECT_EQ(collectives.counts().hierarchical, 1u);
+      if (comm.rank() == 0) plan = collectives.plan(call, CollectiveChoice::hierarchical);
+    });
+    EXPECT_EQ(plan.islands.size(), 2u);
+    EXPECT_EQ(plan.lanes, 2);
+    std::vector<double> expected(node.links.size(), 0);
+    for (const LinkBytes& stage : stage_bytes(node, make_collective_schedule(node, plan)))
+      for (std::size_t i = 0; i < stage.size(); ++i) expected[i] += stage[i];
+    for (std::size_t i = 0; i < node.links.size(); ++i)
+      EXPECT_EQ(after[i] - before[i], expected[i])
+          << to_string(node.links[i].from) << " to " << to_string(node.links[i].to);
+  }
 }
 
 TEST_F(SchedulesTest, WhatIsCapturedRunsByKernels) {

@@ -11,8 +11,9 @@
 namespace polypath {
 namespace {
 
-/// Whole chunks of a part that are tried.
+/// Whole chunks of a part that are tried; beyond the last, twice as many until their memory is there.
 constexpr std::array kWholeChunks{2, 3, 4, 6, 8, 12, 16, 24};
+constexpr int kMostWholeChunks = 4096;
 /// What comes before them is three quarters of one.
 constexpr double kBefore = 0.75;
 /// Smaller ones are not worth their copies.
@@ -22,8 +23,8 @@ constexpr std::uint64_t kLeastSlice = std::uint64_t{64} << 10;
 constexpr double kCopiesLonger = 1.03;
 /// Each brings the two ends closer together.
 constexpr int kCorrections = 3;
-/// A part is not most of a message.
-constexpr double kMostShare = 0.5;
+/// The kernel always has something to carry.
+constexpr double kMostShare = 0.95;
 /// With the part so much better, other chunks may be.
 constexpr int kRounds = 2;
 
@@ -153,6 +154,8 @@ class Mixed {
       best = chunks;
       best_us = us;
     }
+    for (int chunks = 2 * kWholeChunks.back(); best == 0 && chunks <= kMostWholeChunks; chunks *= 2)
+      if (cost_of(share, chunks).mixed.us > 0) best = chunks;
     return best;
   }
 
