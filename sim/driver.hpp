@@ -220,7 +220,8 @@ class Driver {
   /// doubles.
   [[nodiscard]] std::vector<int> find_graph_nodes(CUgraph graph, const CUgraphNode* nodes,
                                                   std::size_t count) const;
-  /// Failure NOT_SUPPORTED for a graph with captured work of which nothing is known; otherwise as require_placed.
+  /// Failure NOT_SUPPORTED for a graph with captured work of which nothing is known; otherwise as
+  /// require_placed.
   CUgraphExec instantiate(CUgraph handle);
   /// Failure INVALID_VALUE when memory of the copy is gone or placed differently than it was,
   /// CONTEXT_IS_DESTROYED when its context is.

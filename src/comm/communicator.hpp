@@ -67,8 +67,8 @@ struct SignalSet {
   const SymmetricMemory& memory;
   std::span<const Word> told;     ///< at most kMostToldWords
   std::span<const Word> awaited;  ///< any number
-  /// Where this rank counts epochs, in the same memory: values are of the epoch at the time when the
-  /// stream comes there (stream_wait_args.h), so that a graph has others at each launch.
+  /// Where this rank counts epochs, in the same memory: values are of the epoch at the time when
+  /// the stream comes there (stream_wait_args.h), so that a graph has others at each launch.
   std::optional<std::uint64_t> epoch_offset = {};
   bool begins_epoch = false;
 };

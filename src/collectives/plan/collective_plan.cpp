@@ -238,8 +238,8 @@ class PlanMaker {
     if (!weighed.reason.empty()) return weighed;
     if (by_links_.size() < 2)
       weighed.reason = "links between GPUs carry as much across sockets as within";
-    // With a lane for each rank of the largest island all links across are used; where an island has
-    // fewer, its ranks lead several.
+    // With a lane for each rank of the largest island all links across are used; where an island
+    // has fewer, its ranks lead several.
     std::size_t members = 0;
     for (const auto& island : plan_.islands) members = std::max(members, island.size());
     for (const int lanes : {1, static_cast<int>(members)}) {

@@ -11,7 +11,7 @@
 namespace polypath {
 namespace {
 
-/// Whole chunks of a part that are tried; beyond the last, twice as many until their memory is there.
+/// Whole chunks of a part that are tried; beyond the last, twice as many until there is memory.
 constexpr std::array kWholeChunks{2, 3, 4, 6, 8, 12, 16, 24};
 constexpr int kMostWholeChunks = 4096;
 /// What comes before them is three quarters of one.

@@ -193,8 +193,8 @@ void ScheduleRunner::wait_in_graph(const RankStep& step, CUstream stream) {
   comm_.signal_all({words_, {}, awaited, offset_of(epoch_word(ranks))}, stream);
 }
 
-/// Between two meetings of all ranks, so that no credit of a call before is needed, nor given to one
-/// behind it.
+/// Between two meetings of all ranks, so that no credit of a call before is needed, nor given to
+/// one behind it.
 void ScheduleRunner::issue_graph(const CollectiveSchedule& schedule, const RankProgram& program,
                                  const Call& call, CUstream stream) {
   const CudaDriver& driver = comm_.driver();

@@ -44,11 +44,12 @@ class ScheduleRunner {
   /// Issues `program` on streams of its own, behind all that is on `stream`, which goes on behind
   /// all of it; meanwhile the stream runs what `beside` issues, which may wait for the same on
   /// other ranks. All ranks run the same schedules in the same order, one after another on each.
-  /// In capture a graph comes of it, without `beside`, that may be launched again and again, one
-  /// after another on each rank and in the same order among their calls. The context is current. When a step cannot be issued, the communicator is
+  /// Not in capture. The context is current. When a step cannot be issued, the communicator is
   /// aborted before the error is thrown: others would wait for it.
   void run(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
            CUstream stream, const std::function<void()>& beside = nullptr);
+  /// In capture: a graph that may be launched again and again, one launch after another on each
+  /// rank, and in the same order among their calls.
   void capture(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
                CUstream stream);
 

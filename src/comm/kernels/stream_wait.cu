@@ -1,6 +1,6 @@
 // The kernels by which a stream waits for signals or at a barrier. They look at the abort word
-// themselves: an abort needs no room on the GPU to let it go. What comes behind it on the stream finds
-// what was stored before the words were; or, when it gave up, runs behind the abort.
+// themselves: an abort needs no room on the GPU to let them go. What comes behind one on the stream
+// finds what was stored before the words were; or, when it gave up, runs behind the abort.
 #include "comm/kernels/giving_up.cuh"
 #include "comm/kernels/stream_wait_args.h"
 
