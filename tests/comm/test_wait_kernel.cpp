@@ -4,6 +4,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <random>
 
 #include "comm/kernels/planted_wait_faults.h"
@@ -162,7 +163,7 @@ class WaitKernel : public testing::Test {
     std::uint64_t value = first;
     for (int round = 0; round < kRounds; ++round, value += 2)
       for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
-        std::ranges::generate(sent.emplace_back(), random);
+        std::ranges::generate(sent.emplace_back(), std::ref(random));
         taken.emplace_back().fill(0xEE);
         add_send(rank, value + 1, sent.back().data());
         wait(rank, value + 1);
@@ -199,10 +200,16 @@ class WaitKernel : public testing::Test {
     std::deque<std::array<std::uint64_t, kElements>> sent;  // by launch and rank
     std::deque<std::array<std::uint64_t, kRanks * kElements>> taken;
     std::uint64_t unused = 0;
+    std::array<std::uint64_t, kRanks * kElements> idle{};
     for (std::uint64_t launch = 0; launch < kLaunches; ++launch)
       for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
-        std::ranges::generate(sent.emplace_back(), random);
+        std::ranges::generate(sent.emplace_back(), std::ref(random));
         taken.emplace_back().fill(0xEE);
+        // One is late.
+        for (std::uint32_t i = 0; i < 8 && rank == seed % kRanks; ++i)
+          rows_[rank].push_back(simt::launch(
+              "test_take", static_cast<int>(rank), 1, 32,
+              static_cast<const std::uint64_t*>(ranks_[rank].inbox.data()), idle.data()));
         add(rank, meeting(rank, 1, /*begins_epoch=*/true));
         SendArgs args{};
         for (std::uint32_t to = 0; to < kRanks; ++to) {

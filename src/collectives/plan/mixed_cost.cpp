@@ -106,13 +106,14 @@ class Mixed {
     const std::uint64_t granule = 128 / size_of(request_.type) * ranks;
     // The kernel's part ends where a piece of memory does.
     const auto wanted = static_cast<double>(request_.count) * (1 - share);
-    const std::uint64_t rest = static_cast<std::uint64_t>(wanted) / granule * granule;
+    const std::uint64_t rest =
+        std::max(granule, static_cast<std::uint64_t>(wanted) / granule * granule);
     CollectiveRequest part = request_;
-    part.count = request_.count - rest;
+    part.count = request_.count - std::min(rest, request_.count);
     CollectiveRequest others = request_;
     others.count = rest;
     Ends ends;
-    if (rest == 0 || part.count < granule) return ends;
+    if (part.count < granule) return ends;
 
     MixedCost& mixed = ends.mixed;
     mixed.count = part.count;
