@@ -45,7 +45,8 @@ bool forbids_unsafe_calls(const Capture& capture) noexcept {
 
 using namespace polypath::sim;
 
-// Stream capture. Graphs with captured copies can be counted and destroyed, not instantiated.
+// Stream capture. Graphs with captured fills, and with captured copies of rows or of pageable
+// memory, can be counted and destroyed, not instantiated.
 
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
   return call([&](Driver& driver) {

@@ -170,6 +170,18 @@ void Driver::count(const PreparedCopy& prepared) {
   counters.pageable += prepared.is_pageable ? 1 : 0;
 }
 
+GraphWork Driver::graph_copy(const Context& context, const CopyRequest& wanted,
+                             const PreparedCopy& prepared) const {
+  const bool is_plain = wanted.rows == 1 && wanted.layers == 1 && wanted.dst.context == nullptr &&
+                        wanted.src.context == nullptr && !prepared.is_pageable;
+  if (!is_plain) return {};
+  const auto placement = [&](const CopyRequest::Side& side) {
+    return find_operand(memory, side.address, wanted.bytes, host_near(context)).placement();
+  };
+  return GraphCopy{wanted.dst.address, wanted.src.address,    wanted.bytes,
+                   context.handle,     placement(wanted.dst), placement(wanted.src)};
+}
+
 void Driver::copy(const CopyRequest& wanted, CUstream handle, bool is_synchronous) {
   current_context();
   if (is_synchronous) require_capture_allows();
@@ -178,7 +190,7 @@ void Driver::copy(const CopyRequest& wanted, CUstream handle, bool is_synchronou
   Stream& on = stream(handle);
   PreparedCopy prepared = prepare_copy(contexts.get(on.context), wanted);
   if (on.capture.is_active()) {
-    on.capture.add_node();
+    on.capture.add_node(graph_copy(contexts.get(on.context), wanted, prepared));
     return;
   }
   count(prepared);

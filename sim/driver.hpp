@@ -189,6 +189,9 @@ class Driver {
   /// A copy as a stream of `context` makes it. Failure INVALID_VALUE where find_operand says so,
   /// and for mappings and pool memory that the context's GPU has no access to.
   PreparedCopy prepare_copy(const Context& context, const CopyRequest& wanted);
+  /// What a graph keeps of it; nothing of what it could not be run from.
+  [[nodiscard]] GraphWork graph_copy(const Context& context, const CopyRequest& wanted,
+                                     const PreparedCopy& prepared) const;
   void count(const PreparedCopy& prepared);
 
   // ---- kernels (kernels.cpp) ----
@@ -217,7 +220,8 @@ class Driver {
   /// doubles.
   [[nodiscard]] std::vector<int> find_graph_nodes(CUgraph graph, const CUgraphNode* nodes,
                                                   std::size_t count) const;
-  /// Failure NOT_SUPPORTED for a graph with captured copies; otherwise as require_placed.
+  /// Failure NOT_SUPPORTED for a graph with captured work of which nothing is known; otherwise as
+  /// require_placed.
   CUgraphExec instantiate(CUgraph handle);
   /// Failure INVALID_VALUE when memory of the copy is gone or placed differently than it was,
   /// CONTEXT_IS_DESTROYED when its context is.

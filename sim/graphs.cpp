@@ -46,7 +46,8 @@ CUgraphExec Driver::instantiate(CUgraph handle) {
   exec->graph = handle;
   for (const GraphNode& each : graphs.get(handle, CUDA_ERROR_INVALID_VALUE).nodes) {
     if (std::holds_alternative<std::monostate>(each.work))
-      fail_not_supported("instantiating a graph with captured copies");
+      fail_not_supported(
+          "instantiating a graph with captured fills, or copies of rows or of pageable memory");
     if (const auto* const copy = std::get_if<GraphCopy>(&each.work)) require_placed(*copy);
     exec->nodes.push_back({each.after, each.work});
   }

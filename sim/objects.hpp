@@ -36,7 +36,7 @@ struct GraphCopy {
   Placement src_placement;
 };
 
-/// What a node does; nothing known of a captured copy, which cannot be instantiated.
+/// What a node does; nothing known of what is captured and cannot be instantiated.
 using GraphWork = std::variant<std::monostate, GraphCopy, KernelCall>;
 
 struct GraphNode {

@@ -414,6 +414,14 @@ void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call
   modules_->launch(launch.family, args, launch.blocks, stream, is_captured);
 }
 
+/// In a graph copies have more to wait for, so that nothing is gained beside a kernel.
+const Collectives::Launch& Collectives::launch_to_run(const CollectiveCall& call,
+                                                      CollectiveChoice choice, bool is_captured) {
+  const Launch& launch = launch_of(call, choice);
+  const bool beside = is_captured && launch.plan.algorithm == Algorithm::mixed;
+  return beside ? launch_of(call, CollectiveChoice::kernels) : launch;
+}
+
 void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveChoice choice) {
   comm_.check();
   const int size = comm_.size();
@@ -432,7 +440,7 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
     return;
   }
   const std::uint64_t capture = capture_of(stream);
-  const Launch& launch = launch_of(call, capture != 0 ? CollectiveChoice::kernels : choice);
+  const Launch& launch = launch_to_run(call, choice, capture != 0);
   if (launch.schedule) require_parts_apart(call);
   Event& before = capture != 0 ? *last_captured_ : *last_;
   // A stream keeps its own calls in order.
@@ -445,6 +453,9 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
     runner_->run(*launch.schedule, launch.program,
                  {call.operation, call.send + first, call.recv + first}, stream,
                  [&] { launch_kernel(launch, call, stream, false); });
+  } else if (launch.schedule && capture != 0) {
+    runner_->capture(*launch.schedule, launch.program, {call.operation, call.send, call.recv},
+                     stream);
   } else if (launch.schedule) {
     runner_->run(*launch.schedule, launch.program, {call.operation, call.send, call.recv}, stream);
   } else {

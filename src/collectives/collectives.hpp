@@ -90,8 +90,8 @@ class Collectives {
 
   /// Issues the call on `stream` of this rank's GPU, and returns. All ranks issue the same calls in
   /// the same order; those of one communicator run one after another, whatever streams they are on.
-  /// In stream capture, the caller orders what is captured with what is not, and what the plan
-  /// would run by copies runs by kernels: signals of a graph would be the same at every launch.
+  /// In stream capture, the caller orders what is captured with what is not, and graphs of a
+  /// communicator with each other; what would run beside a kernel runs by kernels.
   /// Throws InvalidArgument for what is wrong with an argument, and for another choice that cannot
   /// be carried out; CommunicatorError once the communicator is unusable.
   void run(const CollectiveCall& call, CUstream stream,
@@ -154,6 +154,8 @@ class Collectives {
   };
 
   const Launch& launch_of(const CollectiveCall& call, CollectiveChoice choice);
+  const Launch& launch_to_run(const CollectiveCall& call, CollectiveChoice choice,
+                              bool is_captured);
   Launch make_launch(const CollectiveCall& call, CollectiveChoice choice) const;
   [[nodiscard]] CollectivePlan make_plan(const CollectiveRequest& request,
                                          const CollectiveOptions& options,

@@ -56,6 +56,23 @@ struct Signal {
   std::uint64_t value = 0;
 };
 
+/// Words of one memory that are told to other ranks, and those of this rank that are waited for
+/// then, all by one kernel.
+struct SignalSet {
+  struct Word {
+    int rank = 0;  ///< whom it is told; unused of those that are awaited
+    std::uint64_t offset = 0;
+    std::uint64_t value = 0;
+  };
+  const SymmetricMemory& memory;
+  std::span<const Word> told;     ///< at most kMostToldWords
+  std::span<const Word> awaited;  ///< any number
+  /// Where this rank counts epochs, in the same memory: values are of the epoch at the time when
+  /// the stream comes there (stream_wait_args.h), so that a graph has others at each launch.
+  std::optional<std::uint64_t> epoch_offset = {};
+  bool begins_epoch = false;
+};
+
 struct SignalledPut {
   Put put;
   std::optional<Signal> then;
@@ -122,6 +139,8 @@ class Communicator {
   /// it. It waits in a kernel of one block (docs/communicators.md says how many may), which goes on
   /// after an abort; past the time limit it aborts. In capture the graph has the time limit of now.
   void wait_signal(const Signal& signal, CUstream stream);
+  /// Tells and waits as `set` says; in capture too, as wait_signal.
+  void signal_all(const SignalSet& set, CUstream stream);
   /// The same for a word in pinned host memory, which counts exchanges with other nodes. Whoever
   /// counts has to abort at the time limit: the stream itself gives up after twice as long.
   void wait_exchanges(const std::uint64_t* word, std::uint64_t count, CUstream stream);

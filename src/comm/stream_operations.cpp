@@ -1,6 +1,8 @@
 // What a communicator does on a stream: put, signal, wait, barrier.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "comm/communicator_impl.hpp"
 #include "core/classifier.hpp"
@@ -88,6 +90,33 @@ void Communicator::wait_signal(const Signal& signal, CUstream stream) {
   impl_->waits->wait({word_at(signal.memory.local() + signal.offset), 1, StatusRecord::kNobody,
                       signal.value, signal.offset, signal.memory.bytes(), patience()},
                      stream);
+}
+
+void Communicator::signal_all(const SignalSet& set, CUstream stream) {
+  const CurrentContext current = impl_->on(stream, "signal_all");
+  const CUdeviceptr base = set.memory.local();
+  StreamSignalArgs args{};
+  args.base = word_at(base);
+  args.bytes = set.memory.bytes();
+  args.patience = patience();
+  args.begins_epoch = set.begins_epoch;
+  const auto word_of = [](CUdeviceptr memory, std::uint64_t offset) {
+    return reinterpret_cast<std::uint64_t*>(memory + offset);
+  };
+  if (set.epoch_offset) args.epoch = word_of(base, *set.epoch_offset);
+  for (const SignalSet::Word& word : set.told)
+    args.told[args.told_count++] = {word_of(set.memory.address(word.rank), word.offset),
+                                    word.value};
+  for (std::size_t first = 0; first == 0 || first < set.awaited.size();
+       first += kMostAwaitedWords) {
+    args.awaited_count = 0;
+    for (const SignalSet::Word& word : set.awaited.subspan(
+             first, std::min<std::size_t>(kMostAwaitedWords, set.awaited.size() - first)))
+      args.awaited[args.awaited_count++] = {word_of(base, word.offset), word.value};
+    impl_->waits->signal(args, stream);
+    args.told_count = 0;
+    args.begins_epoch = false;
+  }
 }
 
 void Communicator::wait_exchanges(const std::uint64_t* word, std::uint64_t count, CUstream stream) {

@@ -18,16 +18,24 @@ StreamWaits::StreamWaits(const CudaDriver& driver, CUcontext context)
     : driver_(driver), context_(context) {
   const CurrentContext current(driver, context);
   module_ = KernelModule::of(driver, context, stream_wait_image());
-  kernel_ = module_->function("polypath_stream_wait");
+  wait_ = module_->function("polypath_stream_wait");
+  signals_ = module_->function("polypath_stream_signals");
 }
 
 void StreamWaits::wait(StreamWaitArgs args, CUstream stream) {
-  void* parameters[] = {&args};
-  const auto launch = [&] {
-    POLYPATH_CHECK(driver_, launch_kernel(kernel_, 1, 1, 1, kStreamWaitThreads, 1, 1, 0, stream,
-                                          parameters, nullptr));
+  launch(wait_, &args, /*waits=*/true, stream);
+}
+
+void StreamWaits::signal(StreamSignalArgs args, CUstream stream) {
+  launch(signals_, &args, args.awaited_count > 0, stream);
+}
+
+void StreamWaits::launch(CUfunction kernel, void* args, bool waits, CUstream stream) {
+  const auto go = [&] {
+    POLYPATH_CHECK(driver_, launch_kernel(kernel, 1, 1, 1, kStreamWaitThreads, 1, 1, 0, stream,
+                                          &args, nullptr));
   };
-  if (is_captured(driver_, stream)) return launch();
+  if (!waits || is_captured(driver_, stream)) return go();
   std::list<Event> after;
   {
     const std::lock_guard lock(mutex_);
@@ -35,7 +43,7 @@ void StreamWaits::wait(StreamWaitArgs args, CUstream stream) {
     if (!free_.empty()) after.splice(after.end(), free_, free_.begin());
   }
   if (after.empty()) after.emplace_back(driver_, context_, CU_EVENT_DISABLE_TIMING);
-  launch();
+  go();
   POLYPATH_CHECK(driver_, event_record(after.front().get(), stream));
   const std::lock_guard lock(mutex_);
   pending_.splice(pending_.end(), after);

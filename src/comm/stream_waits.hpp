@@ -23,16 +23,20 @@ class StreamWaits {
 
   /// Lets `stream` wait as `args` say. Throws DriverError. The context is current.
   void wait(StreamWaitArgs args, CUstream stream);
+  /// Lets `stream` tell words, and wait for some, as `args` say. Likewise.
+  void signal(StreamSignalArgs args, CUstream stream);
   /// Whether a stream still waits, or comes to a wait that was issued; outside of graphs.
   bool any();
 
  private:
+  void launch(CUfunction kernel, void* args, bool waits, CUstream stream);
   void sweep();  // with the lock
 
   const CudaDriver& driver_;
   CUcontext context_;
   std::shared_ptr<const KernelModule> module_;
-  CUfunction kernel_ = nullptr;
+  CUfunction wait_ = nullptr;
+  CUfunction signals_ = nullptr;
   std::mutex mutex_;
   std::list<Event> pending_;  // behind each wait
   std::list<Event> free_;

@@ -3,13 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <thread>
 
 #include "base/error.hpp"
 #include "call_rows.hpp"
+#include "collectives/plan/schedule_stages.hpp"
 #include "group.hpp"
+#include "support/driver_extras.hpp"
 
 namespace polypath::test {
 namespace {
@@ -79,6 +83,11 @@ class SchedulesTest : public testing::Test {
 
 class SchedulesBy : public SchedulesTest, public testing::WithParamInterface<CollectiveChoice> {};
 
+std::uint64_t calls_of(const std::vector<PlannedCall>& row) {
+  return static_cast<std::uint64_t>(
+      std::ranges::count_if(row, [](const PlannedCall& call) { return call.what.count > 0; }));
+}
+
 TEST_P(SchedulesBy, RowsOfRandomCallsFromSkewedStarts) {
   const CollectiveChoice choice = GetParam();
   Random random(20261123 + static_cast<std::uint64_t>(choice));
@@ -95,10 +104,9 @@ TEST_P(SchedulesBy, RowsOfRandomCallsFromSkewedStarts) {
     for (const std::vector<PlannedCall>& row : rows) {
       const CallRow mine(driver(), row, comm.rank());
       std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
-      for (std::size_t i = 0; i < row.size(); ++i) {
+      for (std::size_t i = 0; i < row.size(); ++i)
         collectives.run(mine.call(row, i), streams[own() % streams.size()].get(), choice);
-        calls += row[i].what.count > 0 ? 1 : 0;
-      }
+      calls += calls_of(row);
       for (const Stream& stream : streams)
         POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
       comm.check();
@@ -171,36 +179,156 @@ TEST_F(SchedulesTest, WhatThePlanChoosesIsRun) {
   });
 }
 
-TEST_F(SchedulesTest, WhatIsCapturedRunsByKernels) {
-  Random random(7);
-  std::vector<PlannedCall> row(1);
-  row.front().what.ranks = kRanks;
-  row.front().what.count = 10000;
-  row.front().images = images_of(random, row.front().what);
-  group_->run([&](Communicator& comm) {
-    if (driver().stream_begin_capture == nullptr) return;
-    Collectives collectives(comm, kWithCopies);
-    const Stream stream(driver(), comm.context());
-    const CallRow mine(driver(), row, comm.rank());
-    POLYPATH_CHECK(driver(),
-                   stream_begin_capture(stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    collectives.run(mine.call(row, 0), stream.get(), CollectiveChoice::hierarchical);
-    CUgraph graph = nullptr;
-    POLYPATH_CHECK(driver(), stream_end_capture(stream.get(), &graph));
-    CUgraphExec launchable = nullptr;
-    POLYPATH_CHECK(driver(), graph_instantiate(&launchable, graph, 0));
-    for (int turn = 0; turn < 2; ++turn) {
-      mine.reset(row);
-      POLYPATH_CHECK(driver(), graph_launch(launchable, stream.get()));
+/// Islands of two ranks, and of two beside one that leads both lanes: what crosses each link is what
+/// the plan says, and no byte more.
+TEST_F(SchedulesTest, EachLinkCarriesWhatThePlanSays) {
+  auto* const link_bytes =
+      driver_function<std::uint64_t(const char*, const char*)>(driver(), "polypath_sim_link_bytes");
+  if (link_bytes == nullptr) GTEST_SKIP() << "nobody counts them here";
+  const Node& node = group_node().node;
+  const auto counts = [&] {
+    std::vector<double> bytes;
+    for (const Link& link : node.links)
+      bytes.push_back(static_cast<double>(
+          link_bytes(to_string(link.from).c_str(), to_string(link.to).c_str())));
+    return bytes;
+  };
+  for (const int ranks : {3, 4}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    Random random(8);
+    std::vector<PlannedCall> row(1);
+    row.front().what.ranks = static_cast<std::uint32_t>(ranks);
+    row.front().what.count = 1 << 20;
+    row.front().images = images_of(random, row.front().what);
+    std::vector<double> before;
+    std::vector<double> after;
+    CollectivePlan plan;
+    Group group(ranks);
+    group.run([&](Communicator& comm) {
+      Collectives collectives(comm, kWithCopies);
+      const Stream stream(driver(), comm.context());
+      const CallRow mine(driver(), row, comm.rank());
+      comm.exchange({}, {});
+      if (comm.rank() == 0) before = counts();
+      comm.exchange({}, {});
+      const CollectiveCall call = mine.call(row, 0);
+      collectives.run(call, stream.get(), CollectiveChoice::hierarchical);
       POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+      comm.check();
+      comm.exchange({}, {});
+      if (comm.rank() == 0) after = counts();
+      comm.exchange({}, {});
       mine.expect_done(row);
+      EXPECT_EQ(collectives.counts().hierarchical, 1u);
+      if (comm.rank() == 0) plan = collectives.plan(call, CollectiveChoice::hierarchical);
+    });
+    EXPECT_EQ(plan.islands.size(), 2u);
+    EXPECT_EQ(plan.lanes, 2);
+    std::vector<double> expected(node.links.size(), 0);
+    for (const LinkBytes& stage : stage_bytes(node, make_collective_schedule(node, plan)))
+      for (std::size_t i = 0; i < stage.size(); ++i) expected[i] += stage[i];
+    for (std::size_t i = 0; i < node.links.size(); ++i)
+      EXPECT_EQ(after[i] - before[i], expected[i])
+          << to_string(node.links[i].from) << " to " << to_string(node.links[i].to);
+  }
+}
+
+/// What a rank captured.
+class CapturedRow {
+ public:
+  CapturedRow(const CudaDriver& driver, CUstream stream, const std::function<void()>& issue)
+      : driver_(driver) {
+    POLYPATH_CHECK(driver_, stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    issue();
+    POLYPATH_CHECK(driver_, stream_end_capture(stream, &graph_));
+    POLYPATH_CHECK(driver_, graph_instantiate(&launchable_, graph_, 0));
+  }
+  ~CapturedRow() {
+    if (launchable_ != nullptr) POLYPATH_WARN(driver_, graph_exec_destroy(launchable_));
+    if (graph_ != nullptr) POLYPATH_WARN(driver_, graph_destroy(graph_));
+  }
+  CapturedRow(const CapturedRow&) = delete;
+  CapturedRow& operator=(const CapturedRow&) = delete;
+  void launch(CUstream stream) const { POLYPATH_CHECK(driver_, graph_launch(launchable_, stream)); }
+
+ private:
+  const CudaDriver& driver_;
+  CUgraph graph_ = nullptr;
+  CUgraphExec launchable_ = nullptr;
+};
+
+/// Two graphs, launched again and again in any order among calls by copies and by kernels.
+TEST_P(SchedulesBy, GraphsRunAmongOtherCalls) {
+  if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
+  const CollectiveChoice choice = GetParam();
+  Random random(20261125 + static_cast<std::uint64_t>(choice));
+  std::vector<std::vector<PlannedCall>> rows(4);  // of two graphs, by copies, by kernels
+  for (auto& row : rows)
+    for (int i = 0; i < 2; ++i)
+      row.push_back(planned_for(random, choice, &row == &rows[0] && i == 0 ? 1 << 20 : 60000));
+  const std::size_t turns = random_rows(5);
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, kWithCopies);
+    Random own(static_cast<std::uint64_t>(comm.rank()));
+    Random alike(9);
+    const Stream stream(driver(), comm.context());
+    std::vector<CallRow> mine;
+    for (const auto& row : rows) mine.emplace_back(driver(), row, comm.rank());
+    const auto issue = [&](std::size_t row, CollectiveChoice by) {
+      for (std::size_t i = 0; i < rows[row].size(); ++i)
+        collectives.run(mine[row].call(rows[row], i), stream.get(), by);
+    };
+    std::vector<std::unique_ptr<CapturedRow>> graphs;
+    for (std::size_t row = 0; row < 2; ++row)
+      graphs.push_back(
+          std::make_unique<CapturedRow>(driver(), stream.get(), [&] { issue(row, choice); }));
+    const CollectiveCounts captured = collectives.counts();
+    // Beside a kernel there are none.
+    EXPECT_EQ(
+        calls_by(captured, choice == CollectiveChoice::host ? CollectiveChoice::kernels : choice),
+        calls_of(rows[0]) + calls_of(rows[1]));
+    for (std::size_t turn = 0; turn < turns; ++turn) {
+      std::vector<std::size_t> order{0, 1, 2, 3};
+      std::ranges::shuffle(order, alike);
+      for (const CallRow& row : mine) row.reset(rows[static_cast<std::size_t>(&row - &mine[0])]);
+      for (const std::size_t which : order) {
+        std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
+        if (which < graphs.size()) {
+          graphs[which]->launch(stream.get());
+        } else {
+          issue(which, which == 2 ? choice : CollectiveChoice::kernels);
+        }
+      }
+      POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+      comm.check();
+      for (std::size_t row = 0; row < rows.size(); ++row) mine[row].expect_done(rows[row]);
     }
-    EXPECT_EQ(collectives.counts().hierarchical, 0u);
-    EXPECT_EQ(collectives.counts().cells + collectives.counts().channels, 1u);
-    POLYPATH_CHECK(driver(), graph_exec_destroy(launchable));
-    POLYPATH_CHECK(driver(), graph_destroy(graph));
     comm.exchange({}, {});
   });
+}
+
+TEST_F(SchedulesTest, ARankThatDoesNotLaunchItsGraphLetsTheOthersGo) {
+  if (in_virtual_time()) GTEST_SKIP() << "virtual time stands still while all wait";
+  if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
+  Group group(kRanks, {});
+  const std::vector<std::string> failures = group.failures([&](Communicator& comm) {
+    Collectives collectives(comm, kWithCopies);
+    const DeviceBytes device(driver(), 1 << 20);
+    const Stream stream(driver(), comm.context());
+    comm.set_time_limit(std::chrono::milliseconds(1500));  // of the graph
+    const CapturedRow graph(driver(), stream.get(), [&] {
+      collectives.run({.count = 1 << 18, .send = device.address(), .recv = device.address()},
+                      stream.get(), CollectiveChoice::hierarchical);
+    });
+    graph.launch(stream.get());
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    comm.check();
+    if (comm.rank() != 1) graph.launch(stream.get());
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    while (!comm.aborted()) std::this_thread::yield();
+    comm.check();
+  });
+  EXPECT_THAT(failures, Each(HasSubstr("a stream waited")));
 }
 
 TEST_F(SchedulesTest, ARankThatDoesNotCallLetsTheOthersGo) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <random>
 
 #include "comm/kernels/planted_wait_faults.h"
@@ -34,6 +35,13 @@ SIMT_KERNEL(test_send, 32, SendArgs args) {
     simt::warp_sync();
     if (simt::lane_index() == 0) simt::store_release(args.words[to] + args.rank, args.value);
   }
+}
+
+/// The message alone, as a copy brings it.
+SIMT_KERNEL(test_send_data, 32, SendArgs args) {
+  for (std::uint32_t to = 0; to < kRanks; ++to)
+    for (std::uint32_t i = simt::thread_index(); to != args.rank && i < kElements; i += 32)
+      simt::store(args.inbox[to] + args.rank * kElements + i, simt::load(args.data + i));
 }
 
 /// What every other rank has sent.
@@ -71,10 +79,32 @@ class WaitKernel : public testing::Test {
   struct Rank {
     std::array<std::uint64_t, kRanks * kElements> inbox{};
     std::array<std::uint64_t, kRanks> words{};
+    std::uint64_t epoch = 0;
     std::uint32_t abort_word = 0;
     std::uint32_t reports = 0;
     StatusRecord status{};
   };
+
+  /// Tells every other rank `value` in this rank's word there, and waits for theirs.
+  StreamSignalArgs meeting(std::uint32_t rank, std::uint64_t value, bool begins_epoch) {
+    Rank& its = ranks_[rank];
+    StreamSignalArgs args{};
+    for (std::uint32_t other = 0; other < kRanks; ++other) {
+      if (other == rank) continue;
+      args.told[args.told_count++] = {&ranks_[other].words[rank], value};
+      args.awaited[args.awaited_count++] = {&its.words[other], value};
+    }
+    args.epoch = &its.epoch;
+    args.begins_epoch = begins_epoch;
+    args.base = its.words.data();
+    args.bytes = sizeof its.words;
+    args.patience = barrier(rank, 0).patience;
+    return args;
+  }
+  void add(std::uint32_t rank, const StreamSignalArgs& args) {
+    rows_[rank].push_back(simt::launch("polypath_stream_signals", static_cast<int>(rank), 1,
+                                       kStreamWaitThreads, args));
+  }
 
   StreamWaitArgs barrier(std::uint32_t rank, std::uint64_t value) {
     Rank& its = ranks_[rank];
@@ -144,7 +174,7 @@ class WaitKernel : public testing::Test {
     std::uint64_t value = first;
     for (int round = 0; round < kRounds; ++round, value += 2)
       for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
-        std::ranges::generate(sent.emplace_back(), random);
+        std::ranges::generate(sent.emplace_back(), std::ref(random));
         taken.emplace_back().fill(0xEE);
         add_send(rank, value + 1, sent.back().data());
         wait(rank, value + 1);
@@ -157,6 +187,13 @@ class WaitKernel : public testing::Test {
     if (const std::string error = run(random()); !error.empty()) return error;
     for (std::uint32_t rank = 0; rank < kRanks; ++rank)
       if (ranks_[rank].status.given_up != 0) return "rank " + std::to_string(rank) + " gave up";
+    return what_was_taken(sent, taken);
+  }
+
+  /// Empty, or who took something else than what was sent; both by round and rank.
+  static std::string what_was_taken(
+      const std::deque<std::array<std::uint64_t, kElements>>& sent,
+      const std::deque<std::array<std::uint64_t, kRanks * kElements>>& taken) {
     for (std::size_t i = 0; i < taken.size(); ++i)
       for (std::size_t from = 0; from < kRanks; ++from)
         if (from != i % kRanks && !std::equal(sent[i / kRanks * kRanks + from].begin(),
@@ -164,6 +201,46 @@ class WaitKernel : public testing::Test {
                                               taken[i].begin() + from * kElements))
           return "what rank " + std::to_string(i % kRanks) + " took is not what was sent";
     return {};
+  }
+
+  /// The same launches over and over, as of a graph: what every rank sends lies between two meetings.
+  std::string relaunched(std::uint64_t seed) {
+    constexpr std::uint64_t kLaunches = 4;
+    ranks_ = {};
+    std::mt19937_64 random(seed);
+    std::deque<std::array<std::uint64_t, kElements>> sent;  // by launch and rank
+    std::deque<std::array<std::uint64_t, kRanks * kElements>> taken;
+    std::uint64_t unused = 0;
+    std::array<std::uint64_t, kRanks * kElements> idle{};
+    for (std::uint64_t launch = 0; launch < kLaunches; ++launch)
+      for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+        std::ranges::generate(sent.emplace_back(), std::ref(random));
+        taken.emplace_back().fill(0xEE);
+        // One is late.
+        for (std::uint32_t i = 0; i < 8 && rank == seed % kRanks; ++i)
+          rows_[rank].push_back(simt::launch(
+              "test_take", static_cast<int>(rank), 1, 32,
+              static_cast<const std::uint64_t*>(ranks_[rank].inbox.data()), idle.data()));
+        add(rank, meeting(rank, 1, /*begins_epoch=*/true));
+        SendArgs args{};
+        for (std::uint32_t to = 0; to < kRanks; ++to) {
+          args.inbox[to] = ranks_[to].inbox.data();
+          args.words[to] = &unused;
+        }
+        args.rank = rank;
+        args.data = sent.back().data();
+        rows_[rank].push_back(simt::launch("test_send_data", static_cast<int>(rank), 1, 32, args));
+        add(rank, meeting(rank, 2, /*begins_epoch=*/false));
+        rows_[rank].push_back(simt::launch(
+            "test_take", static_cast<int>(rank), 1, 32,
+            static_cast<const std::uint64_t*>(ranks_[rank].inbox.data()), taken.back().data()));
+      }
+    if (const std::string error = run(random()); !error.empty()) return error;
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+      if (ranks_[rank].status.given_up != 0) return "rank " + std::to_string(rank) + " gave up";
+      if (ranks_[rank].epoch != kLaunches) return "launches were not counted";
+    }
+    return what_was_taken(sent, taken);
   }
 
   /// A rank waits at a barrier to which rank 2 does not come, and is aborted. Empty if it ends for
@@ -210,6 +287,10 @@ TEST_F(WaitKernel, WhatWasSentIsThereBehindIt) {
     for (const bool by_signals : {false, true})
       for (const std::uint64_t first : {std::uint64_t{0}, kHalfTheCircle, kEndOfTheCircle})
         ASSERT_EQ("", exchange(seed, by_signals, first)) << "seed " << seed;
+}
+
+TEST_F(WaitKernel, LaunchedAgainItWaitsForTheEpoch) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) ASSERT_EQ("", relaunched(seed));
 }
 
 TEST_F(WaitKernel, AWordThatIsPastItsValueLetsGo) {
@@ -294,7 +375,9 @@ TEST_P(PlantedWaitFault, IsFound) {
   const Planting of_waits(GetParam().of_waits);
   const Planting of_streams(GetParam().of_streams);
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    if (!aborted(seed).empty() || !gave_up(seed).empty() || !gave_up_twice(seed).empty()) return;
+    if (!aborted(seed).empty() || !gave_up(seed).empty() || !gave_up_twice(seed).empty() ||
+        !relaunched(seed).empty())
+      return;
     for (const bool by_signals : {false, true})
       for (const std::uint64_t first : {std::uint64_t{0}, kHalfTheCircle, kEndOfTheCircle})
         if (!exchange(seed, by_signals, first).empty()) return;
@@ -315,7 +398,8 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{kWaitsWell, StreamWaitFault::first_word_alone, "FirstWordAlone"},
         Planted{kWaitsWell, StreamWaitFault::own_word_as_well, "OwnWordAsWell"},
         Planted{kWaitsWell, StreamWaitFault::exact_value, "ExactValue"},
-        Planted{kWaitsWell, StreamWaitFault::no_circle, "NoCircle"}),
+        Planted{kWaitsWell, StreamWaitFault::no_circle, "NoCircle"},
+        Planted{kWaitsWell, StreamWaitFault::epoch_not_counted, "EpochNotCounted"}),
     [](const auto& of) { return std::string(of.param.name); });
 
 }  // namespace

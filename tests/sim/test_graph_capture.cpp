@@ -19,9 +19,9 @@ class GraphCapture : public GraphTest {
   }
 };
 
-TEST_F(GraphCapture, ACapturedGraphIsNotInstantiated) {
+TEST_F(GraphCapture, ACapturedFillIsNotInstantiated) {
   begin(stream);
-  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(b, a, kCopySize, stream));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD8Async(b, 1, kCopySize, stream));
   EXPECT_CUDA(CUDA_SUCCESS, end(stream));
   std::array<CUgraphNode, 2> nodes{};
   std::size_t count = nodes.size();

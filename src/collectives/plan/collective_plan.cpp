@@ -238,8 +238,10 @@ class PlanMaker {
     if (!weighed.reason.empty()) return weighed;
     if (by_links_.size() < 2)
       weighed.reason = "links between GPUs carry as much across sockets as within";
-    std::size_t members = plan_.islands.front().size();
-    for (const auto& island : plan_.islands) members = std::min(members, island.size());
+    // With a lane for each rank of the largest island all links across are used; where an island
+    // has fewer, its ranks lead several.
+    std::size_t members = 0;
+    for (const auto& island : plan_.islands) members = std::max(members, island.size());
     for (const int lanes : {1, static_cast<int>(members)}) {
       if (options_.lanes != 0 && options_.lanes != lanes) continue;
       Weighed with = weighed;

@@ -28,8 +28,10 @@ std::vector<std::vector<int>> components(int ranks, const std::function<bool(int
 bool parts_well(const std::vector<std::vector<int>>& islands,
                 const std::function<bool(int, int)>& joined) {
   if (islands.size() < 2) return false;
+  // A rank may be alone in its island, but not every one.
+  if (std::ranges::all_of(islands, [](const auto& island) { return island.size() < 2; }))
+    return false;
   for (const std::vector<int>& island : islands) {
-    if (island.size() < 2) return false;
     for (const int a : island)
       for (const int b : island)
         if (a != b && !joined(a, b)) return false;

@@ -14,7 +14,8 @@ double peer_gbps(const Node& node, int from_gpu, int to_gpu) noexcept;
 /// The ranks in islands, each in rank order, ordered by their lowest rank: ranks are of one island
 /// when their links with each other carry at least three quarters of what the node's best links
 /// between these GPUs carry. Where that parts nothing, and `by_socket` is set, ranks whose GPUs are
-/// nearest to one host memory. One island where that parts nothing either, or leaves single ranks.
+/// nearest to one host memory. One island where that parts nothing either, or leaves no two ranks
+/// together.
 std::vector<std::vector<int>> find_islands(const Node& node, const std::vector<int>& gpus,
                                            bool by_socket);
 

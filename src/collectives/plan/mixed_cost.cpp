@@ -11,8 +11,9 @@
 namespace polypath {
 namespace {
 
-/// Whole chunks of a part that are tried.
+/// Whole chunks of a part that are tried; beyond the last, twice as many until there is memory.
 constexpr std::array kWholeChunks{2, 3, 4, 6, 8, 12, 16, 24};
+constexpr int kMostWholeChunks = 4096;
 /// What comes before them is three quarters of one.
 constexpr double kBefore = 0.75;
 /// Smaller ones are not worth their copies.
@@ -22,8 +23,8 @@ constexpr std::uint64_t kLeastSlice = std::uint64_t{64} << 10;
 constexpr double kCopiesLonger = 1.03;
 /// Each brings the two ends closer together.
 constexpr int kCorrections = 3;
-/// A part is not most of a message.
-constexpr double kMostShare = 0.5;
+/// The kernel always has something to carry.
+constexpr double kMostShare = 0.95;
 /// With the part so much better, other chunks may be.
 constexpr int kRounds = 2;
 
@@ -105,13 +106,14 @@ class Mixed {
     const std::uint64_t granule = 128 / size_of(request_.type) * ranks;
     // The kernel's part ends where a piece of memory does.
     const auto wanted = static_cast<double>(request_.count) * (1 - share);
-    const std::uint64_t rest = static_cast<std::uint64_t>(wanted) / granule * granule;
+    const std::uint64_t rest =
+        std::max(granule, static_cast<std::uint64_t>(wanted) / granule * granule);
     CollectiveRequest part = request_;
-    part.count = request_.count - rest;
+    part.count = request_.count - std::min(rest, request_.count);
     CollectiveRequest others = request_;
     others.count = rest;
     Ends ends;
-    if (rest == 0 || part.count < granule) return ends;
+    if (part.count < granule) return ends;
 
     MixedCost& mixed = ends.mixed;
     mixed.count = part.count;
@@ -153,6 +155,8 @@ class Mixed {
       best = chunks;
       best_us = us;
     }
+    for (int chunks = 2 * kWholeChunks.back(); best == 0 && chunks <= kMostWholeChunks; chunks *= 2)
+      if (cost_of(share, chunks).mixed.us > 0) best = chunks;
     return best;
   }
 

@@ -49,6 +49,8 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
   std::map<std::pair<int, int>, std::uint64_t> seen;  // by stream and queue: steps
   std::set<std::pair<int, int>> credited;             // by stream and rank
   std::map<int, std::size_t> place;                   // of own steps
+  std::map<int, std::size_t> latest_told;             // by stream
+  std::map<std::pair<int, int>, std::size_t> behind;  // by stream: the latest told of another
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const CollectiveStep& step = steps[i];
     if (step.rank != rank) continue;
@@ -77,7 +79,14 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
             {before.rank, streams[static_cast<std::size_t>(before.queue)], wanted});
       }
     }
+    for (const auto& [stream, at] : latest_told) {
+      if (mine.awaited.empty() || stream == mine.stream) continue;
+      const auto [known, is_new] = behind.try_emplace({mine.stream, stream}, at);
+      if (!is_new && std::exchange(known->second, at) == at) continue;
+      mine.behind.push_back(at);
+    }
     for (const int listener : listeners[i]) mine.told.push_back({listener, mine.stream, number[i]});
+    if (!mine.told.empty()) latest_told[mine.stream] = program.steps.size();
     place.emplace(static_cast<int>(i), program.steps.size());
     program.steps.push_back(std::move(mine));
   }

@@ -6,6 +6,9 @@
 //   credit of a rank        calls that it has completed: its scratch is free for the next one
 //   progress of its stream  the latest call, and how many of the stream's steps in it, that this
 //                           rank was told of
+// Calls of graphs have words of their own, and count epochs in memory of their GPU, one a launch:
+//   begun by a rank         the latest epoch that it has come to: it is done with all calls before
+//   ended by a rank         ... that it has completed; nobody goes on before all have
 // Only one rank writes a word, its values grow from call to call, and a wait is for a value or what
 // is past it: nothing is ever reset.
 #pragma once
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "collectives/plan/collective_schedule.hpp"
+#include "comm/kernels/stream_wait_args.h"
 
 namespace polypath {
 
@@ -33,7 +37,11 @@ struct RankStep {
   std::vector<StreamProgress> awaited;  ///< of other ranks
   std::vector<std::size_t> after;       ///< steps of this rank, on other streams, by place here
   bool is_awaited = false;              ///< by a step of this rank on another stream
-  std::vector<StreamProgress> told;     ///< to other ranks, once it is done
+  /// In a graph, whose branches may run in any order: steps of this rank on other streams that
+  /// others are told of, by place here, and that come before it in the schedule. Where it waits for
+  /// others, it waits for these first, lest it keeps the GPU from what another rank needs.
+  std::vector<std::size_t> behind;
+  std::vector<StreamProgress> told;  ///< to other ranks, once it is done
 
   friend bool operator==(const RankStep&, const RankStep&) = default;
 };
@@ -59,9 +67,19 @@ inline std::uint64_t progress_word(int ranks, int rank, int stream) {
   return static_cast<std::uint64_t>(ranks + rank * kMostStreams + stream);
 }
 inline std::uint64_t word_count(int ranks) { return progress_word(ranks, ranks, 0); }
+/// Those of graphs.
+inline std::uint64_t graph_word(int ranks, std::uint64_t word) { return word_count(ranks) + word; }
+inline std::uint64_t ended_word(int ranks, int rank) {
+  return graph_word(ranks, credit_word(rank));
+}
+inline std::uint64_t begun_word(int ranks, int rank) {
+  return 2 * word_count(ranks) + static_cast<std::uint64_t>(rank);
+}
+inline std::uint64_t epoch_word(int ranks) { return begun_word(ranks, ranks); }
+inline std::uint64_t all_word_count(int ranks) { return epoch_word(ranks) + 1; }
 /// What the word of a stream is once `steps` of its steps are done in call number `call`.
 inline std::uint64_t progress_value(std::uint64_t call, std::uint64_t steps) {
-  return call << 24U | steps;
+  return call << kEpochShift | steps;
 }
 
 }  // namespace polypath

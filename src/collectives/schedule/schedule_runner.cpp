@@ -11,13 +11,18 @@
 #include "driver/check.hpp"
 
 namespace polypath {
+namespace {
+
+std::uint64_t offset_of(std::uint64_t word) { return word * sizeof(std::uint64_t); }
+
+}  // namespace
 
 ScheduleRunner::ScheduleRunner(Communicator& communicator, const KernelModules& modules,
                                std::uint64_t scratch_bytes, std::uint64_t host_bytes)
     : comm_(communicator),
       modules_(modules),
       scratch_(comm_.alloc(scratch_bytes)),
-      words_(comm_.alloc(word_count(comm_.size()) * sizeof(std::uint64_t))),
+      words_(comm_.alloc(offset_of(all_word_count(comm_.size())))),
       fork_(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING) {
   if (host_bytes == 0) return;
   try {
@@ -50,11 +55,7 @@ Event& ScheduleRunner::event(std::vector<Event>& events, std::size_t at) {
 }
 
 void ScheduleRunner::tell(int rank, std::uint64_t word, std::uint64_t value, CUstream stream) {
-  comm_.signal(rank, {words_, word * sizeof(std::uint64_t), value}, stream);
-}
-
-void ScheduleRunner::wait(std::uint64_t word, std::uint64_t value, CUstream stream) {
-  comm_.wait_signal({words_, word * sizeof(std::uint64_t), value}, stream);
+  comm_.signal(rank, {words_, offset_of(word), value}, stream);
 }
 
 void ScheduleRunner::issue_copy(const CollectiveSchedule& schedule, const CollectiveStep& step,
@@ -88,40 +89,55 @@ void ScheduleRunner::issue_sum(const CollectiveSchedule& schedule, const Collect
   modules_.launch_sum(args, bytes, stream);
 }
 
+void ScheduleRunner::issue_step(const CollectiveSchedule& schedule, const CollectiveStep& step,
+                                const Call& call, CUstream stream) const {
+  if (step.kind == CollectiveStepKind::copy) {
+    issue_copy(schedule, step, call, stream);
+  } else {
+    issue_sum(schedule, step, call, stream);
+  }
+}
+
 void ScheduleRunner::issue_waits(const RankStep& step, std::uint64_t number, CUstream stream) {
+  const auto wait = [&](std::uint64_t word, std::uint64_t value) {
+    comm_.wait_signal({words_, offset_of(word), value}, stream);
+  };
   for (const int rank : step.credits)
-    if (number > 1) wait(credit_word(rank), number - 1, stream);
+    if (number > 1) wait(credit_word(rank), number - 1);
   for (const StreamProgress& progress : step.awaited)
     wait(progress_word(comm_.size(), progress.rank, progress.stream),
-         progress_value(number, progress.steps), stream);
+         progress_value(number, progress.steps));
+}
+
+void ScheduleRunner::fork(std::vector<Stream>& streams, int count) {
+  while (static_cast<int>(streams.size()) < count)
+    streams.emplace_back(comm_.driver(), comm_.context());
+  for (int i = 0; i < count; ++i)
+    POLYPATH_CHECK(comm_.driver(),
+                   stream_wait_event(streams[static_cast<std::size_t>(i)].get(), fork_.get(), 0));
+}
+
+void ScheduleRunner::join(int count, CUstream stream) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const CUevent end = event(ends_, i).get();
+    POLYPATH_CHECK(comm_.driver(), event_record(end, streams_[i].get()));
+    POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, end, 0));
+  }
 }
 
 void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram& program,
                            const Call& call, CUstream stream, const std::function<void()>& beside) {
   const CudaDriver& driver = comm_.driver();
   const int ranks = comm_.size();
-  const auto have_streams = [&](std::vector<Stream>& streams) {
-    while (static_cast<int>(streams.size()) < program.streams)
-      streams.emplace_back(driver, comm_.context());
-  };
-  have_streams(streams_);
-  if (schedule.waits_aside) have_streams(waiting_);
   const std::uint64_t number = calls_ + 1;
-  const auto stream_of = [&](const RankStep& step) {
-    return streams_[static_cast<std::size_t>(step.stream)].get();
-  };
-
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
-  for (std::size_t i = 0; i < static_cast<std::size_t>(program.streams); ++i) {
-    POLYPATH_CHECK(driver, stream_wait_event(streams_[i].get(), fork_.get(), 0));
-    if (schedule.waits_aside)
-      POLYPATH_CHECK(driver, stream_wait_event(waiting_[i].get(), fork_.get(), 0));
-  }
+  fork(streams_, program.streams);
+  if (schedule.waits_aside) fork(waiting_, program.streams);
   if (beside) beside();
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const RankStep& mine = program.steps[i];
     const CollectiveStep& step = schedule.steps[static_cast<std::size_t>(mine.index)];
-    const CUstream its_stream = stream_of(mine);
+    const CUstream its_stream = streams_[static_cast<std::size_t>(mine.stream)].get();
     if (schedule.waits_aside && !(mine.credits.empty() && mine.awaited.empty())) {
       const CUstream aside = waiting_[static_cast<std::size_t>(mine.stream)].get();
       issue_waits(mine, number, aside);
@@ -133,35 +149,95 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
     }
     for (const std::size_t other : mine.after)
       POLYPATH_CHECK(driver, stream_wait_event(its_stream, done_[other].get(), 0));
-    if (step.kind == CollectiveStepKind::copy) {
-      issue_copy(schedule, step, call, its_stream);
-    } else {
-      issue_sum(schedule, step, call, its_stream);
-    }
+    issue_step(schedule, step, call, its_stream);
     if (mine.is_awaited) POLYPATH_CHECK(driver, event_record(event(done_, i).get(), its_stream));
     for (const StreamProgress& progress : mine.told)
       tell(progress.rank, progress_word(ranks, comm_.rank(), progress.stream),
            progress_value(number, progress.steps), its_stream);
   }
-  for (int i = 0; i < program.streams; ++i) {
-    const CUevent end = event(ends_, static_cast<std::size_t>(i)).get();
-    POLYPATH_CHECK(driver, event_record(end, streams_[static_cast<std::size_t>(i)].get()));
-    POLYPATH_CHECK(driver, stream_wait_event(stream, end, 0));
-  }
+  join(program.streams, stream);
   for (int rank = 0; rank < ranks; ++rank)
     if (rank != comm_.rank()) tell(rank, credit_word(comm_.rank()), number, stream);
 }
 
-void ScheduleRunner::run(const CollectiveSchedule& schedule, const RankProgram& program,
-                         const Call& call, CUstream stream, const std::function<void()>& beside) {
+void ScheduleRunner::meet_in_graph(std::uint64_t (*word_of)(int ranks, int rank), bool begins,
+                                   CUstream stream) {
+  std::vector<SignalSet::Word> told;
+  std::vector<SignalSet::Word> awaited;
+  for (int rank = 0; rank < comm_.size(); ++rank) {
+    if (rank == comm_.rank()) continue;
+    told.push_back({rank, offset_of(word_of(comm_.size(), comm_.rank())), 0});
+    awaited.push_back({0, offset_of(word_of(comm_.size(), rank)), 0});
+  }
+  comm_.signal_all({words_, told, awaited, offset_of(epoch_word(comm_.size())), begins}, stream);
+}
+
+void ScheduleRunner::tell_in_graph(const RankStep& step, CUstream stream) {
+  const int ranks = comm_.size();
+  std::vector<SignalSet::Word> told;
+  for (const StreamProgress& progress : step.told)
+    told.push_back(
+        {progress.rank,
+         offset_of(graph_word(ranks, progress_word(ranks, comm_.rank(), progress.stream))),
+         progress.steps});
+  comm_.signal_all({words_, told, {}, offset_of(epoch_word(ranks))}, stream);
+}
+
+void ScheduleRunner::wait_in_graph(const RankStep& step, CUstream stream) {
+  const int ranks = comm_.size();
+  std::vector<SignalSet::Word> awaited;
+  for (const StreamProgress& progress : step.awaited)
+    awaited.push_back(
+        {0, offset_of(graph_word(ranks, progress_word(ranks, progress.rank, progress.stream))),
+         progress.steps});
+  comm_.signal_all({words_, {}, awaited, offset_of(epoch_word(ranks))}, stream);
+}
+
+/// Between two meetings of all ranks, so that no credit of a call before is needed, nor given to
+/// one behind it.
+void ScheduleRunner::issue_graph(const CollectiveSchedule& schedule, const RankProgram& program,
+                                 const Call& call, CUstream stream) {
+  const CudaDriver& driver = comm_.driver();
+  meet_in_graph(begun_word, /*begins=*/true, stream);
+  POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
+  fork(streams_, program.streams);
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    const RankStep& mine = program.steps[i];
+    const CUstream its_stream = streams_[static_cast<std::size_t>(mine.stream)].get();
+    for (const std::size_t other : mine.behind)
+      POLYPATH_CHECK(driver, stream_wait_event(its_stream, told_[other].get(), 0));
+    if (!mine.awaited.empty()) wait_in_graph(mine, its_stream);
+    for (const std::size_t other : mine.after)
+      POLYPATH_CHECK(driver, stream_wait_event(its_stream, done_[other].get(), 0));
+    issue_step(schedule, schedule.steps[static_cast<std::size_t>(mine.index)], call, its_stream);
+    if (mine.is_awaited) POLYPATH_CHECK(driver, event_record(event(done_, i).get(), its_stream));
+    if (mine.told.empty()) continue;
+    tell_in_graph(mine, its_stream);
+    POLYPATH_CHECK(driver, event_record(event(told_, i).get(), its_stream));
+  }
+  join(program.streams, stream);
+  meet_in_graph(ended_word, /*begins=*/false, stream);
+}
+
+void ScheduleRunner::issue_or_abort(const std::function<void()>& issue) {
   try {
-    issue(schedule, program, call, stream, beside);
+    issue();
   } catch (const std::exception& error) {
     comm_.abort(fmt::format("rank {} could not issue its part of call {} by copies: {}",
                             comm_.rank(), calls_ + 1, error.what()));
     throw;
   }
+}
+
+void ScheduleRunner::run(const CollectiveSchedule& schedule, const RankProgram& program,
+                         const Call& call, CUstream stream, const std::function<void()>& beside) {
+  issue_or_abort([&] { issue(schedule, program, call, stream, beside); });
   ++calls_;
+}
+
+void ScheduleRunner::capture(const CollectiveSchedule& schedule, const RankProgram& program,
+                             const Call& call, CUstream stream) {
+  issue_or_abort([&] { issue_graph(schedule, program, call, stream); });
 }
 
 }  // namespace polypath

@@ -48,6 +48,10 @@ class ScheduleRunner {
   /// aborted before the error is thrown: others would wait for it.
   void run(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
            CUstream stream, const std::function<void()>& beside = nullptr);
+  /// In capture: a graph that may be launched again and again, one launch after another on each
+  /// rank, and in the same order among their calls.
+  void capture(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
+               CUstream stream);
 
   [[nodiscard]] std::uint64_t scratch_bytes() const noexcept { return scratch_.bytes(); }
   /// Of each host memory; the ranks share it.
@@ -57,13 +61,26 @@ class ScheduleRunner {
   [[nodiscard]] CUdeviceptr address_of(const CollectivePlace& place, const Call& call) const;
   void issue(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
              CUstream stream, const std::function<void()>& beside);
+  void issue_graph(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
+                   CUstream stream);
   void issue_waits(const RankStep& step, std::uint64_t number, CUstream stream);
+  void issue_step(const CollectiveSchedule& schedule, const CollectiveStep& step, const Call& call,
+                  CUstream stream) const;
+  /// Lets streams begin behind the event of the fork, and `stream` go on behind them.
+  void fork(std::vector<Stream>& streams, int count);
+  void join(int count, CUstream stream);
+  /// Calls `issue`; aborts when it throws.
+  void issue_or_abort(const std::function<void()>& issue);
+  /// In a graph: by a kernel, with the values of its epoch.
+  void tell_in_graph(const RankStep& step, CUstream stream);
+  void wait_in_graph(const RankStep& step, CUstream stream);
+  /// All ranks come there; `word_of` a rank.
+  void meet_in_graph(std::uint64_t (*word_of)(int ranks, int rank), bool begins, CUstream stream);
   void issue_copy(const CollectiveSchedule& schedule, const CollectiveStep& step, const Call& call,
                   CUstream stream) const;
   void issue_sum(const CollectiveSchedule& schedule, const CollectiveStep& step, const Call& call,
                  CUstream stream) const;
   void tell(int rank, std::uint64_t word, std::uint64_t value, CUstream stream);
-  void wait(std::uint64_t word, std::uint64_t value, CUstream stream);
   Event& event(std::vector<Event>& events, std::size_t at);
 
   Communicator& comm_;
@@ -75,6 +92,7 @@ class ScheduleRunner {
   std::vector<Stream> waiting_;  // of each of those, for waits aside
   std::vector<Event> done_;      // of steps
   std::vector<Event> came_;      // what they wait for aside
+  std::vector<Event> told_;      // behind signals of a graph
   std::vector<Event> ends_;      // of streams
   Event fork_;
   std::uint64_t calls_ = 0;

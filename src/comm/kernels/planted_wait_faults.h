@@ -12,7 +12,8 @@ enum class StreamWaitFault {
   first_word_alone,      ///< a barrier waits for one rank
   own_word_as_well,      ///< ... or for itself
   exact_value,           ///< a word that is past the value lets nobody go
-  no_circle              ///< values are compared as numbers
+  no_circle,             ///< values are compared as numbers
+  epoch_not_counted      ///< every launch of a graph has the values of the first
 };
 
 }  // namespace polypath

@@ -1,6 +1,6 @@
-// The kernel by which a stream waits for a signal or at a barrier. It looks at the abort word
-// itself: an abort needs no room on the GPU to let it go. What comes behind it on the stream finds
-// what was stored before the words were; or, when it gave up, runs behind the abort.
+// The kernels by which a stream waits for signals or at a barrier. They look at the abort word
+// themselves: an abort needs no room on the GPU to let them go. What comes behind one on the stream
+// finds what was stored before the words were; or, when it gave up, runs behind the abort.
 #include "comm/kernels/planted_wait_faults.h"
 #include "comm/kernels/stream_wait_args.h"
 #include "polypath/device/wait.cuh"
@@ -35,6 +35,38 @@ SIMT_KERNEL(polypath_stream_wait, polypath::kStreamWaitThreads, polypath::Stream
     const auto awaited = [&] {
       const std::uint32_t rank = is_barrier ? i : StatusRecord::kNobody;
       return device::Awaited{rank, args.value, seen, args.offset, args.bytes};
+    };
+    if (!device::wait_with(args.patience, ready, awaited))
+      return device::wait_for_abort(args.patience);
+  }
+}
+
+SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
+            polypath::StreamSignalArgs args) {
+  using namespace polypath;
+  std::uint64_t since = 0;
+  if (args.epoch != nullptr) {
+    const std::uint64_t epoch = simt::load_volatile(args.epoch) + (args.begins_epoch ? 1 : 0);
+    simt::block_sync();  // all have read it
+    if (args.begins_epoch && simt::thread_index() == 0) simt::store_volatile(args.epoch, epoch);
+    since = planted(StreamWaitFault::epoch_not_counted) ? std::uint64_t{1} << kEpochShift
+                                                  : epoch << kEpochShift;
+  }
+  for (std::uint32_t i = simt::thread_index(); i < args.told_count; i += simt::block_size()) {
+    simt::fence_sys();
+    simt::store_release(args.told[i].word, since + args.told[i].value);
+  }
+  for (std::uint32_t i = simt::thread_index(); i < args.awaited_count; i += simt::block_size()) {
+    if (i > 0 && planted(StreamWaitFault::first_word_alone)) continue;
+    const WordValue wanted{args.awaited[i].word, since + args.awaited[i].value};
+    std::uint64_t seen = 0;
+    const auto ready = [&] {
+      seen = load_word(wanted.word);
+      return has_come(seen, wanted.value);
+    };
+    const auto awaited = [&] {
+      const auto offset = static_cast<std::uint64_t>(wanted.word - args.base) * sizeof seen;
+      return device::Awaited{StatusRecord::kNobody, wanted.value, seen, offset, args.bytes};
     };
     if (!device::wait_with(args.patience, ready, awaited))
       return device::wait_for_abort(args.patience);

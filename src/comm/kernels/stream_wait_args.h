@@ -25,4 +25,30 @@ struct StreamWaitArgs {
   Patience patience;
 };
 
+/// Words that one kernel tells and waits for.
+inline constexpr std::uint32_t kMostToldWords = 8;
+inline constexpr std::uint32_t kMostAwaitedWords = 16;
+/// Of values that are counted in epochs: the epoch stands above these bits.
+inline constexpr unsigned kEpochShift = 24;
+
+struct WordValue {
+  std::uint64_t* word;
+  std::uint64_t value;
+};
+
+/// Tells words of other ranks, and then waits for words of this rank's memory. The one parameter.
+struct StreamSignalArgs {
+  WordValue told[kMostToldWords];
+  WordValue awaited[kMostAwaitedWords];
+  std::uint32_t told_count;
+  std::uint32_t awaited_count;
+  /// Null: values are as they stand. Otherwise they are of the epoch that this word of the rank's
+  /// memory holds, so that a graph has others at each launch.
+  std::uint64_t* epoch;
+  bool begins_epoch;          ///< counts it up first
+  const std::uint64_t* base;  ///< of the memory that the words are in, and its bytes: as the status
+  std::uint64_t bytes;        ///< record says it
+  Patience patience;
+};
+
 }  // namespace polypath

@@ -75,7 +75,16 @@ TEST(CollectivePlans, OfKnownNodes) {
            Row{"gh200-quad", 64 * kMiB, 4, Algorithm::flat, .9},
            Row{"mist", 64 * kMiB, 4, Algorithm::hierarchical, .84},
            Row{"mist", kGiB, 4, Algorithm::hierarchical, .95},
-           Row{"mist", kGiB, 2, Algorithm::flat, .95},
+           // The lone rank of an island leads as many lanes as the other island has ranks.
+           Row{"mist", 256 * kMiB, 3, Algorithm::hierarchical, .92},
+           Row{"mist", kGiB, 3, Algorithm::hierarchical, .95},
+           // Host memory carries more than the one link.
+           Row{"mist", 256 * kMiB, 2, Algorithm::mixed, .70},
+           Row{"mist", kGiB, 2, Algorithm::mixed, .73},
+           Row{"narval", kGiB, 2, Algorithm::mixed, .98},
+           Row{"marenostrum5", kGiB, 2, Algorithm::mixed, .93},
+           Row{"gh200-quad", kGiB, 2, Algorithm::mixed, .95},
+           Row{"gh200-quad", kGiB, 4, Algorithm::mixed, .95},
            Row{"dgx-h200-x8", 256 * kMiB, 8, Algorithm::flat, .85},
            Row{"pcie-4gpu", 64 * kMiB, 4, Algorithm::host_trees, .90},
        }) {
@@ -149,6 +158,7 @@ TEST(CollectivePlans, ChunksAndScratchKeepTheirLimits) {
   EXPECT_LE(schedule.scratch_bytes, options.scratch_bytes);
   EXPECT_EQ(schedule_time(known("mist"), schedule).us, plan.predicted_us);
   options.chunk_bytes = 300000;
+  options.algorithm = Algorithm::hierarchical;
   EXPECT_EQ(allreduce_of("mist", 256 * kMiB, 4, options).chunk_bytes, 300000u);
   EXPECT_THROW(make_collective_schedule(known("narval"), allreduce_of("narval", kMiB)),
                InvalidArgument);

@@ -23,7 +23,8 @@ TEST(Islands, OfKnownNodes) {
   const std::vector<Row> rows = {
       {"mist", {0, 1, 2, 3}, two, two},
       {"mist", {0, 2, 1, 3}, {{0, 2}, {1, 3}}, {{0, 2}, {1, 3}}},
-      {"mist", {0, 1, 2}, {{0, 1, 2}}, {{0, 1, 2}}},  // a single rank is no island
+      {"mist", {0, 1, 2}, {{0, 1}, {2}}, {{0, 1}, {2}}},
+      {"mist", {0, 2}, {{0, 1}}, {{0, 1}}},  // single ranks are no islands
       {"cedar", {0, 1, 2, 3}, one, two},
       {"narval", {0, 1, 2, 3}, one, one},
       {"hgx-h200-x4", {0, 1, 2, 3}, one, one},
