@@ -53,7 +53,7 @@ int main(void) {
   dst = allocate(1, &on_gpu1);
   src = allocate(0, &on_gpu0); /* GPU 0 stays current */
   cuda(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  cuda(cuMemcpy(src, (CUdeviceptr)(size_t)sent, BYTES), "cuMemcpy");
+  cuda(cuMemcpyAsync(src, (CUdeviceptr)(size_t)sent, BYTES, stream), "cuMemcpyAsync");
 
   polypath(polypath_context_create(NULL, 0, &context), "polypath_context_create");
   /* Optional: else the first transfers go without staged routes until these are ready. */

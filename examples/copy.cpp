@@ -59,7 +59,7 @@ int main() try {
   const Buffer src(0);
   CUstream stream = nullptr;
   cuda(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  cuda(cuMemcpy(src.memory, address_of(sent.data()), kBytes), "cuMemcpy");
+  cuda(cuMemcpyAsync(src.memory, address_of(sent.data()), kBytes, stream), "cuMemcpyAsync");
 
   polypath::context context;
   const std::array requests{polypath::request{"gpu0", "gpu1", kBytes}};

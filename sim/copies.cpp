@@ -12,8 +12,9 @@ namespace polypath::sim {
 namespace {
 
 // Of the rate of pinned memory, what pageable memory reaches, through the driver's own pinned
-// buffer. Assumed, not measured.
+// buffer, and how much of it that buffer holds. Assumed, not measured.
 constexpr double kPageableShare = 0.25;
+constexpr std::size_t kDriverBufferBytes = std::size_t{1} << 20;
 
 /// Moves the bytes at once if they are exactly one word; false when they are not.
 template <typename Word>
@@ -149,6 +150,8 @@ PreparedCopy Driver::prepare_copy(const Context& context, const CopyRequest& wan
     return side.allocation && side.allocation->syncs_copies;
   };
   prepared.is_waited_for = syncs(to) || syncs(from) || (context.flags & CU_CTX_SYNC_MEMOPS) != 0;
+  prepared.is_upload = to.allocation && !from.allocation && to.location.is_gpu() &&
+                       wanted.rows == 1 && wanted.layers == 1;
   prepared.operation.flow = std::move(demand);
   prepared.operation.move = [wanted, to, from] {
     for_each_run(wanted, to, from, [&](std::size_t dst, std::size_t src, std::size_t bytes) {
@@ -182,6 +185,30 @@ GraphWork Driver::graph_copy(const Context& context, const CopyRequest& wanted,
                    context.handle,     placement(wanted.dst), placement(wanted.src)};
 }
 
+void Driver::upload(const CopyRequest& wanted, CUstream handle) {
+  const std::size_t late = std::min(wanted.bytes, kDriverBufferBytes);
+  const std::size_t early = wanted.bytes - late;
+  // What is waited for lets others' calls go on: nothing that was looked up is kept.
+  const auto part = [&](std::size_t begin, std::size_t bytes) {
+    CopyRequest request = wanted;
+    request.dst.address += begin;
+    request.src.address += begin;
+    request.bytes = bytes;
+    return request;
+  };
+  const auto prepared = [&](const CopyRequest& request) {
+    return prepare_copy(contexts.get(stream(handle).context), request).operation;
+  };
+  wait(enqueue(stream(handle), early > 0 ? prepared(part(0, early)) : Operation{}));
+  const auto buffer = std::make_shared<std::vector<std::byte>>(late);
+  std::memcpy(buffer->data(), std::bit_cast<const std::byte*>(wanted.src.address + early), late);
+  CopyRequest rest = part(early, late);
+  rest.src.address = std::bit_cast<std::uintptr_t>(buffer->data());
+  Operation operation = prepared(rest);
+  operation.move = [buffer, move = std::move(operation.move)] { move(); };
+  enqueue(stream(handle), std::move(operation));
+}
+
 void Driver::copy(const CopyRequest& wanted, CUstream handle, bool is_synchronous) {
   current_context();
   if (is_synchronous) require_capture_allows();
@@ -194,6 +221,11 @@ void Driver::copy(const CopyRequest& wanted, CUstream handle, bool is_synchronou
     return;
   }
   count(prepared);
+  if (prepared.is_upload) {
+    spend(node.costs.copy_issue_us);
+    upload(wanted, handle);
+    return;
+  }
   const bool is_waited_for = prepared.is_pageable ||
                              (is_synchronous && (prepared.has_host_side || prepared.is_waited_for));
   const OperationPtr issued = enqueue(on, std::move(prepared.operation));

@@ -65,6 +65,7 @@ struct PreparedCopy {
   Operation operation;
   bool is_bounced = false;
   bool is_pageable = false;
+  bool is_upload = false;  ///< from pageable memory to a GPU: ends behind the call
   bool has_host_side = false;
   bool is_waited_for = false;  ///< by synchronous calls, although no side is host memory
 };
@@ -180,6 +181,9 @@ class Driver {
   /// cuMemcpyAsync on `stream`; if it is synchronous, as cuMemcpy: its end is waited for where
   /// there is host memory on a side, or a side or the context asks for that (SYNC_MEMOPS).
   void copy(const CopyRequest& wanted, CUstream stream, bool is_synchronous);
+  /// A copy from pageable memory to a GPU, as PreparedCopy says which. The call waits for what is on
+  /// the stream and reads all of the memory; what the driver's buffer holds then is still to arrive.
+  void upload(const CopyRequest& wanted, CUstream stream);
   void fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream stream);
   /// True when work of the context gets at the memory itself, without a detour.
   [[nodiscard]] bool reaches(const Context& context, const Allocation& allocation,

@@ -138,6 +138,7 @@ std::vector<std::uint8_t> fill(CUdeviceptr to, std::size_t count, unsigned seed)
     std::memcpy(&bytes[at], &word, 8);
   }
   EXPECT_EQ(CUDA_SUCCESS, cuMemcpy(to, device(bytes.data()), count));
+  EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(nullptr));  // not pinned: it may be on its way
   return bytes;
 }
 

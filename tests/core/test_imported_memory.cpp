@@ -66,6 +66,7 @@ class ImportedMemoryTest : public SimulatedTest, public testing::WithParamInterf
     POLYPATH_CHECK(
         driver(),
         memcpy_sync(buffer.address(), reinterpret_cast<CUdeviceptr>(values.data()), values.size()));
+    POLYPATH_CHECK(driver(), stream_synchronize(nullptr));  // not pinned: it may be on its way
   }
   /// Gets all of what lies at `theirs`, and compares.
   testing::AssertionResult gets(Context& context, CUdeviceptr theirs, std::uint8_t seed) {

@@ -80,7 +80,10 @@ int main(int, char** arguments) {
   if (how == "one-destination")
     for (Copy& copy : copies) copy.expected = copies.back().expected;
 
-  check(cuCtxSetCurrent(contexts[0]));
+  for (const CUcontext context : {contexts[1], contexts[0]}) {
+    check(cuCtxSetCurrent(context));
+    check(cuCtxSynchronize());  // what is not pinned may land behind its call
+  }
   CUstream stream = nullptr;
   check(library->make(&stream, CU_STREAM_NON_BLOCKING));
   for (const Copy& copy : copies) {

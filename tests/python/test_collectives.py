@@ -24,6 +24,7 @@ def write(address, values):
     data = ctypes.create_string_buffer(values.tobytes(), 4 * len(values))
     check(driver.cuMemcpy(ctypes.c_uint64(address), ctypes.c_uint64(ctypes.addressof(data)),
                           ctypes.c_size_t(len(data))))
+    check(driver.cuStreamSynchronize(None))  # what is not pinned may land behind the call
 
 def added(count):
     return array.array("i", map(sum, zip(*(given(rank, count) for rank in range(SIZE)))))

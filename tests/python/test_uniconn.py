@@ -43,6 +43,7 @@ class Rank:
     def write(self, memory, data):
         check(driver.cuMemcpy(ctypes.c_uint64(memory.address), ctypes.c_char_p(data),
                               ctypes.c_size_t(len(data))))
+        check(driver.cuStreamSynchronize(None))  # what is not pinned may land behind the call
 
     def filled(self, data):
         made = Memory(self.env, len(data))

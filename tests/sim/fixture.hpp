@@ -107,8 +107,10 @@ class SimTest : public testing::Test {
 
   static CUdeviceptr device(const void* address) { return std::bit_cast<CUdeviceptr>(address); }
 
+  /// The values are there when it returns: a copy from pageable memory does not wait for that.
   static void write(CUdeviceptr address, const std::vector<std::uint8_t>& values) {
     EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(address, device(values.data()), values.size()));
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(nullptr));
   }
 
   /// What the memory holds at this moment, whatever is under way.

@@ -1,4 +1,5 @@
 // Which links a copy takes, how fast it is there, and when the driver has to bounce it.
+#include <algorithm>
 #include <vector>
 
 #include "fixture.hpp"
@@ -86,16 +87,52 @@ TEST_F(Routes, BothDirectionsShareAPort) {
   EXPECT_NEAR(30, rate_gbps(2 * kRouteSize, polypath_sim_clock_us() - begin), 0.3);
 }
 
-TEST_F(Routes, PageableMemoryIsSlowAndBlocksTheCaller) {
+TEST_F(Routes, PageableMemoryIsSlowAndReadWhenTheCallReturns) {
   std::vector<std::uint8_t> memory(kRouteSize, 9);
   const CUdeviceptr dst = allocate(0, kRouteSize);
+  write(dst, std::vector<std::uint8_t>(kRouteSize, 1));
+  polypath_sim_reset_counters();
   const CUstream stream = create_stream(0);
   const double begin = polypath_sim_clock_us();
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, device(memory.data()), kRouteSize, stream));
   EXPECT_LT(rate_gbps(kRouteSize, polypath_sim_clock_us() - begin), 20 / 2);
-  EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
+  std::ranges::fill(memory, 7);
+  // What the driver has in its buffer is still on its way.
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+  EXPECT_EQ(9, peek(dst, 1)[0]);
+  EXPECT_EQ(1, peek(dst + kRouteSize - 1, 1)[0]);
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+  EXPECT_EQ(std::vector<std::uint8_t>(kRouteSize, 9), peek(dst, kRouteSize));
   EXPECT_EQ(1U, polypath_sim_pageable_copies());
-  EXPECT_EQ(9, peek(dst + kRouteSize - 1, 1)[0]);
+  EXPECT_EQ(kRouteSize, polypath_sim_link_bytes("host0", "gpu0"));
+}
+
+TEST_F(Routes, ANonBlockingStreamDoesNotWaitForAWriteFromPageableMemory) {
+  constexpr std::size_t kBytes = 64 * kKiB;
+  const CUdeviceptr memory = allocate(0, kBytes);
+  write(memory, std::vector<std::uint8_t>(kBytes, 1));
+  std::vector<std::uint8_t> values(kBytes, 9);
+  const auto first_sent_behind_it = [&](unsigned flags) {
+    std::uint8_t* const sent = allocate_host(1);
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemcpy(memory, device(values.data()), kBytes));
+    const CUstream stream = create_stream(0, flags);
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(device(sent), memory, 1, stream));
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(stream));
+    EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
+    return *sent;
+  };
+  EXPECT_EQ(1, first_sent_behind_it(CU_STREAM_NON_BLOCKING));
+  std::ranges::fill(values, 5);
+  EXPECT_EQ(5, first_sent_behind_it(CU_STREAM_DEFAULT));
+}
+
+TEST_F(Routes, MemoryOfAGpuHasArrivedInPageableMemoryWhenTheCallReturns) {
+  const CUdeviceptr src = allocate(0, kRouteSize);
+  write(src, std::vector<std::uint8_t>(kRouteSize, 9));
+  std::vector<std::uint8_t> memory(kRouteSize, 1);
+  EXPECT_CUDA(CUDA_SUCCESS,
+              cuMemcpyAsync(device(memory.data()), src, kRouteSize, create_stream(0)));
+  EXPECT_EQ(std::vector<std::uint8_t>(kRouteSize, 9), memory);
 }
 
 TEST_F(Routes, ASynchronousCopyBlocksForHostMemory) {

@@ -53,6 +53,7 @@ class Commands {
     check(cuMemAlloc(&memory_, bytes_));
     const auto values = pattern(bytes_, static_cast<std::uint8_t>(seed));
     check(cuMemcpy(memory_, device(values.data()), bytes_));
+    check(cuStreamSynchronize(nullptr));  // it may land behind the call
     CUipcMemHandle handle{};
     check(cuIpcGetMemHandle(&handle, memory_));
     return to_text(handle);
