@@ -1,4 +1,4 @@
-// A rank's stream, events and bytes, by the driver that UNICONN uses.
+// A rank's GPU: its stream, events, bytes and kernels, by the driver that UNICONN uses.
 #pragma once
 
 #include <cstddef>
@@ -6,13 +6,16 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "polypath/uniconn.hpp"
 
-namespace uniconn_bench {
+struct CUmod_st;
+
+namespace uniconn_example {
 
 namespace uc = polypath::uniconn;
 
@@ -28,6 +31,8 @@ class Gpu {
     find(stream_create_, "cuStreamCreate");
     find(stream_destroy_, "cuStreamDestroy_v2");
     find(elapsed_, "cuEventElapsedTime");
+    find(load_, "cuModuleLoadData");
+    find(function_, "cuModuleGetFunction");
     constexpr unsigned kNonBlocking = 1;
     cuda.check(stream_create_(&stream, kNonBlocking), "cuStreamCreate");
     for (auto* const event : {&begin_, &end_}) cuda.check(cuda.event_create(event, 0), "event");
@@ -49,21 +54,47 @@ class Gpu {
     cuda.check(elapsed_(&ms, begin_, end_), "cuEventElapsedTime");
     return ms * 1000.0;
   }
-  void write(void* to, const std::vector<std::uint64_t>& words, std::size_t bytes) const {
-    cuda.check(cuda.copy(uc::detail::device(to), uc::detail::device(words.data()), bytes, stream),
-               "write");
+  /// Both wait for the stream.
+  template <typename T>
+  void write(void* to, const std::vector<T>& values) const {
+    write(to, values.data(), values.size() * sizeof(T));
+  }
+  void write(void* to, const void* from, std::size_t bytes) const {
+    if (bytes == 0) return;
+    cuda.check(cuda.copy(uc::detail::device(to), uc::detail::device(from), bytes, stream), "write");
     synchronize();
   }
-  [[nodiscard]] std::vector<std::uint64_t> read(const void* from, std::size_t bytes) const {
-    std::vector<std::uint64_t> words((bytes + 7) / 8, 0);
-    cuda.check(cuda.copy(uc::detail::device(words.data()), uc::detail::device(from), bytes, stream),
-               "read");
+  void read(void* to, const void* from, std::size_t bytes) const {
+    if (bytes == 0) return;
+    cuda.check(cuda.copy(uc::detail::device(to), uc::detail::device(from), bytes, stream), "read");
     synchronize();
-    return words;
+  }
+  template <typename T>
+  [[nodiscard]] std::vector<T> read(const void* from, std::size_t count) const {
+    std::vector<T> values(count);
+    read(values.data(), from, count * sizeof(T));
+    return values;
+  }
+  void zero(void* memory, std::size_t bytes) const {
+    cuda.check(cuda.set(uc::detail::device(memory), 0, bytes, stream), "cuMemsetD8Async");
   }
   void poison(void* memory, std::size_t bytes) const {
     cuda.check(cuda.set(uc::detail::device(memory), 0x5A, bytes, stream), "cuMemsetD8Async");
     synchronize();
+  }
+
+  /// Null where the image is empty (a build without nvcc), or the driver does not run it: the
+  /// simulated one runs polypath's own kernels alone.
+  [[nodiscard]] CUmod_st* load(std::span<const unsigned char> image, const char* kernel) const {
+    CUmod_st* module = nullptr;  // stays until the process ends
+    if (image.empty() || load_(&module, image.data()) != 0) return nullptr;
+    CUfunc_st* found = nullptr;
+    return function_(&found, module, kernel) == 0 ? module : nullptr;
+  }
+  [[nodiscard]] CUfunc_st* kernel(CUmod_st* module, const char* name) const {
+    CUfunc_st* found = nullptr;
+    cuda.check(function_(&found, module, name), "cuModuleGetFunction");
+    return found;
   }
 
  private:
@@ -71,6 +102,8 @@ class Gpu {
   int (*stream_create_)(uc::Stream*, unsigned) = nullptr;
   int (*stream_destroy_)(uc::Stream) = nullptr;
   int (*elapsed_)(float*, CUevent_st*, CUevent_st*) = nullptr;
+  int (*load_)(CUmod_st**, const void*) = nullptr;
+  int (*function_)(CUfunc_st**, CUmod_st*, const char*) = nullptr;
   CUevent_st* begin_ = nullptr;
   CUevent_st* end_ = nullptr;
 
@@ -88,4 +121,4 @@ inline std::vector<std::uint64_t> contents(std::uint64_t seed, std::size_t bytes
   return words;
 }
 
-}  // namespace uniconn_bench
+}  // namespace uniconn_example
