@@ -33,6 +33,8 @@ class Gpu {
     find(elapsed_, "cuEventElapsedTime");
     find(load_, "cuModuleLoadData");
     find(function_, "cuModuleGetFunction");
+    issuing_ = reinterpret_cast<void (*)(int)>(
+        polypath_driver_function(engine_.get(), "polypath_sim_issuing"));
     constexpr unsigned kNonBlocking = 1;
     cuda.check(stream_create_(&stream, kNonBlocking), "cuStreamCreate");
     for (auto* const event : {&begin_, &end_}) cuda.check(cuda.event_create(event, 0), "event");
@@ -45,8 +47,16 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
 
   void synchronize() const { cuda.check(cuda.synchronize(stream), "cuStreamSynchronize"); }
-  void begin() const { cuda.check(cuda.event_record(begin_, stream), "cuEventRecord"); }
-  void end() const { cuda.check(cuda.event_record(end_, stream), "cuEventRecord"); }
+  /// What is issued from here to end() is timed. On a simulated node other threads' waits do not let
+  /// time pass meanwhile (polypath_sim.h).
+  void begin() const {
+    if (issuing_ != nullptr) issuing_(1);
+    cuda.check(cuda.event_record(begin_, stream), "cuEventRecord");
+  }
+  void end() const {
+    cuda.check(cuda.event_record(end_, stream), "cuEventRecord");
+    if (issuing_ != nullptr) issuing_(0);
+  }
   /// Between both, of the GPU's clock; waits for the stream.
   [[nodiscard]] double elapsed_us() const {
     synchronize();
@@ -102,6 +112,7 @@ class Gpu {
   int (*stream_create_)(uc::Stream*, unsigned) = nullptr;
   int (*stream_destroy_)(uc::Stream) = nullptr;
   int (*elapsed_)(float*, CUevent_st*, CUevent_st*) = nullptr;
+  void (*issuing_)(int) = nullptr;
   int (*load_)(CUmod_st**, const void*) = nullptr;
   int (*function_)(CUfunc_st**, CUmod_st*, const char*) = nullptr;
   CUevent_st* begin_ = nullptr;
