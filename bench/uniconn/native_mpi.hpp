@@ -10,6 +10,11 @@ namespace uniconn_bench {
 template <>
 class Native<uc::MPIBackend> {
  public:
+  /// Whether this MPI takes memory of GPUs, as it or POLYPATH_UNICONN_MPI says.
+  static bool is_possible() {
+    return uc::detail::what_mpi_takes() != uc::detail::MpiTakes::host_memory;
+  }
+
   Native(const uc::Bootstrap& bootstrap, int, const Gpu& gpu)
       : gpu_(gpu), rank_(bootstrap.rank()), size_(bootstrap.size()) {
     uc::detail::check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
