@@ -41,14 +41,10 @@ class Pieces {
   /// Null: `address` is in none.
   [[nodiscard]] const Piece* find(const void* address) const noexcept {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
-    if (last_ < pieces_.size() && at - pieces_[last_].begin < pieces_[last_].bytes)
-      return &pieces_[last_];
     auto next = std::ranges::upper_bound(pieces_, at, {}, &Piece::begin);
     if (next == pieces_.begin()) return nullptr;
     --next;
-    if (at - next->begin >= next->bytes) return nullptr;
-    last_ = static_cast<std::size_t>(next - pieces_.begin());
-    return &*next;
+    return at - next->begin < next->bytes ? &*next : nullptr;
   }
   /// Throws unless all of the range is in one; `what` names the argument.
   [[nodiscard]] const Piece& at(const void* address, std::size_t bytes, const char* what) const {
@@ -80,8 +76,7 @@ class Pieces {
                       .c_str());
   }
 
-  std::vector<Piece> pieces_;     // by address
-  mutable std::size_t last_ = 0;  // that was found; calls of a rank come from one thread at a time
+  std::vector<Piece> pieces_;  // by address
 };
 
 }  // namespace polypath::uniconn::detail
