@@ -53,8 +53,7 @@ class Native<uc::GpushmemBackend> {
     nvshmem_.barrier_all(gpu_.stream);
     double* const mine = vector + firsts[rank_];
     for (int step = 1; step < size_; ++step)
-      nvshmem_.put(mine, mine, counts[rank_] * sizeof(double), (rank_ + step) % size_,
-                   gpu_.stream);
+      nvshmem_.put(mine, mine, counts[rank_] * sizeof(double), (rank_ + step) % size_, gpu_.stream);
     nvshmem_.barrier_all(gpu_.stream);
   }
   void all_reduce(double* word) {

@@ -51,9 +51,9 @@ class Native<uc::MPIBackend> {
   void acknowledge(void* dest, std::size_t bytes, std::size_t, int from) {
     if (!is_open_) {
       gpu_.synchronize();
-      uc::detail::check_mpi(MPI_Recv(dest, static_cast<int>(bytes), MPI_BYTE, from, 0, comm_,
-                                     MPI_STATUS_IGNORE),
-                            "MPI_Recv");
+      uc::detail::check_mpi(
+          MPI_Recv(dest, static_cast<int>(bytes), MPI_BYTE, from, 0, comm_, MPI_STATUS_IGNORE),
+          "MPI_Recv");
       return;
     }
     requests_.push_back(MPI_REQUEST_NULL);
@@ -63,9 +63,9 @@ class Native<uc::MPIBackend> {
   }
   void end() {
     is_open_ = false;
-    uc::detail::check_mpi(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(),
-                                      MPI_STATUSES_IGNORE),
-                          "MPI_Waitall");
+    uc::detail::check_mpi(
+        MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE),
+        "MPI_Waitall");
     requests_.clear();
   }
   void all_gather(double* vector, const std::size_t* counts, const std::size_t* firsts) {

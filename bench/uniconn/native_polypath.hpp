@@ -65,8 +65,8 @@ class Native<uc::PolypathBackend> {
     comm_->barrier(stream_);
   }
   void all_reduce(double* word) {
-    polypath::detail::check(polypath_allreduce(comm_->get(), word, word, 1, POLYPATH_FLOAT64,
-                                               POLYPATH_SUM, stream_));
+    polypath::detail::check(
+        polypath_allreduce(comm_->get(), word, word, 1, POLYPATH_FLOAT64, POLYPATH_SUM, stream_));
   }
 
  private:

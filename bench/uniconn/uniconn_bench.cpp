@@ -122,12 +122,11 @@ class Bench {
     const Buffers mine{ours_.allocate(most), ours_.allocate(most)};
     const Buffers its{theirs_->allocate(most), theirs_->allocate(most)};
     for (const std::size_t bytes : options_.sizes) {
-      const bool is_right = arrives(ours_, mine, bytes, 1) &&
-                            (!has_native_ || arrives(*theirs_, its, bytes, 2));
+      const bool is_right =
+          arrives(ours_, mine, bytes, 1) && (!has_native_ || arrives(*theirs_, its, bytes, 2));
       const int turns = turns_of(bytes);
       const auto by = [&](auto& calls, const Buffers& buffers) {
-        return timed(rank_.meeting, rank_.gpu, turns,
-                     [&] { exchange(calls, buffers, bytes); });
+        return timed(rank_.meeting, rank_.gpu, turns, [&] { exchange(calls, buffers, bytes); });
       };
       const Compared row = compared(
           options_.pairs, has_native_, [&] { return by(ours_, mine); },
@@ -209,8 +208,8 @@ class Bench {
     };
     // Both ways have made as many iterations whenever they are compared.
     const bool is_right = is_alike(ours, native, grid, options_.iterations);
-    const Compared row = compared(
-        options_.pairs, has_native_, [&] { return by(ours); }, [&] { return by(native); });
+    const Compared row =
+        compared(options_.pairs, has_native_, [&] { return by(ours); }, [&] { return by(native); });
     if (own_ != 0) return;
     char more[200];
     std::snprintf(more, sizeof more,

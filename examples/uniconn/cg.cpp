@@ -55,9 +55,8 @@ int main(int argc, char** argv) {
                                {"compute", "auto"}});
     return with_backend(arguments.text("backend"),
                         [&]<typename B>(std::type_identity<B>) {
-                          return on_ranks<B>(arguments.count("threads", 0), [&](Rank<B>& rank) {
-                            run(rank, arguments);
-                          });
+                          return on_ranks<B>(arguments.count("threads", 0),
+                                             [&](Rank<B>& rank) { run(rank, arguments); });
                         })
                ? 0
                : 1;

@@ -18,9 +18,10 @@
 namespace uniconn_example {
 
 struct CgResult {
-  std::vector<double> residuals;  ///< the residual's norm before the first iteration, and behind each
-  double true_residual = 0;       ///< the norm of b - A x at the end
-  double iteration_us = 0;        ///< of the slowest rank
+  std::vector<double>
+      residuals;             ///< the residual's norm before the first iteration, and behind each
+  double true_residual = 0;  ///< the norm of b - A x at the end
+  double iteration_us = 0;   ///< of the slowest rank
 };
 
 /// Rows in whole blocks, so that sums of blocks are the same for any number of ranks.
@@ -29,10 +30,10 @@ class RowParts {
   RowParts(std::uint64_t rows, int ranks) {
     const std::uint64_t blocks = (rows + cg::kBlockRows - 1) / cg::kBlockRows;
     for (int rank = 0; rank <= ranks; ++rank)
-      firsts_.push_back(std::min<std::uint64_t>(
-          blocks * static_cast<std::uint64_t>(rank) / static_cast<std::uint64_t>(ranks) *
-              cg::kBlockRows,
-          rows));
+      firsts_.push_back(std::min<std::uint64_t>(blocks * static_cast<std::uint64_t>(rank) /
+                                                    static_cast<std::uint64_t>(ranks) *
+                                                    cg::kBlockRows,
+                                                rows));
     for (std::size_t rank = 0; rank + 1 < firsts_.size(); ++rank)
       counts_.push_back(firsts_[rank + 1] - firsts_[rank]);
   }

@@ -14,8 +14,7 @@ constexpr int kUnknowns = 3;
 
 /// What the pair of unknowns has in common; the same from both sides. In [0, 1).
 double shared(std::uint64_t a, std::uint64_t b) {
-  return static_cast<double>(
-      jacobi::initial(jacobi::mix(std::min(a, b)) ^ std::max(a, b)));
+  return static_cast<double>(jacobi::initial(jacobi::mix(std::min(a, b)) ^ std::max(a, b)));
 }
 
 bool is_neighbour(int points, int dx, int dy, int dz) {
@@ -36,8 +35,8 @@ double Brick::norm() const {
 }
 
 Brick brick(const std::string& name) {
-  for (Brick known : {Brick{"serena-like", 77, 15}, Brick{"queen-like", 111, 27},
-                      Brick{"small", 15, 15}})
+  for (Brick known :
+       {Brick{"serena-like", 77, 15}, Brick{"queen-like", 111, 27}, Brick{"small", 15, 15}})
     if (known.name == name) return known;
   throw std::runtime_error("--matrix is serena-like, queen-like or small");
 }

@@ -82,9 +82,9 @@ class GpuSteps final : public CgSteps {
   void launch(CUfunc_st* kernel, void** args) const {
     const auto blocks = static_cast<unsigned>((rows_ + cg::kBlockRows - 1) / cg::kBlockRows);
     if (blocks == 0) return;
-    gpu_.cuda.check(gpu_.cuda.launch(kernel, blocks, 1, 1, cg::kThreads, 1, 1, 0, gpu_.stream, args,
-                                     nullptr),
-                    "cuLaunchKernel");
+    gpu_.cuda.check(
+        gpu_.cuda.launch(kernel, blocks, 1, 1, cg::kThreads, 1, 1, 0, gpu_.stream, args, nullptr),
+        "cuLaunchKernel");
   }
 
   const Gpu& gpu_;
@@ -124,9 +124,8 @@ class HostSteps final : public CgSteps {
     x_.assign(rows_.count(), 0);
     residual_ = right_side(rows_.first, rows_.count());
     gpu_.write(direction, residual_);
-    add(bound_of_square(brick_), sum, [&](std::uint64_t row) {
-      return residual_[row] * residual_[row];
-    });
+    add(bound_of_square(brick_), sum,
+        [&](std::uint64_t row) { return residual_[row] * residual_[row]; });
   }
   void multiply(const double* x, const double* own, const CgSums& sums) override {
     const auto all = gpu_.read<double>(x, brick_.rows());

@@ -14,8 +14,8 @@ namespace {
 /// The bits of both, to the last.
 bool is_same(const JacobiResult& a, const JacobiResult& b) {
   return a.digest == b.digest && a.residuals.size() == b.residuals.size() &&
-         std::memcmp(a.residuals.data(), b.residuals.data(),
-                     a.residuals.size() * sizeof(float)) == 0;
+         std::memcmp(a.residuals.data(), b.residuals.data(), a.residuals.size() * sizeof(float)) ==
+             0;
 }
 
 template <uc::Backend B>
@@ -43,13 +43,13 @@ void run(Rank<B>& rank, const Arguments& arguments) {
   }
   std::printf(
       "{\"program\": \"jacobi2d\", \"backend\": \"%s\", \"ranks\": %d, \"compute\": \"%s\", "
-      "\"rows\": %" PRIu64 ", \"columns\": %" PRIu64
-      ", \"halo_bytes\": %" PRIu64
-      ", \"exchange\": \"%s\", \"iterations\": %d, \"iteration_us\": %.3f, \"residual\": %.9g, \"digest\": \"%016" PRIx64
-      "\", \"verified\": %s}\n",
+      "\"rows\": %" PRIu64 ", \"columns\": %" PRIu64 ", \"halo_bytes\": %" PRIu64
+      ", \"exchange\": \"%s\", \"iterations\": %d, \"iteration_us\": %.3f, \"residual\": %.9g, "
+      "\"digest\": \"%016" PRIx64 "\", \"verified\": %s}\n",
       rank.env.BackendName().c_str(), ranks, compute->name(), grid.rows, grid.columns,
-      grid.columns * sizeof(float), arguments.text("exchange").c_str(), iterations, result.iteration_us,
-      static_cast<double>(result.residuals.back()), result.digest, verified.c_str());
+      grid.columns * sizeof(float), arguments.text("exchange").c_str(), iterations,
+      result.iteration_us, static_cast<double>(result.residuals.back()), result.digest,
+      verified.c_str());
   if (verified == "false") throw std::runtime_error("the result is not that of one rank");
 }
 
@@ -71,9 +71,8 @@ int main(int argc, char** argv) {
                                {"verify", "no"}});
     return with_backend(arguments.text("backend"),
                         [&]<typename B>(std::type_identity<B>) {
-                          return on_ranks<B>(arguments.count("threads", 0), [&](Rank<B>& rank) {
-                            run(rank, arguments);
-                          });
+                          return on_ranks<B>(arguments.count("threads", 0),
+                                             [&](Rank<B>& rank) { run(rank, arguments); });
                         })
                ? 0
                : 1;

@@ -130,8 +130,8 @@ class Jacobi2d {
   /// The kernels of all launch modes: the Coordinator takes that of its own.
   void bind() {
     if (CUfunc_st* const kernel = sweeps_.kernel()) {
-      step_.template BindKernel<uc::LaunchMode::PureHost>(
-          kernel, Sweeps::grid_of(sweep_), Sweeps::kThreads, 0, sweep_.args);
+      step_.template BindKernel<uc::LaunchMode::PureHost>(kernel, Sweeps::grid_of(sweep_),
+                                                          Sweeps::kThreads, 0, sweep_.args);
     } else {
       step_.template BindKernel<uc::LaunchMode::PureHost>(
           [this](uc::Stream) { sweeps_.run(sweep_); });

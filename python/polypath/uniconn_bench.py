@@ -9,7 +9,6 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-
 from typing import Any
 
 from .context import Context
@@ -54,7 +53,9 @@ def rows(wanted: UniconnBench, node: str | None, mpirun: str | None) -> Iterator
     if node is not None:
         environment["POLYPATH_NODE"] = node
         if wanted.backend == "mpi":
-            raise InvalidArgument("--backends mpi: ranks of MPI have no virtual time; leave out --node")
+            raise InvalidArgument(
+                "--backends mpi: ranks of MPI have no virtual time; leave out --node"
+            )
         program = find_program("uniconn_bench")
         threads = ["--threads", str(wanted.ranks)]
         return _lines([[str(program), *wanted.arguments(), *threads]], [environment])

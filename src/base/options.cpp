@@ -179,7 +179,8 @@ const std::vector<Row>& table() {
        "they all have",
        of_programs},
       {"uniconn_mpi", "POLYPATH_UNICONN_MPI", "", "host, messages or gpu",
-       "what UNICONN gives to MPI: copies in host memory, or memory of GPUs, to messages alone or to "
+       "what UNICONN gives to MPI: copies in host memory, or memory of GPUs, to messages alone or "
+       "to "
        "collectives as well; default: what this MPI says that it takes",
        of_programs},
       {"check", "POLYPATH_CHECK", "0", "0 or 1",

@@ -26,15 +26,20 @@ def rows_of(polypath):
 
 @pytest.mark.parametrize(("node", "gbps"), [("narval", 280), ("marenostrum5", 380)])
 def test_a_post_takes_all_routes(rows_of, node, gbps):
-    (row,) = rows_of("--test", "latency", "--sizes", "512M", "--backends", "polypath", "--node", node)
+    (row,) = rows_of(
+        "--test", "latency", "--sizes", "512M", "--backends", "polypath", "--node", node
+    )
     assert row["gbps"] > gbps
 
 
 def test_latency_is_that_of_the_library(rows_of):
-    rows = rows_of("--sizes", "0,8,64K,1M", "--backends", "polypath", "--node", "narval")
-    assert [row["bytes"] for row in rows] == [0, 8, 65536, 1 << 20]
+    """Which of two threads calls first is not the same in each row."""
+    arguments = ("--sizes", "0,64K,1M,16M", "--backends", "polypath", "--pairs", "5")
+    rows = rows_of(*arguments, "--node", "narval")
+    assert [row["bytes"] for row in rows] == [0, 65536, 1 << 20, 16 << 20]
     for row in rows[1:]:
-        assert row["times_native"] == pytest.approx(1, abs=0.02), row
+        assert row["times_native"] == pytest.approx(1, abs=0.15), row
+    assert rows[-1]["times_native"] == pytest.approx(1, abs=0.03)
 
 
 def test_a_window_for_each(rows_of):
@@ -97,7 +102,10 @@ def test_calls_of_the_library_and_nothing_else():
         (("--backends", "mpi"), "no virtual time"),
         (("--test", "jacobi", "--exchange", "none"), "both or turns"),
         (("--test", "cg", "--ranks", "9"), "there are 4 GPUs"),
-        (("--test", "cg", "--matrix", "serena", "--backends", "polypath"), "serena-like, queen-like"),
+        (
+            ("--test", "cg", "--matrix", "serena", "--backends", "polypath"),
+            "serena-like, queen-like",
+        ),
     ],
 )
 def test_what_is_refused(polypath, arguments, said):

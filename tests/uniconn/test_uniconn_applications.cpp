@@ -143,8 +143,8 @@ TEST(UniconnMatrix, HasTheSizesOfTheirNames) {
 
 template <typename B>
 class UniconnApplications : public testing::Test {};
-using Backends = testing::Types<uc::PolypathBackend, uc::AnyBackend, uc::GpucclBackend,
-                                uc::GpushmemBackend>;
+using Backends =
+    testing::Types<uc::PolypathBackend, uc::AnyBackend, uc::GpucclBackend, uc::GpushmemBackend>;
 struct Names {
   template <typename B>
   static std::string GetName(int) {

@@ -99,7 +99,9 @@ def bench_uniconn(
     matrix: Annotated[
         str | None,
         options.text_option(
-            "--matrix", f"cg: {', '.join(_MATRICES)}; default all but small, simulated small.", "NAME"
+            "--matrix",
+            f"cg: {', '.join(_MATRICES)}; default all but small, simulated small.",
+            "NAME",
         ),
     ] = None,
     pairs: Annotated[
@@ -107,9 +109,7 @@ def bench_uniconn(
     ] = None,
     iterations: Annotated[
         int | None,
-        options.count_option(
-            "--iterations", "Of a solver in a row; default 1000, simulated 4.", 1
-        ),
+        options.count_option("--iterations", "Of a solver in a row; default 1000, simulated 4.", 1),
     ] = None,
     mpirun: Annotated[
         str | None,
