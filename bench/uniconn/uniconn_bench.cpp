@@ -77,6 +77,7 @@ class Bench {
         own_(rank.comm.GlobalRank()),
         ranks_(rank.comm.GlobalSize()),
         ours_(rank.comm, rank.gpu) {
+    numbers_ = rank.meeting.gather(number);
     if constexpr (kHasNative<B>) has_native_ = true;
     // Only an MPI that takes memory of GPUs has calls to compare with.
     if constexpr (requires { Native<B>::is_possible(); }) has_native_ = Native<B>::is_possible();
@@ -109,6 +110,19 @@ class Bench {
     const auto all = rank_.meeting.gather(static_cast<char>(mine ? 1 : 0));
     return std::ranges::find(all, 0) == all.end();
   }
+  /// Routes and plans are there before anything is timed.
+  void prepare(int to, std::size_t bytes) const {
+    if (rank_.env.BackendName() == "polypath" && bytes > 0 && to != own_) {
+      const auto name = [this](int rank) {
+        return "gpu" + std::to_string(numbers_[static_cast<std::size_t>(rank)]);
+      };
+      const std::string from = name(own_);
+      const std::string dest = name(to);
+      const polypath_request request{from.c_str(), dest.c_str(), bytes};
+      polypath::detail::check(polypath_prepare(uc::detail::engine().get(), &request, 1));
+    }
+    meet();
+  }
   [[nodiscard]] std::string fields() const {
     return "\"test\": \"" + options_.test + "\", \"backend\": \"" + rank_.env.BackendName() +
            "\", \"ranks\": " + std::to_string(ranks_);
@@ -122,6 +136,7 @@ class Bench {
     const Buffers mine{ours_.allocate(most), ours_.allocate(most)};
     const Buffers its{theirs_->allocate(most), theirs_->allocate(most)};
     for (const std::size_t bytes : options_.sizes) {
+      prepare(1 - own_, bytes);
       const bool is_right =
           arrives(ours_, mine, bytes, 1) && (!has_native_ || arrives(*theirs_, its, bytes, 2));
       const int turns = turns_of(bytes);
@@ -200,6 +215,7 @@ class Bench {
     const Grid grid{options_.rows, bytes / sizeof(float)};
     if (grid.columns < 3 || grid.rows < static_cast<std::uint64_t>(ranks_))
       throw std::runtime_error("a row each, of 12 bytes, is wanted");
+    for (const int to : {(own_ + 1) % ranks_, (own_ + ranks_ - 1) % ranks_}) prepare(to, bytes);
     const auto compute = sweeps(options_.compute, rank_.gpu);
     JacobiBy<Ours> ours(rank_.gpu, *compute, ours_, grid, options_.in_turns, own_, ranks_);
     JacobiBy<Theirs> native(rank_.gpu, *compute, *theirs_, grid, options_.in_turns, own_, ranks_);
@@ -283,6 +299,7 @@ class Bench {
   const Options& options_;
   int own_;
   int ranks_;
+  std::vector<int> numbers_;  ///< of the ranks' GPUs
   bool has_native_ = false;
   Ours ours_;
   std::unique_ptr<Theirs> theirs_;
