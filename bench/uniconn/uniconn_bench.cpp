@@ -1,194 +1,331 @@
-// Latency and bandwidth of UNICONN's host calls between two ranks, against the same calls of the
-// backend's own library, in alternating rows, with a control (the library against itself).
+// UNICONN's host calls against the same calls of the backend's own library, in alternating rows, with
+// a control (the library against itself).
 //
-//   uniconn_bench TEST BACKEND SIZES [WINDOW] [PAIRS] [--threads]
+//   --test latency      a message to and fro, between two ranks; us one way
+//   --test bandwidth    --window messages in a group, one way, and an answer; us a message
+//   --test jacobi       an iteration of examples/uniconn's solver; grids of --rows times --sizes
+//                       bytes a row
+//   --test cg           an iteration of its conjugate gradients; --matrix
+//   --backend NAME      as with_backend() has them (examples/uniconn/ranks.hpp)
+//   --sizes LIST        bytes, separated by commas
+//   --pairs N           timed rows of each
+//   --iterations N      of a solver, a row
+//   --exchange NAME     of jacobi: both neighbours at once, or in turns
+//   --compute NAME      of a solver, as examples/uniconn has it
+//   --threads N         N ranks in this process, which a simulated node in virtual time needs; 0: this
+//                       process is one rank of those that torchrun's variables, or mpirun, started
 //
-//   TEST     latency (a message to and fro) or bandwidth (WINDOW messages in a group, one way)
-//   BACKEND  polypath, gpuccl
-//   SIZES    bytes, separated by commas
-//
-// One process a rank, started with torchrun's variables, or with --threads two threads of this one,
-// which a simulated node in virtual time needs. Rank 0 prints a JSON object a size: us one way and
-// CPU ns of a call (median over the rows; of the slower rank), GB/s, what the library takes, and by
-// how much the control differs. Every message is compared, to the last byte, before it is timed.
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <string>
-#include <thread>
+// Rank 0 prints a JSON object a row. Every message is compared, to the last byte, before it is timed;
+// a solver's results by both ways are compared to the last bit.
+#include <cinttypes>
+#include <cmath>
+#include <cstring>
+#include <optional>
 
-#include "polypath/uniconn/backend/gpuccl.hpp"
-#include "ways.hpp"
+#include "arguments.hpp"
+#include "native_gpuccl.hpp"
+#include "native_gpushmem.hpp"
+#include "native_polypath.hpp"
+#include "ranks.hpp"
+#include "rows.hpp"
+#include "solvers.hpp"
+#if UNICONN_ANY_HAS_MPI
+#include "native_mpi.hpp"
+#endif
 
 namespace uniconn_bench {
 namespace {
 
+using uniconn_example::contents;
+
+/// Whether the library's own calls are here.
+template <typename B>
+constexpr bool kHasNative = requires { sizeof(Native<B>); };
+
+/// In place of the library's own calls where there are none.
+template <typename B>
+struct NativeOrOurs {
+  using type = ByUniconn<B>;
+};
+template <typename B>
+  requires kHasNative<B>
+struct NativeOrOurs<B> {
+  using type = Native<B>;
+};
+
 struct Options {
-  bool is_latency = true;
-  std::string backend;
+  std::string test;
   std::vector<std::size_t> sizes;
-  int window = 1;
+  std::size_t window = 1;
   int pairs = 9;
-  bool on_threads = false;
+  std::uint64_t rows = 16;
+  int iterations = 10;
+  bool in_turns = false;
+  std::string compute;
+  std::string matrix;
 };
 
-struct Row {
-  double us = 0;      ///< one message, one way
-  double cpu_ns = 0;  ///< of a call
-};
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
-void meet(const uc::Bootstrap& bootstrap) { static_cast<void>(bootstrap.gather(char{})); }
-
-/// What a rank needs to time rows together with the other one.
+template <typename B>
 class Bench {
- public:
-  Bench(const uc::Bootstrap& bootstrap, const Options& options, const Gpu& gpu)
-      : bootstrap_(bootstrap), options_(options), gpu_(gpu) {}
+  using Ours = ByUniconn<B>;
+  using Theirs = typename NativeOrOurs<B>::type;
 
-  template <typename Way>
-  Row time(Way& way, std::size_t bytes) {
-    const int turns = turns_of(bytes);
-    meet(bootstrap_);
-    const bool is_first = bootstrap_.rank() == 0;
-    int calls = 0;
-    gpu_.begin();
-    const auto began = std::chrono::steady_clock::now();
-    for (int turn = 0; turn < turns; ++turn) {
-      if (options_.is_latency) {
-        is_first ? way.post(bytes) : way.acknowledge(bytes);
-        is_first ? way.acknowledge(bytes) : way.post(bytes);
-        calls += 2;
-      } else {
-        way.start();
-        for (int i = 0; i < options_.window; ++i)
-          is_first ? way.post(bytes) : way.acknowledge(bytes);
-        way.end();
-        // The window ends when the other side says so.
-        is_first ? way.acknowledge(1) : way.post(1);
-        calls += options_.window + 1;
-      }
+ public:
+  Bench(Rank<B>& rank, int number, const Options& options)
+      : rank_(rank),
+        options_(options),
+        own_(rank.comm.GlobalRank()),
+        ranks_(rank.comm.GlobalSize()),
+        ours_(rank.comm, rank.gpu) {
+    numbers_ = rank.meeting.gather(number);
+    if constexpr (kHasNative<B>) has_native_ = true;
+    // Only an MPI that takes memory of GPUs has calls to compare with.
+    if constexpr (requires { Native<B>::is_possible(); }) has_native_ = Native<B>::is_possible();
+    if constexpr (kHasNative<B>)
+      theirs_ = std::make_unique<Theirs>(rank.meeting, number, rank.gpu);
+    else
+      theirs_ = std::make_unique<Theirs>(rank.comm, rank.gpu);
+  }
+
+  void run() {
+    if (options_.test == "jacobi") {
+      for (const std::size_t bytes : options_.sizes) jacobi(bytes);
+    } else if (options_.test == "cg") {
+      cg();
+    } else {
+      messages();
     }
-    const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - began;
-    gpu_.end();
-    const double us = gpu_.elapsed_us();
-    const int messages = options_.is_latency ? 2 * turns : options_.window * turns;
-    const Row mine{us / messages, spent.count() / calls};
-    Row slower{};
-    for (const Row& one : bootstrap_.gather(mine))
-      slower = {std::max(slower.us, one.us), std::max(slower.cpu_ns, one.cpu_ns)};
-    return slower;
+    rank_.gpu.synchronize();
+    meet();
   }
 
  private:
+  struct Buffers {
+    void* sent;
+    void* came;
+  };
+
+  void meet() const { static_cast<void>(rank_.meeting.gather(char{})); }
+  [[nodiscard]] bool all_well(bool mine) const {
+    const auto all = rank_.meeting.gather(static_cast<char>(mine ? 1 : 0));
+    return std::ranges::find(all, 0) == all.end();
+  }
+  /// Routes and plans are there before anything is timed.
+  void prepare(int to, std::size_t bytes) const {
+    if (rank_.env.BackendName() == "polypath" && bytes > 0 && to != own_) {
+      const auto name = [this](int rank) {
+        return "gpu" + std::to_string(numbers_[static_cast<std::size_t>(rank)]);
+      };
+      const std::string from = name(own_);
+      const std::string dest = name(to);
+      const polypath_request request{from.c_str(), dest.c_str(), bytes};
+      polypath::detail::check(polypath_prepare(uc::detail::engine().get(), &request, 1));
+    }
+    meet();
+  }
+  [[nodiscard]] std::string fields() const {
+    return "\"test\": \"" + options_.test + "\", \"backend\": \"" + rank_.env.BackendName() +
+           "\", \"ranks\": " + std::to_string(ranks_);
+  }
+
+  // ---- Messages -------------------------------------------------------------------------------
+
+  void messages() {
+    if (ranks_ != 2) throw std::runtime_error("two ranks are wanted");
+    const std::size_t most = std::max<std::size_t>(*std::ranges::max_element(options_.sizes), 1);
+    const Buffers mine{ours_.allocate(most), ours_.allocate(most)};
+    const Buffers its{theirs_->allocate(most), theirs_->allocate(most)};
+    for (const std::size_t bytes : options_.sizes) {
+      prepare(1 - own_, bytes);
+      const bool is_right =
+          arrives(ours_, mine, bytes, 1) && (!has_native_ || arrives(*theirs_, its, bytes, 2));
+      const int turns = turns_of(bytes);
+      const auto by = [&](auto& calls, const Buffers& buffers) {
+        return timed(rank_.meeting, rank_.gpu, turns, [&] { exchange(calls, buffers, bytes); });
+      };
+      const Compared row = compared(
+          options_.pairs, has_native_, [&] { return by(ours_, mine); },
+          [&] { return by(*theirs_, its); });
+      if (own_ != 0) continue;
+      const bool is_latency = options_.test == "latency";
+      const double messages_each = is_latency ? 2 : static_cast<double>(options_.window);
+      const double calls = is_latency ? 2 : static_cast<double>(options_.window + 1);
+      char more[128];
+      std::snprintf(more, sizeof more, ", \"bytes\": %zu, \"window\": %zu, \"gbps\": %.3f", bytes,
+                    options_.window, static_cast<double>(bytes) / (row.us / messages_each) / 1e3);
+      print(fields() + more, row, messages_each, calls, is_right);
+      if (!is_right) throw std::runtime_error(std::to_string(bytes) + " bytes arrived wrong");
+    }
+  }
+
   [[nodiscard]] int turns_of(std::size_t bytes) const {
-    const std::size_t each = bytes * static_cast<std::size_t>(options_.window);
+    const std::size_t each = bytes * options_.window;
     return static_cast<int>(std::clamp<std::size_t>((std::size_t{256} << 20) / (each + 1), 4, 100));
   }
 
-  const uc::Bootstrap& bootstrap_;
+  template <typename Calls>
+  void exchange(Calls& calls, const Buffers& buffers, std::size_t bytes) {
+    const int other = 1 - own_;
+    const bool is_first = own_ == 0;
+    const auto post = [&](std::size_t count) {
+      calls.post(buffers.sent, buffers.came, count, 0, other);
+    };
+    const auto acknowledge = [&](std::size_t count) {
+      calls.acknowledge(buffers.came, count, 0, other);
+    };
+    if (options_.test == "latency") {
+      is_first ? post(bytes) : acknowledge(bytes);
+      is_first ? acknowledge(bytes) : post(bytes);
+      return;
+    }
+    calls.start();
+    for (std::size_t i = 0; i < options_.window; ++i) is_first ? post(bytes) : acknowledge(bytes);
+    calls.end();
+    // The window ends when the other side says so.
+    is_first ? acknowledge(1) : post(1);
+  }
+
+  /// Whether what rank 0 sends arrives whole.
+  template <typename Calls>
+  bool arrives(Calls& calls, const Buffers& buffers, std::size_t bytes, std::uint64_t seed) {
+    const auto wanted = contents(bytes * 2 + seed, bytes);
+    if (own_ == 0) {
+      rank_.gpu.write(buffers.sent, wanted.data(), bytes);
+    } else {
+      rank_.gpu.poison(buffers.came, std::max<std::size_t>(bytes, 1));
+    }
+    meet();
+    bool is_right = true;
+    if (own_ == 0) {
+      calls.post(buffers.sent, buffers.came, bytes, 0, 1);
+      rank_.gpu.synchronize();
+    } else {
+      calls.acknowledge(buffers.came, bytes, 0, 0);
+      std::vector<std::uint64_t> came(wanted.size(), 0);
+      rank_.gpu.synchronize();
+      rank_.gpu.read(came.data(), buffers.came, bytes);
+      is_right = came == wanted;
+    }
+    return all_well(is_right);
+  }
+
+  // ---- Solvers --------------------------------------------------------------------------------
+
+  void jacobi(std::size_t bytes) {
+    const Grid grid{options_.rows, bytes / sizeof(float)};
+    if (grid.columns < 3 || grid.rows < static_cast<std::uint64_t>(ranks_))
+      throw std::runtime_error("a row each, of 12 bytes, is wanted");
+    for (const int to : {(own_ + 1) % ranks_, (own_ + ranks_ - 1) % ranks_}) prepare(to, bytes);
+    const auto compute = sweeps(options_.compute, rank_.gpu);
+    JacobiBy<Ours> ours(rank_.gpu, *compute, ours_, grid, options_.in_turns, own_, ranks_);
+    JacobiBy<Theirs> native(rank_.gpu, *compute, *theirs_, grid, options_.in_turns, own_, ranks_);
+    const auto by = [&](auto& solver) {
+      return timed(rank_.meeting, rank_.gpu, options_.iterations, [&] { solver.iterate(); });
+    };
+    // Both ways have made as many iterations whenever they are compared.
+    const bool is_right = is_alike(ours, native, grid, options_.iterations);
+    const Compared row =
+        compared(options_.pairs, has_native_, [&] { return by(ours); }, [&] { return by(native); });
+    if (own_ != 0) return;
+    char more[200];
+    std::snprintf(more, sizeof more,
+                  ", \"bytes\": %zu, \"rows\": %" PRIu64
+                  ", \"iterations\": %d, \"exchange\": \"%s\", \"compute\": \"%s\"",
+                  bytes, grid.rows, options_.iterations, options_.in_turns ? "turns" : "both",
+                  compute->name());
+    print(fields() + more, row, 1, 1, is_right);
+    if (!is_right) throw std::runtime_error("both ways do not give the same grid");
+  }
+
+  template <typename A, typename C>
+  bool is_alike(A& ours, C& native, const Grid& grid, int iterations) {
+    for (int i = 0; i < iterations; ++i) {
+      ours.iterate();
+      if (has_native_) native.iterate();
+    }
+    rank_.gpu.synchronize();
+    const bool is_same = !has_native_ || (ours.digest() == native.digest() &&
+                                          ours.halo_digest() == native.halo_digest());
+    if (options_.compute == "timed") {
+      // It is copied alone: the halos are the neighbours' first values.
+      const auto whole = host_sweeps(rank_.gpu);
+      JacobiBy<Ours> begun(rank_.gpu, *whole, ours_, grid, options_.in_turns, own_, ranks_);
+      return all_well(is_same && begun.halo_digest() == ours.halo_digest());
+    }
+    // That of one host, where that does not take long.
+    if (grid.rows * grid.columns > std::uint64_t{1} << 20) return all_well(is_same);
+    std::uint64_t sum = 0;
+    for (const std::uint64_t each : rank_.meeting.gather(ours.digest())) sum += each;
+    return all_well(is_same && sum == jacobi2d_alone(grid, iterations).digest);
+  }
+
+  void cg() {
+    const Brick brick = uniconn_example::brick(options_.matrix);
+    const RowParts parts(brick.rows(), ranks_);
+    const Rows rows = rows_of(brick, parts.first(own_), parts.count(own_));
+    const auto steps = cg_steps(options_.compute, rank_.gpu, brick, rows);
+    CgBy<Ours> ours(rank_.gpu, *steps, ours_, brick, own_, ranks_);
+    double residual[2] = {0, 0};
+    for (int i = 0; i < options_.iterations; ++i) ours.iterate();
+    residual[0] = ours.residual();
+    // The steps are of one solver at a time.
+    std::optional<CgBy<Theirs>> native;
+    residual[1] = residual[0];
+    if (has_native_) {
+      native.emplace(rank_.gpu, *steps, *theirs_, brick, own_, ranks_);
+      for (int i = 0; i < options_.iterations; ++i) native->iterate();
+      residual[1] = native->residual();
+    }
+    const bool is_right = all_well(std::memcmp(&residual[0], &residual[1], sizeof(double)) == 0);
+    const auto by = [&](auto& solver) {
+      solver.begin();
+      rank_.gpu.synchronize();
+      return timed(rank_.meeting, rank_.gpu, options_.iterations, [&] { solver.iterate(); });
+    };
+    const Compared row = compared(
+        options_.pairs, has_native_, [&] { return by(ours); }, [&] { return by(*native); });
+    if (own_ != 0) return;
+    char more[200];
+    std::snprintf(more, sizeof more,
+                  ", \"matrix\": \"%s\", \"rows\": %" PRIu64
+                  ", \"iterations\": %d, \"compute\": \"%s\", \"residual\": %.17g",
+                  brick.name.c_str(), brick.rows(), options_.iterations, steps->name(),
+                  residual[0]);
+    print(fields() + more, row, 1, 1, is_right);
+    if (!is_right) throw std::runtime_error("both ways do not give the same residual");
+  }
+
+  Rank<B>& rank_;
   const Options& options_;
-  const Gpu& gpu_;
+  int own_;
+  int ranks_;
+  std::vector<int> numbers_;  ///< of the ranks' GPUs
+  bool has_native_ = false;
+  Ours ours_;
+  std::unique_ptr<Theirs> theirs_;
 };
 
-/// Throws unless what rank 0 sends arrives whole.
-template <typename B>
-void verify(const uc::Bootstrap& bootstrap, const Gpu& gpu, Place<B>& place, ByUniconn<B>& way,
-            std::size_t bytes) {
-  const auto wanted = contents(bytes, bytes);
-  if (place.rank == 0) {
-    gpu.write(place.sent, wanted, bytes);
-  } else {
-    gpu.poison(place.came, bytes);
-  }
-  meet(bootstrap);
-  bool is_right = true;
-  if (place.rank == 0) {
-    way.post(bytes);
-    gpu.synchronize();
-  } else {
-    way.acknowledge(bytes);
-    gpu.synchronize();
-    is_right = gpu.read(place.came, bytes) == wanted;
-  }
-  for (const char right : bootstrap.gather(static_cast<char>(is_right)))
-    if (right == 0) throw std::runtime_error(std::to_string(bytes) + " bytes arrived wrong");
-}
-
-template <typename B>
-void run(uc::Bootstrap bootstrap, const Options& options) {
-  const uc::Bootstrap meeting = bootstrap;
-  if (meeting.size() != 2) throw std::runtime_error("two ranks are wanted");
-  uc::Environment<B> env(std::move(bootstrap));
-  const int number = options.on_threads ? env.WorldRank() : env.NodeRank();
-  env.SetDevice(number);
-  const Gpu gpu;
-  uc::Communicator<B> comm;
-  const std::size_t most = *std::ranges::max_element(options.sizes);
-  Place<B> place(env.WorldRank(), most);
-  ByUniconn<B> ours(place, comm, gpu.stream);
-  Native<B> native(meeting, number, most, gpu.stream);
-  Bench bench(meeting, options, gpu);
-  for (const std::size_t bytes : options.sizes) {
-    verify(meeting, gpu, place, ours, bytes);
-    std::vector<double> us, native_us, ns, native_ns, ratio, control, more_ns;
-    for (int pair = -2; pair < options.pairs; ++pair) {
-      const Row mine = bench.time(ours, bytes);
-      const Row first = bench.time(native, bytes);
-      const Row second = bench.time(native, bytes);
-      if (pair < 0) continue;
-      us.push_back(mine.us);
-      ns.push_back(mine.cpu_ns);
-      native_us.push_back(first.us);
-      native_ns.push_back(first.cpu_ns);
-      ratio.push_back(mine.us / first.us);
-      control.push_back(second.us / first.us);
-      more_ns.push_back(mine.cpu_ns - first.cpu_ns);
-    }
-    if (meeting.rank() != 0) continue;
-    std::printf(
-        "{\"test\": \"%s\", \"backend\": \"%s\", \"bytes\": %zu, \"window\": %d, \"us\": %.3f, "
-        "\"gbps\": %.2f, \"native_us\": %.3f, \"times_native\": %.4f, \"control\": %.4f, "
-        "\"cpu_ns\": %.0f, \"native_cpu_ns\": %.0f, \"more_cpu_ns\": %.0f, \"verified\": true}\n",
-        options.is_latency ? "latency" : "bandwidth", B::kName, bytes, options.window, median(us),
-        static_cast<double>(bytes) / median(us) / 1000, median(native_us), median(ratio),
-        median(control), median(ns), median(native_ns), median(more_ns));
-    std::fflush(stdout);
-  }
-  gpu.synchronize();
-  meet(meeting);
-}
-
-void run(uc::Bootstrap bootstrap, const Options& options) {
-  if (options.backend == "polypath") return run<uc::PolypathBackend>(std::move(bootstrap), options);
-  if (options.backend == "gpuccl") return run<uc::GpucclBackend>(std::move(bootstrap), options);
-  throw std::runtime_error("BACKEND is polypath or gpuccl");
-}
-
-Options parsed(std::vector<std::string> words) {
+Options options_of(const Arguments& arguments) {
   Options options;
-  std::erase_if(words, [&](const std::string& word) {
-    if (word == "--threads") options.on_threads = true;
-    return word == "--threads";
-  });
-  if (words.size() < 3 || (words[0] != "latency" && words[0] != "bandwidth"))
-    throw std::runtime_error(
-        "uniconn_bench latency|bandwidth polypath|gpuccl SIZES [WINDOW] [PAIRS] [--threads]");
-  options.is_latency = words[0] == "latency";
-  options.backend = words[1];
-  for (std::size_t at = 0; at < words[2].size();) {
+  options.test = arguments.text("test");
+  if (options.test != "latency" && options.test != "bandwidth" && options.test != "jacobi" &&
+      options.test != "cg")
+    throw std::runtime_error("--test is latency, bandwidth, jacobi or cg");
+  const std::string& sizes = arguments.text("sizes");
+  for (std::size_t at = 0; at < sizes.size();) {
     std::size_t used = 0;
-    options.sizes.push_back(std::stoull(words[2].substr(at), &used));
+    options.sizes.push_back(std::stoull(sizes.substr(at), &used));
     at += used + 1;
   }
-  if (words.size() > 3) options.window = std::max(1, std::stoi(words[3]));
-  if (words.size() > 4) options.pairs = std::max(1, std::stoi(words[4]));
+  if (options.sizes.empty()) throw std::runtime_error("--sizes is empty");
+  options.window = static_cast<std::size_t>(arguments.count("window", 1));
+  if (options.test == "latency") options.window = 1;
+  options.pairs = arguments.count("pairs", 1);
+  options.rows = static_cast<std::uint64_t>(arguments.count("rows", 1));
+  options.iterations = arguments.count("iterations", 1);
+  options.in_turns = arguments.text("exchange") == "turns";
+  options.compute = arguments.text("compute");
+  options.matrix = arguments.text("matrix");
   return options;
 }
 
@@ -198,27 +335,32 @@ Options parsed(std::vector<std::string> words) {
 int main(int argc, char** argv) {
   using namespace uniconn_bench;
   try {
-    const Options options = parsed({argv + 1, argv + argc});
-    if (!options.on_threads) {
-      run(uc::Bootstrap::environment(), options);
-      return 0;
-    }
-    std::atomic<bool> is_well = true;
-    {
-      std::vector<std::jthread> ranks;
-      for (uc::Bootstrap& bootstrap : uc::Bootstrap::threads(2))
-        ranks.emplace_back([&options, &is_well, its = std::move(bootstrap)]() mutable {
-          try {
-            run(std::move(its), options);
-          } catch (const std::exception& error) {
-            std::fprintf(stderr, "%s\n", error.what());
-            is_well = false;
-          }
-        });
-    }
-    return is_well ? 0 : 1;
+    const Arguments arguments(argc, argv,
+                              {{"test", "latency"},
+                               {"backend", "polypath"},
+                               {"sizes", "8,65536,1048576"},
+                               {"window", "1"},
+                               {"pairs", "9"},
+                               {"rows", "16"},
+                               {"iterations", "10"},
+                               {"exchange", "both"},
+                               {"compute", "auto"},
+                               {"matrix", "serena-like"},
+                               {"threads", "0"}});
+    const Options options = options_of(arguments);
+    const int threads = arguments.count("threads", 0);
+    return with_backend(arguments.text("backend"),
+                        [&]<typename B>(std::type_identity<B>) {
+                          return on_ranks<B>(threads, [&](Rank<B>& rank) {
+                            const int number =
+                                threads > 0 ? rank.env.WorldRank() : rank.env.NodeRank();
+                            Bench<B>(rank, number, options).run();
+                          });
+                        })
+               ? 0
+               : 1;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
+    std::fprintf(stderr, "uniconn_bench: %s\n", error.what());
+    return 2;
   }
 }

@@ -34,15 +34,17 @@ extern "C" __global__ void jacobi_begin(float* values, uint64_t first_row, uint6
 }
 
 /// One iteration. `residual` becomes the largest change, if that is larger: its bits are compared, as
-/// they are ordered like the values that are not negative.
+/// they are ordered like the values that are not negative. The grid's y deals out the rows.
 extern "C" __global__ void jacobi_step(const float* from, float* to, uint64_t rows,
                                        uint64_t columns, unsigned int* residual) {
   float largest = 0;
+  const uint64_t first = rows * blockIdx.y / gridDim.y + 1;
+  const uint64_t behind = rows * (blockIdx.y + 1) / gridDim.y + 1;
   for (uint64_t column = first_column(); column < columns; column += all_threads()) {
     const bool fixed = column == 0 || column == columns - 1;
-    float up = from[column];
-    float here = from[columns + column];
-    for (uint64_t row = 1; row <= rows; ++row) {
+    float up = from[(first - 1) * columns + column];
+    float here = from[first * columns + column];
+    for (uint64_t row = first; row < behind; ++row) {
       const uint64_t at = row * columns + column;
       const float down = from[at + columns];
       const float now = fixed ? here : relax(up, down, from[at - 1], from[at + 1]);

@@ -129,6 +129,42 @@ def plot_collectives(document: dict[str, Any], file: Path) -> None:
     figure.savefig(file, dpi=150)
 
 
+def plot_uniconn(document: dict[str, Any], file: Path) -> None:
+    """Draws a benchmark of UNICONN: time over the size, solid by UNICONN, dashed by the library
+    itself, and how many times as long UNICONN took."""
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    time, ratio = figure.subplots(1, 2)
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for row in document["rows"]:
+        window = f", window {row['window']}" if row.get("window", 1) > 1 else ""
+        lines.setdefault(f"{row['backend']}{window}", []).append(row)
+    for index, (label, rows) in enumerate(lines.items()):
+        color = f"C{index}"
+        places = [row.get("bytes") or row.get("matrix") or 0 for row in rows]
+        time.plot(places, [row["us"] for row in rows], "o-", color=color, label=label, markersize=4)
+        pairs = [(at, row) for at, row in zip(places, rows, strict=True) if row["native_us"]]
+        if not pairs:
+            continue
+        own, compared = zip(*pairs, strict=True)
+        time.plot(own, [row["native_us"] for row in compared], "--", color=color)
+        ratio.plot(own, [row["times_native"] for row in compared], "o-", color=color, label=label)
+        ratio.plot(own, [row["control"] for row in compared], ":", color=color)
+    time.set_ylabel("us; dashed: the library itself")
+    ratio.set_ylabel("times native; dotted: the library against itself")
+    time.set_yscale("log")
+    for axes in (time, ratio):
+        if all("bytes" in row for row in document["rows"]):
+            axes.set_xscale("symlog", base=2)
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_size(int(size))))
+            axes.set_xlabel("bytes")
+        axes.grid(alpha=0.3)
+    time.legend(fontsize=8)
+    node = document["node"]
+    where = f"{node['name']} (simulated, virtual time)" if node["simulated"] else node["name"]
+    figure.suptitle(f"{document['op']}, {document['rows'][0]['ranks']} ranks, {where}", fontsize=10)
+    figure.savefig(file, dpi=150)
+
+
 def plot_tuned(choices: Sequence[dict[str, Any]], node: str, file: Path) -> None:
     """A column a pattern, a line a class of pairs: the speedup over the native copy by size, of the
     faster executor."""

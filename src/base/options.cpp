@@ -111,6 +111,9 @@ bool parse_registry(std::string_view text, Options& options) {
   return text == "auto" || text == "off" || text.starts_with('/');
 }
 
+/// What UNICONN's headers read, which are in programs: they refuse a word on all ranks together.
+bool of_programs(std::string_view, Options&) { return true; }
+
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
       {"node", "POLYPATH_NODE", "", "a name of `polypath nodes`, or a node file",
@@ -171,6 +174,15 @@ const std::vector<Row>& table() {
        "whether collectives of MPI are taken from programs under `polypath run`; off on one rank "
        "of a communicator leaves them to MPI on all",
        choice_into(&Options::mpi_collectives, {{"on", true}, {"off", false}})},
+      {"uniconn_backend", "POLYPATH_BACKEND", "", "polypath, gpuccl, gpushmem or mpi",
+       "the library that UNICONN's AnyBackend is of, the same on all ranks; default: the best that "
+       "they all have",
+       of_programs},
+      {"uniconn_mpi", "POLYPATH_UNICONN_MPI", "", "host, messages or gpu",
+       "what UNICONN gives to MPI: copies in host memory, or memory of GPUs, to messages alone or "
+       "to "
+       "collectives as well; default: what this MPI says that it takes",
+       of_programs},
       {"check", "POLYPATH_CHECK", "0", "0 or 1",
        "1: each collective waits on the host, and is compared with those of the other ranks",
        count_into(&Options::check, false, 0, 1)},

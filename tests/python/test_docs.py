@@ -39,6 +39,7 @@ def test_every_command_has_an_example():
         "bench graph-phases",
         "bench mpi",
         "bench jacobi",
+        "bench uniconn",
         "tune",
         "info -c",
         "info -d",

@@ -71,6 +71,9 @@ GROUPS = {
         Command("bench mpi", "bench_mpi:bench_mpi", "Compare MPI messages between GPUs."),
         Command("bench jacobi", "bench_mpi:bench_jacobi", "Compare a solver of MPI ranks."),
         Command(
+            "bench uniconn", "bench_uniconn:bench_uniconn", "Compare UNICONN with its libraries."
+        ),
+        Command(
             "bench graph-phases", "graph_phases:graph_phases", "Measure the phases of a CUDA graph."
         ),
         Command("tune", "tune:tune", "Find the best routes, shares and chunks for this node."),

@@ -1,0 +1,99 @@
+// Rows that all ranks time together: UNICONN's calls, the library's own, and those once more, in
+// alternation.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "gpu.hpp"
+
+namespace uniconn_bench {
+
+namespace uc = polypath::uniconn;
+using uniconn_example::Gpu;
+
+/// Of one way.
+struct Row {
+  double us = 0;      ///< of an iteration, by the GPU's clock; of the slowest rank
+  double cpu_ns = 0;  ///< of an iteration's calls, likewise
+};
+
+inline double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+/// Times `turns` calls of `iterate`. Collective.
+template <typename Iterate>
+Row timed(const uc::Bootstrap& meeting, const Gpu& gpu, int turns, const Iterate& iterate) {
+  static_cast<void>(meeting.gather(char{}));
+  gpu.begin();
+  const auto began = std::chrono::steady_clock::now();
+  for (int turn = 0; turn < turns; ++turn) iterate();
+  const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - began;
+  gpu.end();
+  const Row mine{gpu.elapsed_us() / turns, spent.count() / turns};
+  Row slower{};
+  for (const Row& one : meeting.gather(mine))
+    slower = {std::max(slower.us, one.us), std::max(slower.cpu_ns, one.cpu_ns)};
+  return slower;
+}
+
+/// Medians over pairs.
+struct Compared {
+  double us = 0;
+  double cpu_ns = 0;
+  bool has_native = false;
+  double native_us = 0;
+  double native_cpu_ns = 0;
+  double times_native = 0;  ///< of each pair's times
+  double control = 0;       ///< the library against itself
+  double more_cpu_ns = 0;
+};
+
+/// `ours` and `native` give a Row; the first two pairs do not count.
+template <typename Ours, typename Native>
+Compared compared(int pairs, bool has_native, const Ours& ours, const Native& native) {
+  std::vector<double> us, ns, native_us, native_ns, times, control, more;
+  for (int pair = -2; pair < pairs; ++pair) {
+    const Row mine = ours();
+    const Row first = has_native ? native() : Row{};
+    const Row second = has_native ? native() : Row{};
+    if (pair < 0) continue;
+    us.push_back(mine.us);
+    ns.push_back(mine.cpu_ns);
+    native_us.push_back(first.us);
+    native_ns.push_back(first.cpu_ns);
+    times.push_back(mine.us / first.us);
+    control.push_back(second.us / first.us);
+    more.push_back(mine.cpu_ns - first.cpu_ns);
+  }
+  return {median(us),        median(ns),    has_native,      median(native_us),
+          median(native_ns), median(times), median(control), median(more)};
+}
+
+/// A line of JSON: `fields`, what was compared with times for each of `messages` in an iteration and
+/// CPU time for each of `calls`, and whether contents were right.
+inline void print(const std::string& fields, const Compared& row, double messages, double calls,
+                  bool is_right) {
+  std::printf("{%s, \"us\": %.3f, \"cpu_ns\": %.0f, ", fields.c_str(), row.us / messages,
+              row.cpu_ns / calls);
+  if (row.has_native) {
+    std::printf(
+        "\"native_us\": %.3f, \"times_native\": %.4f, \"control\": %.4f, \"native_cpu_ns\": %.0f, "
+        "\"more_cpu_ns\": %.0f, ",
+        row.native_us / messages, row.times_native, row.control, row.native_cpu_ns / calls,
+        row.more_cpu_ns / calls);
+  } else {
+    std::printf(
+        "\"native_us\": null, \"times_native\": null, \"control\": null, \"native_cpu_ns\": null, "
+        "\"more_cpu_ns\": null, ");
+  }
+  std::printf("\"verified\": %s}\n", is_right ? "true" : "false");
+  std::fflush(stdout);
+}
+
+}  // namespace uniconn_bench

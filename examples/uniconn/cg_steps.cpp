@@ -1,0 +1,207 @@
+#include "cg_steps.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "cg_arithmetic.h"
+#include "cg_image.hpp"
+
+namespace uniconn_example {
+namespace {
+
+/// A right side's elements are below 1.
+double bound_of_square(const Brick& brick) { return static_cast<double>(brick.rows()); }
+
+class GpuSteps final : public CgSteps {
+ public:
+  GpuSteps(const Gpu& gpu, CUmod_st* module, const Brick& brick, const Rows& rows)
+      : gpu_(gpu),
+        multiply_(gpu.kernel(module, "cg_multiply")),
+        update_(gpu.kernel(module, "cg_update")),
+        turn_(gpu.kernel(module, "cg_turn")),
+        square_(gpu.kernel(module, "cg_square")),
+        first_(rows.first),
+        rows_(rows.count()),
+        norm_(brick.norm()),
+        bound_(bound_of_square(brick)) {
+    offsets_ = copied(rows.offsets);
+    columns_ = copied(rows.columns);
+    values_ = copied(rows.values);
+    for (double** const each : {&product_vector_, &x_, &residual_})
+      *each = static_cast<double*>(room(rows_ * sizeof(double)));
+  }
+  ~GpuSteps() override {
+    for (const auto piece : pieces_) gpu_.cuda.free(piece);
+  }
+
+  [[nodiscard]] const char* name() const noexcept override { return "gpu"; }
+
+  void begin(double* direction, double* sum) override {
+    gpu_.zero(x_, rows_ * sizeof(double));
+    const std::vector<double> right = right_side(first_, rows_);
+    gpu_.write(residual_, right);
+    gpu_.write(direction, right);
+    void* args[] = {&rows_, &residual_, &bound_, &sum};
+    launch(square_, args);
+  }
+  void multiply(const double* x, const double* own, const CgSums& sums) override {
+    CgSums its = sums;
+    void* args[] = {&offsets_, &columns_,        &values_,     &x,     &own,
+                    &rows_,    &product_vector_, &its.squared, &norm_, &its.product};
+    launch(multiply_, args);
+  }
+  void update(const double* direction, const CgSums& sums) override {
+    CgSums its = sums;
+    void* args[] = {&rows_,     &direction,   &product_vector_, &x_,
+                    &residual_, &its.squared, &its.product,     &its.next_squared};
+    launch(update_, args);
+  }
+  void turn(double* direction, const CgSums& sums) override {
+    CgSums its = sums;
+    void* args[] = {&rows_, &residual_, &direction, &its.squared, &its.next_squared};
+    launch(turn_, args);
+  }
+  void solution(double* to) override {
+    uc::detail::copy_own(gpu_.cuda, to, x_, rows_ * sizeof(double), gpu_.stream);
+  }
+  std::vector<double> product() override { return gpu_.read<double>(product_vector_, rows_); }
+
+ private:
+  void* room(std::size_t bytes) {
+    uc::detail::DevicePointer made = 0;
+    gpu_.cuda.check(gpu_.cuda.alloc(&made, std::max<std::size_t>(bytes, 8)), "cuMemAlloc");
+    pieces_.push_back(made);
+    return reinterpret_cast<void*>(made);
+  }
+  template <typename T>
+  T* copied(const std::vector<T>& values) {
+    void* const made = room(values.size() * sizeof(T));
+    gpu_.write(made, values);
+    return static_cast<T*>(made);
+  }
+  void launch(CUfunc_st* kernel, void** args) const {
+    const auto blocks = static_cast<unsigned>((rows_ + cg::kBlockRows - 1) / cg::kBlockRows);
+    if (blocks == 0) return;
+    gpu_.cuda.check(
+        gpu_.cuda.launch(kernel, blocks, 1, 1, cg::kThreads, 1, 1, 0, gpu_.stream, args, nullptr),
+        "cuLaunchKernel");
+  }
+
+  const Gpu& gpu_;
+  CUfunc_st* multiply_;
+  CUfunc_st* update_;
+  CUfunc_st* turn_;
+  CUfunc_st* square_;
+  std::uint64_t first_;
+  std::uint64_t rows_;
+  double norm_;
+  double bound_;
+  std::vector<uc::detail::DevicePointer> pieces_;
+  std::uint64_t* offsets_ = nullptr;
+  std::int32_t* columns_ = nullptr;
+  double* values_ = nullptr;
+  double* product_vector_ = nullptr;
+  double* x_ = nullptr;
+  double* residual_ = nullptr;
+};
+
+/// The upper half onto the lower, until one is left: as the kernels' threads do.
+template <std::size_t Count>
+double folded(std::array<double, Count>& values) {
+  for (std::size_t half = Count / 2; half > 0; half /= 2)
+    for (std::size_t i = 0; i < half; ++i) values[i] += values[i + half];
+  return values[0];
+}
+
+class HostSteps final : public CgSteps {
+ public:
+  HostSteps(const Gpu& gpu, const Brick& brick, const Rows& rows)
+      : gpu_(gpu), brick_(brick), rows_(rows), product_(rows.count()) {}
+
+  [[nodiscard]] const char* name() const noexcept override { return "host"; }
+
+  void begin(double* direction, double* sum) override {
+    x_.assign(rows_.count(), 0);
+    residual_ = right_side(rows_.first, rows_.count());
+    gpu_.write(direction, residual_);
+    add(bound_of_square(brick_), sum,
+        [&](std::uint64_t row) { return residual_[row] * residual_[row]; });
+  }
+  void multiply(const double* x, const double* own, const CgSums& sums) override {
+    const auto all = gpu_.read<double>(x, brick_.rows());
+    const double* const mine = all.data() + (own - x);
+    add(word(sums.squared) * brick_.norm(), sums.product, [&](std::uint64_t row) {
+      std::array<double, cg::kWarp> of_lane{};
+      for (std::uint64_t at = rows_.offsets[row]; at < rows_.offsets[row + 1]; ++at)
+        of_lane[(at - rows_.offsets[row]) % cg::kWarp] +=
+            rows_.values[at] * all[static_cast<std::size_t>(rows_.columns[at])];
+      product_[row] = folded(of_lane);
+      return mine[row] * product_[row];
+    });
+  }
+  void update(const double* direction, const CgSums& sums) override {
+    const double squared = word(sums.squared);
+    const double length = cg::quotient(squared, word(sums.product));
+    const auto along = gpu_.read<double>(direction, rows_.count());
+    add(squared, sums.next_squared, [&](std::uint64_t row) {
+      x_[row] += length * along[row];
+      residual_[row] -= length * product_[row];
+      return residual_[row] * residual_[row];
+    });
+  }
+  void turn(double* direction, const CgSums& sums) override {
+    const double part = cg::quotient(word(sums.next_squared), word(sums.squared));
+    auto along = gpu_.read<double>(direction, rows_.count());
+    for (std::uint64_t row = 0; row < rows_.count(); ++row)
+      along[row] = residual_[row] + part * along[row];
+    gpu_.write(direction, along);
+  }
+  void solution(double* to) override { gpu_.write(to, x_); }
+  std::vector<double> product() override { return product_; }
+
+ private:
+  [[nodiscard]] double word(const double* of) const { return gpu_.read<double>(of, 1).front(); }
+
+  /// What `term` gives for each row, to the word `sum`.
+  template <typename Term>
+  void add(double bound, double* sum, const Term& term) const {
+    const double magnet = cg::magnet(bound);
+    double total = word(sum);
+    for (std::uint64_t block = 0; block < rows_.count(); block += cg::kBlockRows) {
+      std::array<double, cg::kThreads> of_thread{};
+      const std::uint64_t end = std::min<std::uint64_t>(block + cg::kBlockRows, rows_.count());
+      for (std::uint64_t row = block; row < end; ++row)
+        of_thread[(row - block) % cg::kThreads] += term(row);
+      total += cg::rounded(folded(of_thread), magnet);
+    }
+    gpu_.write(sum, &total, sizeof total);
+  }
+
+  const Gpu& gpu_;
+  Brick brick_;
+  const Rows& rows_;
+  std::vector<double> product_;
+  std::vector<double> x_;
+  std::vector<double> residual_;
+};
+
+}  // namespace
+
+std::unique_ptr<CgSteps> gpu_steps(const Gpu& gpu, const Brick& brick, const Rows& rows) {
+  CUmod_st* const module = gpu.load(cg::cg_image(), "cg_multiply");
+  return module == nullptr ? nullptr : std::make_unique<GpuSteps>(gpu, module, brick, rows);
+}
+std::unique_ptr<CgSteps> host_steps(const Gpu& gpu, const Brick& brick, const Rows& rows) {
+  return std::make_unique<HostSteps>(gpu, brick, rows);
+}
+std::unique_ptr<CgSteps> cg_steps(const std::string& name, const Gpu& gpu, const Brick& brick,
+                                  const Rows& rows) {
+  if (name == "host") return host_steps(gpu, brick, rows);
+  if (name != "gpu" && name != "auto") throw std::runtime_error("--compute is auto, gpu or host");
+  if (auto found = gpu_steps(gpu, brick, rows)) return found;
+  if (name == "gpu")
+    throw std::runtime_error("--compute gpu: this driver, or this build, has no kernels");
+  return host_steps(gpu, brick, rows);
+}
+
+}  // namespace uniconn_example

@@ -1,0 +1,135 @@
+// A rank's GPU: its stream, events, bytes and kernels, by the driver that UNICONN uses.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "polypath/uniconn.hpp"
+
+struct CUmod_st;
+
+namespace uniconn_example {
+
+namespace uc = polypath::uniconn;
+
+/// Of the current context; for one thread.
+class Gpu {
+ public:
+  Gpu() : engine_(uc::detail::engine()), cuda(engine_.get()) {
+    const auto find = [this](auto& function, const char* name) {
+      void* const found = polypath_driver_function(engine_.get(), name);
+      if (found == nullptr) throw std::runtime_error(std::string("the driver has no ") + name);
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+    };
+    find(stream_create_, "cuStreamCreate");
+    find(stream_destroy_, "cuStreamDestroy_v2");
+    find(elapsed_, "cuEventElapsedTime");
+    find(load_, "cuModuleLoadData");
+    find(function_, "cuModuleGetFunction");
+    issuing_ = reinterpret_cast<void (*)(int)>(
+        polypath_driver_function(engine_.get(), "polypath_sim_issuing"));
+    constexpr unsigned kNonBlocking = 1;
+    cuda.check(stream_create_(&stream, kNonBlocking), "cuStreamCreate");
+    for (auto* const event : {&begin_, &end_}) cuda.check(cuda.event_create(event, 0), "event");
+  }
+  ~Gpu() {
+    for (auto* const event : {begin_, end_}) cuda.event_destroy(event);
+    stream_destroy_(stream);
+  }
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  void synchronize() const { cuda.check(cuda.synchronize(stream), "cuStreamSynchronize"); }
+  /// What is issued from here to end() is timed. On a simulated node other threads' waits do not let
+  /// time pass meanwhile (polypath_sim.h).
+  void begin() const {
+    if (issuing_ != nullptr) issuing_(1);
+    cuda.check(cuda.event_record(begin_, stream), "cuEventRecord");
+  }
+  void end() const {
+    cuda.check(cuda.event_record(end_, stream), "cuEventRecord");
+    if (issuing_ != nullptr) issuing_(0);
+  }
+  /// Between both, of the GPU's clock; waits for the stream.
+  [[nodiscard]] double elapsed_us() const {
+    synchronize();
+    float ms = 0;
+    cuda.check(elapsed_(&ms, begin_, end_), "cuEventElapsedTime");
+    return ms * 1000.0;
+  }
+  /// Both wait for the stream.
+  template <typename T>
+  void write(void* to, const std::vector<T>& values) const {
+    write(to, values.data(), values.size() * sizeof(T));
+  }
+  void write(void* to, const void* from, std::size_t bytes) const {
+    if (bytes == 0) return;
+    cuda.check(cuda.copy(uc::detail::device(to), uc::detail::device(from), bytes, stream), "write");
+    synchronize();
+  }
+  void read(void* to, const void* from, std::size_t bytes) const {
+    if (bytes == 0) return;
+    cuda.check(cuda.copy(uc::detail::device(to), uc::detail::device(from), bytes, stream), "read");
+    synchronize();
+  }
+  template <typename T>
+  [[nodiscard]] std::vector<T> read(const void* from, std::size_t count) const {
+    std::vector<T> values(count);
+    read(values.data(), from, count * sizeof(T));
+    return values;
+  }
+  void zero(void* memory, std::size_t bytes) const {
+    cuda.check(cuda.set(uc::detail::device(memory), 0, bytes, stream), "cuMemsetD8Async");
+  }
+  void poison(void* memory, std::size_t bytes) const {
+    cuda.check(cuda.set(uc::detail::device(memory), 0x5A, bytes, stream), "cuMemsetD8Async");
+    synchronize();
+  }
+
+  /// Null where the image is empty (a build without nvcc), or the driver does not run it: the
+  /// simulated one runs polypath's own kernels alone.
+  [[nodiscard]] CUmod_st* load(std::span<const unsigned char> image, const char* kernel) const {
+    CUmod_st* module = nullptr;  // stays until the process ends
+    if (image.empty() || load_(&module, image.data()) != 0) return nullptr;
+    CUfunc_st* found = nullptr;
+    return function_(&found, module, kernel) == 0 ? module : nullptr;
+  }
+  [[nodiscard]] CUfunc_st* kernel(CUmod_st* module, const char* name) const {
+    CUfunc_st* found = nullptr;
+    cuda.check(function_(&found, module, name), "cuModuleGetFunction");
+    return found;
+  }
+
+ private:
+  std::shared_ptr<polypath_context> engine_;
+  int (*stream_create_)(uc::Stream*, unsigned) = nullptr;
+  int (*stream_destroy_)(uc::Stream) = nullptr;
+  int (*elapsed_)(float*, CUevent_st*, CUevent_st*) = nullptr;
+  void (*issuing_)(int) = nullptr;
+  int (*load_)(CUmod_st**, const void*) = nullptr;
+  int (*function_)(CUfunc_st**, CUmod_st*, const char*) = nullptr;
+  CUevent_st* begin_ = nullptr;
+  CUevent_st* end_ = nullptr;
+
+ public:
+  uc::detail::Cuda cuda;
+  uc::Stream stream = nullptr;
+};
+
+/// The same for the same seed, whoever asks; behind `bytes` it is 0.
+inline std::vector<std::uint64_t> contents(std::uint64_t seed, std::size_t bytes) {
+  std::vector<std::uint64_t> words((bytes + 7) / 8);
+  std::mt19937_64 random(seed);
+  for (std::uint64_t& word : words) word = random();
+  if (bytes % 8 != 0) words.back() &= (std::uint64_t{1} << bytes % 8 * 8) - 1;
+  return words;
+}
+
+}  // namespace uniconn_example

@@ -1,0 +1,167 @@
+// The Jacobi iteration on a two-dimensional grid of floats, rows dealt out to the ranks: one source
+// for all backends. Each iteration sweeps the block, then sends its outer rows to the neighbours'
+// halos (Listing 4 of the UNICONN paper).
+//
+// Residuals, and a digest of the grid, are the same to the last bit on any number of ranks, on GPUs
+// and on the host: the arithmetic is (examples/jacobi), and the largest of all and a sum of integers
+// do not depend on an order.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "jacobi2d_sweeps.hpp"
+#include "polypath/uniconn.hpp"
+
+namespace uniconn_example {
+
+/// One rank's block. Made, used and destroyed by all ranks together.
+template <uc::BackendLibrary B, uc::LaunchMode M = uc::LaunchMode::PureHost>
+class Jacobi2d {
+ public:
+  /// `iterations`: that will be run at most. `in_turns`: all send to the rank before them, and then
+  /// to the rank after them, and not to both at once.
+  Jacobi2d(const Gpu& gpu, Sweeps& sweeps, uc::Communicator<B>& comm, const Grid& grid,
+           int iterations, bool in_turns = false)
+      : gpu_(gpu),
+        sweeps_(sweeps),
+        comm_(comm),
+        grid_(grid),
+        most_(iterations),
+        in_turns_(in_turns),
+        rank_(comm.GlobalRank()),
+        size_(comm.GlobalSize()),
+        step_(gpu.stream) {
+    std::uint64_t most_rows = 0;
+    for (int rank = 0; rank < size_; ++rank) most_rows = std::max(most_rows, rows_of(rank));
+    // As much on all ranks: they name each other's places by their own.
+    for (float*& buffer : {std::ref(now_), std::ref(next_)})
+      buffer = uc::Memory<B>::template Alloc<float>((most_rows + 2) * grid.columns);
+    words_ = uc::Memory<B>::template Alloc<std::uint64_t>(2);
+    residuals_ = uc::Memory<B>::template Alloc<float>(static_cast<std::size_t>(iterations));
+    sum_ = uc::Memory<B>::template Alloc<std::uint64_t>(1);
+    gpu_.zero(words_, 2 * sizeof(std::uint64_t));
+    gpu_.zero(residuals_, static_cast<std::size_t>(iterations) * sizeof(float));
+    sweep_.rows = rows_of(rank_);
+    sweep_.columns = grid.columns;
+    sweeps_.begin(now_, first_of(rank_) + grid.rows - 1, sweep_.rows + 2, grid);
+    bind();
+    // Nobody posts before all words are 0.
+    comm_.Barrier(gpu_.stream);
+  }
+  ~Jacobi2d() {
+    for (float* const buffer : {now_, next_, residuals_}) uc::Memory<B>::Free(buffer);
+    for (std::uint64_t* const buffer : {words_, sum_}) uc::Memory<B>::Free(buffer);
+  }
+  Jacobi2d(const Jacobi2d&) = delete;
+  Jacobi2d& operator=(const Jacobi2d&) = delete;
+
+  /// So many more.
+  void iterate(int iterations) {
+    const int top = (rank_ + size_ - 1) % size_;
+    const int bottom = (rank_ + 1) % size_;
+    const std::uint64_t columns = grid_.columns;
+    for (const int end = done_ + iterations; done_ < end; ++done_) {
+      sweep_.from = now_;
+      sweep_.to = next_;
+      sweep_.residual = reinterpret_cast<std::uint32_t*>(residuals_ + done_);
+      step_.LaunchKernel();
+      const auto value = static_cast<std::uint64_t>(done_ + 1);
+      float* const last_halo = next_ + (sweep_.rows + 1) * columns;
+      // What both neighbours post in this order is acknowledged in this order: of two ranks each is
+      // the other's top and bottom.
+      step_.CommStart();
+      step_.Post(next_ + columns, next_ + (rows_of(top) + 1) * columns, columns, words_ + 1, value,
+                 top, &comm_);
+      step_.Acknowledge(last_halo, columns, words_ + 1, value, bottom, &comm_);
+      if (in_turns_) {
+        step_.CommEnd();
+        step_.CommStart();
+      }
+      step_.Post(next_ + sweep_.rows * columns, next_, columns, words_, value, bottom, &comm_);
+      step_.Acknowledge(next_, columns, words_, value, top, &comm_);
+      step_.CommEnd();
+      // A neighbour posts to what is next once it has what this rank posted behind its last look
+      // at it: two buffers in turn are enough.
+      std::swap(now_, next_);
+    }
+  }
+
+  /// Iterates, timed behind the first `warmup`, and says what came of it.
+  JacobiResult solve(int iterations, int warmup) {
+    iterate(warmup);
+    comm_.Barrier(gpu_.stream);
+    gpu_.begin();
+    iterate(iterations - warmup);
+    gpu_.end();
+    step_.WaitComm();
+    JacobiResult result;
+    result.iteration_us =
+        largest(gpu_.elapsed_us()) / std::max(1, iterations - warmup);  // of the slowest rank
+    step_.template AllReduce<uc::ReductionOperator::MAX>(residuals_,
+                                                         static_cast<std::size_t>(most_), &comm_);
+    step_.WaitComm();
+    result.residuals = gpu_.read<float>(residuals_, static_cast<std::size_t>(done_));
+    const std::uint64_t mine =
+        sweeps_.digest(now_ + grid_.columns, first_of(rank_), sweep_.rows, grid_);
+    gpu_.write(sum_, &mine, sizeof mine);
+    step_.template AllReduce<uc::ReductionOperator::SUM>(sum_, 1, &comm_);
+    step_.WaitComm();
+    result.digest = gpu_.read<std::uint64_t>(sum_, 1).front();
+    return result;
+  }
+
+  /// The row of the grid that the halo in front of the block holds, and that behind it.
+  [[nodiscard]] std::vector<float> halo(bool is_last) const {
+    return gpu_.read<float>(now_ + (is_last ? (sweep_.rows + 1) * grid_.columns : 0),
+                            grid_.columns);
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t first_of(int rank) const {
+    return grid_.rows * static_cast<std::uint64_t>(rank) / static_cast<std::uint64_t>(size_);
+  }
+  [[nodiscard]] std::uint64_t rows_of(int rank) const {
+    return first_of(rank + 1) - first_of(rank);
+  }
+
+  /// The kernels of all launch modes: the Coordinator takes that of its own.
+  void bind() {
+    if (CUfunc_st* const kernel = sweeps_.kernel()) {
+      step_.template BindKernel<uc::LaunchMode::PureHost>(kernel, Sweeps::grid_of(sweep_),
+                                                          Sweeps::kThreads, 0, sweep_.args);
+    } else {
+      step_.template BindKernel<uc::LaunchMode::PureHost>(
+          [this](uc::Stream) { sweeps_.run(sweep_); });
+    }
+  }
+
+  double largest(double mine) {
+    auto* const word = reinterpret_cast<double*>(sum_);
+    gpu_.write(word, &mine, sizeof mine);
+    step_.template AllReduce<uc::ReductionOperator::MAX>(word, 1, &comm_);
+    step_.WaitComm();
+    return gpu_.read<double>(word, 1).front();
+  }
+
+  const Gpu& gpu_;
+  Sweeps& sweeps_;
+  uc::Communicator<B>& comm_;
+  Grid grid_;
+  int most_;
+  bool in_turns_;
+  int rank_;
+  int size_;
+  uc::Coordinator<B, M> step_;
+  Sweep sweep_;
+  int done_ = 0;
+  float* now_ = nullptr;
+  float* next_ = nullptr;
+  std::uint64_t* words_ = nullptr;  ///< of the halo in front of the block, and of that behind it
+  float* residuals_ = nullptr;      ///< by iteration
+  std::uint64_t* sum_ = nullptr;
+};
+
+}  // namespace uniconn_example

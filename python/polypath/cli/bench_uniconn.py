@@ -1,0 +1,233 @@
+"""`polypath bench uniconn`: UNICONN's calls against those of the library behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+
+from ..benchmark import document
+from ..context import Context
+from ..errors import InvalidArgument
+from ..sizes import figure, format_size, parse_sizes
+from ..uniconn_bench import BACKENDS, TESTS, UniconnBench, backends_here, rows
+from . import options
+from .arguments import Option
+from .bench import collect, command_line, finish
+from .output import PlainTable, console, times, yes
+
+_SIZES = {"latency": "0,1:16M", "bandwidth": "1:16M", "jacobi": "64K"}
+_SIMULATED_SIZES = {"latency": "0,8:64M", "bandwidth": "64K:64M", "jacobi": "16M"}
+_MATRICES = ("serena-like", "queen-like", "small")
+
+
+def _test(text: str) -> str:
+    if text not in TESTS:
+        raise ValueError(f"'{text}' is not one of {', '.join(TESTS)}")
+    return text
+
+
+def _backends(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in BACKENDS:
+            raise ValueError(f"'{name}' is not one of {', '.join(BACKENDS)}")
+    return names
+
+
+def _sizes(text: str) -> list[int]:
+    """A list of sizes in which 0 is one."""
+    parts = text.split(",")
+    others = ",".join(part for part in parts if part.strip() != "0")
+    return ([0] if len(others) < len(text) else []) + (parse_sizes(others) if others else [])
+
+
+def bench_uniconn(
+    *,
+    test: Annotated[
+        str,
+        Option(
+            "--test",
+            "latency, bandwidth: between two GPUs; jacobi, cg: a solver's iteration.",
+            metavar="TEST",
+            read=_test,
+        ),
+    ] = "latency",
+    backends: Annotated[
+        list[str] | None,
+        Option(
+            "--backends",
+            f"{', '.join(BACKENDS)}. Default those whose libraries are here.",
+            metavar="LIST",
+            read=_backends,
+        ),
+    ] = None,
+    sizes: Annotated[
+        list[int] | None,
+        Option(
+            "--sizes",
+            "Bytes of a message, of jacobi of a row; 0,1:1G for example, a range doubles. Default "
+            "up to 16M.",
+            metavar="SIZES",
+            read=_sizes,
+        ),
+    ] = None,
+    window: Annotated[
+        list[int] | None,
+        Option(
+            "--window",
+            "bandwidth: so many messages before waiting. Default 1,16,64, simulated 1,4.",
+            metavar="COUNTS",
+            read=options.window_list,
+        ),
+    ] = None,
+    ranks: Annotated[
+        int | None, options.count_option("--ranks", "Of a solver; default all GPUs.", 1, 64)
+    ] = None,
+    rows_: Annotated[
+        int | None,
+        options.count_option("--rows", "jacobi: rows of the grid; default 16384, simulated 8.", 1),
+    ] = None,
+    exchange: Annotated[
+        str,
+        options.text_option(
+            "--exchange", "jacobi: with the neighbours both at once, or in turns.", "both|turns"
+        ),
+    ] = "both",
+    matrix: Annotated[
+        str | None,
+        options.text_option(
+            "--matrix",
+            f"cg: {', '.join(_MATRICES)}; default all but small, simulated small.",
+            "NAME",
+        ),
+    ] = None,
+    pairs: Annotated[
+        int | None, options.count_option("--pairs", "Timed pairs; default 9, simulated 1.", 1)
+    ] = None,
+    iterations: Annotated[
+        int | None,
+        options.count_option("--iterations", "Of a solver in a row; default 1000, simulated 4.", 1),
+    ] = None,
+    mpirun: Annotated[
+        str | None,
+        options.text_option("--mpirun", "Starts MPI's ranks; default `make mpi`'s.", "FILE"),
+    ] = None,
+    node: options.Node = None,
+    plot: options.Plot = None,
+    json: options.Json = None,
+) -> None:
+    """Compare UNICONN's calls with the same calls of the library behind each backend, in
+    alternating pairs, with a control: the library against itself.
+
+    Messages are compared to the last byte, and solvers' results by both ways to the last bit. On a
+    simulated node times are virtual, and a solver's sweeps take the time of the memory that a
+    kernel would read and write.
+    """
+    if exchange not in ("both", "turns"):
+        raise InvalidArgument(f"--exchange {exchange}: both or turns is wanted")
+    with Context(node=node) as context:
+        topology = context.topology()
+        simulated = topology["simulated"]
+        gpus = len(topology["gpus"])
+        count = 2 if test in ("latency", "bandwidth") else ranks or gpus
+        if count > gpus:
+            raise InvalidArgument(f"{count} ranks are wanted, and there are {gpus} GPUs")
+        defaults = _SIMULATED_SIZES if simulated else _SIZES
+        wanted = _wanted(
+            test,
+            backends or backends_here(context),
+            count,
+            sizes if sizes is not None else _sizes(defaults[test]) if test != "cg" else [],
+            window or ([1, 4] if simulated else [1, 16, 64]),
+            pairs or (1 if simulated else 9),
+            {
+                "rows": str(rows_ or (8 if simulated else 16384)),
+                "exchange": exchange,
+                "iterations": str(iterations or (4 if simulated else 1000)),
+                "compute": ("timed" if test == "jacobi" else "host") if simulated else "gpu",
+            },
+            [matrix] if matrix else ["small"] if simulated else list(_MATRICES[:2]),
+        )
+        name = node or (topology["name"] if simulated else None)
+        out = console(json)
+        reports = (row for one in wanted for row in rows(one, name, mpirun))
+        names = [
+            f"{one.backend}, {format_size(size)}" for one in wanted for size in one.sizes or [0]
+        ]
+        found = collect(f"uniconn {test}", names, reports, lambda r: _show(out, r))
+        result = document(context, f"uniconn {test}", found, command_line())
+    finish(result, out, json, plot, _draw)
+
+
+def _wanted(
+    test: str,
+    backends: Sequence[str],
+    ranks: int,
+    sizes: Sequence[int],
+    windows: Sequence[int],
+    pairs: int,
+    solver: dict[str, str],
+    matrices: Sequence[str],
+) -> list[UniconnBench]:
+    """The programs to run, one after another."""
+    found: list[UniconnBench] = []
+    for backend in backends:
+        if test == "bandwidth":
+            found += [UniconnBench(test, backend, ranks, sizes, one, pairs) for one in windows]
+        elif test == "cg":
+            found += [
+                UniconnBench(test, backend, ranks, (), 1, pairs, {**solver, "matrix": one})
+                for one in matrices
+            ]
+        else:
+            more = solver if test == "jacobi" else {}
+            found.append(UniconnBench(test, backend, ranks, sizes, 1, pairs, more))
+    return found
+
+
+def _draw(result: dict[str, Any], file: Path) -> None:
+    from ..plots import plot_uniconn
+
+    plot_uniconn(result, file)
+
+
+def _columns(test: str) -> Iterator[str]:
+    yield "backend"
+    if test == "cg":
+        yield "matrix"
+    else:
+        yield "size"
+    if test == "bandwidth":
+        yield from ("window", "GB/s")
+    yield from ("us", "native us", "times native", "control", "CPU ns", "more CPU ns", "right")
+
+
+def _show(out: Console, found: Sequence[dict[str, Any]]) -> None:
+    names = list(_columns(found[0]["test"]))
+    table = PlainTable(
+        *names,
+        right=[name for name in names if name not in ("backend", "matrix")],
+        caption="medians of pairs; control: the library against itself; CPU ns of a call, of a "
+        "solver's iteration",
+    )
+    for row in found:
+        native = row["native_us"] is not None
+        cells = {
+            "backend": row["backend"],
+            "matrix": row.get("matrix", ""),
+            "size": format_size(row.get("bytes", 0)),
+            "window": str(row.get("window", "")),
+            "GB/s": figure(row.get("gbps", 0)),
+            "us": figure(row["us"]),
+            "native us": figure(row["native_us"]) if native else "-",
+            "times native": times(row["times_native"]) if native else "-",
+            "control": times(row["control"]) if native else "-",
+            "CPU ns": str(row["cpu_ns"]),
+            "more CPU ns": str(row["more_cpu_ns"]) if native else "-",
+            "right": yes(row["verified"]),
+        }
+        table.add_row(*(cells[name] for name in names))
+    out.print(table)

@@ -1,0 +1,138 @@
+"""What `polypath bench uniconn` runs: uniconn_bench, on ranks with a GPU each. On GPUs each is a
+process, as torchrun, or mpirun for MPI, would start it; on a simulated node a thread."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .context import Context
+from .errors import InvalidArgument, PolypathError
+from .mpi.runs import find_launcher, find_program
+
+BACKENDS = ("polypath", "mpi", "gpuccl", "gpushmem", "any")
+TESTS = ("latency", "bandwidth", "jacobi", "cg")
+
+
+@dataclass(frozen=True)
+class UniconnBench:
+    """Rows of one backend: one a size, or one a matrix."""
+
+    test: str
+    backend: str
+    ranks: int
+    sizes: Sequence[int] = ()
+    window: int = 1
+    pairs: int = 9
+    more: Mapping[str, str] = field(default_factory=dict)
+    """Options of uniconn_bench, without dashes."""
+
+    def arguments(self) -> list[str]:
+        options = {
+            "test": self.test,
+            "backend": self.backend,
+            "window": str(self.window),
+            "pairs": str(self.pairs),
+            **({"sizes": ",".join(map(str, self.sizes))} if self.sizes else {}),
+            **self.more,
+        }
+        return [word for name, value in options.items() for word in (f"--{name}", value)]
+
+
+def rows(wanted: UniconnBench, node: str | None, mpirun: str | None) -> Iterator[dict[str, Any]]:
+    """The rows, as they come. Raises `PolypathError` with what a rank said last, `InvalidArgument`
+    for MPI's ranks on a simulated node, whose virtual time belongs to one process."""
+    environment = dict(os.environ)
+    # Nobody wants to time a first transfer that goes without its routes.
+    environment.setdefault("POLYPATH_PREPARE", "wait")
+    if node is not None:
+        environment["POLYPATH_NODE"] = node
+        if wanted.backend == "mpi":
+            raise InvalidArgument(
+                "--backends mpi: ranks of MPI have no virtual time; leave out --node"
+            )
+        program = find_program("uniconn_bench")
+        threads = ["--threads", str(wanted.ranks)]
+        return _lines([[str(program), *wanted.arguments(), *threads]], [environment])
+    if wanted.backend == "mpi":
+        launcher = find_launcher(mpirun)
+        program = find_program("uniconn_bench_mpi")
+        command = launcher.command(wanted.ranks, program, wanted.arguments())
+        return _lines([command], [{**environment, **launcher.settings}])
+    program = find_program("uniconn_bench")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = [
+        {
+            **environment,
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(wanted.ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port - 1),
+        }
+        for rank in range(wanted.ranks)
+    ]
+    return _lines([[str(program), *wanted.arguments()]] * wanted.ranks, ranks)
+
+
+def _lines(
+    commands: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]]
+) -> Iterator[dict[str, Any]]:
+    """The JSON that the first of these programs prints."""
+    processes = [
+        subprocess.Popen(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE if first else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for first, (command, environment) in zip(
+            [True] + [False] * (len(commands) - 1),
+            zip(commands, environments, strict=True),
+            strict=True,
+        )
+    ]
+    try:
+        out = processes[0].stdout
+        assert out is not None
+        for line in out:
+            if line.startswith("{"):
+                yield json.loads(line)
+        for process in processes:
+            errors = process.communicate()[1]
+            if process.returncode != 0:
+                lines = errors.strip().splitlines() or [f"ended with {process.returncode}"]
+                raise PolypathError(lines[-1])
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def backends_here(context: Context) -> list[str]:
+    """Those that this machine's libraries offer, as far as can be told before they start."""
+    import ctypes
+
+    found = ["polypath"]
+    for name, library in (("gpuccl", "libnccl.so.2"), ("gpushmem", "libnvshmem_host.so.3")):
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            continue
+        found.append(name)
+    if not context.topology()["simulated"]:
+        try:
+            find_program("uniconn_bench_mpi")
+            find_launcher(None)
+            found.append("mpi")
+        except PolypathError:
+            pass
+    return found

@@ -1,0 +1,223 @@
+// The applications of examples/uniconn on ranks that are threads: to the last bit what one host
+// computes alone, over every backend and on any number of ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <mutex>
+
+#include "cg.hpp"
+#include "jacobi2d.hpp"
+#include "ranks.hpp"
+
+namespace uniconn_example {
+namespace {
+
+using testing::ElementsAreArray;
+
+int gpus() {
+  const auto engine = uc::detail::engine();
+  int count = 0;
+  uc::detail::Cuda(engine.get()).device_count(&count);
+  return count;
+}
+
+/// What rank 0 found; all others are to have found the same.
+template <uc::BackendLibrary B, typename Result, typename Body>
+Result on_all(int ranks, const Body& body) {
+  std::vector<Result> results(static_cast<std::size_t>(ranks));
+  EXPECT_TRUE(on_ranks<B>(ranks, [&](Rank<B>& rank) {
+    results[static_cast<std::size_t>(rank.comm.GlobalRank())] = body(rank);
+  }));
+  for (const Result& each : results) EXPECT_EQ(each.residuals, results.front().residuals);
+  return results.front();
+}
+
+/// Conjugate gradients in one loop over all rows, with the same rounding of sums.
+std::vector<double> cg_alone(const Brick& brick, int iterations) {
+  const Rows rows = rows_of(brick, 0, brick.rows());
+  const std::uint64_t count = rows.count();
+  const auto sum = [count](double bound, const auto& term) {
+    double total = 0;
+    for (std::uint64_t block = 0; block < count; block += cg::kBlockRows) {
+      std::array<double, cg::kThreads> parts{};
+      for (std::uint64_t i = 0; i < cg::kBlockRows && block + i < count; ++i)
+        parts[i % cg::kThreads] += term(block + i);
+      for (std::size_t half = cg::kThreads / 2; half > 0; half /= 2)
+        for (std::size_t i = 0; i < half; ++i) parts[i] += parts[i + half];
+      total += cg::rounded(parts[0], cg::magnet(bound));
+    }
+    return total;
+  };
+  std::vector<double> residual = right_side(0, count);
+  std::vector<double> direction = residual;
+  std::vector<double> product(count);
+  const auto square = [&residual](std::uint64_t row) { return residual[row] * residual[row]; };
+  double squared = sum(static_cast<double>(count), square);
+  std::vector<double> norms{std::sqrt(squared)};
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    const double along = sum(squared * brick.norm(), [&](std::uint64_t row) {
+      std::array<double, cg::kWarp> parts{};
+      for (std::uint64_t at = rows.offsets[row]; at < rows.offsets[row + 1]; ++at)
+        parts[(at - rows.offsets[row]) % cg::kWarp] +=
+            rows.values[at] * direction[static_cast<std::size_t>(rows.columns[at])];
+      for (std::size_t half = cg::kWarp / 2; half > 0; half /= 2)
+        for (std::size_t i = 0; i < half; ++i) parts[i] += parts[i + half];
+      product[row] = parts[0];
+      return direction[row] * product[row];
+    });
+    const double length = squared / along;
+    for (std::uint64_t row = 0; row < count; ++row) residual[row] -= length * product[row];
+    const double next = sum(squared, square);
+    for (std::uint64_t row = 0; row < count; ++row)
+      direction[row] = residual[row] + next / squared * direction[row];
+    squared = next;
+    norms.push_back(std::sqrt(squared));
+  }
+  return norms;
+}
+
+/// The same with plain sums, over a matrix that is looked up element by element.
+std::vector<double> cg_by_the_book(const Brick& brick, int iterations) {
+  const Rows rows = rows_of(brick, 0, brick.rows());
+  std::vector<double> residual = right_side(0, rows.count());
+  std::vector<double> direction = residual;
+  const auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+    return sum;
+  };
+  std::vector<double> norms{std::sqrt(dot(residual, residual))};
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    std::vector<double> product(rows.count(), 0);
+    for (std::uint64_t row = 0; row < rows.count(); ++row)
+      for (std::uint64_t at = rows.offsets[row]; at < rows.offsets[row + 1]; ++at)
+        product[row] += rows.values[at] * direction[static_cast<std::size_t>(rows.columns[at])];
+    const double squared = dot(residual, residual);
+    const double length = squared / dot(direction, product);
+    for (std::size_t i = 0; i < residual.size(); ++i) residual[i] -= length * product[i];
+    const double part = dot(residual, residual) / squared;
+    for (std::size_t i = 0; i < residual.size(); ++i)
+      direction[i] = residual[i] + part * direction[i];
+    norms.push_back(std::sqrt(dot(residual, residual)));
+  }
+  return norms;
+}
+
+TEST(UniconnMatrix, IsSymmetricAndDiagonallyDominant) {
+  for (const int points : {15, 27}) {
+    const Brick brick{"test", 4, points};
+    const Rows rows = rows_of(brick, 0, brick.rows());
+    const std::size_t count = rows.count();
+    std::vector<double> dense(count * count, 0);
+    std::size_t most = 0;
+    for (std::size_t row = 0; row < count; ++row) {
+      most = std::max<std::size_t>(most, rows.offsets[row + 1] - rows.offsets[row]);
+      double around = 0;
+      for (std::uint64_t at = rows.offsets[row]; at < rows.offsets[row + 1]; ++at) {
+        const auto column = static_cast<std::size_t>(rows.columns[at]);
+        dense[row * count + column] = rows.values[at];
+        if (column != row) around += std::abs(rows.values[at]);
+      }
+      EXPECT_GT(dense[row * count + row], around);
+      EXPECT_LE(dense[row * count + row] + around, brick.norm());
+    }
+    EXPECT_EQ(static_cast<std::size_t>(3 * points), most);
+    for (std::size_t row = 0; row < count; ++row)
+      for (std::size_t column = 0; column < row; ++column)
+        ASSERT_EQ(dense[row * count + column], dense[column * count + row]);
+    // A part is that part of the whole.
+    const Rows part = rows_of(brick, 50, 20);
+    for (std::size_t row = 0; row <= 20; ++row)
+      EXPECT_EQ(rows.offsets[50 + row] - rows.offsets[50], part.offsets[row]);
+    EXPECT_TRUE(std::equal(part.values.begin(), part.values.end(),
+                           rows.values.begin() + static_cast<std::ptrdiff_t>(rows.offsets[50])));
+  }
+}
+TEST(UniconnMatrix, HasTheSizesOfTheirNames) {
+  EXPECT_EQ(1'369'599U, brick("serena-like").rows());
+  EXPECT_EQ(4'102'893U, brick("queen-like").rows());
+  EXPECT_THROW(static_cast<void>(brick("serena")), std::runtime_error);
+}
+
+template <typename B>
+class UniconnApplications : public testing::Test {};
+using Backends =
+    testing::Types<uc::PolypathBackend, uc::AnyBackend, uc::GpucclBackend, uc::GpushmemBackend>;
+struct Names {
+  template <typename B>
+  static std::string GetName(int) {
+    return B::kName;
+  }
+};
+TYPED_TEST_SUITE(UniconnApplications, Backends, Names);
+
+TYPED_TEST(UniconnApplications, JacobiIsThatOfOneHost) {
+  constexpr int kIterations = 12;
+  // Rows that do not divide; at four ranks one of them has a single row.
+  for (const Grid grid : {Grid{37, 53}, Grid{5, 300}}) {
+    const JacobiResult wanted = jacobi2d_alone(grid, kIterations);
+    for (int ranks = 1; ranks <= std::min(4, gpus()); ++ranks) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks");
+      const auto found = on_all<TypeParam, JacobiResult>(ranks, [&](Rank<TypeParam>& rank) {
+        const auto compute = sweeps("auto", rank.gpu);
+        Jacobi2d<TypeParam> solver(rank.gpu, *compute, rank.comm, grid, kIterations);
+        return solver.solve(kIterations, 3);
+      });
+      EXPECT_THAT(found.residuals, ElementsAreArray(wanted.residuals));
+      EXPECT_EQ(found.digest, wanted.digest);
+      EXPECT_GT(found.iteration_us, 0);
+    }
+  }
+}
+
+TYPED_TEST(UniconnApplications, CgIsThatOfOneHost) {
+  constexpr int kIterations = 25;
+  const Brick small = brick("small");
+  static const std::vector<double> wanted = cg_alone(small, kIterations);
+  for (int ranks = 1; ranks <= std::min(4, gpus()); ++ranks) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    const auto found = on_all<TypeParam, CgResult>(ranks, [&](Rank<TypeParam>& rank) {
+      const RowParts parts(small.rows(), ranks);
+      const int own = rank.comm.GlobalRank();
+      const Rows rows = rows_of(small, parts.first(own), parts.count(own));
+      const auto steps = cg_steps("auto", rank.gpu, small, rows);
+      ConjugateGradients<TypeParam> solver(rank.gpu, *steps, rank.comm, small, kIterations);
+      return solver.solve(kIterations);
+    });
+    EXPECT_THAT(found.residuals, ElementsAreArray(wanted));
+    EXPECT_NEAR(found.true_residual, wanted.back(), 1e-9 * wanted.front());
+  }
+}
+
+TEST(UniconnApplication, CgConvergesAsWithPlainSums) {
+  constexpr int kIterations = 150;
+  const Brick small = brick("small");
+  const auto plain = cg_by_the_book(small, kIterations);
+  const auto found = cg_alone(small, kIterations);
+  for (std::size_t i = 0; i < 60; ++i) EXPECT_NEAR(found[i], plain[i], 1e-6 * plain[i]) << i;
+  EXPECT_LT(found.back(), 1e-9 * found.front());
+  EXPECT_LT(plain.back(), 1e-9 * plain.front());
+}
+
+/// A sum that is rounded does not depend on how it is put together, and one that is not does.
+TEST(UniconnApplication, RoundedSumsAreExact) {
+  const std::vector<double> values = right_side(0, 4096);
+  const auto sum = [&values](bool forward, double magnet) {
+    double total = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double value = values[forward ? i : values.size() - 1 - i] / 3;
+      total += magnet == 0 ? value : cg::rounded(value, magnet);
+    }
+    return total;
+  };
+  EXPECT_NE(sum(true, 0), sum(false, 0));
+  const double magnet = cg::magnet(1000);
+  EXPECT_EQ(sum(true, magnet), sum(false, magnet));
+  EXPECT_NEAR(sum(true, magnet), sum(true, 0), 1e-6);
+  EXPECT_EQ(0, cg::rounded(0, cg::magnet(0)));
+}
+
+}  // namespace
+}  // namespace uniconn_example
