@@ -62,7 +62,7 @@ SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
     std::uint64_t seen = 0;
     const auto ready = [&] {
       seen = load_word(wanted.word);
-      return has_come(seen, wanted.value);
+      return is_at(seen, wanted.value);
     };
     const auto awaited = [&] {
       const auto offset = static_cast<std::uint64_t>(wanted.word - args.base) * sizeof seen;
