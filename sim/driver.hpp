@@ -181,8 +181,9 @@ class Driver {
   /// cuMemcpyAsync on `stream`; if it is synchronous, as cuMemcpy: its end is waited for where
   /// there is host memory on a side, or a side or the context asks for that (SYNC_MEMOPS).
   void copy(const CopyRequest& wanted, CUstream stream, bool is_synchronous);
-  /// A copy from pageable memory to a GPU, as PreparedCopy says which. The call waits for what is on
-  /// the stream and reads all of the memory; what the driver's buffer holds then is still to arrive.
+  /// A copy from pageable memory to a GPU, as PreparedCopy says which. The call waits for what is
+  /// on the stream and reads all of the memory; what the driver's buffer holds then is still to
+  /// arrive.
   void upload(const CopyRequest& wanted, CUstream stream);
   void fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream stream);
   /// True when work of the context gets at the memory itself, without a detour.

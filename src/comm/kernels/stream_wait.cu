@@ -50,7 +50,7 @@ SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
     simt::block_sync();  // all have read it
     if (args.begins_epoch && simt::thread_index() == 0) simt::store_volatile(args.epoch, epoch);
     since = planted(StreamWaitFault::epoch_not_counted) ? std::uint64_t{1} << kEpochShift
-                                                  : epoch << kEpochShift;
+                                                        : epoch << kEpochShift;
   }
   for (std::uint32_t i = simt::thread_index(); i < args.told_count; i += simt::block_size()) {
     simt::fence_sys();
