@@ -1,8 +1,8 @@
 // What kernels call: the device side of the Coordinator. C++17.
 //
 // Calls are of one thread, of a warp or of a block: all its threads make the call together, with
-// the same arguments (docs/uniconn.md). What each becomes is in device/polypath.cuh,
-// device/gpushmem.cuh and device/gpuccl.cuh: a program includes that of its backend.
+// the same arguments (docs/uniconn.md). What each becomes is in the device header of the backend,
+// which the program includes: device/polypath.cuh.
 #pragma once
 
 #include <cstddef>
