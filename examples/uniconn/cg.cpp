@@ -46,22 +46,11 @@ void run(Rank<B>& rank, const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   using namespace uniconn_example;
-  try {
-    const Arguments arguments(argc, argv,
-                              {{"backend", "any"},
-                               {"threads", "0"},
-                               {"matrix", "serena-like"},
-                               {"iterations", "1000"},
-                               {"compute", "auto"}});
-    return with_backend(arguments.text("backend"),
-                        [&]<typename B>(std::type_identity<B>) {
-                          return on_ranks<B>(arguments.count("threads", 0),
-                                             [&](Rank<B>& rank) { run(rank, arguments); });
-                        })
-               ? 0
-               : 1;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "cg: %s\n", error.what());
-    return 2;
-  }
+  return run_program("cg", argc, argv,
+                     {{"backend", "any"},
+                      {"threads", "0"},
+                      {"matrix", "serena-like"},
+                      {"iterations", "1000"},
+                      {"compute", "auto"}},
+                     [](auto& rank, const Arguments& arguments) { run(rank, arguments); });
 }

@@ -58,26 +58,15 @@ void run(Rank<B>& rank, const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   using namespace uniconn_example;
-  try {
-    const Arguments arguments(argc, argv,
-                              {{"backend", "any"},
-                               {"threads", "0"},
-                               {"rows", "16384"},
-                               {"columns", "16384"},
-                               {"iterations", "1000"},
-                               {"warmup", "100"},
-                               {"exchange", "both"},
-                               {"compute", "auto"},
-                               {"verify", "no"}});
-    return with_backend(arguments.text("backend"),
-                        [&]<typename B>(std::type_identity<B>) {
-                          return on_ranks<B>(arguments.count("threads", 0),
-                                             [&](Rank<B>& rank) { run(rank, arguments); });
-                        })
-               ? 0
-               : 1;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "jacobi2d: %s\n", error.what());
-    return 2;
-  }
+  return run_program("jacobi2d", argc, argv,
+                     {{"backend", "any"},
+                      {"threads", "0"},
+                      {"rows", "16384"},
+                      {"columns", "16384"},
+                      {"iterations", "1000"},
+                      {"warmup", "100"},
+                      {"exchange", "both"},
+                      {"compute", "auto"},
+                      {"verify", "no"}},
+                     [](auto& rank, const Arguments& arguments) { run(rank, arguments); });
 }

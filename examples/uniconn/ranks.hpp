@@ -5,13 +5,16 @@
 #include <atomic>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(UNICONN_WITH_MPI) && UNICONN_WITH_MPI
 #include "polypath/uniconn/backend/mpi.hpp"
 #endif
+#include "arguments.hpp"
 #include "gpu.hpp"
 #include "polypath/uniconn/backend/any.hpp"
 
@@ -70,6 +73,25 @@ bool with_backend(const std::string& name, const Body& body) {
       "--backend is polypath, gpuccl, gpushmem or any; the programs whose names end with _mpi have "
       "mpi, too");
 #endif
+}
+
+/// main() of a program whose options, with their defaults, are `known`, "backend" and "threads" among
+/// them: calls `body(rank, arguments)` on each rank, over the backend that they name. 1 when a rank
+/// threw; 2, and why on stderr, when the program could not begin.
+template <typename Body>
+int run_program(const char* name, int argc, char** argv, std::map<std::string, std::string> known,
+                const Body& body) {
+  try {
+    const Arguments arguments(argc, argv, std::move(known));
+    const auto over = [&]<typename B>(std::type_identity<B>) {
+      return on_ranks<B>(arguments.count("threads", 0),
+                         [&](Rank<B>& rank) { body(rank, arguments); });
+    };
+    return with_backend(arguments.text("backend"), over) ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", name, error.what());
+    return 2;
+  }
 }
 
 }  // namespace uniconn_example

@@ -10,8 +10,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +19,7 @@ from . import _api
 from .comm import Communicator, on_all
 from .context import Context
 from .errors import NotSupported, PolypathError
+from .rank_processes import launched, lines_of_first
 
 BASELINES = (
     "kernels",
@@ -115,47 +114,8 @@ def lines_of_ranks(
     """Runs a module as a program on each of so many ranks, as torchrun would; yields the lines of
     JSON that rank 0 prints. ``answer``: what it is told to each, as a line. Raises `PolypathError`
     with what a rank said last."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    # The first is free at this moment, and the exchange's own is the system's choice next to it.
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", module, argument],
-            env={
-                **os.environ,
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(ranks),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port - 1),
-            },
-            stdin=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        first = processes[0]
-        assert first.stdin is not None
-        assert first.stdout is not None
-        for line in first.stdout:
-            said = json.loads(line)
-            if answer is not None:
-                first.stdin.write(answer(said) + "\n")
-                first.stdin.flush()
-            yield said
-        for process in processes:
-            errors = process.communicate()[1]
-            if process.returncode != 0:
-                lines = errors.strip().splitlines() or [f"ended with {process.returncode}"]
-                raise PolypathError(lines[-1])
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    environments = [{**os.environ, **rank} for rank in launched(ranks)]
+    return lines_of_first([sys.executable, "-m", module, argument], environments, answer)
 
 
 def main() -> None:

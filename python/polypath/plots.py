@@ -123,9 +123,14 @@ def plot_collectives(document: dict[str, Any], file: Path) -> None:
         axes.set_xlabel("bytes")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
+    _save(figure, document, file)
+
+
+def _save(figure: Figure, document: dict[str, Any], file: Path) -> None:
+    """With a title that says what was measured, of how many ranks, where."""
     node = document["node"]
     where = f"{node['name']} (simulated, virtual time)" if node["simulated"] else node["name"]
-    figure.suptitle(f"{document['op']}, {rows[0]['ranks']} ranks, {where}", fontsize=10)
+    figure.suptitle(f"{document['op']}, {document['rows'][0]['ranks']} ranks, {where}", fontsize=10)
     figure.savefig(file, dpi=150)
 
 
@@ -159,10 +164,7 @@ def plot_uniconn(document: dict[str, Any], file: Path) -> None:
             axes.set_xlabel("bytes")
         axes.grid(alpha=0.3)
     time.legend(fontsize=8)
-    node = document["node"]
-    where = f"{node['name']} (simulated, virtual time)" if node["simulated"] else node["name"]
-    figure.suptitle(f"{document['op']}, {document['rows'][0]['ranks']} ranks, {where}", fontsize=10)
-    figure.savefig(file, dpi=150)
+    _save(figure, document, file)
 
 
 def plot_tuned(choices: Sequence[dict[str, Any]], node: str, file: Path) -> None:

@@ -3,10 +3,7 @@ process, as torchrun, or mpirun for MPI, would start it; on a simulated node a t
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 from .context import Context
 from .errors import InvalidArgument, PolypathError
 from .mpi.runs import find_launcher, find_program
+from .rank_processes import launched, lines_of_first
 
 BACKENDS = ("polypath", "mpi", "gpuccl", "gpushmem", "any")
 TESTS = ("latency", "bandwidth", "jacobi", "cg")
@@ -58,63 +56,15 @@ def rows(wanted: UniconnBench, node: str | None, mpirun: str | None) -> Iterator
             )
         program = find_program("uniconn_bench")
         threads = ["--threads", str(wanted.ranks)]
-        return _lines([[str(program), *wanted.arguments(), *threads]], [environment])
+        return lines_of_first([str(program), *wanted.arguments(), *threads], [environment])
     if wanted.backend == "mpi":
         launcher = find_launcher(mpirun)
         program = find_program("uniconn_bench_mpi")
         command = launcher.command(wanted.ranks, program, wanted.arguments())
-        return _lines([command], [{**environment, **launcher.settings}])
+        return lines_of_first(command, [{**environment, **launcher.settings}])
     program = find_program("uniconn_bench")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    ranks = [
-        {
-            **environment,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(wanted.ranks),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port - 1),
-        }
-        for rank in range(wanted.ranks)
-    ]
-    return _lines([[str(program), *wanted.arguments()]] * wanted.ranks, ranks)
-
-
-def _lines(
-    commands: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]]
-) -> Iterator[dict[str, Any]]:
-    """The JSON that the first of these programs prints."""
-    processes = [
-        subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE if first else subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for first, (command, environment) in zip(
-            [True] + [False] * (len(commands) - 1),
-            zip(commands, environments, strict=True),
-            strict=True,
-        )
-    ]
-    try:
-        out = processes[0].stdout
-        assert out is not None
-        for line in out:
-            if line.startswith("{"):
-                yield json.loads(line)
-        for process in processes:
-            errors = process.communicate()[1]
-            if process.returncode != 0:
-                lines = errors.strip().splitlines() or [f"ended with {process.returncode}"]
-                raise PolypathError(lines[-1])
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    environments = [{**environment, **rank} for rank in launched(wanted.ranks)]
+    return lines_of_first([str(program), *wanted.arguments()], environments)
 
 
 def backends_here(context: Context) -> list[str]:

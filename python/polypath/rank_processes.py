@@ -1,0 +1,71 @@
+"""Programs that run as ranks, a process each, and say on rank 0's output how they fare."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from .errors import PolypathError
+
+
+def launched(ranks: int) -> list[dict[str, str]]:
+    """The variables that torchrun would set, for each of so many ranks of this machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # The first is free at this moment, and the exchange's own is the system's choice next to it.
+    return [
+        {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port - 1),
+        }
+        for rank in range(ranks)
+    ]
+
+
+def lines_of_first(
+    command: Sequence[str],
+    environments: Sequence[Mapping[str, str]],
+    answer: Callable[[dict[str, Any]], str] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Runs the command once in each environment; yields the lines of JSON that the first prints,
+    and passes over its other lines. ``answer``: what it is told to each, as a line. Raises
+    `PolypathError` with what a rank said last, and ends them all when it is left."""
+    processes = [
+        subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE if index == 0 and answer is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if index == 0 else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index, environment in enumerate(environments)
+    ]
+    try:
+        first = processes[0]
+        assert first.stdout is not None
+        for line in first.stdout:
+            if not line.startswith("{"):
+                continue
+            said = json.loads(line)
+            if answer is not None:
+                assert first.stdin is not None
+                first.stdin.write(answer(said) + "\n")
+                first.stdin.flush()
+            yield said
+        for process in processes:
+            errors = process.communicate()[1]
+            if process.returncode != 0:
+                lines = errors.strip().splitlines() or [f"ended with {process.returncode}"]
+                raise PolypathError(lines[-1])
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
