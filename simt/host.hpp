@@ -2,6 +2,7 @@
 // compiled against it are twins: found by name (twins.hpp), run by fibers (grid.hpp).
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -48,6 +49,10 @@ unsigned warp_ballot(bool value);
 inline bool warp_any(bool value) { return warp_ballot(value) != 0; }
 inline bool warp_all(bool value) { return warp_ballot(value) == ~0U; }
 
+inline unsigned count_of_low_ones(unsigned bits) {
+  return static_cast<unsigned>(std::countr_one(bits));
+}
+
 void fence_sys();
 void fence_gpu();
 std::uint64_t global_timer_ns();
@@ -79,6 +84,8 @@ void store_bytes(void* to, const void* value, std::size_t bytes, Storing how);
 void add(void* to, std::uint64_t value, unsigned bytes, Ordering order);
 /// The same, and returns what was there.
 std::uint64_t fetch_add(void* at, std::uint64_t value, unsigned bytes, Ordering order);
+/// Stores `value` in 8 bytes where `expected` is, and returns what was there.
+std::uint64_t compare_exchange(void* at, std::uint64_t expected, std::uint64_t value);
 
 /// Into how many parts a tile is cut, and the thread of a group whose part it is: the same for all
 /// that ask with the same arguments.

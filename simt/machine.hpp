@@ -72,6 +72,7 @@ class Machine {
   void load(const detail::LoadPart* parts, std::size_t count, detail::Loading how);
   void store(std::uintptr_t to, const std::byte* value, std::size_t bytes, bool adds);
   std::uint64_t fetch_add(std::uintptr_t at, std::uint64_t value, unsigned bytes);
+  std::uint64_t compare_exchange(std::uintptr_t at, std::uint64_t expected, std::uint64_t value);
   /// Until what the thread knows of has arrived; of its own GPU's memory only, if `is_local`.
   void fence(bool is_local);
   void forget_loaded();
@@ -82,6 +83,9 @@ class Machine {
   [[nodiscard]] const Options& options() const noexcept { return options_; }
 
  private:
+  /// Where an atomic operation of this thread takes place, once its turn has come.
+  std::byte* word_to_change(std::uintptr_t at, unsigned bytes);
+
   std::uint64_t random();
   bool chance(unsigned one_in) { return random() % one_in == 0; }
 

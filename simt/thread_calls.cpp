@@ -95,6 +95,11 @@ std::uint64_t fetch_add(void* at, std::uint64_t value, unsigned bytes, Ordering 
   return old;
 }
 
+std::uint64_t compare_exchange(void* at, std::uint64_t expected, std::uint64_t value) {
+  return Machine::machine_of_me().compare_exchange(reinterpret_cast<std::uintptr_t>(at), expected,
+                                                   value);
+}
+
 unsigned parts_of_tile() { return Machine::machine_of_me().options().most_parts; }
 
 unsigned owner_of_part(const void* tile, unsigned part, unsigned group_size) {

@@ -23,6 +23,7 @@
 //   barrier_sync(id, threads)           bar.sync: so many threads (whole warps) on barrier 1 to 15
 //   barrier_any(id, threads, value)     the same; true for all when `value` is true for one
 //   warp_sync() warp_ballot(bool) warp_any(bool) warp_all(bool)
+//   count_of_low_ones(bits)             of a ballot: lanes from 0 on that said true
 //   warp_shuffle(value, lane) warp_shuffle_xor(value, mask)   values of 4 or 8 bytes
 //   group.cuh has thread, warp, block, and some warps of a block, as groups
 //

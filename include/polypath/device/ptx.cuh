@@ -55,6 +55,9 @@ POLYPATH_DEVICE void warp_sync() { __syncwarp(); }
 POLYPATH_DEVICE unsigned warp_ballot(bool value) { return __ballot_sync(~0U, value); }
 POLYPATH_DEVICE bool warp_any(bool value) { return __any_sync(~0U, value) != 0; }
 POLYPATH_DEVICE bool warp_all(bool value) { return __all_sync(~0U, value) != 0; }
+POLYPATH_DEVICE unsigned count_of_low_ones(unsigned bits) {
+  return bits == ~0U ? 32 : static_cast<unsigned>(__ffs(static_cast<int>(~bits))) - 1;
+}
 template <typename T>
 POLYPATH_DEVICE T warp_shuffle(T value, unsigned lane) {
   return __shfl_sync(~0U, value, static_cast<int>(lane));
