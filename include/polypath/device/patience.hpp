@@ -43,6 +43,10 @@ struct Patience {
   /// In the GPU's own memory: how many blocks of the communicator gave up. The first says why.
   std::uint32_t* reports;
   std::uint32_t kernel;  ///< what the status record is to call this launch
+  /// Likewise in its own memory, begins as 0: when somebody is to look at the abort word again.
+  /// Where thousands wait at once, one of them looks, and tells the others by a report. Null: each
+  /// looks.
+  std::uint64_t* next_look = nullptr;
 };
 
 }  // namespace polypath::device

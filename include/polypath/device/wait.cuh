@@ -3,9 +3,11 @@
 
 #include <cstdint>
 
+#include "polypath/device/group.cuh"
 #include "polypath/device/patience.hpp"
 #include "polypath/device/planted.hpp"
 #include "polypath/device/platform.cuh"
+#include "polypath/device/scope.cuh"
 
 namespace polypath::device {
 
@@ -50,43 +52,96 @@ POLYPATH_DEVICE void report(const Patience& patience, StatusRecord::Reason reaso
   store_volatile(&status->given_up, 1U);
 }
 
+/// Of one wait: whether it has lasted too long.
+class Watch {
+ public:
+  /// Called over and over, by those that wait together alike. True: `reason()` says why to give up.
+  /// `looks_at_host`: of those that wait together, one does.
+  POLYPATH_DEVICE bool is_over(const Patience& patience, bool looks_at_host = true) {
+    const std::uint64_t now = global_timer_ns();
+    if (began_ == 0) {
+      began_ = now;
+      looks_at_ = now + pause_ns_;
+      if (others_gave_up(patience)) return true;
+    }
+    // The abort word is memory of the host. Whoever looks there is away for up to 70 us (2 x H200
+    // in a virtual machine), so ranks that look in every short wait keep each other late.
+    if (now >= looks_at_) {
+      if (patience.next_look != nullptr && others_gave_up(patience)) return true;
+      if (looks_at_host && is_to_look(patience, now) &&
+          !planted(WaitFault::no_look_at_the_abort_word) &&
+          load_volatile(patience.abort_word) != 0) {
+        reason_ = StatusRecord::aborted;
+        return true;
+      }
+      if (patience.next_look == nullptr && pause_ns_ < kLongestPauseNs) pause_ns_ *= 2;
+      looks_at_ = now + pause_ns_;
+    }
+    if (now - began_ > patience.time_limit_ns) reason_ = StatusRecord::time_limit;
+    return reason_ != StatusRecord::none;
+  }
+  [[nodiscard]] POLYPATH_DEVICE StatusRecord::Reason reason() const { return reason_; }
+
+ private:
+  // In memory of this GPU: of a kernel that waits many times, only the first wait is long.
+  POLYPATH_DEVICE bool others_gave_up(const Patience& patience) {
+    if (planted(WaitFault::no_look_at_the_reports) || load_volatile(patience.reports) == 0)
+      return false;
+    reason_ = StatusRecord::aborted;
+    return true;
+  }
+  POLYPATH_DEVICE static bool is_to_look(const Patience& patience, std::uint64_t now) {
+    if (patience.next_look == nullptr) return true;
+    const std::uint64_t due = load_relaxed<device_scope>(patience.next_look);
+    return now >= due &&
+           compare_exchange<device_scope>(patience.next_look, due, now + kHostLookNs) == due;
+  }
+
+  std::uint64_t began_ = 0;
+  std::uint64_t looks_at_ = 0;
+  std::uint64_t pause_ns_ = kHostLookNs;
+  StatusRecord::Reason reason_ = StatusRecord::none;
+};
+
 /// Waits until `ready()`, which loads what it looks at. False: the abort word was set, the time is
 /// up, or another wait of this rank gave up; the status record says what the first of them was
 /// for. Whoever gets false publishes nothing more, and leaves its counts as they are.
 template <typename Ready, typename WhatFor>
 POLYPATH_DEVICE bool wait_with(const Patience& patience, const Ready& ready,
                                const WhatFor& awaited) {
-  std::uint64_t began = 0;
-  std::uint64_t looks_at = 0;
-  std::uint64_t pause_ns = kHostLookNs;
-  auto reason = StatusRecord::none;
-  const bool came = spin_until(ready, [&] {
-    const std::uint64_t now = global_timer_ns();
-    if (began == 0) {
-      began = now;
-      looks_at = now + pause_ns;
-      // In memory of this GPU: of a kernel that waits many times, only the first wait is long.
-      if (!planted(WaitFault::no_look_at_the_reports) && load_volatile(patience.reports) != 0) {
-        reason = StatusRecord::aborted;
-        return true;
-      }
-    }
-    // The abort word is memory of the host. Whoever looks there is away for up to 70 us (2 x H200
-    // in a virtual machine), so ranks that look in every short wait keep each other late.
-    if (now >= looks_at) {
-      if (!planted(WaitFault::no_look_at_the_abort_word) &&
-          load_volatile(patience.abort_word) != 0) {
-        reason = StatusRecord::aborted;
-        return true;
-      }
-      if (pause_ns < kLongestPauseNs) pause_ns *= 2;
-      looks_at = now + pause_ns;
-    }
-    if (now - began > patience.time_limit_ns) reason = StatusRecord::time_limit;
-    return reason != StatusRecord::none;
-  });
-  if (!came) report(patience, reason, awaited());
+  Watch watch;
+  const bool came = spin_until(ready, [&] { return watch.is_over(patience); });
+  if (!came) report(patience, watch.reason(), awaited());
   return came;
+}
+
+/// The same for a group, whose threads all call it, each with what it waits for itself. A warp
+/// waits together: one of it looks at the host. Returns each thread's own answer.
+template <typename Ready, typename WhatFor>
+POLYPATH_DEVICE bool wait_together(const Thread&, const Patience& patience, const Ready& ready,
+                                   const WhatFor& awaited) {
+  return wait_with(patience, ready, awaited);
+}
+template <typename Ready, typename WhatFor>
+POLYPATH_DEVICE bool wait_together(const Warp& warp, const Patience& patience, const Ready& ready,
+                                   const WhatFor& awaited) {
+  Watch watch;
+  bool came = false;
+  for (unsigned turn = 1;; ++turn) {
+    if (!came) came = ready();
+    const unsigned arrived = warp_ballot(came);
+    if (arrived == ~0U) return true;
+    if (turn % detail::kTurnsPerLook == 0) {
+      const bool speaks = warp.rank() == count_of_low_ones(arrived);
+      const bool is_over = watch.is_over(patience, speaks);
+      if (warp_any(is_over && speaks)) {
+        if (speaks) report(patience, watch.reason(), awaited());
+        warp_sync();
+        return came;
+      }
+    }
+    if (!came) spin_pause();
+  }
 }
 
 /// Waits for the abort that the host makes of this rank's report, however long it takes: what comes

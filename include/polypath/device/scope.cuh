@@ -1,0 +1,153 @@
+// Words and packets that several groups use at once, by the scope in which they do: a type, as in
+// libcu++.
+//
+//   device_scope    threads of one GPU
+//   system_scope    threads of several GPUs and of the CPU
+//
+//   load_relaxed<Scope>(p) store_relaxed<Scope>(p, value)
+//                                  std::uint32_t, std::uint64_t, and Packet: 16 bytes in one
+//                                  access, as PTX promises for .b128 (PTX 8.3, sm_70)
+//   fetch_add<Scope>(p, value)     relaxed; returns what was there
+//   compare_exchange<Scope>(p, expected, value)
+//                                  relaxed, std::uint64_t; returns what was there: `expected` where
+//                                  it stored `value`
+//   fence<Scope>()                 acquire and release
+#pragma once
+
+#include <cstdint>
+
+#include "polypath/device/platform.cuh"
+
+namespace polypath::device {
+
+struct device_scope {};
+struct system_scope {};
+
+/// What one access of 16 bytes carries: 12 bytes of data, and which lap of the ring they are of.
+struct alignas(16) Packet {
+  static constexpr unsigned kBytes = 12;
+  std::uint32_t data[3];
+  std::uint32_t lap;
+};
+
+#if defined(__CUDACC__)
+
+namespace detail {
+
+#define POLYPATH_OF_SCOPE(Scope, name)                                                             \
+  POLYPATH_DEVICE std::uint32_t load_of(Scope, const std::uint32_t* from) {                        \
+    std::uint32_t value;                                                                           \
+    asm volatile("ld.relaxed." name ".u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");        \
+    return value;                                                                                  \
+  }                                                                                                \
+  POLYPATH_DEVICE std::uint64_t load_of(Scope, const std::uint64_t* from) {                        \
+    std::uint64_t value;                                                                           \
+    asm volatile("ld.relaxed." name ".u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");        \
+    return value;                                                                                  \
+  }                                                                                                \
+  POLYPATH_DEVICE Packet load_of(Scope, const Packet* from) {                                      \
+    std::uint64_t low, high;                                                                       \
+    asm volatile("{ .reg .b128 all; ld.relaxed." name ".b128 all, [%2]; mov.b128 {%0, %1}, all; }" \
+                 : "=l"(low), "=l"(high)                                                           \
+                 : "l"(from)                                                                       \
+                 : "memory");                                                                      \
+    return {{static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),               \
+             static_cast<std::uint32_t>(high)},                                                    \
+            static_cast<std::uint32_t>(high >> 32)};                                               \
+  }                                                                                                \
+  POLYPATH_DEVICE void store_of(Scope, std::uint32_t* to, std::uint32_t value) {                   \
+    asm volatile("st.relaxed." name ".u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");            \
+  }                                                                                                \
+  POLYPATH_DEVICE void store_of(Scope, std::uint64_t* to, std::uint64_t value) {                   \
+    asm volatile("st.relaxed." name ".u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");            \
+  }                                                                                                \
+  POLYPATH_DEVICE void store_of(Scope, Packet* to, const Packet& value) {                          \
+    const std::uint64_t low = value.data[0] | std::uint64_t{value.data[1]} << 32;                  \
+    const std::uint64_t high = value.data[2] | std::uint64_t{value.lap} << 32;                     \
+    asm volatile("{ .reg .b128 all; mov.b128 all, {%1, %2}; st.relaxed." name                      \
+                 ".b128 [%0], all; }" ::"l"(to),                                                   \
+                 "l"(low), "l"(high)                                                               \
+                 : "memory");                                                                      \
+  }                                                                                                \
+  POLYPATH_DEVICE std::uint32_t add_of(Scope, std::uint32_t* at, std::uint32_t value) {            \
+    std::uint32_t old;                                                                             \
+    asm volatile("atom.relaxed." name ".add.u32 %0, [%1], %2;"                                     \
+                 : "=r"(old)                                                                       \
+                 : "l"(at), "r"(value)                                                             \
+                 : "memory");                                                                      \
+    return old;                                                                                    \
+  }                                                                                                \
+  POLYPATH_DEVICE std::uint64_t add_of(Scope, std::uint64_t* at, std::uint64_t value) {            \
+    std::uint64_t old;                                                                             \
+    asm volatile("atom.relaxed." name ".add.u64 %0, [%1], %2;"                                     \
+                 : "=l"(old)                                                                       \
+                 : "l"(at), "l"(value)                                                             \
+                 : "memory");                                                                      \
+    return old;                                                                                    \
+  }                                                                                                \
+  POLYPATH_DEVICE std::uint64_t exchange_of(Scope, std::uint64_t* at, std::uint64_t expected,      \
+                                            std::uint64_t value) {                                 \
+    std::uint64_t old;                                                                             \
+    asm volatile("atom.relaxed." name ".cas.b64 %0, [%1], %2, %3;"                                 \
+                 : "=l"(old)                                                                       \
+                 : "l"(at), "l"(expected), "l"(value)                                              \
+                 : "memory");                                                                      \
+    return old;                                                                                    \
+  }                                                                                                \
+  POLYPATH_DEVICE void fence_of(Scope) { asm volatile("fence.acq_rel." name ";" ::: "memory"); }
+POLYPATH_OF_SCOPE(device_scope, "gpu")
+POLYPATH_OF_SCOPE(system_scope, "sys")
+#undef POLYPATH_OF_SCOPE
+
+}  // namespace detail
+
+#else
+
+namespace detail {
+
+template <typename Scope, typename T>
+T load_of(Scope, const T* from) {
+  return load_value(from, Loading::relaxed);
+}
+template <typename Scope, typename T>
+void store_of(Scope, T* to, const T& value) {
+  store_value(to, value, Storing::relaxed);
+}
+template <typename Scope, typename T>
+T add_of(Scope, T* at, T value) {
+  return static_cast<T>(fetch_add(at, value, sizeof(T), Ordering::relaxed));
+}
+template <typename Scope>
+std::uint64_t exchange_of(Scope, std::uint64_t* at, std::uint64_t expected, std::uint64_t value) {
+  return compare_exchange(at, expected, value);
+}
+inline void fence_of(device_scope) { fence_gpu(); }
+inline void fence_of(system_scope) { fence_sys(); }
+
+}  // namespace detail
+
+#endif
+
+template <typename Scope, typename T>
+POLYPATH_DEVICE T load_relaxed(const T* from) {
+  return detail::load_of(Scope{}, from);
+}
+template <typename Scope, typename T>
+POLYPATH_DEVICE void store_relaxed(T* to, const T& value) {
+  detail::store_of(Scope{}, to, value);
+}
+template <typename Scope, typename T>
+POLYPATH_DEVICE T fetch_add(T* at, T value) {
+  return detail::add_of(Scope{}, at, value);
+}
+template <typename Scope>
+POLYPATH_DEVICE std::uint64_t compare_exchange(std::uint64_t* at, std::uint64_t expected,
+                                               std::uint64_t value) {
+  return detail::exchange_of(Scope{}, at, expected, value);
+}
+template <typename Scope>
+POLYPATH_DEVICE void fence() {
+  detail::fence_of(Scope{});
+}
+
+}  // namespace polypath::device
