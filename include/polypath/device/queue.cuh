@@ -1,0 +1,301 @@
+// A bounded queue in memory that several groups of threads share: any number of them push, any
+// number pop, each item is popped once. Of one GPU (device_scope), or of several (system_scope).
+//
+// A ring of cells. Whoever pushes takes a turn, one for all items of a group, by one addition to
+// `tail`; whoever pops takes one by an addition to `head`. Turn t is cell t % capacity, lap
+// t / capacity. A cell says itself which lap it holds, in each 16 bytes that are stored at once, so
+// no flag and no fence is behind the data. What keeps a producer from overwriting a cell that has
+// not been read is credit: consumers count what they have read in each segment of the ring, and
+// give back a whole segment by one word.
+//
+// Items come in the order of their turns; items of one push have turns in a row, thread by thread.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "polypath/device/cells.cuh"
+#include "polypath/device/queue_view.hpp"
+#include "polypath/device/scope.cuh"
+#include "polypath/device/status.hpp"
+#include "polypath/device/wait.cuh"
+
+namespace polypath::device {
+
+template <typename T, typename Scope = device_scope, typename Layout = packets>
+class queue {
+  using Cells = cells<T, Scope, Layout>;
+
+ public:
+  static constexpr unsigned kCellBytes = Cells::kBytes;
+
+  POLYPATH_DEVICE explicit queue(const queue_view& view)
+      : cells_(view.cells, view.capacity_log2), view_(view) {}
+
+  /// One item of each thread of the group, which all call it. Waits while the queue is full.
+  template <typename Members>
+  POLYPATH_DEVICE status push(const Members& group, const T& item) const {
+    return push<1>(group, *reinterpret_cast<const T(*)[1]>(&item));
+  }
+  /// `kItems` of each thread, in one turn: items[0] of all threads, then items[1], ...
+  template <unsigned kItems, typename Members>
+  POLYPATH_DEVICE status push(const Members& group, const T (&items)[kItems]) const {
+    const auto team = team_of(group);
+    const unsigned turns = team.size() * kItems;
+    if (turns > segment_cells()) return status::too_many;
+    const std::uint64_t first = take(team, view_.tail, turns);
+    return fill<kItems>(team, first, items);
+  }
+
+  /// One item for each thread of the group, which all call it. Waits while the queue is empty and
+  /// open.
+  template <typename Members>
+  POLYPATH_DEVICE status pop(const Members& group, T& item) const {
+    return pop<1>(group, *reinterpret_cast<T(*)[1]>(&item));
+  }
+  /// `kItems` for each thread, in the order of push(). Not `done`: `items` beyond `*got` are as
+  /// they were.
+  template <unsigned kItems, typename Members>
+  POLYPATH_DEVICE status pop(const Members& group, T (&items)[kItems],
+                             unsigned* got = nullptr) const {
+    const auto team = team_of(group);
+    const unsigned turns = team.size() * kItems;
+    if (got != nullptr) *got = 0;
+    if (turns > segment_cells()) return status::too_many;
+    const std::uint64_t first = take(team, view_.head, turns);
+    if (planted(QueueFault::credit_before_reading)) give_back(team, first, turns);
+    bool is_there[kItems];
+    POLYPATH_UNROLL
+    for (unsigned i = 0; i < kItems; ++i)
+      is_there[i] = cells_.get_each(team, first + i * team.size(), items[i]);
+    status result = status::done;
+    unsigned count = 0;
+    POLYPATH_UNROLL
+    for (unsigned i = 0; i < kItems; ++i) {
+      status answer = status::done;
+      if (!all_of(team, is_there[i]))
+        answer = await_item(team, first + i * team.size(), items[i], is_there[i]);
+      if (result == status::done) result = answer;
+      if (result == status::done) ++count;
+    }
+    if (got != nullptr) *got = count;
+    if (!planted(QueueFault::credit_before_reading))
+      give_back(team, first, turns_of_items(team, first, turns, result));
+    return result;
+  }
+
+  /// As push(), and what this thread stored before, whoever pops the items by pop_acquire() sees.
+  template <unsigned kItems, typename Members>
+  POLYPATH_DEVICE status push_release(const Members& group, const T (&items)[kItems]) const {
+    team_of(group).sync();  // neighbours may store this thread's item
+    if (!planted(QueueFault::no_release)) fence<Scope>();
+    return push(group, items);
+  }
+  template <unsigned kItems, typename Members>
+  POLYPATH_DEVICE status pop_acquire(const Members& group, T (&items)[kItems],
+                                     unsigned* got = nullptr) const {
+    const status result = pop(group, items, got);
+    if (!planted(QueueFault::no_acquire)) fence<Scope>();
+    team_of(group).sync();  // neighbours may have read it
+    return result;
+  }
+  template <typename Members>
+  POLYPATH_DEVICE status push_release(const Members& group, const T& item) const {
+    return push_release<1>(group, *reinterpret_cast<const T(*)[1]>(&item));
+  }
+  template <typename Members>
+  POLYPATH_DEVICE status pop_acquire(const Members& group, T& item) const {
+    return pop_acquire<1>(group, *reinterpret_cast<T(*)[1]>(&item));
+  }
+
+  /// As push(), but never waits: `full`, and nothing was pushed, when there is no room for all.
+  template <typename Members>
+  POLYPATH_DEVICE status try_push(const Members& group, const T& item) const {
+    const auto team = team_of(group);
+    const unsigned turns = team.size();
+    if (turns > segment_cells()) return status::too_many;
+    std::uint64_t first = kNoTurn;
+    if (team.is_leader()) {
+      for (std::uint64_t seen = load_relaxed<Scope>(view_.tail);;) {
+        if (!has_credit(seen) || !has_credit(seen + turns - 1)) break;
+        const std::uint64_t found = compare_exchange<Scope>(view_.tail, seen, seen + turns);
+        if (found == seen) {
+          first = seen;
+          break;
+        }
+        seen = found;
+      }
+    }
+    first = from_leader(team, first);
+    if (first == kNoTurn) return status::full;
+    cells_.put_each(team, first, item);
+    return status::done;
+  }
+
+  /// As pop(), but never waits: `empty` for the threads for which nothing was there. Those of lower
+  /// rank come first.
+  template <typename Members>
+  POLYPATH_DEVICE status try_pop(const Members& group, T& item) const {
+    const auto team = team_of(group);
+    for (;;) {
+      std::uint64_t first = team.is_leader() ? load_relaxed<Scope>(view_.head) : 0;
+      first = from_leader(team, first);
+      // What is in the cells is ours if nobody has moved the head since: none of them is given back
+      // before.
+      T found;
+      const bool is_there = cells_.get(first + team.rank(), found);
+      const unsigned count = count_of_leading(team, is_there);
+      if (count == 0) {
+        const std::uint64_t end = team.is_leader() ? load_relaxed<Scope>(view_.closed) : 0;
+        return from_leader(team, end) <= first ? status::closed : status::empty;
+      }
+      std::uint64_t taken = first;
+      if (team.is_leader() && !planted(QueueFault::two_looks_at_the_head))
+        taken = compare_exchange<Scope>(view_.head, first, first + count);
+      if (team.is_leader() && planted(QueueFault::two_looks_at_the_head))
+        (void)fetch_add<Scope>(view_.head, std::uint64_t{count});
+      if (from_leader(team, taken) != first) continue;
+      if (team.rank() < count) item = found;
+      give_back(team, first, count);
+      return team.rank() < count ? status::done : status::empty;
+    }
+  }
+
+  /// No push comes any more: pops that have nothing left end with `closed`. Called by one thread,
+  /// once, when all pushes have returned, or been ordered before it.
+  POLYPATH_DEVICE void close() const {
+    store_relaxed<Scope>(view_.closed, load_relaxed<Scope>(view_.tail));
+  }
+
+ private:
+  static constexpr std::uint64_t kNoTurn = ~std::uint64_t{0};
+  // A block takes turns by its warps.
+  POLYPATH_DEVICE static Thread team_of(const Thread& group) { return group; }
+  POLYPATH_DEVICE static Warp team_of(const Warp& group) { return group; }
+  POLYPATH_DEVICE static Warp team_of(const Block&) { return Warp{}; }
+
+  POLYPATH_DEVICE static std::uint64_t from_leader(const Thread&, std::uint64_t value) {
+    return value;
+  }
+  POLYPATH_DEVICE static std::uint64_t from_leader(const Warp&, std::uint64_t value) {
+    return warp_shuffle(value, 0);
+  }
+  POLYPATH_DEVICE static bool all_of(const Thread&, bool value) { return value; }
+  POLYPATH_DEVICE static bool all_of(const Warp&, bool value) { return warp_all(value); }
+  POLYPATH_DEVICE static unsigned count_of_leading(const Thread&, bool value) {
+    return value ? 1 : 0;
+  }
+  POLYPATH_DEVICE static unsigned count_of_leading(const Warp&, bool value) {
+    return count_of_low_ones(warp_ballot(value));
+  }
+
+  [[nodiscard]] POLYPATH_DEVICE std::uint64_t segment_cells() const {
+    return std::uint64_t{1} << view_.segment_log2;
+  }
+  [[nodiscard]] POLYPATH_DEVICE unsigned segment_of(std::uint64_t turn) const {
+    return static_cast<unsigned>(cells_.place_of(turn) >> view_.segment_log2);
+  }
+  template <typename Team>
+  POLYPATH_DEVICE static std::uint64_t take(const Team& team, std::uint64_t* counter,
+                                            unsigned turns) {
+    std::uint64_t first = 0;
+    if (team.is_leader()) first = fetch_add<Scope>(counter, std::uint64_t{turns});
+    return from_leader(team, first);
+  }
+
+  /// Whether the cell of this turn has been read in the lap before.
+  [[nodiscard]] POLYPATH_DEVICE bool has_credit(std::uint64_t turn) const {
+    const std::uint32_t lap = cells_.lap_of(turn);
+    if (lap == 0 || planted(QueueFault::no_credit)) return true;
+    const std::uint32_t given =
+        load_relaxed<Scope>(view_.credit + segment_of(turn) * queue_view::kWordStride);
+    const std::uint32_t early = planted(QueueFault::credit_of_other_lap) ? 1 : 0;
+    return static_cast<std::int32_t>(given + early - lap) >= 0;
+  }
+
+  template <unsigned kItems, typename Team>
+  POLYPATH_DEVICE status fill(const Team& team, std::uint64_t first,
+                              const T (&items)[kItems]) const {
+    // No turn of this call waits for another one of it: the laps before are of earlier calls.
+    const std::uint64_t last = first + team.size() * kItems - 1;
+    if (!all_of(team, has_credit(first) && has_credit(last)) &&
+        !(await_credit(team, first) && await_credit(team, last)))
+      return status::gave_up;
+    POLYPATH_UNROLL
+    for (unsigned i = 0; i < kItems; ++i) cells_.put_each(team, first + i * team.size(), items[i]);
+    return status::done;
+  }
+  template <typename Team>
+  POLYPATH_DEVICE_CALLED bool await_credit(const Team& team, std::uint64_t turn) const {
+    const bool came = wait_together(
+        team, view_.patience, [&] { return has_credit(turn); }, [&] { return awaited(turn); });
+    return all_of(team, came);
+  }
+
+  /// For each thread the item of turn first + rank, unless it has it.
+  template <typename Team>
+  POLYPATH_DEVICE status await_item(const Team& team, std::uint64_t first, T& item,
+                                    bool is_there) const {
+    for (unsigned i = 1; i < detail::kTurnsPerLook; ++i) {
+      if (Cells::kTogether > 1 || !is_there) is_there = cells_.get_each(team, first, item);
+      if (all_of(team, is_there)) return status::done;
+    }
+    T found;
+    const status result = await_long(team, first + team.rank(), found, is_there);
+    if (!is_there && result == status::done) item = found;
+    return result;
+  }
+  template <typename Team>
+  POLYPATH_DEVICE_CALLED status await_long(const Team& team, std::uint64_t turn, T& item,
+                                           bool is_there) const {
+    bool is_closed = false;
+    const bool came = wait_together(
+        team, view_.patience,
+        [&] {
+          if (is_there || cells_.get(turn, item)) return true;
+          is_closed = load_relaxed<Scope>(view_.closed) <= turn;
+          return is_closed;
+        },
+        [&] { return awaited(turn); });
+    if (!came) return status::gave_up;
+    return is_closed ? status::closed : status::done;
+  }
+
+  /// How many of a pop's turns were of items, once each thread has its own: those beyond close()
+  /// never were.
+  template <typename Team>
+  POLYPATH_DEVICE unsigned turns_of_items(const Team& team, std::uint64_t first, unsigned turns,
+                                          status result) const {
+    if (all_of(team, result == status::done)) return turns;
+    if (!all_of(team, result != status::gave_up)) return 0;
+    const std::uint64_t end = load_relaxed<Scope>(view_.closed);
+    if (end <= first) return 0;
+    return end - first < turns ? static_cast<unsigned>(end - first) : turns;
+  }
+
+  /// Called by all of the team, once all have read: `turns` from `first` on have been read.
+  template <typename Team>
+  POLYPATH_DEVICE void give_back(const Team& team, std::uint64_t first, unsigned turns) const {
+    if (!team.is_leader() || turns == 0) return;
+    const std::uint64_t cells = segment_cells();
+    const std::uint64_t rest = cells - (first & (cells - 1));
+    const auto here = static_cast<std::uint32_t>(rest < turns ? rest : turns);
+    count_read(first, here);
+    if (here < turns) count_read(first + here, turns - here);
+  }
+  POLYPATH_DEVICE void count_read(std::uint64_t turn, std::uint32_t cells) const {
+    const unsigned word = segment_of(turn) * queue_view::kWordStride;
+    const std::uint32_t lap = cells_.lap_of(turn) + 1;
+    const std::uint32_t before = fetch_add<Scope>(view_.read + word, cells);
+    if (before + cells == lap << view_.segment_log2) store_relaxed<Scope>(view_.credit + word, lap);
+  }
+
+  [[nodiscard]] POLYPATH_DEVICE Awaited awaited(std::uint64_t turn) const {
+    return {StatusRecord::kNobody, turn, load_relaxed<Scope>(view_.tail), view_.number, 0};
+  }
+
+  Cells cells_;
+  queue_view view_;
+};
+
+}  // namespace polypath::device
