@@ -1,5 +1,6 @@
 #include "call_rows.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,12 +62,22 @@ CollectiveCall CallRow::call(const std::vector<PlannedCall>& calls, std::size_t 
           memory + image.out_at};
 }
 
+std::string CallRow::difference_of(const std::vector<PlannedCall>& calls, std::size_t i) const {
+  const Image& image = calls[i].images[static_cast<std::size_t>(rank_)];
+  const std::string wrong = difference(image, memory_[i]->read(image.before.size()).data());
+  return wrong.empty()
+             ? wrong
+             : fmt::format("rank {}, call {} ({}): {}", rank_, i, calls[i].what.text(), wrong);
+}
+
+std::string CallRow::difference_of(const std::vector<PlannedCall>& calls) const {
+  for (std::size_t i = 0; i < calls.size(); ++i)
+    if (std::string wrong = difference_of(calls, i); !wrong.empty()) return wrong;
+  return {};
+}
+
 void CallRow::expect_done(const std::vector<PlannedCall>& calls) const {
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    const Image& image = calls[i].images[static_cast<std::size_t>(rank_)];
-    EXPECT_EQ(difference(image, memory_[i]->read(image.before.size()).data()), "")
-        << "rank " << rank_ << ", call " << i << ": " << calls[i].what.text();
-  }
+  for (std::size_t i = 0; i < calls.size(); ++i) EXPECT_EQ(difference_of(calls, i), "");
 }
 
 void CallRow::reset(const std::vector<PlannedCall>& calls) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "collective_case.hpp"
@@ -50,12 +51,17 @@ class CallRow {
  public:
   CallRow(const CudaDriver& driver, const std::vector<PlannedCall>& calls, int rank);
   [[nodiscard]] CollectiveCall call(const std::vector<PlannedCall>& calls, std::size_t i) const;
-  /// Compares every byte, guards too; what differs is a failure of the running test.
+  /// Compares every byte, guards too. What differs in the first call that differs; empty: nothing.
+  [[nodiscard]] std::string difference_of(const std::vector<PlannedCall>& calls) const;
+  /// The same of all calls; what differs is a failure of the running test.
   void expect_done(const std::vector<PlannedCall>& calls) const;
   /// As they were before.
   void reset(const std::vector<PlannedCall>& calls) const;
 
  private:
+  [[nodiscard]] std::string difference_of(const std::vector<PlannedCall>& calls,
+                                          std::size_t i) const;
+
   int rank_;
   std::vector<std::unique_ptr<DeviceBytes>> memory_;
 };

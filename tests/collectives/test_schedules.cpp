@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "call_rows.hpp"
 #include "collectives/plan/schedule_stages.hpp"
 #include "group.hpp"
+#include "schedule_calls.hpp"
 #include "support/driver_extras.hpp"
 
 namespace polypath::test {
@@ -22,50 +22,6 @@ using testing::Each;
 using testing::HasSubstr;
 
 constexpr int kRanks = 4;
-constexpr CollectivesOptions kWithCopies{.max_blocks = 4, .check = false, .copies = true};
-
-std::uint64_t calls_by(const CollectiveCounts& counts, CollectiveChoice choice) {
-  switch (choice) {
-    case CollectiveChoice::planned:
-    case CollectiveChoice::tried: break;
-    case CollectiveChoice::kernels: return counts.cells + counts.channels;
-    case CollectiveChoice::rotation: return counts.rotation;
-    case CollectiveChoice::hierarchical:
-    case CollectiveChoice::published: return counts.hierarchical;
-    case CollectiveChoice::ring: return counts.ring;
-    case CollectiveChoice::host: return counts.mixed;
-    case CollectiveChoice::host_trees: return counts.host_trees;
-  }
-  return 0;
-}
-
-/// Whether it runs all operations.
-bool runs_all(CollectiveChoice choice) {
-  return choice == CollectiveChoice::rotation || choice == CollectiveChoice::host_trees;
-}
-/// Less is in no two parts.
-constexpr std::uint64_t kLeastMixed = 16 << 10;
-
-/// A random call that `choice` can run, and whose result is the same in any order if the choice does
-/// not keep that of ranks.
-PlannedCall planned_for(Random& random, CollectiveChoice choice, std::uint64_t most_bytes) {
-  const ScratchShape any_shape{kRanks, 8, 4, 65536, 1 << 20};
-  PlannedCall call;
-  do {
-    call.what = random_case(random, any_shape, most_bytes, 1);
-    if (!runs_all(choice)) call.what.op = CollectiveOp::allreduce;
-    if (call.what.placement == Placement::own_part && !runs_all(choice))
-      call.what.placement = Placement::in_place;
-  } while (
-      (choice == CollectiveChoice::host && call.what.in_bytes() < kLeastMixed) ||
-      (call.what.op == CollectiveOp::all_to_all && call.what.placement != Placement::apart) ||
-      (call.what.op == CollectiveOp::reduce_scatter && call.what.placement == Placement::in_place));
-  if (choice == CollectiveChoice::ring && call.what.type >= DataType::float16)
-    call.what.reduction = random() % 2 == 0 ? Operator::min : Operator::max;
-  call.images = images_of(random, call.what);
-  return call;
-}
-
 class SchedulesTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -83,18 +39,13 @@ class SchedulesTest : public testing::Test {
 
 class SchedulesBy : public SchedulesTest, public testing::WithParamInterface<CollectiveChoice> {};
 
-std::uint64_t calls_of(const std::vector<PlannedCall>& row) {
-  return static_cast<std::uint64_t>(
-      std::ranges::count_if(row, [](const PlannedCall& call) { return call.what.count > 0; }));
-}
-
 TEST_P(SchedulesBy, RowsOfRandomCallsFromSkewedStarts) {
   const CollectiveChoice choice = GetParam();
   Random random(20261123 + static_cast<std::uint64_t>(choice));
   std::vector<std::vector<PlannedCall>> rows(random_rows(4));
   for (auto& row : rows)
     for (int i = 0; i < 4; ++i)
-      row.push_back(planned_for(random, choice, i == 0 ? 3 << 20 : 60000));
+      row.push_back(call_for(random, kRanks, choice, i == 0 ? 3 << 20 : 60000));
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, kWithCopies);
     Random own(static_cast<std::uint64_t>(comm.rank()));
@@ -233,76 +184,13 @@ TEST_F(SchedulesTest, EachLinkCarriesWhatThePlanSays) {
   }
 }
 
-/// What a rank captured.
-class CapturedRow {
- public:
-  CapturedRow(const CudaDriver& driver, CUstream stream, const std::function<void()>& issue)
-      : driver_(driver) {
-    POLYPATH_CHECK(driver_, stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    issue();
-    POLYPATH_CHECK(driver_, stream_end_capture(stream, &graph_));
-    POLYPATH_CHECK(driver_, graph_instantiate(&launchable_, graph_, 0));
-  }
-  ~CapturedRow() {
-    if (launchable_ != nullptr) POLYPATH_WARN(driver_, graph_exec_destroy(launchable_));
-    if (graph_ != nullptr) POLYPATH_WARN(driver_, graph_destroy(graph_));
-  }
-  CapturedRow(const CapturedRow&) = delete;
-  CapturedRow& operator=(const CapturedRow&) = delete;
-  void launch(CUstream stream) const { POLYPATH_CHECK(driver_, graph_launch(launchable_, stream)); }
-
- private:
-  const CudaDriver& driver_;
-  CUgraph graph_ = nullptr;
-  CUgraphExec launchable_ = nullptr;
-};
-
-/// Two graphs, launched again and again in any order among calls by copies and by kernels.
 TEST_P(SchedulesBy, GraphsRunAmongOtherCalls) {
   if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
-  const CollectiveChoice choice = GetParam();
-  Random random(20261125 + static_cast<std::uint64_t>(choice));
-  std::vector<std::vector<PlannedCall>> rows(4);  // of two graphs, by copies, by kernels
-  for (auto& row : rows)
-    for (int i = 0; i < 2; ++i)
-      row.push_back(planned_for(random, choice, &row == &rows[0] && i == 0 ? 1 << 20 : 60000));
   const std::size_t turns = random_rows(5);
   group_->run([&](Communicator& comm) {
-    Collectives collectives(comm, kWithCopies);
-    Random own(static_cast<std::uint64_t>(comm.rank()));
-    Random alike(9);
-    const Stream stream(driver(), comm.context());
-    std::vector<CallRow> mine;
-    for (const auto& row : rows) mine.emplace_back(driver(), row, comm.rank());
-    const auto issue = [&](std::size_t row, CollectiveChoice by) {
-      for (std::size_t i = 0; i < rows[row].size(); ++i)
-        collectives.run(mine[row].call(rows[row], i), stream.get(), by);
-    };
-    std::vector<std::unique_ptr<CapturedRow>> graphs;
-    for (std::size_t row = 0; row < 2; ++row)
-      graphs.push_back(
-          std::make_unique<CapturedRow>(driver(), stream.get(), [&] { issue(row, choice); }));
-    const CollectiveCounts captured = collectives.counts();
-    // Beside a kernel there are none.
-    EXPECT_EQ(
-        calls_by(captured, choice == CollectiveChoice::host ? CollectiveChoice::kernels : choice),
-        calls_of(rows[0]) + calls_of(rows[1]));
-    for (std::size_t turn = 0; turn < turns; ++turn) {
-      std::vector<std::size_t> order{0, 1, 2, 3};
-      std::ranges::shuffle(order, alike);
-      for (const CallRow& row : mine) row.reset(rows[static_cast<std::size_t>(&row - &mine[0])]);
-      for (const std::size_t which : order) {
-        std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
-        if (which < graphs.size()) {
-          graphs[which]->launch(stream.get());
-        } else {
-          issue(which, which == 2 ? choice : CollectiveChoice::kernels);
-        }
-      }
-      POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
-      comm.check();
-      for (std::size_t row = 0; row < rows.size(); ++row) mine[row].expect_done(rows[row]);
-    }
+    GraphGame game(comm, GetParam());
+    for (std::size_t turn = 0; turn < turns; ++turn) EXPECT_EQ(game.turn(), "");
+    game.expect_counts();
     comm.exchange({}, {});
   });
 }

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <map>
 #include <stdexcept>
+#include <utility>
 
 #include "comm/socket_exchange.hpp"
 
@@ -101,8 +102,9 @@ CommunicatorOptions RankProcess::options() const {
   return options;
 }
 
-std::unique_ptr<Communicator> RankProcess::create() const {
-  return std::make_unique<Communicator>(source().driver, source().node, options());
+std::unique_ptr<Communicator> RankProcess::create(std::shared_ptr<const CudaDriver> driver) const {
+  return std::make_unique<Communicator>(driver == nullptr ? source().driver : std::move(driver),
+                                        source().node, options());
 }
 
 void RankProcess::reached(const std::string& stage) const {

@@ -16,6 +16,7 @@
 
 #include <sys/types.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,8 @@ class RankProcess {
   [[nodiscard]] const NodeSource& source() const { return group_node(); }
   /// For a communicator of all ranks, with GPU r for rank r, over sockets.
   [[nodiscard]] CommunicatorOptions options() const;
-  std::unique_ptr<Communicator> create() const;
+  /// By `driver`; null: the node's.
+  std::unique_ptr<Communicator> create(std::shared_ptr<const CudaDriver> driver = nullptr) const;
   /// Tells the test, and waits for its word to go on.
   void reached(const std::string& stage) const;
 

@@ -1,0 +1,81 @@
+// Calls that run by copies and sums, for tests of ranks that are threads or processes: what each
+// algorithm can be asked for, by which calls went, and graphs of them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "call_rows.hpp"
+
+namespace polypath::test {
+
+/// Small scratch of kernels; scratch and host memory for all algorithms.
+inline constexpr CollectivesOptions kWithCopies{.max_blocks = 4, .check = false, .copies = true};
+
+/// How many calls went so; 0 for what the plan was to choose.
+std::uint64_t calls_by(const CollectiveCounts& counts, CollectiveChoice choice);
+/// How many went in any way.
+std::uint64_t all_calls(const CollectiveCounts& counts);
+/// How many of a row have something to do.
+std::uint64_t calls_of(const std::vector<PlannedCall>& row);
+
+/// A random call that `choice` can run, and whose result is the same in any order if the choice does
+/// not keep that of ranks.
+PlannedCall call_for(Random& random, int ranks, CollectiveChoice choice, std::uint64_t most_bytes);
+
+/// What a rank captured.
+class CapturedRow {
+ public:
+  CapturedRow(const CudaDriver& driver, CUstream stream, const std::function<void()>& issue);
+  ~CapturedRow();
+  CapturedRow(const CapturedRow&) = delete;
+  CapturedRow& operator=(const CapturedRow&) = delete;
+  void launch(CUstream stream) const;
+
+ private:
+  const CudaDriver& driver_;
+  CUgraph graph_ = nullptr;
+  CUgraphExec launchable_ = nullptr;
+};
+
+/// One rank's part of a game: two graphs of an algorithm, launched again and again in a random order
+/// among calls by copies and by kernels, from starts that are skewed at random; other contents in
+/// each turn. The same on all ranks but for the skews.
+class GraphGame {
+ public:
+  /// Captures. The context of the rank's GPU is current, as for all below.
+  GraphGame(Communicator& comm, CollectiveChoice choice);
+
+  /// A turn, to its end. What was wrong with any element; empty: nothing.
+  std::string turn();
+  /// Asserts that all calls since the beginning went as they should.
+  void expect_counts() const;
+
+  // Parts of a turn.
+  /// Makes the contents.
+  void prepare();
+  static constexpr std::size_t kGraphs = 2;
+  void launch(std::size_t graph);
+  void call_by_copies();
+  void call_by_kernels();
+  /// Waits for the GPU, and compares.
+  std::string finish();
+
+ private:
+  void issue_row(std::size_t row, CollectiveChoice by);
+
+  Communicator& comm_;
+  CollectiveChoice choice_;
+  Random alike_;
+  Random own_;
+  Stream stream_;
+  Collectives collectives_;
+  std::vector<std::vector<PlannedCall>> rows_;  // of two graphs, by copies, by kernels
+  std::vector<CallRow> mine_;
+  std::vector<std::unique_ptr<CapturedRow>> graphs_;
+  std::uint64_t rows_by_copies_ = 0;  // issued so far
+  std::uint64_t rows_by_kernels_ = 0;
+};
+
+}  // namespace polypath::test

@@ -1,0 +1,258 @@
+// Captured collectives by copies, of ranks that are processes: graphs launched again and again among
+// other calls, what shows when a graph's signals are broken, and what the others say when a rank is
+// killed in the midst of them.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "comm/kernels/stream_wait_args.h"
+#include "driver/check.hpp"
+#include "process_group.hpp"
+#include "schedule_calls.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int kRanks = 4;
+
+std::string setting(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+CollectiveChoice chosen() { return parse_collective_choice(setting("POLYPATH_TEST_ALGORITHM")); }
+
+/// Of the kernel by which graphs tell and wait.
+struct GraphFault {
+  const char* name;
+  void (*plant)(StreamSignalArgs& args);
+};
+
+bool begins(const StreamSignalArgs& args) { return args.begins_epoch; }
+bool ends(const StreamSignalArgs& args) {
+  return !args.begins_epoch && args.told_count > 0 && args.awaited_count > 0;
+}
+
+constexpr std::array kGraphFaults{
+    GraphFault{"none", [](StreamSignalArgs&) {}},
+    GraphFault{"no_meeting_before",
+               [](StreamSignalArgs& args) {
+                 if (begins(args)) args.awaited_count = 0;
+               }},
+    GraphFault{"no_meeting_behind",
+               [](StreamSignalArgs& args) {
+                 if (ends(args)) args.awaited_count = 0;
+               }},
+    GraphFault{"epoch_not_counted", [](StreamSignalArgs& args) { args.begins_epoch = false; }},
+    GraphFault{"no_wait_for_data",
+               [](StreamSignalArgs& args) {
+                 if (args.told_count == 0) args.awaited_count = 0;
+               }},
+    GraphFault{"steps_told_too_early",  // all of a stream with the first
+               [](StreamSignalArgs& args) {
+                 for (std::uint32_t i = 0; args.awaited_count == 0 && i < args.told_count; ++i)
+                   args.told[i].value |= 0xFFFF;
+               }},
+};
+
+/// A driver whose graphs have a fault; on one rank many copies, also those of graphs, take long, so it
+/// is behind the others. One a process.
+struct Planting {
+  static constexpr std::uint64_t kSlowBytes = 8 << 20;
+
+  const CudaDriver* driver = nullptr;
+  const GraphFault* fault = nullptr;
+  CUfunction signals = nullptr;
+  CUdeviceptr slow = 0;  // null: no copy takes long
+  Random random;
+};
+Planting& planting() {
+  static Planting one;
+  return one;
+}
+
+std::shared_ptr<const CudaDriver> driver_with(const CudaDriver& driver, const std::string& fault) {
+  const auto* const found = std::ranges::find(kGraphFaults, fault, &GraphFault::name);
+  if (found == kGraphFaults.end()) throw InvalidArgument("no fault " + fault);
+  planting().driver = &driver;
+  planting().fault = found;
+  const auto table = std::make_shared<CudaDriver>(driver);
+  table->module_get_function = [](CUfunction* its, CUmodule module, const char* name) {
+    Planting& all = planting();
+    const CUresult result = all.driver->module_get_function(its, module, name);
+    if (std::string_view(name) == "polypath_stream_signals") all.signals = *its;
+    return result;
+  };
+  table->launch_kernel = [](CUfunction kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                            unsigned by, unsigned bz, unsigned shared, CUstream stream,
+                            void** parameters, void** extra) {
+    const Planting& all = planting();
+    if (kernel == all.signals) all.fault->plant(*static_cast<StreamSignalArgs*>(parameters[0]));
+    return all.driver->launch_kernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, parameters,
+                                     extra);
+  };
+  table->memcpy_async = [](CUdeviceptr dst, CUdeviceptr src, std::size_t bytes, CUstream stream) {
+    Planting& all = planting();
+    if (all.slow != 0 && all.random() % 2 == 0) {
+      constexpr std::uint64_t kHalf = Planting::kSlowBytes / 2;
+      const CUresult result = all.driver->memcpy_async(all.slow, all.slow + kHalf, kHalf, stream);
+      if (result != CUDA_SUCCESS) return result;
+    }
+    return all.driver->memcpy_async(dst, src, bytes, stream);
+  };
+  return table;
+}
+
+/// So many turns, or until something is wrong on some rank.
+RANK_PROGRAM(graphs_among_other_calls) {
+  const std::string fault = setting("POLYPATH_TEST_FAULT");
+  const auto comm = self.create(driver_with(*self.source().driver, fault));
+  const CurrentContext current(comm->driver(), comm->context());
+  const DeviceBytes slow(comm->driver(), Planting::kSlowBytes);
+  if (self.rank() == 2) planting().slow = slow.address();
+  GraphGame game(*comm, chosen());
+  for (int turn = std::stoi(setting("POLYPATH_TEST_TURNS")); turn > 0; --turn) {
+    const std::string wrong = game.turn();
+    const std::array mine{static_cast<char>(wrong.empty() ? 0 : 1)};
+    std::array<char, kRanks> all{};
+    comm->exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+    if (std::ranges::find(all, 1) != all.end())
+      throw Error(fmt::format("an element is wrong, {} turns before the end: {}", turn, wrong));
+  }
+  game.expect_counts();
+  comm->exchange({}, {});
+}
+
+void set(CollectiveChoice choice, const std::string& fault, int turns) {
+  ::setenv("POLYPATH_TEST_ALGORITHM", std::string(to_string(choice)).c_str(), 1);
+  ::setenv("POLYPATH_TEST_FAULT", fault.c_str(), 1);
+  ::setenv("POLYPATH_TEST_TURNS", std::to_string(turns).c_str(), 1);
+}
+
+std::string name_of(std::string_view text) {
+  std::string name(text);
+  std::ranges::replace(name, '-', '_');
+  std::ranges::replace(name, ' ', '_');
+  return name;
+}
+
+class GraphsOf : public testing::TestWithParam<CollectiveChoice> {};
+
+TEST_P(GraphsOf, RunAmongOtherCalls) {
+  NEEDS_GPUS(kRanks);
+  set(GetParam(), "none", random_rows(6));
+  ProcessGroup group("graphs_among_other_calls", kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
+}
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, GraphsOf,
+                         testing::Values(CollectiveChoice::rotation, CollectiveChoice::hierarchical,
+                                         CollectiveChoice::published, CollectiveChoice::ring,
+                                         CollectiveChoice::host, CollectiveChoice::host_trees),
+                         [](const auto& of) { return name_of(to_string(of.param)); });
+
+class GraphsWith : public testing::TestWithParam<const char*> {};
+
+TEST_P(GraphsWith, AreFoundOut) {
+  NEEDS_GPUS(kRanks);
+  constexpr int kMostTurns = 100;
+  set(CollectiveChoice::rotation, GetParam(), kMostTurns);
+  ProcessGroup group("graphs_among_other_calls", kRanks);
+  for (int rank = 0; rank < kRanks; ++rank)
+    EXPECT_THAT(group.result(rank), HasSubstr("an element is wrong")) << "rank " << rank;
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, GraphsWith,
+                         testing::Values("no_meeting_before", "no_meeting_behind",
+                                         "epoch_not_counted", "no_wait_for_data",
+                                         "steps_told_too_early"),
+                         [](const auto& of) { return std::string(of.param); });
+
+/// Rank 1 stops at the stage POLYPATH_TEST_STAGE, and is killed there. In the midst of a launch: rank
+/// 0 does not launch before, so that no rank can have ended its own.
+RANK_PROGRAM(one_is_killed_among_graphs) {
+  const std::string stage = setting("POLYPATH_TEST_STAGE");
+  const auto at = [&](const std::string& name) {
+    if (self.rank() == 1 && stage == name) self.reached("its end");
+  };
+  const auto comm = self.create();
+  const CurrentContext current(comm->driver(), comm->context());
+  GraphGame game(*comm, chosen());
+  try {
+    at("behind its capture");
+    EXPECT_EQ(game.turn(), "");
+    at("between launches");
+    game.prepare();
+    if (self.rank() == 0 && stage == "in the midst of a launch") self.reached("its launch");
+    game.launch(0);
+    at("in the midst of a launch");
+    game.call_by_copies();
+    game.launch(1);
+    game.launch(0);
+    at("behind all launches");
+    EXPECT_EQ(game.finish(), "");
+    comm->exchange({}, {});
+  } catch (const CommunicatorError&) {
+    // Unusable from now on: no call is taken, and what was captured ends.
+    EXPECT_THROW(comm->check(), CommunicatorError);
+    EXPECT_THROW(game.call_by_copies(), CommunicatorError);
+    EXPECT_THROW(game.call_by_kernels(), CommunicatorError);
+    game.launch(1);
+    EXPECT_THROW(game.finish(), CommunicatorError);
+    throw;
+  }
+}
+
+using KilledAt = std::pair<CollectiveChoice, const char*>;
+class ARankIsKilledAmongGraphs : public testing::TestWithParam<KilledAt> {};
+
+TEST_P(ARankIsKilledAmongGraphs, AndAllOthersSaySo) {
+  NEEDS_GPUS(kRanks);
+  const auto& [choice, stage] = GetParam();
+  const std::string in = stage;
+  set(choice, "none", 0);
+  ::setenv("POLYPATH_TEST_STAGE", stage, 1);
+  ProcessGroup group("one_is_killed_among_graphs", kRanks);
+  const bool rank_0_waits = in == "in the midst of a launch";
+  if (rank_0_waits) group.wait_for(0, "its launch");
+  group.wait_for(1, "its end");
+  group.kill(1);
+  if (rank_0_waits) group.go(0);
+  // Long before the time limit, by that its process has ended.
+  for (const int rank : {0, 2, 3})
+    EXPECT_THAT(group.result(rank),
+                AllOf(HasSubstr("unusable: rank 1 (process"), HasSubstr("has ended")))
+        << "rank " << rank;
+}
+
+std::vector<KilledAt> all_stages() {
+  std::vector<KilledAt> all;
+  for (const CollectiveChoice choice :
+       {CollectiveChoice::hierarchical, CollectiveChoice::host_trees})
+    for (const char* const stage : {"behind its capture", "between launches",
+                                    "in the midst of a launch", "behind all launches"})
+      all.emplace_back(choice, stage);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(InEveryStage, ARankIsKilledAmongGraphs, testing::ValuesIn(all_stages()),
+                         [](const auto& of) {
+                           return name_of(
+                               fmt::format("{} {}", to_string(of.param.first), of.param.second));
+                         });
+
+}  // namespace
+}  // namespace polypath::test
