@@ -251,7 +251,7 @@ POLYPATH_API polypath_status polypath_plan_collective(polypath_context* context,
                                                       char** json);
 
 /* The capacity graph:
- * {"name", "title", "source", "simulated", "fingerprint", "capacities": "node
+ * {"name", "title", "source", "simulated", "virtual_time", "fingerprint", "capacities": "node
  * file"|"measured"|"defaults", "gpus": [{"id", "name", "pci", "uuid", "numa", "memory_bytes",
  * "pcie_generation", "pcie_width"}], "hosts": [{"id", "numa", "memory_bytes"}], "links": [{"from",
  * "to", "type", "width", "gbps", "nominal_gbps", "ports": [name]}], "ports": [{"name", "gbps"}],

@@ -88,9 +88,20 @@ class _Rank:
         _api.library().polypath_collective_bench_destroy(self._handle)
 
 
+_A_DAY_MS = 24 * 3600 * 1000
+
+
+def ranks_on_threads(context: Context, count: int) -> list[Communicator]:
+    """Ranks that are threads of this process, on its first GPUs. In virtual time they wait a day for
+    each other, which only `on_all` cuts short: a limit in seconds of a busy machine says nothing
+    about the node."""
+    limit = _A_DAY_MS if context.topology()["virtual_time"] else 0
+    return Communicator.all(context, range(count), limit)
+
+
 def rows_on_threads(context: Context, wanted: CollectiveBench) -> Iterator[dict[str, Any]]:
     """The rows, by ranks that are threads of this process. Raises what a rank raises."""
-    ranks = Communicator.all(context, range(wanted.ranks))
+    ranks = ranks_on_threads(context, wanted.ranks)
     try:
         measuring = on_all(ranks, lambda comm: _Rank(comm, wanted))
         try:

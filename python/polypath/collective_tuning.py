@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import _api
-from .collective_bench import lines_of_ranks
+from .collective_bench import lines_of_ranks, ranks_on_threads
 from .comm import Communicator, on_all
 from .context import Context, TuneProgress, progress_callback
 from .errors import PolypathError
@@ -67,7 +67,7 @@ def tune_on_threads(
 ) -> dict[str, Any]:
     """What `Context.tuned` returns then, and "stopped" (bool) and "seconds". Raises what a rank
     raises."""
-    ranks = Communicator.all(context, range(wanted.ranks))
+    ranks = ranks_on_threads(context, wanted.ranks)
     try:
         return on_all(
             ranks, lambda comm: _tune(comm, wanted, progress if comm.rank == 0 else None)

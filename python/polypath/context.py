@@ -226,7 +226,7 @@ class Context:
     def topology(self) -> dict[str, Any]:
         """The capacity graph of the node::
 
-            {"name", "title", "source", "simulated", "fingerprint",
+            {"name", "title", "source", "simulated", "virtual_time", "fingerprint",
              "capacities": "node file" | "measured" | "defaults",
              "gpus": [{"id", "name", "pci", "uuid", "numa", "memory_bytes", "pcie_generation",
                        "pcie_width"}],

@@ -94,6 +94,7 @@ json to_json(const std::vector<OptionInfo>& options) {
 json topology_json(const Context& context) {
   json node = to_json(context.node());
   node["simulated"] = context.source().simulated;
+  node["virtual_time"] = context.source().virtual_time;
   node["fingerprint"] = context.source().fingerprint;
   node["capacities"] = to_string(context.source().capacities);
   node["emulated_mesh"] = emulated_mesh_json(context);

@@ -108,6 +108,12 @@ def test_the_benchmark_compares_every_element(polypath, tmp_path, operation):
         assert baseline == ("ring" if operation == "allreduce" else None)
 
 
+def test_in_virtual_time_ranks_wait_for_a_busy_machine(polypath):
+    arguments = ("--node", "hgx-h200-x4", "--ranks", "2", "--sizes", "1M")
+    done = polypath("bench", "allreduce", *arguments, POLYPATH_COMM_TIME_LIMIT="1")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_library_that_is_none_is_an_answer(polypath):
     done = polypath(
         *("bench", "allreduce", "--node", "hgx-h200-x4", "--sizes", "64K"),
