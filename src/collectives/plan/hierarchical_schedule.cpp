@@ -61,7 +61,9 @@ class Hierarchical {
         for (std::uint64_t lane = 0; lane < lanes_; ++lane) do_step(step, lane, wave - step);
       }
     }
-    return std::move(builder_).finish();
+    CollectiveSchedule schedule = std::move(builder_).finish();
+    schedule.waits_aside = true;
+    return schedule;
   }
 
  private:

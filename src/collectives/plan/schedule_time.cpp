@@ -217,21 +217,12 @@ class Clockwork {
       double hop = 0;
       if (step_of(other).rank != rank) {
         hop = node_.costs.flag_us;
-        // By one kernel after another, and an event from there.
-        if (schedule_.waits_aside)
-          hop += node_.costs.event_us + waits_of(other) * node_.costs.kernel_start_us;
+        // By a kernel, and an event from there.
+        if (schedule_.waits_aside) hop += node_.costs.event_us + node_.costs.kernel_start_us;
       }
       release(other, now_ + node_.costs.event_us + hop, false);
     }
     if (state(index).behind >= 0) release(state(index).behind, now_, true);
-  }
-
-  /// For how many steps of other ranks it waits.
-  [[nodiscard]] double waits_of(int step) const {
-    double waits = 0;
-    for (const int other : step_of(step).after)
-      waits += step_of(other).rank != step_of(step).rank ? 1 : 0;
-    return waits;
   }
 
   void release(int step, double at, bool queued) {

@@ -99,14 +99,13 @@ void ScheduleRunner::issue_step(const CollectiveSchedule& schedule, const Collec
 }
 
 void ScheduleRunner::issue_waits(const RankStep& step, std::uint64_t number, CUstream stream) {
-  const auto wait = [&](std::uint64_t word, std::uint64_t value) {
-    comm_.wait_signal({words_, offset_of(word), value}, stream);
-  };
+  std::vector<SignalSet::Word> awaited;
   for (const int rank : step.credits)
-    if (number > 1) wait(credit_word(rank), number - 1);
+    if (number > 1) awaited.push_back({0, offset_of(credit_word(rank)), number - 1});
   for (const StreamProgress& progress : step.awaited)
-    wait(progress_word(comm_.size(), progress.rank, progress.stream),
-         progress_value(number, progress.steps));
+    awaited.push_back({0, offset_of(progress_word(comm_.size(), progress.rank, progress.stream)),
+                       progress_value(number, progress.steps)});
+  if (!awaited.empty()) comm_.signal_all({words_, {}, awaited}, stream);
 }
 
 void ScheduleRunner::fork(std::vector<Stream>& streams, int count) {
