@@ -121,7 +121,8 @@ POLYPATH_API polypath_status polypath_comm_split(polypath_comm* comm, int color,
                                                  polypath_comm** part);
 
 /* Not collective; NULL is allowed. All work that uses it must have completed: with a stream that
- * still waits for a signal POLYPATH_INVALID_ARGUMENT, and nothing is destroyed. With the last rank
+ * still waits for a signal, or a collective under way, POLYPATH_INVALID_ARGUMENT, and nothing is
+ * destroyed. (A launch of a graph is not known.) With the last rank
  * of this process it waits until other processes' ranks are destroyed, too, no longer than the time
  * limit, and frees what is left of symmetric memory, whose handles are gone then. */
 POLYPATH_API polypath_status polypath_comm_destroy(polypath_comm* comm);
@@ -276,7 +277,7 @@ typedef enum polypath_operator {
 } polypath_operator;
 
 /* Collective: loads the kernels, and takes scratch on each GPU. The first collective does it
- * otherwise: it then waits on the host for all ranks, and must not be in stream capture.
+ * otherwise: it then waits on the host for all ranks, and in stream capture it is refused.
  * POLYPATH_NOT_SUPPORTED: on all ranks alike; no kernels for a GPU, or too many ranks. */
 POLYPATH_API polypath_status polypath_comm_prepare(polypath_comm* comm);
 /* The same for all ranks of this process. */

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "base/error.hpp"
@@ -157,7 +159,16 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   prepare_copies();
 }
 
-Collectives::~Collectives() = default;  // the communicator frees the scratch
+Collectives::~Collectives() {  // the communicator frees the scratch
+  if (!in_flight()) return;
+  comm_.abort(fmt::format("rank {} ended its collectives while one was under way", comm_.rank()));
+  const auto deadline = std::chrono::steady_clock::now() + comm_.time_limit();
+  while (in_flight() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+}
+
+bool Collectives::in_flight() const {
+  return any_ && comm_.driver().event_query(last_->get()) == CUDA_ERROR_NOT_READY;
+}
 
 const CollectivePlan& Collectives::plan(const CollectiveCall& call, CollectiveChoice choice) {
   require_root(call, comm_.rank(), comm_.size());

@@ -83,7 +83,8 @@ class Collectives {
   /// Collective: all ranks succeed, or all throw. `communicator` must outlive it. Throws
   /// NotSupported for more ranks than the kernels serve.
   Collectives(Communicator& communicator, const CollectivesOptions& options);
-  /// Work that uses it must have completed.
+  /// Work that uses it must have completed; where calls have not, it aborts the communicator, and
+  /// waits for them for as long as the time limit.
   ~Collectives();
   Collectives(const Collectives&) = delete;
   Collectives& operator=(const Collectives&) = delete;
@@ -116,6 +117,8 @@ class Collectives {
   /// that is the cost model's plan.
   void try_way(TunedCollective way);
   [[nodiscard]] const CollectiveCounts& counts() const noexcept { return counts_; }
+  /// Whether a call is still under way; launches of graphs are not known.
+  [[nodiscard]] bool in_flight() const;
   [[nodiscard]] Communicator& communicator() const noexcept { return comm_; }
   [[nodiscard]] const KernelModules& modules() const noexcept { return *modules_; }
   /// Throws InvalidArgument unless root and buffers are as they should be for `rank` of `size`.

@@ -1,8 +1,11 @@
 // The C API of collectives (comm.h), a thin shell around Collectives.
 #include <algorithm>
+#include <string>
 
+#include "base/error.hpp"
 #include "collectives/collectives_handle.hpp"
 #include "comm/on_threads.hpp"
+#include "comm/stream_waits.hpp"
 #include "core/c_boundary.hpp"
 
 using namespace polypath;
@@ -18,11 +21,21 @@ static_assert(static_cast<int>(Operator::min) == POLYPATH_MIN);
 
 CUdeviceptr device_address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
 
+/// What the first call takes, it cannot take in capture.
+void require_ready(polypath_comm* comm, CUstream stream) {
+  const CudaDriver& driver = local_of(comm).driver();
+  if (comm->above != nullptr || !is_captured(driver, stream)) return;
+  throw InvalidArgument("rank " + std::to_string(polypath_comm_rank(comm)) +
+                        ": stream is in capture, and comm has taken nothing for collectives yet: "
+                        "call polypath_comm_prepare before");
+}
+
 polypath_status run(polypath_comm* comm, CollectiveOp op, const void* send, void* recv,
                     std::size_t count, polypath_type type, int operation, int root, void* stream) {
   return guarded([&] {
     require(type >= 0 && type < kTypes, "type is none");
     require(operation >= 0 && operation < kOperators, "op is none");
+    require_ready(comm, static_cast<CUstream>(stream));
     CollectivesOfHandle& its = collectives_of(comm);
     const CollectiveCall call{op,
                               static_cast<DataType>(type),
@@ -53,6 +66,7 @@ CollectivesOfHandle& collectives_of(polypath_comm* comm, bool copies) {
     if (comm->nodes != nullptr)
       made->across = std::make_unique<NodeCollectives>(made->inside, *comm->nodes);
     comm->above = made;
+    comm->above_in_flight = [&inside = made->inside] { return inside.in_flight(); };
   }
   return *std::static_pointer_cast<CollectivesOfHandle>(comm->above);
 }

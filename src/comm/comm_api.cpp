@@ -185,6 +185,9 @@ polypath_status polypath_comm_destroy(polypath_comm* comm) {
     require(!comm->communicator->streams_wait() || comm->communicator->aborted(),
             "comm: a stream of this rank still waits for a signal or at a barrier: synchronise it, "
             "or abort");
+    require(comm->above_in_flight == nullptr || !comm->above_in_flight() ||
+                comm->communicator->aborted(),
+            "comm: a collective of this rank is still under way: synchronise its stream, or abort");
     delete comm;
   });
 }

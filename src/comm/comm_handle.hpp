@@ -1,6 +1,7 @@
 // What is behind the handles of comm.h.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -21,8 +22,9 @@ struct polypath_comm {
   /// Of the ranks of this node.
   std::unique_ptr<polypath::Communicator> communicator;
   std::unique_ptr<polypath::NodeLinks> nodes;  ///< null: there is no other
-  /// What layers above keep with it: destroyed before it.
+  /// What layers above keep with it: destroyed before it; and whether that has work under way.
   std::shared_ptr<void> above;
+  std::function<bool()> above_in_flight;
   std::vector<std::unique_ptr<polypath_symmetric>> memories;  ///< that were not freed
 };
 

@@ -1,5 +1,5 @@
 // Collectives of ranks that are processes: many random calls on several communicators and streams,
-// and what the others say when one is killed.
+// issued one by one or captured, and what the others say when one is killed.
 //
 // POLYPATH_TEST_CALLS: how many random calls to make (default 240).
 #include <fmt/format.h>
@@ -11,11 +11,12 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/error.hpp"
-#include "call_rows.hpp"
 #include "driver/check.hpp"
 #include "process_group.hpp"
+#include "schedule_calls.hpp"
 
 namespace polypath::test {
 namespace {
@@ -45,6 +46,13 @@ struct Player {
     carried += calls[next].what.count > 0 ? 1 : 0;
     ++next;
   }
+  /// All calls of the row at once.
+  void capture(const CudaDriver& driver, CUstream stream) {
+    graph = std::make_unique<CapturedRow>(driver, stream, [&] {
+      while (next < calls.size()) issue(stream);
+    });
+    ++captured;
+  }
 
   Communicator& comm;
   Collectives collectives;
@@ -52,6 +60,8 @@ struct Player {
   std::unique_ptr<CallRow> row;
   std::size_t next = 0;
   std::uint64_t carried = 0;
+  std::unique_ptr<CapturedRow> graph;  // of the row; null: it is issued call by call
+  int captured = 0;                    // rows
 };
 
 RANK_PROGRAM(random_calls) {
@@ -80,10 +90,20 @@ RANK_PROGRAM(random_calls) {
       if (!player.calls.empty())
         player.calls.front() = planned_call(alike, player.comm.size(), {3'000'000, 4'000'000});
     }
-    for (Player& player : players) player.begin(driver);
+    for (Player& player : players) {
+      player.begin(driver);
+      player.graph = nullptr;
+      if (alike() % 4 == 0 && !player.calls.empty())
+        player.capture(driver, streams[own() % streams.size()].get());
+    }
+    std::array<bool, 3> launched{};
     for (const std::size_t which : order) {
       if (own() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
-      players[which].issue(streams[own() % streams.size()].get());
+      const CUstream stream = streams[own() % streams.size()].get();
+      if (players[which].graph == nullptr)
+        players[which].issue(stream);
+      else if (!std::exchange(launched.at(which), true))
+        players[which].graph->launch(stream);
       ++made;
     }
     for (const Stream& stream : streams) POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
@@ -96,6 +116,7 @@ RANK_PROGRAM(random_calls) {
     EXPECT_GT(counts.cells, 0u);
     EXPECT_GT(counts.channels, 0u);
     EXPECT_EQ(0u, counts.copies);
+    EXPECT_GT(player.captured, 0);
   }
   all->exchange({}, {});
 }
@@ -103,6 +124,44 @@ TEST(CollectiveProcesses, RandomCallsOnSeveralCommunicators) {
   NEEDS_GPUS(2);
   const int ranks = std::min(4, static_cast<int>(group_node().node.gpus.size()));
   ProcessGroup group("random_calls", ranks);
+  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
+}
+
+/// The others wait, and no longer than it takes to come; by then their streams hold calls enough.
+RANK_PROGRAM(one_is_late_among_calls) {
+  const auto comm = self.create();
+  const CudaDriver& driver = comm->driver();
+  const CurrentContext current(driver, comm->context());
+  Collectives collectives(*comm, kSmall);
+  Random random(5);
+  std::vector<PlannedCall> calls;
+  for (int i = 0; i < 8; ++i)
+    calls.push_back(planned_call(random, comm->size(),
+                                 i == 6 ? ByteRange{3'000'000, 4'000'000} : ByteRange{0, 3'000}));
+  const CallRow row(driver, calls, comm->rank());
+  const Stream stream(driver, comm->context());
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (self.rank() == 1 && i % 4 == 2) self.reached("its break");
+    collectives.run(row.call(calls, i), stream.get());
+    // As many blocks as were taken for it, and no more.
+    if (const auto& kernel = collectives.plan(row.call(calls, i)).kernel) {
+      EXPECT_LE(kernel->blocks, kSmall.max_blocks);
+    }
+  }
+  POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+  comm->check();
+  row.expect_done(calls);
+  comm->exchange({}, {});
+}
+TEST(CollectiveProcesses, OneIsLate) {
+  NEEDS_GPUS(2);
+  const int ranks = std::min(3, static_cast<int>(group_node().node.gpus.size()));
+  ProcessGroup group("one_is_late_among_calls", ranks);
+  for (int breaks = 0; breaks < 2; ++breaks) {
+    group.wait_for(1, "its break");
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    group.go(1);
+  }
   for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
 }
 

@@ -191,6 +191,10 @@ TEST_F(CollectivesTest, BadArgumentsAreNamedWithTheRankAndNothingIsIssued) {
     call.send = std::bit_cast<CUdeviceptr>(host.data());
     refused(call, "send is no memory of a GPU");
     call.send = ours;
+    call.recv = 0;
+    refused(call, "recv is null");
+    call.recv = std::bit_cast<CUdeviceptr>(host.data());
+    refused(call, "recv is no memory of a GPU");
     call.recv = ours + 16;
     refused(call, "recv has 4080 bytes to its end, and 4096 are needed");
     call.op = CollectiveOp::broadcast;
@@ -202,17 +206,50 @@ TEST_F(CollectivesTest, BadArgumentsAreNamedWithTheRankAndNothingIsIssued) {
 }
 
 TEST_F(CollectivesTest, WhatRanksDoNotGiveAlikeIsFoundWhereItIsAskedFor) {
-  const std::vector<std::string> failures = group_->failures([&](Communicator& comm) {
+  group_->run([&](Communicator& comm) {
     CollectivesOptions options = kFewBlocks;
     options.check = true;
     Collectives collectives(comm, options);
-    const DeviceBytes device(driver(), 4096);
-    CollectiveCall call{.count = comm.rank() == 1 ? 100u : 1000u,
-                        .send = device.address(),
-                        .recv = device.address()};
-    collectives.run(call, nullptr);
+    const DeviceBytes device(driver(), 65536);
+    const CUdeviceptr ours = device.address();
+    const CollectiveCall right{
+        .op = CollectiveOp::broadcast, .count = 1000, .send = ours, .recv = ours};
+    const auto refused = [&](const CollectiveCall& call, const std::string& why) {
+      try {
+        collectives.run(comm.rank() == 1 ? call : right, nullptr);
+        ADD_FAILURE() << "not refused: " << why;
+      } catch (const InvalidArgument& error) {
+        EXPECT_THAT(error.what(), HasSubstr(why));
+      }
+    };
+    CollectiveCall other = right;
+    other.count = 100;
+    refused(other, "the count of rank 1 (100) is not that of rank 0 (1000)");
+    other = right;
+    other.type = DataType::int32;
+    refused(other, "the type of rank 1");
+    other = right;
+    other.root = 1;
+    refused(other, "the root of rank 1 (1) is not that of rank 0 (0)");
+    other = right;
+    other.op = CollectiveOp::allreduce;
+    refused(other, "the operation of rank 1");
+    const auto sums = [&](Operator operation) {
+      CollectiveCall call = right;
+      call.op = CollectiveOp::allreduce;
+      call.operation = operation;
+      return call;
+    };
+    EXPECT_THROW(collectives.run(sums(comm.rank() == 1 ? Operator::max : Operator::sum), nullptr),
+                 InvalidArgument);
+    EXPECT_EQ(collectives.counts().cells + collectives.counts().channels, 0u);
+    // It stays usable.
+    collectives.run(sums(Operator::sum), nullptr);
+    POLYPATH_CHECK(driver(), stream_synchronize(nullptr));
+    comm.check();
+    EXPECT_EQ(collectives.counts().cells + collectives.counts().channels, 1u);
+    comm.exchange({}, {});
   });
-  EXPECT_THAT(failures, Each(HasSubstr("the count of rank 1 (100) is not that of rank 0 (1000)")));
 }
 
 TEST_F(CollectivesTest, ARankThatDoesNotCallLetsTheOthersGoWithTheReason) {

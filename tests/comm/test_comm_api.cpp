@@ -320,6 +320,25 @@ TEST_F(CommApi, AfterAnAbortAllSaysSo) {
   const std::uint8_t mine = 0;
   std::vector<std::uint8_t> all(kRanks);
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_exchange(comms_[3], &mine, all.data(), 1));
+  EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_prepare(comms_[1]));
+  destroy_all();
+}
+
+TEST_F(CommApi, CollectivesAfterAnAbortSaySo) {
+  create_all();
+  EXPECT_OK(polypath_comm_prepare_all(comms_.data(), kRanks));
+  {
+    const Rank rank(0);
+    CUdeviceptr memory = 0;
+    EXPECT_EQ(CUDA_SUCCESS, cuMemAlloc(&memory, 4096));
+    auto* const buffer = reinterpret_cast<void*>(memory);
+    EXPECT_OK(polypath_comm_abort(comms_[2], "the test wants it"));
+    EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR,
+              polypath_allreduce(comms_[0], buffer, buffer, 1024, POLYPATH_FLOAT32, POLYPATH_SUM,
+                                 rank.stream));
+    EXPECT_THAT(polypath_last_error(), HasSubstr("the test wants it"));
+    EXPECT_EQ(CUDA_SUCCESS, cuMemFree(memory));
+  }
   destroy_all();
 }
 
@@ -365,6 +384,54 @@ TEST_F(CommApi, DestroyingWithWorkInFlightIsRefused) {
     EXPECT_REFUSED("a stream of this rank still waits", polypath_comm_destroy(comms_[0]));
     EXPECT_OK(polypath_comm_abort(comms_[0], "the test is over"));
     EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(rank.stream));
+  }
+  destroy_all();
+}
+
+TEST_F(CommApi, DestroyingWithACollectiveUnderWayIsRefused) {
+  create_all();
+  EXPECT_OK(polypath_comm_prepare_all(comms_.data(), kRanks));
+  {
+    const Rank rank(0);
+    CUdeviceptr memory = 0;
+    EXPECT_EQ(CUDA_SUCCESS, cuMemAlloc(&memory, 4096));
+    auto* const buffer = reinterpret_cast<void*>(memory);
+    EXPECT_OK(polypath_allreduce(comms_[0], buffer, buffer, 1024, POLYPATH_FLOAT32, POLYPATH_SUM,
+                                 rank.stream));
+    EXPECT_REFUSED("a collective of this rank is still under way",
+                   polypath_comm_destroy(comms_[0]));
+    EXPECT_OK(polypath_comm_abort(comms_[0], "the test is over"));
+    // Its kernel ends before the memory that it looks at.
+    EXPECT_OK(polypath_comm_destroy(comms_[0]));
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamQuery(rank.stream));
+    EXPECT_EQ(CUDA_SUCCESS, cuMemFree(memory));
+    comms_[0] = nullptr;
+  }
+  destroy_all();
+}
+
+TEST_F(CommApi, CollectivesThatAreNoneAndCapturesThatAreNotPreparedAreRefused) {
+  create_all();
+  {
+    const Rank rank(1);
+    CUdeviceptr memory = 0;
+    EXPECT_EQ(CUDA_SUCCESS, cuMemAlloc(&memory, 4096));
+    auto* const buffer = reinterpret_cast<void*>(memory);
+    const auto call = [&](int type, int op) {
+      return polypath_allreduce(comms_[1], buffer, buffer, 1024, static_cast<polypath_type>(type),
+                                static_cast<polypath_operator>(op), rank.stream);
+    };
+    EXPECT_REFUSED("type is none", call(10, POLYPATH_SUM));
+    EXPECT_REFUSED("op is none", call(POLYPATH_INT8, 5));
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    EXPECT_REFUSED("rank 1: stream is in capture", call(POLYPATH_FLOAT32, POLYPATH_SUM));
+    CUgraph graph = nullptr;
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamEndCapture(rank.stream, &graph));
+    std::size_t nodes = 1;
+    EXPECT_EQ(CUDA_SUCCESS, cuGraphGetNodes(graph, nullptr, &nodes));
+    EXPECT_EQ(0U, nodes);
+    EXPECT_EQ(CUDA_SUCCESS, cuGraphDestroy(graph));
+    EXPECT_EQ(CUDA_SUCCESS, cuMemFree(memory));
   }
   destroy_all();
 }
