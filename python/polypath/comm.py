@@ -195,7 +195,7 @@ class Communicator:
 
     def close(self) -> None:
         """Destroys it; later calls do nothing. Not collective. Raises `InvalidArgument` while a
-        stream still waits for a signal or at a barrier."""
+        stream still waits for a signal or at a barrier, or a collective is under way."""
         if self._handle is not None:
             _api.call("polypath_comm_destroy", self._handle)
             self._handle = None
@@ -418,8 +418,9 @@ class Communicator:
         self._collective("polypath_all_to_all", send, recv, type, count, self.size, [], stream)
 
     def report(self) -> dict[str, Any]:
-        """How this rank's collectives went: ``{"cells", "channels", "copies",
-        "scratch_bytes"}``."""
+        """How many of this rank's collectives went how: ``{"cells", "channels", "copies", "rotation",
+        "hierarchical", "ring", "host_trees", "mixed", "scratch_bytes"}``; of several nodes also
+        ``"nodes": {"network", "calls", "chunks", "sent_bytes"}``."""
         found: dict[str, Any] = _api.call_json("polypath_comm_report", self._open())
         return found
 

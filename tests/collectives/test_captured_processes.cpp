@@ -142,27 +142,19 @@ void set(CollectiveChoice choice, const std::string& fault, int turns) {
   ::setenv("POLYPATH_TEST_TURNS", std::to_string(turns).c_str(), 1);
 }
 
-std::string name_of(std::string_view text) {
-  std::string name(text);
-  std::ranges::replace(name, '-', '_');
-  std::ranges::replace(name, ' ', '_');
-  return name;
-}
-
 class GraphsOf : public testing::TestWithParam<CollectiveChoice> {};
 
 TEST_P(GraphsOf, RunAmongOtherCalls) {
   NEEDS_GPUS(kRanks);
   set(GetParam(), "none", random_rows(6));
-  ProcessGroup group("graphs_among_other_calls", kRanks);
-  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
+  expect_all_well("graphs_among_other_calls", kRanks);
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, GraphsOf,
                          testing::Values(CollectiveChoice::rotation, CollectiveChoice::hierarchical,
                                          CollectiveChoice::published, CollectiveChoice::ring,
                                          CollectiveChoice::host, CollectiveChoice::host_trees),
-                         [](const auto& of) { return name_of(to_string(of.param)); });
+                         [](const auto& of) { return as_name(std::string(to_string(of.param))); });
 
 class GraphsWith : public testing::TestWithParam<const char*> {};
 
@@ -181,28 +173,26 @@ INSTANTIATE_TEST_SUITE_P(Faults, GraphsWith,
                                          "steps_told_too_early"),
                          [](const auto& of) { return std::string(of.param); });
 
+constexpr const char* kInTheMidst = "in the midst of a launch";
+
 /// Rank 1 stops at the stage POLYPATH_TEST_STAGE, and is killed there. In the midst of a launch: rank
 /// 0 does not launch before, so that no rank can have ended its own.
 RANK_PROGRAM(one_is_killed_among_graphs) {
-  const std::string stage = setting("POLYPATH_TEST_STAGE");
-  const auto at = [&](const std::string& name) {
-    if (self.rank() == 1 && stage == name) self.reached("its end");
-  };
   const auto comm = self.create();
   const CurrentContext current(comm->driver(), comm->context());
   GraphGame game(*comm, chosen());
   try {
-    at("behind its capture");
+    self.at("behind its capture");
     EXPECT_EQ(game.turn(), "");
-    at("between launches");
+    self.at("between launches");
     game.prepare();
-    if (self.rank() == 0 && stage == "in the midst of a launch") self.reached("its launch");
+    if (self.rank() == 0 && self.ends_at(kInTheMidst)) self.reached(kInTheMidst);
     game.launch(0);
-    at("in the midst of a launch");
+    self.at(kInTheMidst);
     game.call_by_copies();
     game.launch(1);
     game.launch(0);
-    at("behind all launches");
+    self.at("behind all launches");
     EXPECT_EQ(game.finish(), "");
     comm->exchange({}, {});
   } catch (const CommunicatorError&) {
@@ -222,18 +212,12 @@ class ARankIsKilledAmongGraphs : public testing::TestWithParam<KilledAt> {};
 TEST_P(ARankIsKilledAmongGraphs, AndAllOthersSaySo) {
   NEEDS_GPUS(kRanks);
   const auto& [choice, stage] = GetParam();
-  const std::string in = stage;
   set(choice, "none", 0);
-  ::setenv("POLYPATH_TEST_STAGE", stage, 1);
-  ProcessGroup group("one_is_killed_among_graphs", kRanks);
-  const bool rank_0_waits = in == "in the midst of a launch";
-  if (rank_0_waits) group.wait_for(0, "its launch");
-  group.wait_for(1, "its end");
-  group.kill(1);
-  if (rank_0_waits) group.go(0);
+  const int held = std::string_view(stage) == kInTheMidst ? 0 : -1;
+  const auto results = results_of_kill("one_is_killed_among_graphs", kRanks, stage, held);
   // Long before the time limit, by that its process has ended.
-  for (const int rank : {0, 2, 3})
-    EXPECT_THAT(group.result(rank),
+  for (const std::size_t rank : {0, 2, 3})
+    EXPECT_THAT(results[rank],
                 AllOf(HasSubstr("unusable: rank 1 (process"), HasSubstr("has ended")))
         << "rank " << rank;
 }
@@ -242,15 +226,15 @@ std::vector<KilledAt> all_stages() {
   std::vector<KilledAt> all;
   for (const CollectiveChoice choice :
        {CollectiveChoice::hierarchical, CollectiveChoice::host_trees})
-    for (const char* const stage : {"behind its capture", "between launches",
-                                    "in the midst of a launch", "behind all launches"})
+    for (const char* const stage :
+         {"behind its capture", "between launches", kInTheMidst, "behind all launches"})
       all.emplace_back(choice, stage);
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(InEveryStage, ARankIsKilledAmongGraphs, testing::ValuesIn(all_stages()),
                          [](const auto& of) {
-                           return name_of(
+                           return as_name(
                                fmt::format("{} {}", to_string(of.param.first), of.param.second));
                          });
 

@@ -123,8 +123,7 @@ RANK_PROGRAM(random_calls) {
 TEST(CollectiveProcesses, RandomCallsOnSeveralCommunicators) {
   NEEDS_GPUS(2);
   const int ranks = std::min(4, static_cast<int>(group_node().node.gpus.size()));
-  ProcessGroup group("random_calls", ranks);
-  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
+  expect_all_well("random_calls", ranks);
 }
 
 /// The others wait, and no longer than it takes to come; by then their streams hold calls enough.
@@ -162,20 +161,16 @@ TEST(CollectiveProcesses, OneIsLate) {
     std::this_thread::sleep_for(std::chrono::seconds(2));
     group.go(1);
   }
-  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
+  expect_all_well(group, ranks);
 }
 
 /// Rank 1 stops at the stage POLYPATH_TEST_STAGE, and is killed there; the others go on until they
 /// are told.
 RANK_PROGRAM(one_is_killed_among_calls) {
-  const std::string stage = std::getenv("POLYPATH_TEST_STAGE");
-  const auto at = [&](const std::string& name) {
-    if (self.rank() == 1 && stage == name) self.reached("its end");
-  };
   const auto comm = self.create();
   const CudaDriver& driver = comm->driver();
   const CurrentContext current(driver, comm->context());
-  at("before creation");
+  self.at("before creation");
   Collectives collectives(*comm, kSmall);
   Random random(3);
   std::vector<PlannedCall> calls;
@@ -184,16 +179,16 @@ RANK_PROGRAM(one_is_killed_among_calls) {
                                  i == 6 ? ByteRange{3'000'000, 4'000'000} : ByteRange{0, 3'000}));
   const CallRow row(driver, calls, comm->rank());
   const Stream stream(driver, comm->context());
-  at("before the first call");
+  self.at("before the first call");
   for (std::size_t i = 0; i < calls.size(); ++i) {
     collectives.run(row.call(calls, i), stream.get());
-    at(fmt::format("behind call {}", i));
+    self.at(fmt::format("behind call {}", i));
   }
   POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
   comm->check();
   row.expect_done(calls);
-  while (stage == "all done") {  // rank 1 too, until it is killed
-    at("all done");
+  while (self.ends_at("all done")) {  // rank 1 too, until it is killed
+    self.at("all done");
     comm->check();
     std::this_thread::yield();
   }
@@ -251,16 +246,11 @@ RANK_PROGRAM(mixed_calls) {
 TEST(CollectiveProcesses, MixedCalls) {
   NEEDS_GPUS(2);
   const int ranks = std::min(4, static_cast<int>(group_node().node.gpus.size()));
-  ProcessGroup group("mixed_calls", ranks);
-  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
+  expect_all_well("mixed_calls", ranks);
 }
 
 /// The same as one_is_killed_among_calls, of calls in two parts.
 RANK_PROGRAM(one_is_killed_among_mixed_calls) {
-  const std::string stage = std::getenv("POLYPATH_TEST_STAGE");
-  const auto at = [&](const std::string& name) {
-    if (self.rank() == 1 && stage == name) self.reached("its end");
-  };
   const auto comm = self.create();
   const CudaDriver& driver = comm->driver();
   const CurrentContext current(driver, comm->context());
@@ -270,58 +260,44 @@ RANK_PROGRAM(one_is_killed_among_mixed_calls) {
   for (int i = 0; i < 4; ++i) calls.push_back(large_allreduce(random, comm->size()));
   const CallRow row(driver, calls, comm->rank());
   const Stream stream(driver, comm->context());
-  at("before the first call");
+  self.at("before the first call");
   for (std::size_t i = 0; i < calls.size(); ++i) {
     collectives.run(row.call(calls, i), stream.get(), CollectiveChoice::host);
-    at(fmt::format("behind call {}", i));
+    self.at(fmt::format("behind call {}", i));
   }
   POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
   comm->check();
   row.expect_done(calls);
-  at("all done");
+  self.at("all done");
   comm->exchange({}, {});
 }
 
 class ARankIsKilledAmongMixedCalls : public testing::TestWithParam<const char*> {};
 TEST_P(ARankIsKilledAmongMixedCalls, AndAllOthersSaySo) {
   NEEDS_GPUS(3);
-  ::setenv("POLYPATH_TEST_STAGE", GetParam(), 1);
-  ProcessGroup group("one_is_killed_among_mixed_calls", 3);
-  group.wait_for(1, "its end");
-  group.kill(1);
-  for (const int rank : {0, 2}) EXPECT_THAT(group.result(rank), HasSubstr("rank 1")) << rank;
+  const auto results = results_of_kill("one_is_killed_among_mixed_calls", 3, GetParam());
+  for (const std::size_t rank : {0, 2}) EXPECT_THAT(results[rank], HasSubstr("rank 1")) << rank;
 }
 INSTANTIATE_TEST_SUITE_P(InEveryStage, ARankIsKilledAmongMixedCalls,
                          testing::Values("before the first call", "behind call 0", "behind call 1",
                                          "behind call 3", "all done"),
-                         [](const auto& stage) {
-                           std::string name = stage.param;
-                           std::ranges::replace(name, ' ', '_');
-                           return name;
-                         });
+                         [](const auto& stage) { return as_name(stage.param); });
 
 class ARankIsKilledAmongCalls : public testing::TestWithParam<const char*> {};
 TEST_P(ARankIsKilledAmongCalls, AndAllOthersSaySo) {
   NEEDS_GPUS(2);
-  ::setenv("POLYPATH_TEST_STAGE", GetParam(), 1);
   const int ranks = std::min(3, static_cast<int>(group_node().node.gpus.size()));
-  ProcessGroup group("one_is_killed_among_calls", ranks);
-  group.wait_for(1, "its end");
-  group.kill(1);
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (rank == 1) continue;
-    EXPECT_THAT(group.result(rank), HasSubstr("rank 1")) << rank;
-  }
+  const auto results = results_of_kill("one_is_killed_among_calls", ranks, GetParam());
+  for (std::size_t rank = 0; rank < results.size(); ++rank)
+    if (rank != 1) {
+      EXPECT_THAT(results[rank], HasSubstr("rank 1")) << rank;
+    }
 }
 INSTANTIATE_TEST_SUITE_P(InEveryStage, ARankIsKilledAmongCalls,
                          testing::Values("before creation", "before the first call",
                                          "behind call 0", "behind call 3", "behind call 6",
                                          "behind call 7", "all done"),
-                         [](const auto& stage) {
-                           std::string name = stage.param;
-                           std::ranges::replace(name, ' ', '_');
-                           return name;
-                         });
+                         [](const auto& stage) { return as_name(stage.param); });
 
 }  // namespace
 }  // namespace polypath::test

@@ -106,6 +106,29 @@ class NodeGroup {
   std::vector<std::string> failures_;
 };
 
+/// Whose creation has succeeded; else it throws.
+class CreatedGroup : public NodeGroup {
+ public:
+  explicit CreatedGroup(const std::string& names, const NodeGroupOptions& options = {})
+      : NodeGroup(names, options) {
+    for (const std::string& failure : failures_of_creation())
+      if (!failure.empty()) throw Error(failure);
+  }
+};
+
+/// An allreduce in place, with a stream for it.
+struct CallInPlace {
+  CallInPlace(const NodeRank& rank, std::uint64_t floats)
+      : memory(rank.made.local->driver(), floats * sizeof(float)),
+        stream(rank.made.local->driver(), rank.made.local->context()) {
+    call.count = floats;
+    call.send = call.recv = memory.address();
+  }
+  DeviceBytes memory;
+  Stream stream;
+  CollectiveCall call;
+};
+
 /// As polypath_comm_synchronize().
 void synchronize(const NodeRank& rank, CUstream stream) {
   const Communicator& local = *rank.made.local;
@@ -154,8 +177,7 @@ class Nodes : public testing::TestWithParam<std::string> {
 
 TEST_P(Nodes, RandomCalls) {
   const std::string& names = GetParam();
-  NodeGroup group(names, {.by_caller = names == "abab"});
-  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  CreatedGroup group(names, {.by_caller = names == "abab"});
   Random random(20261123);
   std::uint64_t made = 0;
   for (int row = 0; row < random_rows(4); ++row) {
@@ -177,8 +199,7 @@ class NodesOfManyChunks : public Nodes {};
 TEST_P(NodesOfManyChunks, GoInTurnByTheSlots) {
   const std::string& names = GetParam();
   const auto ranks = static_cast<std::uint32_t>(names.size());
-  NodeGroup group(names);
-  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  CreatedGroup group(names);
   Random random(5);
   for (const CollectiveOp op :
        {CollectiveOp::allreduce, CollectiveOp::reduce, CollectiveOp::broadcast}) {
@@ -199,8 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Of, NodesOfManyChunks, testing::Values("aabb", "abcd", 
 TEST(NodesTest, ARankSendsItsSliceAndNoMore) {
   NEEDS_GPUS(4);
   for (const std::string names : {"aabb", "abcd"}) {
-    NodeGroup group(names);
-    ASSERT_THAT(group.failures_of_creation(), Each(""));
+    CreatedGroup group(names);
     constexpr std::uint64_t kCount = 1 << 17;
     Random random(1);
     PlannedCall call{case_of(CollectiveOp::allreduce, DataType::int32, kCount, 4, names), {}};
@@ -215,8 +235,7 @@ TEST(NodesTest, ARankSendsItsSliceAndNoMore) {
 
 TEST(NodesTest, RanksOfOneNodeNeedNoNetwork) {
   NEEDS_GPUS(4);
-  NodeGroup group("aaaa");
-  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  CreatedGroup group("aaaa");
   EXPECT_EQ(group[3].made.links, nullptr);
   EXPECT_EQ(group[3].made.local->size(), 4);
   EXPECT_EQ(group.mail().open(), 0);
@@ -224,8 +243,7 @@ TEST(NodesTest, RanksOfOneNodeNeedNoNetwork) {
 
 TEST(NodesTest, TheNetworkEndsWithItsRanks) {
   NEEDS_GPUS(2);
-  NodeGroup group("ab");
-  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  CreatedGroup group("ab");
   EXPECT_EQ(group.mail().open(), 2);
   group.destroy(0);
   EXPECT_EQ(group.mail().open(), 1);
@@ -270,8 +288,7 @@ TEST(NodesTest, WhatOneRankCannotAllAreTold) {
 
 TEST(NodesTest, WhatIsWrongWithAnArgumentIsSaidBeforeAnythingIsSent) {
   NEEDS_GPUS(2);
-  NodeGroup group("ab");
-  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  CreatedGroup group("ab");
   const auto failures = group.failures([&](NodeRank& rank, int) {
     const CudaDriver& driver = rank.made.local->driver();
     const DeviceBytes memory(driver, 4096);
@@ -316,8 +333,7 @@ std::vector<std::string> failures_after(NodeGroup& group, const std::string& nam
 
 TEST(NodesTest, ACallComesBehindWhatIsOnItsStream) {
   NEEDS_GPUS(2);
-  NodeGroup group("ab");
-  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  CreatedGroup group("ab");
   Random random(9);
   PlannedCall call{case_of(CollectiveOp::allreduce, DataType::float32, 100'000, 2, "ab"), {}};
   call.images = images_of(random, call.what);
@@ -343,21 +359,15 @@ TEST(NodesTest, ACallComesBehindWhatIsOnItsStream) {
 
 TEST(NodesTest, WhatARankGaveUpIsNotSent) {
   NEEDS_GPUS(4);
-  NodeGroup group("aabb", {.time_limit = std::chrono::milliseconds(300)});
-  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  CreatedGroup group("aabb", {.time_limit = std::chrono::milliseconds(300)});
   const auto failures = group.failures([&](NodeRank& rank, int number) {
     if (number == 1) return;  // rank 0 waits for it
-    const CudaDriver& driver = rank.made.local->driver();
-    const DeviceBytes memory(driver, 4000);
-    const Stream stream(driver, rank.made.local->context());
-    CollectiveCall call;
-    call.count = 1000;
-    call.send = call.recv = memory.address();
-    rank.across->run(call, stream.get());
+    const CallInPlace its(rank, 1000);
+    rank.across->run(its.call, its.stream.get());
     try {
-      synchronize(rank, stream.get());
+      synchronize(rank, its.stream.get());
     } catch (const CommunicatorError&) {
-      POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+      POLYPATH_CHECK(rank.made.local->driver(), stream_synchronize(its.stream.get()));
       throw;
     }
   });
@@ -372,24 +382,21 @@ TEST(NodesTest, ANodeThatDoesNotAnswerEndsAllCallsWithinTheTimeLimit) {
   for (const bool by_caller : {false, true}) {
     const NodeGroupOptions options{std::chrono::milliseconds(300), by_caller};
     const auto lose = [](Mail& mail) { mail.lose_those_of(1); };
-    NodeGroup pair("ab", options);
-    ASSERT_THAT(pair.failures_of_creation(), Each(""));
+    CreatedGroup pair("ab", options);
     const auto of_pair = failures_after(pair, "ab", lose);
     EXPECT_THAT(of_pair[0],
                 HasSubstr("rank 0: exchange 1 with other nodes did not end within 300"));
     EXPECT_THAT(of_pair[1],
                 HasSubstr("rank 1: exchange 2 with other nodes did not end within 300"));
     // Here others of a node wait for the one that waits for the network.
-    NodeGroup four("aabb", options);
-    ASSERT_THAT(four.failures_of_creation(), Each(""));
+    CreatedGroup four("aabb", options);
     EXPECT_THAT(failures_after(four, "aabb", lose), Each(HasSubstr("unusable")));
   }
 }
 
 TEST(NodesTest, ANetworkThatFailsIsSaid) {
   NEEDS_GPUS(4);
-  NodeGroup group("aabb", {std::chrono::milliseconds(500), false});
-  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  CreatedGroup group("aabb", {std::chrono::milliseconds(500), false});
   const auto failures = failures_after(group, "aabb", [](Mail& mail) { mail.refuse_those_of(1); });
   EXPECT_THAT(
       failures[0],
@@ -412,8 +419,7 @@ class ByNccl : public testing::TestWithParam<std::string> {
 
 TEST_P(ByNccl, RandomCalls) {
   const std::string& names = GetParam();
-  NodeGroup group(names, {.by_nccl = true});
-  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  CreatedGroup group(names, {.by_nccl = true});
   EXPECT_EQ(group[0].made.links->engine->name(), "nccl");
   Random random(77);
   std::vector<PlannedCall> calls;
@@ -430,8 +436,7 @@ INSTANTIATE_TEST_SUITE_P(Of, ByNccl, testing::Values("aabb", "abab", "abcd"),
 class ByNcclFails : public ByNccl {};
 TEST_P(ByNcclFails, AndAllCallsEndWithinTheTimeLimit) {
   const std::string& names = GetParam();
-  NodeGroup group(names, {.time_limit = std::chrono::milliseconds(300), .by_nccl = true});
-  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  CreatedGroup group(names, {.time_limit = std::chrono::milliseconds(300), .by_nccl = true});
   const auto failures = failures_after(group, names, [](Mail&) { nccl_standin_lose_those_of(1); });
   EXPECT_THAT(failures, Each(HasSubstr("unusable")));
   if (names == "ab") {
@@ -441,8 +446,7 @@ TEST_P(ByNcclFails, AndAllCallsEndWithinTheTimeLimit) {
 }
 TEST_P(ByNcclFails, WhatANodeGaveUpIsNoResult) {
   const std::string& names = GetParam();
-  NodeGroup group(names, {.time_limit = std::chrono::milliseconds(300), .by_nccl = true});
-  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  CreatedGroup group(names, {.time_limit = std::chrono::milliseconds(300), .by_nccl = true});
   const auto failures = failures_after(group, names, [](Mail&) { nccl_standin_gives_up(1); });
   EXPECT_THAT(failures[0], HasSubstr("node 1 gave up its part of a collective"));
   EXPECT_THAT(failures, Each(HasSubstr("unusable")));
@@ -452,19 +456,15 @@ INSTANTIATE_TEST_SUITE_P(Of, ByNcclFails, testing::Values("ab", "aabb"),
 
 TEST(NodesTest, CapturesAreRefused) {
   NEEDS_GPUS(2);
-  NodeGroup group("ab");
-  ASSERT_THAT(group.failures_of_creation(), Each(""));
+  CreatedGroup group("ab");
   const auto failures = group.failures([&](NodeRank& rank, int) {
     const CudaDriver& driver = rank.made.local->driver();
-    const DeviceBytes memory(driver, 4096);
-    const Stream stream(driver, rank.made.local->context());
-    POLYPATH_CHECK(driver, stream_begin_capture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED));
-    CollectiveCall call;
-    call.count = 10;
-    call.send = call.recv = memory.address();
-    EXPECT_THROW(rank.across->run(call, stream.get()), InvalidArgument);
+    const CallInPlace its(rank, 10);
+    const CUstream stream = its.stream.get();
+    POLYPATH_CHECK(driver, stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT_THROW(rank.across->run(its.call, stream), InvalidArgument);
     CUgraph graph = nullptr;
-    POLYPATH_CHECK(driver, stream_end_capture(stream.get(), &graph));
+    POLYPATH_CHECK(driver, stream_end_capture(stream, &graph));
     POLYPATH_CHECK(driver, graph_destroy(graph));
   });
   EXPECT_THAT(failures, Each(""));

@@ -10,8 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <stdexcept>
@@ -113,6 +116,15 @@ void RankProcess::reached(const std::string& stage) const {
   if (::read(kFromTest, &word, 1) != 1) ::_exit(3);  // the test is gone
 }
 
+bool RankProcess::ends_at(const std::string& stage) {
+  const char* const wanted = std::getenv("POLYPATH_TEST_STAGE");
+  return wanted != nullptr && stage == wanted;
+}
+
+void RankProcess::at(const std::string& stage) const {
+  if (rank_ == 1 && ends_at(stage)) reached("its end");
+}
+
 // ---- the test ---------------------------------------------------------------
 
 ProcessGroup::ProcessGroup(const std::string& name, int size) {
@@ -208,6 +220,34 @@ std::string ProcessGroup::result(int rank) {
   if (WIFSIGNALED(status)) return fmt::format("ended by signal {}", WTERMSIG(status));
   if (WEXITSTATUS(status) != 0) return fmt::format("ended with {}", WEXITSTATUS(status));
   return said == "done" ? "" : said;
+}
+
+void expect_all_well(const std::string& name, int size) {
+  ProcessGroup group(name, size);
+  expect_all_well(group, size);
+}
+
+void expect_all_well(ProcessGroup& group, int size) {
+  for (int rank = 0; rank < size; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
+}
+
+std::vector<std::string> results_of_kill(const std::string& name, int size,
+                                         const std::string& stage, int held) {
+  ::setenv("POLYPATH_TEST_STAGE", stage.c_str(), 1);
+  ProcessGroup group(name, size);
+  if (held >= 0) group.wait_for(held, stage);
+  group.wait_for(1, "its end");
+  group.kill(1);
+  if (held >= 0) group.go(held);
+  std::vector<std::string> results(static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank)
+    if (rank != 1) results[static_cast<std::size_t>(rank)] = group.result(rank);
+  return results;
+}
+
+std::string as_name(std::string text) {
+  std::ranges::replace_if(text, [](unsigned char each) { return std::isalnum(each) == 0; }, '_');
+  return text;
 }
 
 }  // namespace polypath::test

@@ -39,6 +39,10 @@ class RankProcess {
   std::unique_ptr<Communicator> create(std::shared_ptr<const CudaDriver> driver = nullptr) const;
   /// Tells the test, and waits for its word to go on.
   void reached(const std::string& stage) const;
+  /// Whether POLYPATH_TEST_STAGE names it: where rank 1 is to be killed.
+  static bool ends_at(const std::string& stage);
+  /// There rank 1 has reached "its end".
+  void at(const std::string& stage) const;
 
  private:
   int rank_;
@@ -85,5 +89,15 @@ class ProcessGroup {
 
   std::vector<Child> children_;
 };
+
+/// All ranks end well; of a program that is to be started.
+void expect_all_well(ProcessGroup& group, int size);
+void expect_all_well(const std::string& name, int size);
+/// Rank 1 of a program is killed at `stage`. What the others say; empty for rank 1. `held`: a rank
+/// that goes on from what it has reached once rank 1 is dead; -1: none.
+std::vector<std::string> results_of_kill(const std::string& name, int size,
+                                         const std::string& stage, int held = -1);
+/// For names of tests: letters of a stage, with "_" for what is none.
+std::string as_name(std::string text);
 
 }  // namespace polypath::test

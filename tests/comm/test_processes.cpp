@@ -75,10 +75,6 @@ void put_to_all(Communicator& comm, std::uint64_t rounds) {
   comm.free(std::move(inbox));
 }
 
-void expect_all_well(ProcessGroup& group, int size) {
-  for (int rank = 0; rank < size; ++rank) EXPECT_EQ("", group.result(rank)) << "rank " << rank;
-}
-
 // ---- what works -------------------------------------------------------------
 
 RANK_PROGRAM(puts_to_all) {
@@ -93,8 +89,7 @@ RANK_PROGRAM(puts_to_all) {
 }
 TEST(Processes, PutToAll) {
   NEEDS_GPUS(4);
-  ProcessGroup group("puts_to_all", 4);
-  expect_all_well(group, 4);
+  expect_all_well("puts_to_all", 4);
 }
 
 RANK_PROGRAM(shares_host_memory) {
@@ -122,8 +117,7 @@ RANK_PROGRAM(shares_host_memory) {
 }
 TEST(Processes, HostMemoryIsSharedByAll) {
   NEEDS_GPUS(4);
-  ProcessGroup group("shares_host_memory", 4);
-  expect_all_well(group, 4);
+  expect_all_well("shares_host_memory", 4);
 }
 
 /// Two processes of two threads each; this process's share of the exchange goes by its first
@@ -162,8 +156,7 @@ RANK_PROGRAM(two_ranks_a_process) {
 }
 TEST(Processes, TwoRanksEach) {
   NEEDS_GPUS(4);
-  ProcessGroup group("two_ranks_a_process", 2);
-  expect_all_well(group, 2);
+  expect_all_well("two_ranks_a_process", 2);
 }
 
 RANK_PROGRAM(leaves_first) {
@@ -228,34 +221,30 @@ TEST(Processes, MemoryIsFreedWhenAllHaveLeft) {
 
 /// Rank 1 stops at the stage POLYPATH_TEST_STAGE, and is killed there.
 RANK_PROGRAM(one_is_killed) {
-  const std::string stage = std::getenv("POLYPATH_TEST_STAGE");
-  const auto at = [&](const char* name) {
-    if (self.rank() == 1 && stage == name) self.reached("its end");
-  };
   CommunicatorOptions options = self.options();
-  at("connected");
+  self.at("connected");
   int round = 0;
   options.exchange = [&, inner = options.exchange](std::span<const std::byte> mine,
                                                    std::span<std::byte> all) {
-    if (++round == 2) at("between the exchanges");
+    if (++round == 2) self.at("between the exchanges");
     inner(mine, all);
   };
   const auto comm =
       std::make_unique<Communicator>(self.source().driver, self.source().node, options);
   const CurrentContext current(comm->driver(), comm->context());
-  at("created");
-  if (stage == "created") meet(*comm);
-  at("alloc");
+  self.at("created");
+  if (self.ends_at("created")) meet(*comm);
+  self.at("alloc");
   const SymmetricMemory memory = comm->alloc(1 << 20);
-  at("alloc host");
+  self.at("alloc host");
   const auto host = comm->alloc_host(1 << 20);
-  at("idle");
-  if (stage == "idle")
+  self.at("idle");
+  if (self.ends_at("idle"))
     while (!comm->aborted()) std::this_thread::yield();
   const Stream stream(comm->driver(), comm->context());
-  at("barrier");
+  self.at("barrier");
   comm->barrier(stream.get());
-  at("signal");
+  self.at("signal");
   if (self.rank() != 1) comm->wait_signal({memory, 0, 1}, stream.get());
   POLYPATH_CHECK(comm->driver(), stream_synchronize(stream.get()));
   comm->check();
@@ -263,21 +252,14 @@ RANK_PROGRAM(one_is_killed) {
 
 class ARankIsKilled : public testing::TestWithParam<const char*> {};
 TEST_P(ARankIsKilled, AndAllOthersSaySo) {
-  ::setenv("POLYPATH_TEST_STAGE", GetParam(), 1);
   NEEDS_GPUS(3);
-  ProcessGroup group("one_is_killed", 3);
-  group.wait_for(1, "its end");
-  group.kill(1);
-  for (const int rank : {0, 2}) EXPECT_THAT(group.result(rank), HasSubstr("rank 1")) << rank;
+  const auto results = results_of_kill("one_is_killed", 3, GetParam());
+  for (const std::size_t rank : {0, 2}) EXPECT_THAT(results[rank], HasSubstr("rank 1")) << rank;
 }
 INSTANTIATE_TEST_SUITE_P(InEveryStage, ARankIsKilled,
                          testing::Values("connected", "between the exchanges", "created", "alloc",
                                          "alloc host", "idle", "barrier", "signal"),
-                         [](const auto& stage) {
-                           std::string name = stage.param;
-                           std::ranges::replace(name, ' ', '_');
-                           return name;
-                         });
+                         [](const auto& stage) { return as_name(stage.param); });
 
 RANK_PROGRAM(one_gives_up) {
   const auto comm = self.create();

@@ -272,6 +272,17 @@ const std::vector<Type>& types() {
   return all;
 }
 
+int rank_in(MPI_Comm comm) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  return rank;
+}
+int size_of(MPI_Comm comm) {
+  int size = 0;
+  MPI_Comm_size(comm, &size);
+  return size;
+}
+
 const char* name_of(Collective collective) {
   switch (collective) {
     case Collective::allreduce: return "MPI_Allreduce";
@@ -292,10 +303,8 @@ std::string describe(const Row& row) {
 }
 
 void run_row(const RankGpu& gpu, MPI_Comm comm, const Row& row) {
-  int rank = 0;
-  int size = 0;
-  MPI_Comm_rank(comm, &rank);
-  MPI_Comm_size(comm, &size);
+  const int rank = rank_in(comm);
+  const int size = size_of(comm);
   try {
     run_and_compare(gpu, comm, row, rank, size);
   } catch (const std::exception& error) {

@@ -13,6 +13,9 @@
 
 namespace polypath::test {
 
+int rank_in(MPI_Comm comm);
+int size_of(MPI_Comm comm);
+
 enum class Collective : std::uint8_t {
   allreduce,
   reduce_scatter,

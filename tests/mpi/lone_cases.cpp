@@ -17,17 +17,6 @@
 namespace polypath::test {
 namespace {
 
-int rank_in(MPI_Comm comm) {
-  int rank = 0;
-  MPI_Comm_rank(comm, &rank);
-  return rank;
-}
-int size_of(MPI_Comm comm) {
-  int size = 0;
-  MPI_Comm_size(comm, &size);
-  return size;
-}
-
 void require(bool condition, const char* what) {
   if (!condition) throw std::runtime_error(what);
 }

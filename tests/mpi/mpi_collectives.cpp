@@ -30,17 +30,6 @@ struct Run {
   }
 };
 
-int rank_in(MPI_Comm comm) {
-  int rank = 0;
-  MPI_Comm_rank(comm, &rank);
-  return rank;
-}
-int size_of(MPI_Comm comm) {
-  int size = 0;
-  MPI_Comm_size(comm, &size);
-  return size;
-}
-
 bool reduces(Collective collective) {
   return collective == Collective::allreduce || collective == Collective::reduce_scatter;
 }
