@@ -191,19 +191,22 @@ class PlanMaker {
   Weighed weigh_host_trees() const {
     Weighed weighed{Algorithm::host_trees, 0, {}, {}, 0, 1, ""};
     if (no_kernels_.empty())
-      weighed.reason = fmt::format(
-          "links between GPUs carry more; host memory as well could add {:.0f} % at most",
-          100 * (link_limit_ > 0 ? message_limit_ / link_limit_ - 1 : 0));
+      weighed.reason = "links between GPUs carry more; " + what_hosts_could_add();
     by_schedule(weighed, [&](std::uint64_t chunk) {
       return flat_schedule(node_, request_, chunk, /*by_host=*/true);
     });
     return weighed;
   }
 
+  [[nodiscard]] std::string what_hosts_could_add() const {
+    return fmt::format("host memory as well could add {:.0f} % at most",
+                       100 * (link_limit_ > 0 ? message_limit_ / link_limit_ - 1 : 0));
+  }
+
   Weighed weigh_mixed() const {
     Weighed weighed{Algorithm::mixed, 0, {}, {}, 0, 1, ""};
     if (request_.op != CollectiveOp::allreduce)
-      weighed.reason = "for allreduce only";
+      weighed.reason = "for allreduce only; " + what_hosts_could_add();
     else if (!no_kernels_.empty())
       weighed.reason = no_kernels_;
     else if (options_.host_bytes == 0)
