@@ -92,9 +92,9 @@ _A_DAY_MS = 24 * 3600 * 1000
 
 
 def ranks_on_threads(context: Context, count: int) -> list[Communicator]:
-    """Ranks that are threads of this process, on its first GPUs. In virtual time they wait a day for
-    each other, which only `on_all` cuts short: a limit in seconds of a busy machine says nothing
-    about the node."""
+    """Ranks that are threads of this process, on its first GPUs. In virtual time they wait a day
+    for each other, which only `on_all` cuts short: a limit in seconds of a busy machine says
+    nothing about the node."""
     limit = _A_DAY_MS if context.topology()["virtual_time"] else 0
     return Communicator.all(context, range(count), limit)
 

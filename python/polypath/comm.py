@@ -418,9 +418,9 @@ class Communicator:
         self._collective("polypath_all_to_all", send, recv, type, count, self.size, [], stream)
 
     def report(self) -> dict[str, Any]:
-        """How many of this rank's collectives went how: ``{"cells", "channels", "copies", "rotation",
-        "hierarchical", "ring", "host_trees", "mixed", "scratch_bytes"}``; of several nodes also
-        ``"nodes": {"network", "calls", "chunks", "sent_bytes"}``."""
+        """How many of this rank's collectives went how: ``{"cells", "channels", "copies",
+        "rotation", "hierarchical", "ring", "host_trees", "mixed", "scratch_bytes"}``; of several
+        nodes also ``"nodes": {"network", "calls", "chunks", "sent_bytes"}``."""
         found: dict[str, Any] = _api.call_json("polypath_comm_report", self._open())
         return found
 
