@@ -304,7 +304,9 @@ POLYPATH_API polypath_status polypath_counters_reset(polypath_context* context);
  * "chunks"}], "slots", "native_gbps", "predicted_gbps", "measured_gbps", "tried", "edited"}],
  * "collectives": [{"op", "ranks" (class of sets of GPUs), "bytes" (of a rank's larger buffer),
  * "algorithm", "stages", "blocks", "lanes", "chunk_bytes" (null where they mean nothing),
- * "planned_us" (a call as the cost model plans it), "us" (so), "tried", "edited"}]}
+ * "planned_us" (a call as the cost model plans it), "us" (so), "tried", "edited"}],
+ * "comm": [{"op", "ranks", "bytes", "backend" (of UNICONN's, the choice), "times": [{"backend",
+ * "us"}], "pairs", "edited"}]}
  * GB/s are those of the whole group or window. */
 POLYPATH_API polypath_status polypath_tuned(polypath_context* context, char** json);
 

@@ -8,6 +8,7 @@
 
 #include "base/log.hpp"
 #include "driver/check.hpp"
+#include "plan/profile_entries.hpp"
 #include "registry/registry.hpp"
 #include "tune/profile.hpp"
 
@@ -190,11 +191,23 @@ void Context::keep_collectives(std::vector<TunedCollective> tuned) {
   save();
 }
 
+void Context::keep_backend(TunedBackend measured) {
+  const std::lock_guard lock(backends_mutex_);
+  put_entry(source_.backends, std::move(measured));
+  save();
+}
+
+std::vector<TunedBackend> Context::backends() const {
+  const std::lock_guard lock(backends_mutex_);
+  return source_.backends;
+}
+
 void Context::save() {
   if (source_.profile_file.empty()) return;
   Profile profile = make_profile(source_.node, source_.fingerprint, source_.driver_version);
   profile.tuned = source_.tuned;
   profile.collectives = source_.collectives;
+  profile.backends = source_.backends;
   std::string why;
   if (source_.profile_refused) {
     // A slip in an edit must not cost the other edits.

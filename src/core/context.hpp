@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -62,6 +63,11 @@ class Context {
   void keep_tuned(std::vector<TunedChoice> tuned);
   /// Keeps these in the profile; communicators whose collectives are made from now on follow them.
   void keep_collectives(std::vector<TunedCollective> tuned);
+  /// Keeps it in the profile, in the place of what is known of the same; AnyBackend's ranks that
+  /// come together from now on follow it.
+  void keep_backend(TunedBackend measured);
+  /// What is known.
+  [[nodiscard]] std::vector<TunedBackend> backends() const;
 
   [[nodiscard]] const NodeSource& source() const noexcept { return source_; }
   [[nodiscard]] const Node& node() const noexcept { return source_.node; }
@@ -94,6 +100,7 @@ class Context {
   Devices devices_;
   ImportedMemories imports_;
   Carrier carrier_;
+  mutable std::mutex backends_mutex_;  // source_.backends: ranks that are threads keep and ask
   std::atomic<bool> unplaced_{false};  // memory of another process was met that has no known place
 };
 

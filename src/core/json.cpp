@@ -9,6 +9,7 @@
 #include "base/version.hpp"
 #include "exec/context_guard.hpp"
 #include "exec/kernels/images.hpp"
+#include "plan/tuned_backend_json.hpp"
 #include "plan/tuned_collective_json.hpp"
 #include "topology/node_json.hpp"
 
@@ -223,9 +224,12 @@ json tuned_json(const Context& context) {
   json collectives = json::array();
   for (const TunedCollective& one : context.source().collectives)
     collectives.push_back(to_json(one));
+  json comm = json::array();
+  for (const TunedBackend& one : context.backends()) comm.push_back(to_json(one));
   return {{"profile", context.source().profile_file},
           {"choices", std::move(choices)},
-          {"collectives", std::move(collectives)}};
+          {"collectives", std::move(collectives)},
+          {"comm", std::move(comm)}};
 }
 
 }  // namespace polypath

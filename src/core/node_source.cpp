@@ -99,6 +99,7 @@ void apply_profile(const Options& options, NodeSource& source) {
   if (auto profile = load_profile(file, source.fingerprint, &why)) {
     source.tuned = std::move(profile->tuned);
     source.collectives = std::move(profile->collectives);
+    source.backends = std::move(profile->backends);
     source.profile_state = "loaded, made " + profile->date;
     if (source.simulated) return;
     // The links and ports of the profile, the identity of what is here now.
@@ -147,6 +148,7 @@ NodeSource with_emulated_mesh(NodeSource source, double gbps) {
   source.profile_state += ", but for its NVLinks: the mesh is emulated";
   source.tuned.clear();
   source.collectives.clear();
+  source.backends.clear();
   return source;
 }
 

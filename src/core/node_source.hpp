@@ -9,6 +9,7 @@
 #include "driver/cuda_driver.hpp"
 #include "driver/nvml.hpp"
 #include "exec/emulated_mesh/emulated_links.hpp"
+#include "plan/tuned_backend.hpp"
 #include "plan/tuned_choice.hpp"
 #include "plan/tuned_collective.hpp"
 #include "topology/node.hpp"
@@ -33,6 +34,7 @@ struct NodeSource {
   bool profile_refused = false;  ///< what is wrong is in the file, which may hold somebody's edits
   std::vector<TunedChoice> tuned;            ///< from the profile
   std::vector<TunedCollective> collectives;  ///< likewise
+  std::vector<TunedBackend> backends;        ///< likewise
   std::string registry;                      ///< as the setting, for process_registry()
   double emulated_mesh_gbps = 0;             ///< of each link, when `node` is an emulated mesh
   std::vector<EmulatedLink> emulated_links;

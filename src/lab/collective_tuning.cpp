@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "collectives/plan/tuned_plan.hpp"
+#include "plan/profile_entries.hpp"
 #include "tune/group_timer.hpp"
 
 namespace polypath {
@@ -131,10 +132,10 @@ void CollectiveTuning::tune(const Task& task) {
 }
 
 void CollectiveTuning::keep(TunedCollective found) {
-  put_collective(found_, std::move(found));
+  put_entry(found_, std::move(found));
   if (bench_.collectives().communicator().rank() != 0) return;
   auto all = context_.source().collectives;  // of other ranks as well
-  for (const TunedCollective& one : found_) put_collective(all, one);
+  for (const TunedCollective& one : found_) put_entry(all, one);
   context_.keep_collectives(std::move(all));
 }
 
@@ -149,7 +150,7 @@ TuningResult CollectiveTuning::run() {
     for (const std::uint64_t bytes : request_.sizes) {
       const std::uint64_t rounded =
           request_of_bytes(op, DataType::float32, bytes, collectives.communicator().size()).bytes();
-      const TunedCollective* const known = known_collective(found_, to_string(op), ranks, rounded);
+      const TunedCollective* const known = known_entry<TunedCollective>(found_, to_string(op), ranks, rounded);
       if (known == nullptr || (request_.again && !known->edited)) tasks.push_back({op, bytes});
     }
   total_ = tasks.size();

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstddef>
 
+#include "plan/profile_entries.hpp"
+
 namespace polypath {
 namespace {
 
@@ -69,21 +71,18 @@ void put_choice(std::vector<TunedChoice>& choices, TunedChoice found) {
 }
 
 std::uint32_t digest(const TunedChoice& choice) noexcept {
-  std::uint32_t hash = 2166136261u;  // FNV-1a
-  const auto mix = [&](std::uint64_t word) {
-    for (int i = 0; i < 8; ++i) hash = (hash ^ (word >> 8 * i & 0xff)) * 16777619u;
-  };
-  mix(static_cast<std::uint64_t>(choice.pattern));
-  for (const char c : choice.pair) mix(static_cast<unsigned char>(c));
-  mix(choice.choice.bytes);
-  mix(static_cast<std::uint64_t>(choice.executor));
-  mix(static_cast<std::uint64_t>(choice.choice.slots));
+  EntryDigest all;
+  all.mix(static_cast<std::uint64_t>(choice.pattern));
+  all.mix_letters(choice.pair);
+  all.mix(choice.choice.bytes);
+  all.mix(static_cast<std::uint64_t>(choice.executor));
+  all.mix(static_cast<std::uint64_t>(choice.choice.slots));
   for (const RouteChoice& route : choice.choice.routes) {
-    mix(static_cast<std::uint64_t>(route.kind));
-    mix(static_cast<std::uint64_t>(std::llround(route.share * 1e4)));
-    mix(static_cast<std::uint64_t>(route.chunks));
+    all.mix(static_cast<std::uint64_t>(route.kind));
+    all.mix(static_cast<std::uint64_t>(std::llround(route.share * 1e4)));
+    all.mix(static_cast<std::uint64_t>(route.chunks));
   }
-  return hash;
+  return all.value();
 }
 
 }  // namespace polypath

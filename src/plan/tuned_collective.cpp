@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstddef>
 
+#include "plan/profile_entries.hpp"
+
 namespace polypath {
 namespace {
 
@@ -37,37 +39,15 @@ const TunedCollective* find_collective(std::span<const TunedCollective> all, std
   return best;
 }
 
-const TunedCollective* known_collective(std::span<const TunedCollective> all, std::string_view op,
-                                        std::string_view ranks, std::uint64_t bytes) {
-  const auto same = std::ranges::find_if(all, [&](const TunedCollective& one) {
-    return one.op == op && one.ranks == ranks && one.bytes == bytes;
-  });
-  return same == all.end() ? nullptr : &*same;
-}
-
-void put_collective(std::vector<TunedCollective>& all, TunedCollective found) {
-  const TunedCollective* const same = known_collective(all, found.op, found.ranks, found.bytes);
-  if (same == nullptr)
-    all.push_back(std::move(found));
-  else
-    all[static_cast<std::size_t>(same - all.data())] = std::move(found);
-}
-
 std::uint32_t digest(const TunedCollective& one) noexcept {
-  std::uint32_t hash = 2166136261u;  // FNV-1a
-  const auto mix = [&](std::uint64_t word) {
-    for (int i = 0; i < 8; ++i) hash = (hash ^ (word >> 8 * i & 0xff)) * 16777619u;
-  };
-  for (const std::string* text : {&one.op, &one.ranks, &one.way.algorithm}) {
-    for (const char c : *text) mix(static_cast<unsigned char>(c));
-    mix(text->size());
-  }
-  mix(one.bytes);
-  mix(static_cast<std::uint64_t>(one.way.stages));
-  mix(static_cast<std::uint64_t>(one.way.blocks));
-  mix(static_cast<std::uint64_t>(one.way.lanes));
-  mix(one.way.chunk_bytes);
-  return hash;
+  EntryDigest all;
+  for (const std::string* text : {&one.op, &one.ranks, &one.way.algorithm}) all.mix_text(*text);
+  all.mix(one.bytes);
+  all.mix(static_cast<std::uint64_t>(one.way.stages));
+  all.mix(static_cast<std::uint64_t>(one.way.blocks));
+  all.mix(static_cast<std::uint64_t>(one.way.lanes));
+  all.mix(one.way.chunk_bytes);
+  return all.value();
 }
 
 }  // namespace polypath

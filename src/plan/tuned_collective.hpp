@@ -42,13 +42,6 @@ struct TunedCollective {
 const TunedCollective* find_collective(std::span<const TunedCollective> all, std::string_view op,
                                        std::string_view ranks, std::uint64_t bytes);
 
-/// The entry for exactly this, or null.
-const TunedCollective* known_collective(std::span<const TunedCollective> all, std::string_view op,
-                                        std::string_view ranks, std::uint64_t bytes);
-
-/// Puts `found` in the place of the entry for the same operation, ranks and size, or at the end.
-void put_collective(std::vector<TunedCollective>& all, TunedCollective found);
-
 /// A number of what plans follow: operation, ranks, size and way. A profile tells by it that
 /// somebody edited an entry.
 std::uint32_t digest(const TunedCollective& one) noexcept;

@@ -199,6 +199,7 @@ Node read_node(TomlTable root) {
   root.section("profile");
   root.entries("tuned");
   root.entries("collective");
+  root.entries("comm");
   root.section("end");
   root.finish();
   try {

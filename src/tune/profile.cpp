@@ -19,13 +19,14 @@
 #include "base/error.hpp"
 #include "topology/node_file.hpp"
 #include "topology/toml_table.hpp"
+#include "tune/backend_format.hpp"
 #include "tune/collective_format.hpp"
 
 namespace polypath {
 namespace {
 
-constexpr int kSchema = 3;
-/// Without tables of collectives.
+constexpr int kSchema = 4;
+/// Without tables of collectives and of backends.
 constexpr int kOldestSchema = 2;
 
 std::string library_version() {
@@ -52,6 +53,7 @@ std::string to_text(const Profile& profile) {
   text << format_node_file(profile.node) << '\n' << table << '\n';
   for (const TunedChoice& choice : profile.tuned) text << '\n' << format_tuned(choice);
   for (const TunedCollective& one : profile.collectives) text << '\n' << format_collective(one);
+  for (const TunedBackend& one : profile.backends) text << '\n' << format_backend(one);
   text << "\n[end]\n";
   return text.str();
 }
@@ -74,6 +76,7 @@ Profile read_profile(const std::filesystem::path& file) {
     if (!whole.has("end")) throw InvalidArgument(name + ": is cut short: [end] is missing");
     for (TomlTable& entry : whole.entries("tuned")) profile.tuned.push_back(read_tuned(entry));
     profile.collectives = read_collectives(whole);
+    profile.backends = read_backends(whole);
   } catch (const toml::parse_error& error) {
     throw InvalidArgument(
         fmt::format("{}:{}: {}", name, error.source().begin.line, error.description()));
@@ -119,6 +122,7 @@ Profile make_profile(Node node, std::string fingerprint, std::string driver) {
           library_version(),
           date_now(),
           std::move(driver),
+          {},
           {},
           {}};
 }

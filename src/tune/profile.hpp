@@ -2,7 +2,7 @@
 // node file (topology/node_file.hpp), with a table more:
 //
 //   [profile]
-//   schema = 3
+//   schema = 4
 //   fingerprint = "..."     # of the GPUs, links and driver that were measured
 //   version = "0.1.0"       # of polypath
 //   date = "2026-01-31T12:00:00Z"
@@ -39,6 +39,19 @@
 //   planned_us, us, tried
 //   digest = 123456789                        # of op to chunk_bytes
 //
+// a table for each operation and size that UNICONN's backends were measured with (`polypath tune
+// comm`), which people may edit, too:
+//
+//   [[comm]]
+//   op = "post"
+//   ranks = "4 ranks, nvlink x4"              # collective_class()
+//   bytes = 1048576                           # of a message; of a rank's larger buffer
+//   backend = "polypath"                      # the choice
+//   backends = ["polypath", "gpuccl"]         # that were measured
+//   us = [11.60, 15.30]                       # of each
+//   pairs = 9
+//   digest = 123456789                        # of op to us
+//
 // and last the empty table [end], without which the file was cut short.
 //
 // A profile only ever saves time: whatever is wrong with the file, the library goes on without it.
@@ -49,6 +62,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/tuned_backend.hpp"
 #include "plan/tuned_choice.hpp"
 #include "plan/tuned_collective.hpp"
 #include "topology/node.hpp"
@@ -64,6 +78,7 @@ struct Profile {
   std::string driver;
   std::vector<TunedChoice> tuned;
   std::vector<TunedCollective> collectives;
+  std::vector<TunedBackend> backends;
 };
 
 /// A profile of `node` with this library's version and the time now.

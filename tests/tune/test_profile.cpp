@@ -96,9 +96,9 @@ TEST_F(ProfileTest, NewerSchemaIsRefused) {
   expect_refused("future");
   replace("future = 1\n", "");
   // Whatever else is new in it, the schema is what the reason names.
-  replace("schema = 3\nversion", "schema = 4\nfuture = 1\nversion");
+  replace("schema = 4\nversion", "schema = 5\nfuture = 1\nversion");
   expect_refused("ab12-x.toml");
-  expect_refused("schema: is 4, this library reads 3");
+  expect_refused("schema: is 5, this library reads 4");
 }
 
 TEST_F(ProfileTest, OfAnotherVersionIsRefused) {

@@ -1,0 +1,63 @@
+#include "plan/tuned_backend.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "base/error.hpp"
+#include "plan/profile_entries.hpp"
+
+namespace polypath {
+namespace {
+
+/// Of nine turns, so many must be won, ...
+constexpr std::size_t kMustWin = 8;
+constexpr std::size_t kOfTurns = 9;
+/// ... and so much time: less is noise.
+constexpr double kLeastGain = 0.01;
+
+double median_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  return std::round(values[values.size() / 2] * 100) / 100;  // as profiles keep it
+}
+
+}  // namespace
+
+void choose_backend(TunedBackend& entry, const std::vector<std::string>& backends,
+                    std::span<const double> us) {
+  const std::size_t count = backends.size();
+  if (count == 0 || us.empty() || us.size() % count != 0)
+    throw InvalidArgument("no backend was measured, or not all of them as often");
+  const std::size_t turns = us.size() / count;
+  entry.times.clear();
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<double> its;
+    for (std::size_t turn = 0; turn < turns; ++turn) its.push_back(us[turn * count + i]);
+    entry.times.push_back({backends[i], median_of(std::move(its))});
+  }
+  entry.pairs = static_cast<int>(turns);
+  const BackendTime* best = &entry.times.front();
+  for (std::size_t i = 1; i < count; ++i) {
+    std::size_t won = 0;
+    for (std::size_t turn = 0; turn < turns; ++turn)
+      won += us[turn * count + i] < us[turn * count] ? 1 : 0;
+    const BackendTime& one = entry.times[i];
+    if (won * kOfTurns < turns * kMustWin) continue;
+    if (one.us * (1 + kLeastGain) > entry.times.front().us) continue;
+    if (one.us < best->us) best = &one;
+  }
+  entry.backend = best->backend;
+}
+
+std::uint32_t digest(const TunedBackend& one) noexcept {
+  EntryDigest all;
+  for (const std::string* text : {&one.op, &one.ranks, &one.backend}) all.mix_text(*text);
+  all.mix(one.bytes);
+  for (const BackendTime& time : one.times) {
+    all.mix_text(time.backend);
+    all.mix(static_cast<std::uint64_t>(std::llround(time.us * 100)));
+  }
+  return all.value();
+}
+
+}  // namespace polypath

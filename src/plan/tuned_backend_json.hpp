@@ -1,0 +1,13 @@
+// Backends that were measured, as JSON (polypath.h).
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "plan/tuned_backend.hpp"
+
+namespace polypath {
+
+/// An entry of "comm" of polypath_tuned().
+nlohmann::json to_json(const TunedBackend& one);
+
+}  // namespace polypath
