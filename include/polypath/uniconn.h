@@ -163,6 +163,74 @@ POLYPATH_API polypath_status polypath_uniconn_reduce(polypath_uniconn_coordinato
                                                      int type, int op, int root,
                                                      polypath_uniconn_comm* comm);
 
+/* ---- Which backend is best here: what `polypath tune comm` measured -------------------------- */
+
+/* By number. */
+enum {
+  POLYPATH_BACKEND_POLYPATH = 0,
+  POLYPATH_BACKEND_GPUCCL = 1,
+  POLYPATH_BACKEND_GPUSHMEM = 2,
+  POLYPATH_BACKEND_MPI = 3,
+  POLYPATH_BACKENDS = 4
+};
+/* What is measured, and routed by AnyBackend: "post", "allreduce", "reduce", "all_gather",
+ * "all_to_all", "broadcast". */
+enum {
+  POLYPATH_COMM_POST = 0,
+  POLYPATH_COMM_ALLREDUCE = 1,
+  POLYPATH_COMM_REDUCE = 2,
+  POLYPATH_COMM_ALL_GATHER = 3,
+  POLYPATH_COMM_ALL_TO_ALL = 4,
+  POLYPATH_COMM_BROADCAST = 5,
+  POLYPATH_COMM_OPS = 6
+};
+
+/* An entry of the profile. */
+typedef struct polypath_backend_row {
+  int op;
+  int backend;                  /* the choice; -1: one that this library does not know */
+  size_t bytes;                 /* of a message; of a collective, of a rank's larger buffer */
+  double us[POLYPATH_BACKENDS]; /* of the slowest rank; negative: not measured */
+  int edited;                   /* 1: by somebody, in the profile */
+} polypath_backend_row;
+
+/* Those for ranks on these GPUs (as `context` numbers them), by operation, then by size; `gpus`
+ * NULL: for whatever GPUs. The first `capacity` of them go to `rows` (NULL for none), and *count is
+ * how many there are. */
+POLYPATH_API polypath_status polypath_backend_rows(polypath_context* context, const int* gpus,
+                                                   int ranks, polypath_backend_row* rows,
+                                                   size_t capacity, size_t* count);
+
+/* What ranks measured in turns. */
+typedef struct polypath_backend_measured {
+  int op;
+  const int* gpus; /* of each rank */
+  int ranks;
+  size_t bytes;
+  const int* backends; /* in the order of preference */
+  int backend_count;
+  const double* us; /* of each turn, of each backend */
+  int turns;
+} polypath_backend_measured;
+
+/* Chooses (the first, unless another one was faster in 8 of 9 turns and by 1 % at the median), and
+ * keeps it in the profile in the place of what was known; an edited entry stays. The value is the
+ * entry: one of "comm" of polypath_tuned(). */
+POLYPATH_API polypath_status polypath_backend_keep(polypath_context* context,
+                                                   const polypath_backend_measured* measured,
+                                                   char** json);
+
+/* What AnyBackend would take for `op` (its name) of `bytes` on ranks on these GPUs (NULL: the first
+ * `ranks`; 0: all), where polypath works; `with_mpi`: of a program with MPI, whose ranks are MPI's:
+ * {"op", "ranks": class, "bytes", "backend", "reason",
+ *  "entry": of the nearest size that was measured, as in polypath_tuned(), or null,
+ *  "backends": [{"backend", "us": null where not measured, "serves": bool, "why": "" or why not}]}
+ * Without an entry "backend" is what serves all that was not measured. POLYPATH_INVALID_ARGUMENT:
+ * there is no such operation, or no such GPU. */
+POLYPATH_API polypath_status polypath_plan_backend(polypath_context* context, const char* op,
+                                                   size_t bytes, const int* gpus, int ranks,
+                                                   int with_mpi, char** json);
+
 #ifdef __cplusplus
 }
 #endif

@@ -71,7 +71,7 @@ void posts_alone(SuiteRank<B>& self) {
         coordinator.Post(source.template get<char>(), inbox.template get<char>(), kCount, word,
                          round * 10, other, &self.comm);
       };
-      const bool is_first = self.is_one_sided() || own % 2 == 0;
+      const bool is_first = (self.is_one_sided() && !self.posts_may_wait) || own % 2 == 0;
       if (is_first) post();
       coordinator.Acknowledge(inbox.template get<char>(), kCount, word, round * 10, other,
                               &self.comm);

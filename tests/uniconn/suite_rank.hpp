@@ -160,6 +160,8 @@ struct SuiteRank {
   uc::Communicator<B>& comm;
   const Gpu& gpu;
   std::uint64_t seed = 1;
+  /// Of one-sided backends: some posts wait for who acknowledges them, as of two-sided ones.
+  bool posts_may_wait = false;
 
   [[nodiscard]] int rank() const { return comm.GlobalRank(); }
   [[nodiscard]] int size() const { return comm.GlobalSize(); }

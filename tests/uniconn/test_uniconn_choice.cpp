@@ -98,8 +98,9 @@ TEST(UniconnChoice, RefusesWhatRanksDoNotWantAlike) {
             choice_refused(POLYPATH_INVALID_ARGUMENT, ranks_that_want({"polypath", "gpuccl"})));
   EXPECT_EQ("POLYPATH_BACKEND is '' on rank 0, and 'mpi' on rank 2",
             choice_refused(POLYPATH_INVALID_ARGUMENT, ranks_that_want({"", "", "mpi"})));
-  EXPECT_EQ("POLYPATH_BACKEND is 'nccl' on rank 1: polypath, gpuccl, gpushmem or mpi is wanted",
-            choice_refused(POLYPATH_INVALID_ARGUMENT, ranks_that_want({"", "nccl"})));
+  EXPECT_EQ(
+      "POLYPATH_BACKEND is 'nccl' on rank 1: polypath, gpuccl, gpushmem, mpi or auto is wanted",
+      choice_refused(POLYPATH_INVALID_ARGUMENT, ranks_that_want({"", "nccl"})));
 }
 
 TEST(UniconnChoice, TakesNoOtherForWhatIsWantedByName) {
@@ -122,7 +123,7 @@ TEST(UniconnChoice, RefusesNamesThatThereAreNot) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
   const Wanted wanted("nvshmem");
   EXPECT_THAT(said({0, 1}), Each(HasSubstr("POLYPATH_BACKEND is 'nvshmem' on rank 0: polypath, "
-                                           "gpuccl, gpushmem or mpi is wanted")));
+                                           "gpuccl, gpushmem, mpi or auto is wanted")));
 }
 
 TEST(UniconnChoice, SaysThatThereIsNoCodeForMpi) {

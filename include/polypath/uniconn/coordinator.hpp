@@ -106,9 +106,10 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
   void Acknowledge(T* dest, std::size_t count, std::uint64_t* signal, std::uint64_t value,
                    int src_rank, Communicator<B>* comm) {
     auto& ranks = ranks_of(comm, src_rank, "Acknowledge: src_rank");
+    // As Post has it: of PartialDevice the data is a kernel's.
+    const std::size_t bytes = M == LaunchMode::PureHost ? bytes_of<T>(count) : 0;
     if constexpr (kHostSends)
-      group_.acknowledge(ranks, {dest, bytes_of<T>(count), signal, value, src_rank, false},
-                         stream_);
+      group_.acknowledge(ranks, {dest, bytes, signal, value, src_rank, false}, stream_);
   }
 
   // ---- Collectives: all ranks, in the same order ----------------------------------------------

@@ -151,6 +151,14 @@ class Environment {
     return "";
   }
 
+  /// Of AnyBackend: what went by which backend so far, but for what is composed; none before
+  /// SetDevice.
+  [[nodiscard]] auto BackendUses() const
+    requires requires(const typename B::World& world) { world.uses(); }
+  {
+    return IsInit() ? job_->world->uses() : decltype(job_->world->uses()){};
+  }
+
   [[nodiscard]] int WorldSize() const noexcept { return job_->bootstrap.size(); }
   [[nodiscard]] int WorldRank() const noexcept { return job_->bootstrap.rank(); }
   [[nodiscard]] int NodeSize() const noexcept { return job_->node.size; }

@@ -2,11 +2,17 @@
 //
 //   POLYPATH_BACKEND=NAME   polypath, gpuccl, gpushmem or mpi: that one, or an error that says what
 //                           is missing
-//   unset, or empty         the first that these ranks have: polypath (ranks of one node that reach
-//                           each other's memory), NCCL, MPI
+//   unset, empty or auto    the first that these ranks have: polypath (ranks of one node that reach
+//                           each other's memory), NCCL, MPI. Beside it those that `polypath tune
+//                           comm` found faster on rank 0's node, each for what it is faster at
+//                           (table.hpp)
 //
-// Environment::BackendName and BackendReason say which, and why. Semantics are those of the library
-// (docs/uniconn.md): what has to run on all acknowledges each post once, with the count.
+// Memory, barriers, launch modes, vector forms and what is composed are the first's. Posts and
+// collectives of equal counts go by the table, by size.
+//
+// Environment::BackendName and BackendReason say which, and why; BackendUses, what went where.
+// Semantics are those of the library (docs/uniconn.md): what has to run on all acknowledges each
+// post once, with the count.
 //
 // MPI is among them where its headers are: when mpi.h, or backend/mpi.hpp, was included before, or
 // with -DUNICONN_WITH_MPI=1. Then ranks that mpirun started meet by MPI, whatever the choice.
@@ -20,12 +26,14 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <variant>
+#include <vector>
 
 #include "polypath/uniconn/backend/choice.hpp"
 #include "polypath/uniconn/backend/gpuccl.hpp"
 #include "polypath/uniconn/backend/gpushmem.hpp"
 #include "polypath/uniconn/backend/polypath.hpp"
+#include "polypath/uniconn/backend/several.hpp"
+#include "polypath/uniconn/backend/table.hpp"
 #if defined(MPI_VERSION) || (defined(UNICONN_WITH_MPI) && UNICONN_WITH_MPI)
 #include "polypath/uniconn/backend/mpi.hpp"
 #define UNICONN_ANY_HAS_MPI 1
@@ -34,32 +42,6 @@
 #endif
 
 namespace polypath::uniconn {
-namespace detail {
-
-/// Backends by number, as library_names has them.
-template <typename... Backends>
-struct Several {
-  using World = std::variant<std::monostate, typename Backends::World...>;
-  using Ranks = std::variant<typename Backends::Ranks...>;
-  using Group = std::variant<std::monostate, typename Backends::Group...>;
-
-  /// Calls `body` with the type, as a std::type_identity.
-  template <typename Body>
-  static decltype(auto) with(int library, const Body& body) {
-    return with_first<Body, Backends...>(library, body);
-  }
-
- private:
-  template <typename Body, typename First, typename... Others>
-  static decltype(auto) with_first(int library, const Body& body) {
-    if constexpr (sizeof...(Others) > 0) {
-      if (library != 0) return with_first<Body, Others...>(library - 1, body);
-    }
-    return body(std::type_identity<First>{});
-  }
-};
-
-}  // namespace detail
 
 // Programs with MPI and without are not mixed: the type is another one.
 #if UNICONN_ANY_HAS_MPI
@@ -77,7 +59,7 @@ struct AnyBackend {
   static constexpr bool kHasMpi = false;
   using Libraries = detail::Several<PolypathBackend, GpucclBackend, GpushmemBackend>;
 #endif
-  /// Whether the chosen one does, World says.
+  /// Whether the first one does, World says.
   static constexpr bool launches(LaunchMode) { return true; }
   static Bootstrap bootstrap([[maybe_unused]] int argc, [[maybe_unused]] char** argv) {
 #if UNICONN_ANY_HAS_MPI
@@ -96,31 +78,33 @@ struct AnyBackend {
 
 class AnyBackend::World {
   template <typename Body>
-  decltype(auto) with(const Body& body) const {
-    return Libraries::with(library_, body);
+  decltype(auto) with_first(const Body& body) const {
+    return Libraries::with(first_, body);
   }
   template <typename B>
-  [[nodiscard]] typename B::World& of() {
-    return *std::get_if<typename B::World>(&its_);
+  [[nodiscard]] std::unique_ptr<typename B::World>& of() {
+    return std::get<std::unique_ptr<typename B::World>>(its_);
   }
 
  public:
   World(const Bootstrap& bootstrap, polypath_context* engine, const detail::Cuda& cuda,
         const detail::Device& gpu) {
-    const detail::Choice choice = detail::choice_of(bootstrap.gather(offer_of(bootstrap)));
+    const std::vector<detail::Offer> offers = bootstrap.gather(offer_of(bootstrap));
+    const detail::Choice choice = detail::choice_of(offers);
     const auto begin = [&](int library) {
-      library_ = library;
       Libraries::with(library, [&]<typename B>(std::type_identity<B>) {
-        its_.template emplace<typename B::World>(bootstrap, engine, cuda, gpu);
+        of<B>() = std::make_unique<typename B::World>(bootstrap, engine, cuda, gpu);
       });
     };
     if (choice.is_wanted) {
-      begin(choice.candidates.front());
+      first_ = choice.candidates.front();
+      begin(first_);
       reason_ = std::string(name()) + ": POLYPATH_BACKEND says so";
+      routes_ = detail::Routes(first_);
       return;
     }
-    std::string passed_over = choice.passed_over;
-    for (const int library : choice.candidates) {
+    // On all ranks, or on none: the first failure, or "".
+    const auto try_to_begin = [&](int library) -> std::string {
       detail::Offer::Text failure{};
       try {
         begin(library);
@@ -128,40 +112,45 @@ class AnyBackend::World {
         detail::Offer::write(failure, thrown.what());
       }
       const auto failures = bootstrap.gather(failure);
-      const auto first =
+      const auto found =
           std::ranges::find_if(failures, [](const auto& its) { return its[0] != '\0'; });
-      if (first == failures.end()) {
-        reason_ = std::string(name()) + ": " + what_is_good_about(library);
-        if (!passed_over.empty()) reason_ += "; " + passed_over;
-        return;
-      }
-      its_.emplace<std::monostate>();
-      detail::pass_over(passed_over, library, first->data());
-    }
-    throw error(POLYPATH_NOT_SUPPORTED,
-                ("AnyBackend: no library works for these ranks: " + passed_over).c_str());
+      if (found == failures.end()) return "";
+      Libraries::with(library, [&]<typename B>(std::type_identity<B>) { of<B>().reset(); });
+      return found->data();
+    };
+    begin_first(choice, try_to_begin);
+    follow_table(bootstrap, engine, gpu, offers, try_to_begin);
   }
+  /// What came later ends before the first.
+  ~World() {
+    Libraries::each([this]<typename B>(std::type_identity<B>) {
+      if (detail::library_of(B::kName) != first_) of<B>().reset();
+    });
+  }
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
 
   [[nodiscard]] const char* name() const noexcept {
-    return detail::library_names[static_cast<std::size_t>(library_)];
+    return detail::library_names[static_cast<std::size_t>(first_)];
   }
   [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
+  [[nodiscard]] std::vector<BackendUse> uses() const { return uses_.all(); }
 
-  /// POLYPATH_NOT_SUPPORTED: the chosen one does not launch this.
+  /// POLYPATH_NOT_SUPPORTED: the first one does not launch this.
   void require(LaunchMode mode) const {
-    if (with([mode]<typename B>(std::type_identity<B>) { return B::launches(mode); })) return;
+    const auto launches = [mode]<typename B>(std::type_identity<B>) { return B::launches(mode); };
+    if (with_first(launches)) return;
     constexpr std::array<const char*, 3> kModes{"PureHost", "PartialDevice", "PureDevice"};
     const std::string wanted = kModes[static_cast<std::size_t>(mode)];
     std::string possible;
     std::string others;
     for (std::size_t i = 0; i < kModes.size(); ++i)
-      if (with([i]<typename B>(std::type_identity<B>) {
+      if (with_first([i]<typename B>(std::type_identity<B>) {
             return B::launches(static_cast<LaunchMode>(i));
           }))
         possible += (possible.empty() ? "" : ", ") + std::string(kModes[i]);
-    for (int library = 0; library < (kHasMpi ? 4 : 3); ++library)
-      if (Libraries::with(library,
-                          [mode]<typename B>(std::type_identity<B>) { return B::launches(mode); }))
+    for (int library = 0; library < Libraries::kCount; ++library)
+      if (Libraries::with(library, launches))
         others += (others.empty() ? "" : ", ") +
                   std::string(detail::library_names[static_cast<std::size_t>(library)]);
     throw error(POLYPATH_NOT_SUPPORTED,
@@ -171,13 +160,18 @@ class AnyBackend::World {
   }
 
   void* allocate(std::size_t bytes) {
-    return with([&]<typename B>(std::type_identity<B>) { return of<B>().allocate(bytes); });
+    return with_first([&]<typename B>(std::type_identity<B>) { return of<B>()->allocate(bytes); });
   }
   void release(void* address) {
-    with([&]<typename B>(std::type_identity<B>) { of<B>().release(address); });
+    with_first([&]<typename B>(std::type_identity<B>) { of<B>()->release(address); });
   }
+  /// The first ends waits of those that failed; the others say what went wrong with them.
   void synchronize(Stream stream) {
-    with([&]<typename B>(std::type_identity<B>) { of<B>().synchronize(stream); });
+    with_first([&]<typename B>(std::type_identity<B>) { of<B>()->synchronize(stream); });
+    Libraries::each([&]<typename B>(std::type_identity<B>) {
+      if (of<B>() != nullptr && detail::library_of(B::kName) != first_)
+        of<B>()->synchronize(stream);
+    });
   }
   Ranks ranks();
 
@@ -220,154 +214,83 @@ class AnyBackend::World {
     return "the first that these ranks have";
   }
 
-  int library_ = 0;
-  std::string reason_;
-  Libraries::World its_;
-};
-
-/// A call that the chosen library does not have says no, and is composed.
-class AnyBackend::Ranks {
- public:
-  explicit Ranks(Libraries::Ranks its) : its_(std::move(its)) {}
-
-  [[nodiscard]] bool is_one_sided() const noexcept {
-    return Libraries::with(library(),
-                           []<typename B>(std::type_identity<B>) { return B::kOneSided; });
-  }
-  [[nodiscard]] int rank() const noexcept {
-    return std::visit([](const auto& its) { return its.rank(); }, its_);
-  }
-  [[nodiscard]] int size() const noexcept {
-    return std::visit([](const auto& its) { return its.size(); }, its_);
-  }
-  [[nodiscard]] std::unique_ptr<Ranks> split(int color, int key) {
-    return std::visit(
-        [=](auto& its) -> std::unique_ptr<Ranks> {
-          auto part = its.split(color, key);
-          return part == nullptr ? nullptr : std::make_unique<Ranks>(std::move(*part));
-        },
-        its_);
-  }
-  void barrier(Stream stream) {
-    std::visit([stream](auto& its) { its.barrier(stream); }, its_);
-  }
-  /// Of one-sided ones.
-  void exchange(const void* mine, void* all, std::size_t bytes) {
-    std::visit(
-        [=](auto& its) {
-          if constexpr (requires { its.exchange(mine, all, bytes); })
-            its.exchange(mine, all, bytes);
-        },
-        its_);
-  }
-  [[nodiscard]] void* to_device() {
-    return std::visit(
-        [](auto& its) -> void* {
-          if constexpr (requires { its.to_device(); }) return its.to_device();
-          return nullptr;
-        },
-        its_);
-  }
-
-  bool all_gather(const void* send, void* recv, std::size_t bytes, Stream stream) {
-    return offered([=](auto& its) -> decltype(its.all_gather(send, recv, bytes, stream)) {
-      return its.all_gather(send, recv, bytes, stream);
-    });
-  }
-  bool all_to_all(const void* send, void* recv, std::size_t bytes, Stream stream) {
-    return offered([=](auto& its) -> decltype(its.all_to_all(send, recv, bytes, stream)) {
-      return its.all_to_all(send, recv, bytes, stream);
-    });
-  }
-  bool broadcast(void* buffer, std::size_t bytes, int root, Stream stream) {
-    return offered([=](auto& its) -> decltype(its.broadcast(buffer, bytes, root, stream)) {
-      return its.broadcast(buffer, bytes, root, stream);
-    });
-  }
-  /// Which of them the chosen one has, it says itself.
-  static constexpr bool reduces(Element, ReductionOperator) { return true; }
-  bool all_reduce(const void* send, void* recv, std::size_t count, Element element,
-                  ReductionOperator op, Stream stream) {
-    return reduced(element, op, [=](auto& its) {
-      return its.all_reduce(send, recv, count, element, op, stream);
-    });
-  }
-  bool reduce(const void* send, void* recv, std::size_t count, Element element,
-              ReductionOperator op, int root, Stream stream) {
-    return reduced(element, op, [=](auto& its) {
-      return its.reduce(send, recv, count, element, op, root, stream);
-    });
-  }
-
- private:
-  friend class Group;
-
-  [[nodiscard]] int library() const noexcept { return static_cast<int>(its_.index()); }
-  /// With no answer it did it.
-  template <typename Call, typename Its>
-  static bool done(const Call& call, Its& its) {
-    if constexpr (std::is_void_v<std::invoke_result_t<const Call&, Its&>>) {
-      call(its);
-      return true;
-    } else {
-      return call(its);
+  template <typename TryToBegin>
+  void begin_first(const detail::Choice& choice, const TryToBegin& try_to_begin) {
+    std::string passed_over = choice.passed_over;
+    for (const int library : choice.candidates) {
+      const std::string failure = try_to_begin(library);
+      if (failure.empty()) {
+        first_ = library;
+        reason_ = std::string(name()) + ": " + what_is_good_about(library);
+        if (!passed_over.empty()) reason_ += "; " + passed_over;
+        return;
+      }
+      detail::pass_over(passed_over, library, failure);
     }
-  }
-  template <typename Call>
-  bool offered(const Call& call) {
-    return std::visit(
-        [&call]<typename Its>(Its& its) {
-          if constexpr (std::is_invocable_v<const Call&, Its&>) return done(call, its);
-          return false;
-        },
-        its_);
-  }
-  template <typename Call>
-  bool reduced(Element element, ReductionOperator op, const Call& call) {
-    return std::visit(
-        [&]<typename Its>(Its& its) { return Its::reduces(element, op) && done(call, its); }, its_);
+    throw error(POLYPATH_NOT_SUPPORTED,
+                ("AnyBackend: no library works for these ranks: " + passed_over).c_str());
   }
 
-  Libraries::Ranks its_;
-};
+  /// Begins what rank 0's table names, where it works on all ranks, beside the first.
+  template <typename TryToBegin>
+  void follow_table(const Bootstrap& bootstrap, polypath_context* engine, const detail::Device& gpu,
+                    const std::vector<detail::Offer>& offers, const TryToBegin& try_to_begin) {
+    routes_ = detail::Routes(first_);
+    usable_ = detail::only(first_);
+    std::vector<int> gpus = bootstrap.gather(gpu.number());
+    // It is of one node.
+    if (detail::node_place(bootstrap).size < bootstrap.size()) return;
+    detail::BackendTable mine;
+    if (bootstrap.rank() == 0) {
+      // As this rank numbers them.
+      if (of<PolypathBackend>() != nullptr)
+        for (std::size_t rank = 0; rank < gpus.size(); ++rank)
+          gpus[rank] = of<PolypathBackend>()->gpu_of(static_cast<int>(rank));
+      try {
+        mine = detail::table_here(engine, gpus);
+      } catch (const error&) {  // of GPUs that it cannot see it knows nothing
+      }
+    }
+    table_ = detail::BackendTable::of_first(bootstrap, mine);
+    for (int library = 0; library < POLYPATH_BACKENDS; ++library) {
+      std::size_t rows = 0;
+      for (const auto& list : table_.lists())
+        rows += static_cast<std::size_t>(
+            std::ranges::count(list, library, &detail::BackendRow::backend));
+      if (rows == 0 || library == first_) continue;
+      std::string lack = detail::lack_of(offers, library);
+      if (lack.empty() &&
+          Libraries::with(library, []<typename B>(std::type_identity<B>) { return B::kOneSided; }))
+        lack = detail::kOwnMemoryAlone;
+      if (lack.empty()) lack = try_to_begin(library);
+      const std::string what = std::string(rows == 1 ? " row" : " rows") + " of the table for " +
+                               detail::library_names[static_cast<std::size_t>(library)];
+      if (lack.empty()) {
+        usable_ |= detail::only(library);
+        reason_ += "; follows " + std::to_string(rows) + what;
+      } else {
+        reason_ += "; passes over " + std::to_string(rows) + what + " (" + lack + ")";
+      }
+    }
+    std::vector<int> all;
+    for (int rank = 0; rank < bootstrap.size(); ++rank) all.push_back(rank);
+    routes_ = routes_of(all);
+  }
+  [[nodiscard]] detail::Routes routes_of(std::vector<int> in_world) const {
+    return {table_.of(std::move(in_world)), usable_, first_};
+  }
+  [[nodiscard]] bool has_routes() const noexcept { return usable_ != detail::only(first_); }
 
-inline AnyBackend::Ranks AnyBackend::World::ranks() {
-  return with([&]<typename B>(std::type_identity<B>) { return Ranks(of<B>().ranks()); });
-}
-
-class AnyBackend::Group {
-  template <typename B>
-  [[nodiscard]] typename B::Group& of() {
-    return *std::get_if<typename B::Group>(&its_);
-  }
-
- public:
-  explicit Group(World& world) : library_(world.library_) {
-    Libraries::with(library_, [&]<typename B>(std::type_identity<B>) {
-      its_.template emplace<typename B::Group>(world.of<B>());
-    });
-  }
-  void start(Stream stream) {
-    Libraries::with(library_, [&]<typename B>(std::type_identity<B>) { of<B>().start(stream); });
-  }
-  void post(const Ranks& ranks, const Posted& posted, Stream stream) {
-    Libraries::with(library_, [&]<typename B>(std::type_identity<B>) {
-      of<B>().post(*std::get_if<typename B::Ranks>(&ranks.its_), posted, stream);
-    });
-  }
-  void acknowledge(const Ranks& ranks, const Acknowledged& acknowledged, Stream stream) {
-    Libraries::with(library_, [&]<typename B>(std::type_identity<B>) {
-      of<B>().acknowledge(*std::get_if<typename B::Ranks>(&ranks.its_), acknowledged, stream);
-    });
-  }
-  void end(Stream stream) {
-    Libraries::with(library_, [&]<typename B>(std::type_identity<B>) { of<B>().end(stream); });
-  }
-
- private:
-  int library_;
-  Libraries::Group its_;
+  int first_ = 0;
+  std::string reason_;
+  detail::BackendTable table_;     // the same on all ranks
+  detail::LibrarySet usable_ = 0;  // the same on all ranks
+  detail::Routes routes_;          // of all ranks
+  detail::UseCounts uses_;
+  Libraries::Worlds its_;
 };
 
 }  // inline namespace
 }  // namespace polypath::uniconn
+
+#include "polypath/uniconn/backend/any_ranks.hpp"

@@ -9,22 +9,20 @@
 #include <string_view>
 #include <vector>
 
-#include "polypath/uniconn/types.hpp"
+#include "polypath/uniconn/backend/table.hpp"
 
 namespace polypath::uniconn::detail {
 
-/// By number, which is that of AnyBackend's alternatives.
-inline constexpr std::array<const char*, 4> library_names{"polypath", "gpuccl", "gpushmem", "mpi"};
-inline constexpr int kNoLibrary = -1;
+/// But for the case of letters; `lower` has none but small ones.
+inline bool is_alike(std::string_view name, std::string_view lower) {
+  return std::ranges::equal(
+      name, lower, [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; });
+}
 
 /// Case does not count.
 inline int library_of(std::string_view name) {
-  const auto alike = [](char a, char b) {
-    return std::tolower(static_cast<unsigned char>(a)) == b;
-  };
   for (std::size_t i = 0; i < library_names.size(); ++i)
-    if (std::ranges::equal(name, std::string_view(library_names[i]), alike))
-      return static_cast<int>(i);
+    if (is_alike(name, library_names[i])) return static_cast<int>(i);
   return kNoLibrary;
 }
 
@@ -38,9 +36,10 @@ struct Offer {
     text = {};
     said.copy(text.data(), text.size() - 1);
   }
+  /// "auto" is as nothing said.
   static std::string wanted_here() {
     const char* const said = std::getenv("POLYPATH_BACKEND");
-    return said == nullptr ? "" : said;
+    return said == nullptr || is_alike(said, "auto") ? "" : said;
   }
 };
 
@@ -55,6 +54,15 @@ inline void pass_over(std::string& text, int library, std::string_view why) {
   text.append(library_names[static_cast<std::size_t>(library)]).append(" (").append(why) += ')';
 }
 
+/// Why not, on the first rank that lacks it; empty: all have it.
+inline std::string lack_of(const std::vector<Offer>& all, int library) {
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (const char* const lack = all[rank].lacks[static_cast<std::size_t>(library)].data();
+        *lack != '\0')
+      return "rank " + std::to_string(rank) + ": " + lack;
+  return {};
+}
+
 /// The same on all ranks, of the offers of all. Throws on all: a name that there is not, or not the
 /// same for all; a library by name that a rank has not; none at all.
 inline Choice choice_of(const std::vector<Offer>& all) {
@@ -64,25 +72,17 @@ inline Choice choice_of(const std::vector<Offer>& all) {
     const std::string where = " on rank " + std::to_string(rank);
     if (!said.empty() && library_of(said) == kNoLibrary)
       throw error(POLYPATH_INVALID_ARGUMENT, ("POLYPATH_BACKEND is '" + said + "'" + where +
-                                              ": polypath, gpuccl, gpushmem or mpi is wanted")
+                                              ": polypath, gpuccl, gpushmem, mpi or auto is wanted")
                                                  .c_str());
     if (said.empty() != wanted.empty() || library_of(said) != library_of(wanted))
       throw error(
           POLYPATH_INVALID_ARGUMENT,
           ("POLYPATH_BACKEND is '" + wanted + "' on rank 0, and '" + said + "'" + where).c_str());
   }
-  /// Why not, on the first rank that lacks it; empty: all have it.
-  const auto lack_of = [&all](int library) -> std::string {
-    for (std::size_t rank = 0; rank < all.size(); ++rank)
-      if (const char* const lack = all[rank].lacks[static_cast<std::size_t>(library)].data();
-          *lack != '\0')
-        return "rank " + std::to_string(rank) + ": " + lack;
-    return {};
-  };
   Choice choice;
   if (!wanted.empty()) {
     const int library = library_of(wanted);
-    if (const std::string lack = lack_of(library); !lack.empty())
+    if (const std::string lack = lack_of(all, library); !lack.empty())
       throw error(POLYPATH_NOT_SUPPORTED, ("POLYPATH_BACKEND is " + wanted + ": " + lack).c_str());
     choice.candidates = {library};
     choice.is_wanted = true;
@@ -91,7 +91,7 @@ inline Choice choice_of(const std::vector<Offer>& all) {
   // NVSHMEM is had by name alone: it begins once in the life of a process, and may end it.
   for (const char* const name : {"polypath", "gpuccl", "mpi"}) {
     const int library = library_of(name);
-    const std::string lack = lack_of(library);
+    const std::string lack = lack_of(all, library);
     if (lack.empty()) {
       choice.candidates.push_back(library);
     } else if (choice.candidates.empty()) {

@@ -80,6 +80,10 @@ class GpushmemBackend::World {
   void synchronize(Stream stream) const {
     cuda_.check(cuda_.synchronize(stream), "cuStreamSynchronize");
   }
+  /// Throws unless all of it is memory of Memory.
+  void require(const void* address, std::size_t bytes, const char* what) const {
+    static_cast<void>(pieces_.at(address, bytes, what));
+  }
   Ranks ranks();
 
  private:

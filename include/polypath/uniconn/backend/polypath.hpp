@@ -51,6 +51,12 @@ class PolypathBackend::World {
     comm_->free(symmetric_memory(memory));
   }
   void synchronize(Stream stream) const { comm_->synchronize(stream); }
+  /// As this rank numbers GPUs.
+  [[nodiscard]] int gpu_of(int rank) const { return polypath_comm_gpu(comm_->get(), rank); }
+  /// Throws unless all of it is memory of Memory.
+  void require(const void* address, std::size_t bytes, const char* what) const {
+    static_cast<void>(pieces_.at(address, bytes, what));
+  }
   Ranks ranks();
 
  private:

@@ -1,0 +1,289 @@
+// Which backend carries what: the choice is a pure function of rows and sizes, rank 0's rows are on
+// all ranks, and the C API keeps what was measured and says what would be taken.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "polypath/uniconn/backend/table.hpp"
+#include "profile_of_test.hpp"
+#include "thread_suite.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using uc::detail::BackendRow;
+using uc::detail::BackendTable;
+using uc::detail::Routes;
+
+constexpr int kPost = POLYPATH_COMM_POST;
+constexpr int kPolypath = POLYPATH_BACKEND_POLYPATH;
+constexpr int kGpuccl = POLYPATH_BACKEND_GPUCCL;
+constexpr int kGpushmem = POLYPATH_BACKEND_GPUSHMEM;
+constexpr int kMpi = POLYPATH_BACKEND_MPI;
+constexpr uc::detail::LibrarySet kAll = 15;
+
+BackendRow row(int op, std::size_t bytes, int backend, std::array<double, 4> us) {
+  BackendRow made{};
+  made.op = op;
+  made.bytes = bytes;
+  made.backend = backend;
+  std::ranges::copy(us, made.us);
+  return made;
+}
+
+// ---- The choice ---------------------------------------------------------------------------------
+
+TEST(BackendTable, TheNearestSizeServesWithinAFactorOfTwo) {
+  const std::vector<BackendRow> rows{row(kPost, 64, kGpuccl, {2, 1, -1, -1}),
+                                     row(kPost, 1024, kMpi, {2, -1, -1, 1})};
+  const Routes routes(rows, kAll, kPolypath);
+  for (const auto& [bytes, library] :
+       std::initializer_list<std::pair<std::size_t, int>>{{0, kPolypath},
+                                                          {1, kPolypath},
+                                                          {31, kPolypath},
+                                                          {32, kGpuccl},
+                                                          {64, kGpuccl},
+                                                          {128, kGpuccl},
+                                                          {129, kPolypath},
+                                                          {511, kPolypath},
+                                                          {512, kMpi},
+                                                          {2048, kMpi},
+                                                          {2049, kPolypath},
+                                                          {~std::size_t{0}, kPolypath}})
+    EXPECT_EQ(routes.at(kPost, bytes), library) << bytes;
+  EXPECT_EQ(routes.at(POLYPATH_COMM_REDUCE, 64), kPolypath) << "of another operation";
+}
+
+TEST(BackendTable, OfTwoAsNearTheSmallerServes) {
+  const Routes routes(std::vector<BackendRow>{row(kPost, 100, kGpuccl, {2, 1, -1, -1}),
+                                              row(kPost, 400, kMpi, {2, -1, -1, 1})},
+                      kAll, kPolypath);
+  EXPECT_EQ(routes.at(kPost, 200), kGpuccl);
+  EXPECT_EQ(routes.at(kPost, 201), kMpi);
+}
+
+TEST(BackendTable, WhatDoesNotServeIsReplacedByTheFastestThatDoes) {
+  const BackendRow its = row(kPost, 64, kGpushmem, {4, 3, 1, 2});
+  const auto taken = [&its](uc::detail::LibrarySet usable, int first) {
+    return uc::detail::library_of_row(its, usable, first);
+  };
+  EXPECT_EQ(taken(kAll, kPolypath), kGpushmem);
+  EXPECT_EQ(taken(0b1011, kPolypath), kMpi);
+  EXPECT_EQ(taken(0b0011, kPolypath), kGpuccl);
+  EXPECT_EQ(taken(0b0001, kPolypath), kPolypath);
+  // Of another version: nobody knows it.
+  EXPECT_EQ(uc::detail::library_of_row(row(kPost, 64, -1, {4, 3, -1, -1}), 0b0011, kPolypath),
+            kGpuccl);
+  // Without figures, as somebody wrote it.
+  EXPECT_EQ(uc::detail::library_of_row(row(kPost, 64, kMpi, {-1, -1, -1, -1}), 0b0011, kPolypath),
+            kPolypath);
+  EXPECT_EQ(uc::detail::library_of_row(row(kPost, 64, kMpi, {-1, -1, -1, -1}), kAll, kPolypath),
+            kMpi);
+}
+
+/// Against all rows, looked at one by one.
+TEST(BackendTable, ItIsTheNearestOfAllForRandomTables) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&random](int count) {
+      return static_cast<int>(random() % static_cast<unsigned>(count));
+    };
+    std::vector<BackendRow> rows;
+    for (int op = 0; op < POLYPATH_COMM_OPS; ++op) {
+      std::size_t bytes = 0;
+      for (int i = below(6); i > 0; --i) {
+        bytes += 1 + random() % (std::size_t{1} << below(24));
+        BackendRow one = row(op, bytes, below(5) - 1, {});
+        for (double& us : one.us) us = below(4) == 0 ? -1 : below(1000);
+        rows.push_back(one);
+      }
+    }
+    const auto usable = 1U | static_cast<unsigned>(below(16));
+    const Routes routes(rows, usable, kPolypath);
+    for (int i = 0; i < 200; ++i) {
+      const int op = below(POLYPATH_COMM_OPS);
+      const std::size_t bytes = random() % (std::size_t{1} << below(28));
+      const BackendRow* nearest = nullptr;
+      double least = std::log(2.0) + 1e-12;
+      for (const BackendRow& one : rows) {
+        if (one.op != op || bytes == 0) continue;
+        const double far =
+            std::abs(std::log(static_cast<double>(bytes) / static_cast<double>(one.bytes)));
+        if (far > least || (nearest != nullptr && far > least - 1e-12)) continue;
+        nearest = &one;
+        least = far;
+      }
+      const int wanted =
+          nearest == nullptr ? kPolypath : uc::detail::library_of_row(*nearest, usable, kPolypath);
+      const int found = routes.at(op, bytes);
+      EXPECT_EQ(found, wanted) << "seed " << seed << ", " << bytes << " bytes";
+      EXPECT_TRUE(uc::detail::has(usable, found));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// ---- Rank 0's, on all ---------------------------------------------------------------------------
+
+/// Rows that tell by what ranks, and of whom, they are.
+BackendTable::Rows rows_of(int whose, const std::vector<int>& ranks) {
+  if (ranks == std::vector<int>{0, 2}) return {};
+  BackendTable::Rows rows;
+  // More than a block of what ranks tell each other.
+  for (std::size_t i = 1; i <= 90; ++i)
+    rows.push_back(row(kPost, i * 1000, whose, {1.5 * static_cast<double>(ranks.size()), 1, 2, 3}));
+  return rows;
+}
+
+TEST(BackendTable, AllRanksHaveRankZeros) {
+  for (const int size : {1, 2, 4, 9}) {
+    const auto bootstraps = uc::Bootstrap::threads(size);
+    std::vector<std::jthread> threads;
+    for (const uc::Bootstrap& bootstrap : bootstraps)
+      threads.emplace_back([&bootstrap, size] {
+        // Each has other ones of its own; the last one none.
+        const int own = bootstrap.rank();
+        const BackendTable mine(size, own + 1 < size || size == 1,
+                                [own](const auto& ranks) { return rows_of(own, ranks); });
+        const BackendTable all = BackendTable::of_first(bootstrap, mine);
+        const auto expect = [&](const std::vector<int>& ranks, const std::vector<int>& asked) {
+          const auto wanted = rows_of(0, ranks);
+          const auto found = all.of(asked);
+          ASSERT_EQ(found.size(), wanted.size());
+          for (std::size_t i = 0; i < found.size(); ++i) {
+            EXPECT_EQ(found[i].bytes, wanted[i].bytes);
+            EXPECT_EQ(found[i].backend, 0) << "another rank's";
+            EXPECT_EQ(found[i].us[0], wanted[i].us[0]);
+          }
+        };
+        std::vector<int> everybody(static_cast<std::size_t>(size));
+        for (std::size_t i = 0; i < everybody.size(); ++i) everybody[i] = static_cast<int>(i);
+        expect(everybody, everybody);
+        if (size == 4) {
+          expect({1, 2, 3}, {3, 1, 2});
+          expect({1, 3}, {3, 1});
+          EXPECT_TRUE(all.of({0, 2}).empty());
+          EXPECT_TRUE(all.of({3}).empty());
+        }
+        if (size > BackendTable::kMostRanksOfParts) {
+          EXPECT_TRUE(all.of({0, 1}).empty());
+        }
+      });
+  }
+}
+
+TEST(BackendTable, WithoutOneNothingIsAsked) {
+  const BackendTable none(4, false, [](const std::vector<int>&) -> BackendTable::Rows {
+    ADD_FAILURE() << "it is asked";
+    return {};
+  });
+  EXPECT_TRUE(none.empty());
+  EXPECT_TRUE(none.of({0, 1}).empty());
+}
+
+// ---- The profile --------------------------------------------------------------------------------
+
+nlohmann::json json_of(const std::function<polypath_status(char**)>& call) {
+  char* text = nullptr;
+  polypath::detail::check(call(&text));
+  const auto value = nlohmann::json::parse(text);
+  polypath_free(text);
+  return value;
+}
+nlohmann::json plan(polypath_context* engine, const char* op, std::size_t bytes, int ranks = 0,
+                    bool with_mpi = false) {
+  return json_of([&](char** text) {
+    return polypath_plan_backend(engine, op, bytes, nullptr, ranks, with_mpi ? 1 : 0, text);
+  });
+}
+
+TEST(BackendProfile, KeepsWhatWasMeasuredAndPlansByIt) {
+  if (gpus() < 4) GTEST_SKIP() << "needs 4 GPUs";
+  ProfileOfTest profile;
+  {
+    const auto engine = uc::detail::engine();
+    const auto before = plan(engine.get(), "post", 65536);
+    EXPECT_EQ(before["backend"], "polypath");
+    EXPECT_TRUE(before["entry"].is_null());
+    EXPECT_EQ(before["reason"], "nothing was measured of post on 4 ranks, nvlink x4");
+    const auto kept =
+        profile.keep(engine.get(), kPost, 4, 65536, {{kPolypath, 20}, {kMpi, 10}, {kGpuccl, 15}});
+    EXPECT_EQ(kept["backend"], "mpi");
+    EXPECT_EQ(kept["pairs"], 9);
+    EXPECT_EQ(kept["times"][0]["us"], 20);
+    profile.keep(engine.get(), kPost, 2, 65536, {{kPolypath, 20}, {kGpuccl, 19.9}});
+    profile.keep(engine.get(), POLYPATH_COMM_ALLREDUCE, 4, 1 << 20, {{kPolypath, 7}});
+  }
+  // Another process would find it.
+  const auto engine = uc::detail::engine();
+  const auto with_mpi = plan(engine.get(), "post", 100'000, 4, true);
+  EXPECT_EQ(with_mpi["backend"], "mpi");
+  EXPECT_EQ(with_mpi["reason"], "it was measured to be fastest");
+  EXPECT_EQ(with_mpi["entry"]["bytes"], 65536);
+  EXPECT_EQ(with_mpi["backends"][3]["us"], 10);
+  EXPECT_TRUE(with_mpi["backends"][2]["us"].is_null());
+  EXPECT_FALSE(with_mpi["backends"][2]["serves"].get<bool>());
+  const auto without = plan(engine.get(), "post", 100'000);
+  EXPECT_THAT(without["backends"][3]["why"].get<std::string>(), HasSubstr("programs with MPI"));
+  // NCCL is where what stands in for it is.
+  const bool has_nccl = without["backends"][1]["serves"].get<bool>();
+  EXPECT_EQ(without["backend"], has_nccl ? "gpuccl" : "polypath");
+  EXPECT_THAT(without["reason"].get<std::string>(), HasSubstr("the choice was mpi"));
+  const auto pair = plan(engine.get(), "post", 65536, 2, true);
+  EXPECT_EQ(pair["backend"], "polypath") << "less than 1 % is noise";
+  EXPECT_EQ(pair["reason"], "nothing else was faster beyond doubt");
+  EXPECT_EQ(plan(engine.get(), "post", 1 << 20)["reason"], "no size near this one was measured");
+  EXPECT_THROW(plan(engine.get(), "gossip", 8), polypath::error);
+  EXPECT_THROW(plan(engine.get(), "post", 0), polypath::error);
+  EXPECT_THROW(plan(engine.get(), "post", 8, 5), polypath::error);
+}
+
+TEST(BackendProfile, AnEditStays) {
+  if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
+  ProfileOfTest profile;
+  profile.keep(uc::detail::engine().get(), kPost, 2, 4096, {{kPolypath, 9}, {kGpuccl, 5}});
+  profile.replace("backend = \"gpuccl\"", "backend = \"mpi\"");
+  const auto engine = uc::detail::engine();
+  const auto kept = profile.keep(engine.get(), kPost, 2, 4096, {{kPolypath, 9}, {kGpuccl, 5}});
+  EXPECT_EQ(kept["backend"], "mpi");
+  EXPECT_TRUE(kept["edited"].get<bool>());
+  const auto planned = plan(engine.get(), "post", 4096, 2, true);
+  EXPECT_EQ(planned["backend"], "mpi");
+  EXPECT_EQ(planned["reason"], "edited in the profile");
+}
+
+TEST(BackendProfile, RefusesWhatCannotBeKept) {
+  if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
+  const auto engine = uc::detail::engine();
+  const int gpus_of[] = {0, 99};
+  const int backends[] = {0, 7};
+  const double us[] = {1, 2};
+  const polypath_backend_measured good{kPost, gpus_of, 1, 8, backends, 1, us, 1};
+  const auto refused = [&](const char* what, auto change) {
+    polypath_backend_measured wrong = good;
+    change(wrong);
+    char* text = nullptr;
+    EXPECT_EQ(polypath_backend_keep(engine.get(), &wrong, &text), POLYPATH_INVALID_ARGUMENT);
+    EXPECT_THAT(polypath_last_error(), HasSubstr(what));
+  };
+  refused("operation", [](auto& its) { its.op = POLYPATH_COMM_OPS; });
+  refused("operation", [](auto& its) { its.op = -1; });
+  refused("no GPU 99", [](auto& its) { its.ranks = 2; });
+  refused("gpus is null", [](auto& its) { its.gpus = nullptr; });
+  refused("bytes is 0", [](auto& its) { its.bytes = 0; });
+  refused("no such backend", [](auto& its) { its.backend_count = 2; });
+  refused("nothing was measured", [](auto& its) { its.turns = 0; });
+  refused("there are no backends", [](auto& its) { its.backends = nullptr; });
+  std::size_t count = 0;
+  EXPECT_EQ(polypath_backend_rows(engine.get(), gpus_of, 2, nullptr, 0, &count),
+            POLYPATH_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace polypath::test
