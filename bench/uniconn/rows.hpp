@@ -42,6 +42,11 @@ Row timed(const uc::Bootstrap& meeting, const Gpu& gpu, int turns, const Iterate
   return slower;
 }
 
+/// So many calls of something of `bytes` are a row.
+inline int turns_of(std::size_t bytes) {
+  return static_cast<int>(std::clamp<std::size_t>((std::size_t{256} << 20) / (bytes + 1), 4, 100));
+}
+
 /// Medians over pairs.
 struct Compared {
   double us = 0;

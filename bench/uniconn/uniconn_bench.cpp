@@ -139,7 +139,7 @@ class Bench {
       prepare(1 - own_, bytes);
       const bool is_right =
           arrives(ours_, mine, bytes, 1) && (!has_native_ || arrives(*theirs_, its, bytes, 2));
-      const int turns = turns_of(bytes);
+      const int turns = turns_of(bytes * options_.window);
       const auto by = [&](auto& calls, const Buffers& buffers) {
         return timed(rank_.meeting, rank_.gpu, turns, [&] { exchange(calls, buffers, bytes); });
       };
@@ -156,11 +156,6 @@ class Bench {
       print(fields() + more, row, messages_each, calls, is_right);
       if (!is_right) throw std::runtime_error(std::to_string(bytes) + " bytes arrived wrong");
     }
-  }
-
-  [[nodiscard]] int turns_of(std::size_t bytes) const {
-    const std::size_t each = bytes * options_.window;
-    return static_cast<int>(std::clamp<std::size_t>((std::size_t{256} << 20) / (each + 1), 4, 100));
   }
 
   template <typename Calls>

@@ -208,6 +208,9 @@ _UNICONN_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_meeting_all": [c_int, c_uint32, POINTER(c_void_p)],
     "polypath_uniconn_env_create": [c_int, c_int, Exchange, c_void_p, c_int, POINTER(c_void_p)],
     "polypath_uniconn_env_create_from_environment": [POINTER(c_void_p)],
+    "polypath_plan_backend": [
+        *[c_void_p, c_char_p, c_size_t, POINTER(c_int), c_int, c_int, _STRING],
+    ],
     "polypath_uniconn_set_device": [c_void_p, c_int],
     "polypath_uniconn_world_rank": [c_void_p],
     "polypath_uniconn_world_size": [c_void_p],

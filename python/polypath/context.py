@@ -223,6 +223,30 @@ class Context:
         )
         return found
 
+    def plan_backend(
+        self, op: str, bytes: int | str, *, ranks: int | None = None, with_mpi: bool = False
+    ) -> dict[str, Any]:
+        """Which of UNICONN's backends AnyBackend would take on the first ``ranks`` GPUs (None:
+        all), by what `polypath tune comm` measured; ``op``: post, allreduce, reduce, all_gather,
+        all_to_all or broadcast. ``with_mpi``: in a program with MPI, whose ranks are MPI's::
+
+            {"op", "ranks": class, "bytes", "backend", "reason", "entry": one of "comm" of `tuned`,
+             "backends": [{"backend", "us", "serves", "why": "" or why not}]}
+
+        ``entry``: of the nearest size, or None. Raises `InvalidArgument` for an unknown name, and a
+        GPU that the node lacks.
+        """
+        found: dict[str, Any] = _api.call_json(
+            "polypath_plan_backend",
+            self._open(),
+            op.encode(),
+            checked_size(bytes),
+            None,
+            ranks or 0,
+            int(with_mpi),
+        )
+        return found
+
     def topology(self) -> dict[str, Any]:
         """The capacity graph of the node::
 
@@ -382,11 +406,14 @@ class Context:
              "chunks"}], "slots", "native_gbps", "predicted_gbps", "measured_gbps", "tried",
              "edited"}],
              "collectives": [{"op", "ranks", "bytes", "algorithm", "stages", "blocks", "lanes",
-             "chunk_bytes", "planned_us", "us", "tried", "edited"}]}
+             "chunk_bytes", "planned_us", "us", "tried", "edited"}],
+             "comm": [{"op", "ranks", "bytes", "backend", "times": [{"backend", "us"}], "pairs",
+             "edited"}]}
 
         ``pair``: the class of pairs. GB/s are those of the whole group or window. Of collectives
         ``ranks`` is the class of sets of GPUs, ``bytes`` of a rank's larger buffer, ``planned_us``
-        a call as the cost model plans it, and ``us`` as it was tuned.
+        a call as the cost model plans it, and ``us`` as it was tuned; of comm ``backend`` is the
+        choice among UNICONN's, and ``times`` what was measured of each.
         """
         return _api.call_json("polypath_tuned", self._open())  # type: ignore[no-any-return]
 

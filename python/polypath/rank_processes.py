@@ -32,10 +32,10 @@ def launched(ranks: int) -> list[dict[str, str]]:
 def lines_of_first(
     command: Sequence[str],
     environments: Sequence[Mapping[str, str]],
-    answer: Callable[[dict[str, Any]], str] | None = None,
+    answer: Callable[[dict[str, Any]], str | None] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Runs the command once in each environment; yields the lines of JSON that the first prints,
-    and passes over its other lines. ``answer``: what it is told to each, as a line. Raises
+    and passes over its other lines. ``answer``: what it is told to each, as a line, if any. Raises
     `PolypathError` with what a rank said last, and ends them all when it is left."""
     processes = [
         subprocess.Popen(
@@ -55,9 +55,10 @@ def lines_of_first(
             if not line.startswith("{"):
                 continue
             said = json.loads(line)
-            if answer is not None:
+            told = None if answer is None else answer(said)
+            if told is not None:
                 assert first.stdin is not None
-                first.stdin.write(answer(said) + "\n")
+                first.stdin.write(told + "\n")
                 first.stdin.flush()
             yield said
         for process in processes:

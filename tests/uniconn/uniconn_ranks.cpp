@@ -1,6 +1,7 @@
 // uniconn_ranks [CASE...]: the suite, on ranks that mpirun or torchrun's variables started: by MPI,
-// by polypath with BACKEND=polypath, or by what AnyBackend chooses with BACKEND=any. Each rank prints
-// "rank R: CASE: OK" and what went wrong.
+// by polypath with BACKEND=polypath, or by what AnyBackend chooses with BACKEND=any; then rank R has the
+// profile PROFILES.R, where PROFILES is set. Each rank prints "rank R: CASE: OK" and what went wrong;
+// of AnyBackend also what went by which backend.
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -18,6 +19,8 @@ bool run(const std::set<std::string>& wanted, uc::Environment<B>& env) {
   const Gpu gpu;
   uc::Communicator<B> comm;
   SuiteRank<B> self{env, comm, gpu};
+  // What a table may give to MPI waits.
+  self.posts_may_wait = std::getenv("PROFILES") != nullptr;
   bool is_well = true;
   for (const SuiteCase<B>& its : suite<B>()) {
     if (!wanted.empty() && !wanted.contains(its.name)) continue;
@@ -56,9 +59,16 @@ int main(int argc, char** argv) {
     }
     if (backend != nullptr && std::string(backend) == "any") {
       static_assert(uc::AnyBackend::kHasMpi);
+      const char* const profiles = std::getenv("PROFILES");
+      const char* const number = std::getenv("OMPI_COMM_WORLD_RANK");
+      if (profiles != nullptr && number != nullptr)
+        setenv("POLYPATH_PROFILE", (std::string(profiles) + "." + number).c_str(), 1);
       uc::Environment<uc::AnyBackend> env(argc, argv);
       if (!run<uc::AnyBackend>(wanted, env)) MPI_Abort(MPI_COMM_WORLD, 1);
       std::printf("rank %d: backend: %s\n", env.WorldRank(), env.BackendReason().c_str());
+      for (const uc::BackendUse& use : env.BackendUses())
+        std::printf("rank %d: %s by %s: %llu\n", env.WorldRank(), use.operation.c_str(),
+                    use.backend.c_str(), static_cast<unsigned long long>(use.calls));
       return 0;
     }
     {

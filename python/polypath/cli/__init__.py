@@ -52,6 +52,7 @@ GROUPS = {
                 ("all_to_all", "an all-to-all"),
             )
         ),
+        Command("plan comm", "plan_comm:plan_comm", "Show which backend of UNICONN's is taken."),
         Command("info", "info:info", "Show the settings and the devices."),
     ],
     "Measure": [
@@ -77,6 +78,7 @@ GROUPS = {
             "bench graph-phases", "graph_phases:graph_phases", "Measure the phases of a CUDA graph."
         ),
         Command("tune", "tune:tune", "Find the best routes, shares and chunks for this node."),
+        Command("tune comm", "tune_comm:tune_comm", "... the fastest of UNICONN's backends."),
         Command("tune collectives", "tune_collective:collectives", "... the fastest collectives."),
         *(
             Command(f"tune {name}", f"tune_collective:{name}", f"... the fastest {what}.")

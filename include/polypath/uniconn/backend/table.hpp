@@ -275,23 +275,26 @@ class BackendTable {
   std::vector<Part> parts_;
 };
 
-/// What this rank's profile has of a world whose ranks are on these GPUs.
+/// What this rank's profile has of ranks on these GPUs; of none: all that it has.
+inline BackendTable::Rows rows_here(polypath_context* engine, const std::vector<int>& gpus) {
+  BackendTable::Rows rows;
+  std::size_t count = 0;
+  do {
+    rows.resize(count);
+    polypath::detail::check(polypath_backend_rows(engine, gpus.empty() ? nullptr : gpus.data(),
+                                                  static_cast<int>(gpus.size()), rows.data(),
+                                                  rows.size(), &count));
+  } while (rows.size() != count);
+  return rows;
+}
+
+/// The same of a world whose ranks are on these, and of its parts.
 inline BackendTable table_here(polypath_context* engine, const std::vector<int>& gpus) {
-  const auto rows_of = [engine](const int* its, std::size_t ranks) {
-    BackendTable::Rows rows;
-    std::size_t count = 0;
-    do {
-      rows.resize(count);
-      polypath::detail::check(polypath_backend_rows(engine, its, static_cast<int>(ranks),
-                                                    rows.data(), rows.size(), &count));
-    } while (rows.size() != count);
-    return rows;
-  };
-  return {static_cast<int>(gpus.size()), !rows_of(nullptr, 0).empty(),
+  return {static_cast<int>(gpus.size()), !rows_here(engine, {}).empty(),
           [&](const std::vector<int>& ranks) {
             std::vector<int> its;
             for (const int rank : ranks) its.push_back(gpus[static_cast<std::size_t>(rank)]);
-            return rows_of(its.data(), its.size());
+            return rows_here(engine, its);
           }};
 }
 

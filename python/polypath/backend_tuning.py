@@ -1,0 +1,123 @@
+"""What `polypath tune comm` runs: uniconn_tune, on ranks with a GPU each, in which UNICONN's backends
+take turns. On GPUs each rank is a process, as torchrun, or mpirun for MPI, would start it; on a
+simulated node a thread. Rank 0 keeps what is found in the profile."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .context import TuneProgress
+from .errors import InvalidArgument
+from .mpi.runs import find_launcher, find_program
+from .rank_processes import launched, lines_of_first
+
+BACKENDS = ("polypath", "gpuccl", "gpushmem", "mpi")
+OPERATIONS = ("post", "allreduce", "reduce", "all_gather", "all_to_all", "broadcast")
+
+
+@dataclass(frozen=True)
+class BackendTuning:
+    """What to measure."""
+
+    backends: Sequence[str]
+    """The first is taken, unless another one is faster beyond doubt."""
+    ops: Sequence[str]
+    ranks: Sequence[int]
+    """How many, on the first GPUs; each is measured by itself."""
+    sizes: Sequence[int]
+    """Bytes of a message; of a collective, of a rank's larger buffer."""
+    turns: int = 9
+    calls: int = 100
+    """Of a row, at most."""
+    budget_s: float = 60.0
+    again: bool = False
+
+
+@dataclass
+class Found:
+    """What came of it."""
+
+    entries: list[dict[str, Any]]
+    """As "comm" of `Context.tuned`."""
+    left_out: dict[str, str]
+    """Backends that did not begin, and why."""
+    stopped: bool = False
+    seconds: float = 0.0
+
+
+def tune(
+    wanted: BackendTuning,
+    node: str | None,
+    mpirun: str | None,
+    progress: TuneProgress | None = None,
+) -> Found:
+    """Measures; ``node``: simulated. Raises `PolypathError` with what a rank said last, and
+    `InvalidArgument` for what has no virtual time."""
+    in_virtual_time = node is not None and os.environ.get("POLYPATH_SIM_MODE") != "functional"
+    others = [name for name in wanted.backends if name != "polypath"]
+    if in_virtual_time and others:
+        raise InvalidArgument(
+            f"--backends {','.join(others)}: only polypath has virtual time; leave out --node"
+        )
+    found = Found([], {})
+    begun = time.monotonic()
+    for index, ranks in enumerate(wanted.ranks):
+        spent = time.monotonic() - begun
+        budget = max(wanted.budget_s - spent, 0.0) / (len(wanted.ranks) - index)
+        for said in _lines(replace(wanted, budget_s=budget), ranks, node, mpirun, progress):
+            if "left_out" in said:
+                found.left_out[said["left_out"]] = said["why"]
+            elif "op" in said:
+                found.entries.append(said)
+            elif "stopped" in said:
+                found.stopped = found.stopped or said["stopped"]
+    found.seconds = time.monotonic() - begun
+    return found
+
+
+def _lines(
+    wanted: BackendTuning,
+    ranks: int,
+    node: str | None,
+    mpirun: str | None,
+    progress: TuneProgress | None,
+) -> Iterator[dict[str, Any]]:
+    """What rank 0 of so many says."""
+    options = {
+        "backends": ",".join(wanted.backends),
+        "ops": ",".join(wanted.ops),
+        "sizes": ",".join(map(str, wanted.sizes)),
+        "turns": str(wanted.turns),
+        "calls": str(wanted.calls),
+        "budget": str(wanted.budget_s),
+        "again": str(int(wanted.again)),
+        "reports": "1",
+    }
+    arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
+    environment = dict(os.environ)
+    # Nobody wants to time a first transfer that goes without its routes.
+    environment.setdefault("POLYPATH_PREPARE", "wait")
+    if node is not None:
+        environment["POLYPATH_NODE"] = node
+    if "mpi" in wanted.backends:
+        launcher = find_launcher(mpirun)
+        program = find_program("uniconn_tune_mpi")
+        command = launcher.command(ranks, program, arguments)
+        environments = [{**environment, **launcher.settings}]
+    elif node is not None:
+        command = [str(find_program("uniconn_tune")), *arguments, "--threads", str(ranks)]
+        environments = [environment]
+    else:
+        command = [str(find_program("uniconn_tune")), *arguments]
+        environments = [{**environment, **rank} for rank in launched(ranks)]
+
+    def answer(said: dict[str, Any]) -> str | None:
+        if "progress" not in said:
+            return None
+        return "stop" if progress and progress(*said["progress"]) is False else "go on"
+
+    return lines_of_first(command, environments, answer)
