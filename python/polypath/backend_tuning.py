@@ -1,4 +1,4 @@
-"""What `polypath tune comm` runs: uniconn_tune, on ranks with a GPU each, in which UNICONN's backends
+"""What `polypath tune comm` runs: uniconn_tune, on ranks with a GPU each, where UNICONN's backends
 take turns. On GPUs each rank is a process, as torchrun, or mpirun for MPI, would start it; on a
 simulated node a thread. Rank 0 keeps what is found in the profile."""
 

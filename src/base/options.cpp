@@ -174,9 +174,9 @@ const std::vector<Row>& table() {
        "whether collectives of MPI are taken from programs under `polypath run`; off on one rank "
        "of a communicator leaves them to MPI on all",
        choice_into(&Options::mpi_collectives, {{"on", true}, {"off", false}})},
-      {"uniconn_backend", "POLYPATH_BACKEND", "", "polypath, gpuccl, gpushmem or mpi",
-       "the library that UNICONN's AnyBackend is of, the same on all ranks; default: the best that "
-       "they all have",
+      {"uniconn_backend", "POLYPATH_BACKEND", "", "polypath, gpuccl, gpushmem, mpi or auto",
+       "the library that UNICONN's AnyBackend is of, the same on all ranks; auto: the first that "
+       "they all have, and what `polypath tune comm` found faster",
        of_programs},
       {"uniconn_mpi", "POLYPATH_UNICONN_MPI", "", "host, messages or gpu",
        "what UNICONN gives to MPI: copies in host memory, or memory of GPUs, to messages alone or "

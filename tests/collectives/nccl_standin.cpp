@@ -36,6 +36,7 @@ struct Message {
   int node;
   Comm* comm;
   unsigned char* pinned = nullptr;
+  std::uint64_t number = 0;  ///< of those to that node, once it was sent
 };
 
 struct Comm {
@@ -64,6 +65,9 @@ std::multimap<std::tuple<int, int, int>, Bytes> under_way;  // communicator, fro
 std::map<int, int> have_come;
 std::set<int> lost;
 std::set<int> gave_up;
+bool sends_wait = false;
+std::map<std::tuple<int, int, int>, std::uint64_t> sent;   // communicator, from, to: how many, ...
+std::map<std::tuple<int, int, int>, std::uint64_t> taken;  // ... and so many of them came
 int ids = 0;
 struct Wish {
   int color;
@@ -151,15 +155,16 @@ void combine(const Work& work) {
 }
 
 void post(void* data) {
-  const Work& work = *static_cast<Work*>(data);
+  Work& work = *static_cast<Work*>(data);
   const std::lock_guard lock(mutex);
-  for (const Message& message : work.messages) {
+  for (Message& message : work.messages) {
     if (!message.is_send || lost.contains(message.comm->node)) continue;
     Bytes bytes(message.pinned, message.pinned + message.bytes);
     if (message.bytes == sizeof(std::uint64_t) && gave_up.contains(message.comm->node))
       bytes[0] = 1;
-    under_way.emplace(std::tuple(message.comm->id, message.comm->node, message.node),
-                      std::move(bytes));
+    const std::tuple key(message.comm->id, message.comm->node, message.node);
+    under_way.emplace(key, std::move(bytes));
+    message.number = ++sent[key];
   }
   changed.notify_all();
 }
@@ -176,6 +181,13 @@ void take(void* data) {
     if (first->second.size() == message.bytes)
       std::memcpy(message.pinned, first->second.data(), message.bytes);
     under_way.erase(first);
+    ++taken[key];
+    changed.notify_all();
+  }
+  for (const Message& message : work.messages) {
+    if (!sends_wait || message.number == 0) continue;
+    const std::tuple key(message.comm->id, message.comm->node, message.node);
+    changed.wait(lock, [&] { return message.comm->is_aborted || taken[key] >= message.number; });
   }
   lock.unlock();
   if (work.combine) combine(work);
@@ -258,8 +270,13 @@ void nccl_standin_gives_up(int node) {
   const std::lock_guard lock(mutex);
   gave_up.insert(node);
 }
+void nccl_standin_sends_wait() {
+  const std::lock_guard lock(mutex);
+  sends_wait = true;
+}
 void nccl_standin_reset() {
   const std::lock_guard lock(mutex);
+  sends_wait = false;
   lost.clear();
   gave_up.clear();
 }

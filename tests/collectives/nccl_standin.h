@@ -1,4 +1,4 @@
-// Faults of the library that stands in for NCCL (nccl_standin.cpp).
+// Ways of the library that stands in for NCCL (nccl_standin.cpp).
 #pragma once
 
 extern "C" {
@@ -7,6 +7,8 @@ extern "C" {
 void nccl_standin_lose_those_of(int node);
 /// The node says with all that it sends that it gave up.
 void nccl_standin_gives_up(int node);
-/// Neither any more.
+/// Streams wait from now on for those that receive what they send, as NCCL's do with what is large.
+void nccl_standin_sends_wait();
+/// None of it any more.
 void nccl_standin_reset();
 }
