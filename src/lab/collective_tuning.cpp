@@ -150,7 +150,8 @@ TuningResult CollectiveTuning::run() {
     for (const std::uint64_t bytes : request_.sizes) {
       const std::uint64_t rounded =
           request_of_bytes(op, DataType::float32, bytes, collectives.communicator().size()).bytes();
-      const TunedCollective* const known = known_entry<TunedCollective>(found_, to_string(op), ranks, rounded);
+      const TunedCollective* const known =
+          known_entry<TunedCollective>(found_, to_string(op), ranks, rounded);
       if (known == nullptr || (request_.again && !known->edited)) tasks.push_back({op, bytes});
     }
   total_ = tasks.size();
