@@ -47,9 +47,8 @@
 //   ranks = "4 ranks, nvlink x4"              # collective_class()
 //   bytes = 1048576                           # of a message; of a rank's larger buffer
 //   backend = "polypath"                      # the choice
-//   backends = ["polypath", "gpuccl"]         # that were measured
-//   us = [11.60, 15.30]                       # of each
-//   pairs = 9
+//   backends, us                              # that were measured, and how long each took
+//   pairs                                     # how often
 //   digest = 123456789                        # of op to us
 //
 // and last the empty table [end], without which the file was cut short.
