@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# setup.sh [run|dev|mpi]: makes .venv, and installs missing system libraries.
+# setup.sh [run|dev|mpi|test]: makes .venv, and installs missing system libraries.
 #
 #   run   what `make demo` needs: to build the library, and to run the Python package
 #   dev   run, and what tests, lint, documentation, kernels and the wheel need (the default)
 #   mpi   dev, and Open MPI and UCX
+#   test  mpi, and NCCL and NVSHMEM, for what tests compare kernels with
 #
 # A stage does nothing when nothing that it depends on changed since the last time.
 set -euo pipefail
@@ -13,7 +14,8 @@ case ${1:-dev} in
   run) wanted=(run) ;;
   dev) wanted=(run dev) ;;
   mpi) wanted=(run dev mpi) ;;
-  *) fail "setup.sh knows run, dev and mpi, not '$1'" ;;
+  test) wanted=(run dev mpi test) ;;
+  *) fail "setup.sh knows run, dev, mpi and test, not '$1'" ;;
 esac
 
 python=''

@@ -5,7 +5,7 @@
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
 
-scripts/setup.sh mpi || exit 1
+scripts/setup.sh test || exit 1
 logs=build/test-logs
 mkdir -p "$logs"
 

@@ -1,6 +1,7 @@
 #include "device_case.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -51,16 +52,18 @@ void put(DeviceBytes& bytes, std::size_t index, T value) {
   std::memcpy(bytes.data() + index * sizeof value, &value, sizeof value);
 }
 
-/// Elements of which any order but the right one gives another result, mostly.
-DeviceBytes random_elements(DeviceRandom& random, DeviceSum sum, std::size_t count) {
+/// Elements of which any order but the right one gives another result, mostly; `whole`: floats are
+/// integers, whose sums any order gives.
+DeviceBytes random_elements(DeviceRandom& random, DeviceSum sum, std::size_t count, bool whole) {
   DeviceBytes bytes = random_bytes(random, count * bytes_of(sum));
-  std::uniform_real_distribution<float> some(-3.0F, 3.0F);
+  std::uniform_real_distribution<float> any(-3.0F, 3.0F);
+  const auto some = [&] { return whole ? std::round(any(random)) : any(random); };
   for (std::size_t i = 0; i < count; ++i) {
     switch (sum) {
-      case DeviceSum::float32_sum: put(bytes, i, some(random)); break;
-      case DeviceSum::float64_prod: put(bytes, i, static_cast<double>(some(random))); break;
-      case DeviceSum::float16_sum: put(bytes, i, device::to_float16(some(random))); break;
-      case DeviceSum::bfloat16_min: put(bytes, i, device::to_bfloat16(some(random))); break;
+      case DeviceSum::float32_sum: put(bytes, i, some()); break;
+      case DeviceSum::float64_prod: put(bytes, i, static_cast<double>(some())); break;
+      case DeviceSum::float16_sum: put(bytes, i, device::to_float16(some())); break;
+      case DeviceSum::bfloat16_min: put(bytes, i, device::to_bfloat16(some())); break;
       case DeviceSum::uint16_land:
         put(bytes, i, static_cast<std::uint16_t>(random() % 4 == 0 ? 0 : random()));
         break;
@@ -477,7 +480,7 @@ class Maker {
     std::vector<DeviceBytes> all;
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       each[rank].call.sum = sum;
-      all.push_back(random_elements(random_, sum, count));
+      all.push_back(random_elements(random_, sum, count, options_.sums_in_any_order));
       fill(rank, each[rank], send_, all.back());
     }
     const DeviceBytes result = combined(sum, all, count);

@@ -1,15 +1,28 @@
 // The kernel that makes a row of calls (device_row.h): included by device_row.cu for GPUs, and by a
-// twin for the host, where it is polypath's backend alone.
+// twin for the host, where it is polypath's backend alone; by device_ranks.cu for the backend that
+// DEVICE_ROW_OF_GPUSHMEM or DEVICE_ROW_OF_GPUCCL names.
 #pragma once
 
 #include "device_row.h"
+#if defined(DEVICE_ROW_OF_GPUSHMEM)
+#include "polypath/uniconn/device/gpushmem.cuh"
+#elif defined(DEVICE_ROW_OF_GPUCCL)
+#include "polypath/uniconn/device/gpuccl.cuh"
+#else
 #include "polypath/uniconn/device/polypath.cuh"
+#endif
 #include "simt/platform.cuh"
 
 namespace polypath::test {
 
 namespace uc = polypath::uniconn;
+#if defined(DEVICE_ROW_OF_GPUSHMEM)
+using DeviceBackend = uc::GpushmemBackend;
+#elif defined(DEVICE_ROW_OF_GPUCCL)
+using DeviceBackend = uc::GpucclBackend;
+#else
 using DeviceBackend = uc::PolypathBackend;
+#endif
 
 template <uc::ThreadGroup G>
 class RowOfCalls {

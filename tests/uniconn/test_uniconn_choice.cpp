@@ -170,16 +170,20 @@ TEST(UniconnChoice, TakesTheNextWhereThePreferredDoesNotWork) {
 
 TEST(UniconnChoice, NamesTheModesThatArePossible) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
-  for (const char* const name : {"gpuccl", "gpushmem"}) {
-    const Wanted wanted(name);
+  {
+    const Wanted wanted("gpuccl");
     for (const std::string& text : said({0, 1}, &modes))
-      EXPECT_EQ(std::string("PartialDevice: the backend is ") + name +
-                    ", which launches PureHost; PartialDevice is of polypath "
-                    "(POLYPATH_BACKEND)\nPureDevice: the backend is " +
-                    name +
-                    ", which launches PureHost; PureDevice is of polypath (POLYPATH_BACKEND)\n",
-                text);
+      EXPECT_EQ(
+          "PartialDevice: the backend is gpuccl, which launches PureHost; PartialDevice is of "
+          "polypath, gpushmem (POLYPATH_BACKEND)\nPureDevice: the backend is gpuccl, which "
+          "launches "
+          "PureHost; PureDevice is of polypath, gpushmem (POLYPATH_BACKEND)\n",
+          text);
   }
+  const Wanted wanted("gpushmem");
+  EXPECT_THAT(said({0, 1}, &modes), Each(AllOf(StartsWith("PartialDevice over NVSHMEM: include "),
+                                               HasSubstr("PureDevice over NVSHMEM: include "),
+                                               HasSubstr("device/gpushmem.cuh"))));
 }
 
 #else

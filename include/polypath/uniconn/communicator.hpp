@@ -50,6 +50,17 @@ class Communicator {
       return static_cast<Communicator*>(ranks().to_device());
     return nullptr;
   }
+  /// The same for kernels over C, of a backend that is chosen at run time. POLYPATH_NOT_SUPPORTED:
+  /// another one was chosen.
+  template <typename C>
+    requires requires(typename B::Ranks& ranks) { ranks.name(); }
+  [[nodiscard]] Communicator<C>* toDevice() {
+    if (std::string(ranks().name()) != C::kName)
+      throw error(POLYPATH_NOT_SUPPORTED, (std::string("toDevice: the kernel is over ") + C::kName +
+                                           ", and the backend is " + ranks().name())
+                                              .c_str());
+    return static_cast<Communicator<C>*>(ranks().to_device());
+  }
 
  private:
   template <BackendLibrary C, LaunchMode M>

@@ -94,6 +94,7 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
       Posted posted{src, dest, bytes_of<T>(count), signal, value, dest_rank, false};
       if constexpr (M == LaunchMode::PartialDevice) {
         posted.bytes = 0;
+        posted.of_kernel = true;
       } else if (posted.bytes > 0 && src == nullptr) {
         throw error(POLYPATH_INVALID_ARGUMENT, "Post: src is null");
       }
@@ -109,7 +110,10 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
     // As Post has it: of PartialDevice the data is a kernel's.
     const std::size_t bytes = M == LaunchMode::PureHost ? bytes_of<T>(count) : 0;
     if constexpr (kHostSends)
-      group_.acknowledge(ranks, {dest, bytes, signal, value, src_rank, false}, stream_);
+      group_.acknowledge(ranks,
+                         {dest, bytes, signal, value, src_rank, false,
+                          M == LaunchMode::PartialDevice},
+                         stream_);
   }
 
   // ---- Collectives: all ranks, in the same order ----------------------------------------------

@@ -50,15 +50,22 @@ class DeviceCalls {
   using Verbs = detail::DeviceVerbs<B>;
 
  public:
-  /// Sends to `dest` on `dest_rank`; behind it the word `signal` there is `value`. A null signal:
-  /// the data alone, which the receiver is told of behind the kernel (PartialDevice). What the
-  /// group's threads stored before the call is sent.
+  /// Sends to `dest` on `dest_rank`; behind it the word `signal` there is `value`. What the group's
+  /// threads stored before the call is sent.
   template <ThreadGroup G, typename T, typename Comm>
   static POLYPATH_UNICONN_DEVICE void Post(const T* src, T* dest, std::size_t count,
                                            std::uint64_t* signal, std::uint64_t value,
                                            int dest_rank, Comm* comm) {
     static_assert(std::is_trivially_copyable_v<T>);
     Verbs::template post<G>(src, dest, count * sizeof(T), signal, value, dest_rank, comm);
+  }
+  /// nullptr for the signal: the data alone, which the receiver is told of behind the kernel
+  /// (PartialDevice).
+  template <ThreadGroup G, typename T, typename Comm>
+  static POLYPATH_UNICONN_DEVICE void Post(const T* src, T* dest, std::size_t count, std::nullptr_t,
+                                           std::uint64_t, int dest_rank, Comm* comm) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    Verbs::template put<G>(src, dest, count * sizeof(T), dest_rank, comm);
   }
   /// Waits until the word is `value` or past it; then all threads of the group find in `dest` what
   /// `src_rank` posted with that.
@@ -87,7 +94,8 @@ class DeviceCalls {
   }
 
   // ---- Collectives: one group of each rank, in the same order ---------------------------------
-  // Arguments are as on the host. Each begins and ends with a barrier.
+  // Arguments are as on the host. Each begins with a barrier: memory of all is free; what a rank
+  // gets is there when its call returns, and what it gave may be overwritten.
 
   template <ThreadGroup G, typename T, typename Comm>
   static POLYPATH_UNICONN_DEVICE void AllGather(const T* send, T* recv, std::size_t count,
@@ -96,15 +104,15 @@ class DeviceCalls {
     if constexpr (Verbs::kGathersAll) {
       Verbs::template all_gather<G>(send, recv, count * sizeof(T), comm);
     } else {
-      between_barriers<G>(comm, [&] {
-        Verbs::template put_to_all<G>(send, part(recv, own_slot(comm), count), count * sizeof(T),
-                                      comm);
-      });
+      put_slot<G>(send, part(recv, own_slot(comm), count), count, comm);
     }
   }
+  /// No library has it in place.
   template <ThreadGroup G, typename T, typename Comm>
   static POLYPATH_UNICONN_DEVICE void AllGather(T* buf, std::size_t count, Comm* comm) {
-    AllGather<G>(static_cast<const T*>(part(buf, Rank(comm), count)), buf, count, comm);
+    static_assert(std::is_trivially_copyable_v<T>);
+    T* const slot = part(buf, own_slot(comm), count);
+    put_slot<G>(slot, slot, count, comm);
   }
   template <ThreadGroup G, typename T, typename Comm>
   static POLYPATH_UNICONN_DEVICE void AllGatherv(const T* send, T* recv, const std::size_t* counts,
@@ -252,6 +260,12 @@ class DeviceCalls {
  private:
   using Fault = detail::DeviceFault;
 
+  template <ThreadGroup G, typename T, typename Comm>
+  static POLYPATH_UNICONN_DEVICE void put_slot(const T* send, T* slot, std::size_t count,
+                                               Comm* comm) {
+    between_barriers<G>(
+        comm, [&] { Verbs::template put_to_all<G>(send, slot, count * sizeof(T), comm); });
+  }
   /// The slot of this rank's part in what is gathered.
   template <typename Comm>
   static POLYPATH_UNICONN_DEVICE int own_slot(const Comm* comm) {

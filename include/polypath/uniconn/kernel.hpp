@@ -21,7 +21,7 @@ Extents extents(const Extent& extent) {
 }
 
 /// `Together`: all blocks run at once, so that they may wait for each other and for other GPUs.
-template <bool Together, typename Kernel>
+template <BackendLibrary B, bool Together, typename Kernel>
 std::function<void(Stream)> kernel_launch(const Cuda& cuda, Kernel kernel, Extents grid,
                                           Extents block, std::size_t shared_bytes, void** args) {
   if constexpr (std::is_convertible_v<Kernel, CUfunc_st*> && !std::is_null_pointer_v<Kernel>) {
@@ -45,6 +45,11 @@ std::function<void(Stream)> kernel_launch(const Cuda& cuda, Kernel kernel, Exten
     const dim3 its_grid(grid[0], grid[1], grid[2]);
     const dim3 its_block(block[0], block[1], block[2]);
     return [=](Stream stream) {
+      if constexpr (Together && requires {
+                      B::World::launch_together(function, grid, block, args, shared_bytes, stream);
+                    }) {
+        return B::World::launch_together(function, grid, block, args, shared_bytes, stream);
+      }
       const cudaError_t result =
           Together ? cudaLaunchCooperativeKernel(function, its_grid, its_block, args, shared_bytes,
                                                  stream)
@@ -71,8 +76,8 @@ class Launches {
   template <LaunchMode K, typename Kernel, typename Extent>
   void BindKernel(Kernel kernel, Extent grid, Extent block, std::size_t shared_bytes, void** args) {
     if constexpr (K == M)
-      launch_ = kernel_launch < M == LaunchMode::PureDevice > (job_->cuda, kernel, extents(grid),
-                                                               extents(block), shared_bytes, args);
+      launch_ = kernel_launch<B, (M == LaunchMode::PureDevice)>(job_->cuda, kernel, extents(grid),
+                                                                extents(block), shared_bytes, args);
   }
   /// Or anything that issues work to the stream that it is given.
   template <LaunchMode K, typename Callable>

@@ -48,6 +48,7 @@ struct Posted {
   std::uint64_t value = 0;
   int to = 0;
   bool of_collective = false;  ///< not to be taken for the program's own
+  bool of_kernel = false;      ///< a kernel on the stream has sent it: the signal alone
 };
 
 /// What Acknowledge waits for: what rank `from` posts to `dst` of this rank.
@@ -58,6 +59,7 @@ struct Acknowledged {
   std::uint64_t value = 0;
   int from = 0;
   bool of_collective = false;
+  bool of_kernel = false;  ///< a kernel of the other rank's sends it
 };
 
 namespace detail {
@@ -97,8 +99,11 @@ constexpr bool is_one_sided(const typename B::Ranks& ranks) {
 /// itself: all_gather, all_to_all, broadcast, all_reduce, reduce. A new backend is these three
 /// classes.
 ///
-/// Of a backend that is chosen at run time Ranks says whether it is one-sided (is_one_sided), and
-/// World refuses what the chosen one does not launch (require).
+/// Launch modes. launches(): those that compile. World::require(mode), where there is one, refuses
+/// what this program, or the library that was chosen, has not what it takes for. launch_together()
+/// starts a __global__ function of which all blocks run at once; without it CUDA's runtime does.
+///
+/// Of a backend that is chosen at run time Ranks says whether it is one-sided (is_one_sided).
 template <typename B>
 concept BackendLibrary =
     requires(typename B::World& world, typename B::Ranks& ranks, typename B::Group& group,

@@ -16,6 +16,15 @@ namespace polypath::uniconn {
 /// kernels alone.
 enum class LaunchMode { PureHost, PartialDevice, PureDevice };
 
+constexpr const char* name_of(LaunchMode mode) {
+  switch (mode) {
+    case LaunchMode::PureHost: return "PureHost";
+    case LaunchMode::PartialDevice: return "PartialDevice";
+    case LaunchMode::PureDevice: break;
+  }
+  return "PureDevice";
+}
+
 /// Of a kernel: which of its threads make a call together.
 enum class ThreadGroup { THREAD, WARP, BLOCK };
 

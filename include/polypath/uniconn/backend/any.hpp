@@ -139,16 +139,18 @@ class AnyBackend::World {
   /// POLYPATH_NOT_SUPPORTED: the first one does not launch this.
   void require(LaunchMode mode) const {
     const auto launches = [mode]<typename B>(std::type_identity<B>) { return B::launches(mode); };
-    if (with_first(launches)) return;
-    constexpr std::array<const char*, 3> kModes{"PureHost", "PartialDevice", "PureDevice"};
-    const std::string wanted = kModes[static_cast<std::size_t>(mode)];
+    if (with_first(launches))
+      return with_first([mode]<typename B>(std::type_identity<B>) {
+        if constexpr (requires { B::World::require(mode); }) B::World::require(mode);
+      });
+    constexpr std::array kModes{LaunchMode::PureHost, LaunchMode::PartialDevice,
+                                LaunchMode::PureDevice};
+    const std::string wanted = name_of(mode);
     std::string possible;
     std::string others;
-    for (std::size_t i = 0; i < kModes.size(); ++i)
-      if (with_first([i]<typename B>(std::type_identity<B>) {
-            return B::launches(static_cast<LaunchMode>(i));
-          }))
-        possible += (possible.empty() ? "" : ", ") + std::string(kModes[i]);
+    for (const LaunchMode each : kModes)
+      if (with_first([each]<typename B>(std::type_identity<B>) { return B::launches(each); }))
+        possible += (possible.empty() ? "" : ", ") + std::string(name_of(each));
     for (int library = 0; library < Libraries::kCount; ++library)
       if (Libraries::with(library, launches))
         others += (others.empty() ? "" : ", ") +

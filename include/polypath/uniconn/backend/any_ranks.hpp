@@ -82,10 +82,14 @@ class AnyBackend::Ranks {
       if constexpr (requires { its.exchange(mine, all, bytes); }) its.exchange(mine, all, bytes);
     });
   }
+  /// What kernels of the first library communicate by. POLYPATH_NOT_SUPPORTED: it has none.
   [[nodiscard]] void* to_device() {
-    return with_first([](auto& its) -> void* {
+    return with_first([this](auto& its) -> void* {
       if constexpr (requires { its.to_device(); }) return its.to_device();
-      return nullptr;
+      throw error(POLYPATH_NOT_SUPPORTED,
+                  (std::string("toDevice: kernels do not communicate over ") + world_->name() +
+                   "; they do over polypath, gpuccl and gpushmem (POLYPATH_BACKEND)")
+                      .c_str());
     });
   }
 

@@ -1,9 +1,11 @@
 // GpushmemBackend: UNICONN over NVSHMEM's host API, found at run time (libnvshmem_host.so.3):
 // neither its headers nor its library are needed to build. POLYPATH_NOT_SUPPORTED from SetDevice:
-// it is not there, with how to get it. One rank a process, and one Environment in its life.
+// it is not there, with how to get it. One rank a process, and one Environment in its life. Kernels
+// that communicate: device/gpushmem.cuh.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -17,7 +19,8 @@ namespace polypath::uniconn {
 struct GpushmemBackend {
   static constexpr const char* kName = "gpushmem";
   static constexpr bool kOneSided = true;
-  static constexpr bool launches(LaunchMode mode) { return mode == LaunchMode::PureHost; }
+  /// Others than PureHost in programs with device/gpushmem.cuh, which World::require sees to.
+  static constexpr bool launches(LaunchMode) { return true; }
   static Bootstrap bootstrap(int, char**) { return Bootstrap::environment(); }
 
   class World;
@@ -45,8 +48,13 @@ class GpushmemBackend::World {
     detail::Nvshmem::Attributes attributes;
     nvshmem_.check(nvshmem_.set_id(rank_, size_, &id, &attributes),
                    "nvshmemx_set_attr_uniqueid_args");
-    nvshmem_.check(nvshmem_.init(detail::Nvshmem::kWithId, &attributes),
-                   "nvshmemx_hostlib_init_attr");
+    // With device code the program has a part of NVSHMEM of its own, which begins with it.
+    if (const auto* const of_program = detail::nvshmem_of_program) {
+      nvshmem_.check(of_program->init(detail::Nvshmem::kWithId, &attributes), "nvshmemx_init_attr");
+    } else {
+      nvshmem_.check(nvshmem_.init(detail::Nvshmem::kWithId, &attributes),
+                     "nvshmemx_hostlib_init_attr");
+    }
     const auto ranks = static_cast<std::size_t>(size_);
     words_ = static_cast<std::uint64_t*>(zeroed(2 * kMostParts * ranks * sizeof *words_));
     letters_ = static_cast<std::byte*>(zeroed(kLetter * ranks));
@@ -56,10 +64,11 @@ class GpushmemBackend::World {
   ~World() {
     if (staged_ != nullptr) cuda_.event_destroy(staged_);
     for (const auto& piece : pieces_.all()) nvshmem_.free(reinterpret_cast<void*>(piece.begin));
-    for (void* const own :
-         {static_cast<void*>(words_), static_cast<void*>(letters_), static_cast<void*>(stage_)})
+    for (void* const own : {static_cast<void*>(words_), static_cast<void*>(letters_),
+                            static_cast<void*>(stage_), told_})
       if (own != nullptr) nvshmem_.free(own);
-    nvshmem_.finalize();
+    detail::nvshmem_of_program == nullptr ? nvshmem_.finalize()
+                                          : detail::nvshmem_of_program->finalize();
   }
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -86,10 +95,26 @@ class GpushmemBackend::World {
   }
   Ranks ranks();
 
+  /// POLYPATH_NOT_SUPPORTED: this program has no device code of NVSHMEM's.
+  static void require(LaunchMode mode) {
+    if (mode != LaunchMode::PureHost && detail::nvshmem_of_program == nullptr)
+      throw error(POLYPATH_NOT_SUPPORTED, (std::string(name_of(mode)) + kNeedsDeviceCode).c_str());
+  }
+  static void launch_together(const void* kernel, const std::array<unsigned, 3>& grid,
+                              const std::array<unsigned, 3>& block, void** args,
+                              std::size_t shared_bytes, Stream stream) {
+    detail::Nvshmem::check(detail::nvshmem_of_program->launch(kernel, grid.data(), block.data(),
+                                                              args, shared_bytes, stream),
+                           "nvshmemx_collective_launch");
+  }
+
  private:
   friend class Ranks;
   friend class Group;
   struct Nothing {};
+  static constexpr const char* kNeedsDeviceCode =
+      " over NVSHMEM: include polypath/uniconn/device/gpushmem.cuh where the kernels are, compile "
+      "with -rdc=true, and link with -lnvshmem_device";
   static constexpr unsigned kNoTiming = 2;
   /// Communicators in the life of a rank: each has words of its own.
   static constexpr std::size_t kMostParts = 256;
@@ -119,6 +144,14 @@ class GpushmemBackend::World {
     cuda_.check(cuda_.synchronize(nullptr), "cuStreamSynchronize");
     return address;
   }
+  /// For kernels: words by which ranks tell each other numbers. Collective, the first time.
+  void* told() {
+    if (detail::nvshmem_of_program == nullptr)
+      throw error(POLYPATH_NOT_SUPPORTED, (std::string("toDevice") + kNeedsDeviceCode).c_str());
+    if (told_ == nullptr) told_ = zeroed(static_cast<std::size_t>(size_) * sizeof(std::uint64_t));
+    return told_;
+  }
+
   const detail::Nvshmem& nvshmem_;
   const detail::Cuda& cuda_;
   int rank_;
@@ -128,6 +161,7 @@ class GpushmemBackend::World {
   std::byte* letters_ = nullptr;    // by rank of the world
   std::byte* stage_ = nullptr;      // a chunk of each rank, and one that goes
   CUevent_st* staged_ = nullptr;    // behind the last use of the stage
+  void* told_ = nullptr;            // for kernels
   std::size_t next_part_ = 1;       // 0: all
 };
 
@@ -166,6 +200,17 @@ class GpushmemBackend::Ranks {
       throw error(POLYPATH_NOT_SUPPORTED, "Split: too many communicators on NVSHMEM");
     world_->next_part_ = number + 1;
     return std::make_unique<Ranks>(world_, number, std::move(members), own);
+  }
+
+  /// POLYPATH_NOT_SUPPORTED: kernels name ranks as NVSHMEM does, and these have other numbers.
+  [[nodiscard]] void* to_device() {
+    for (int rank = 0; rank < world_->size_; ++rank)
+      if (size() != world_->size_ || in_world_[static_cast<std::size_t>(rank)] != rank)
+        throw error(
+            POLYPATH_NOT_SUPPORTED,
+            "toDevice over NVSHMEM: kernels communicate among all ranks of the Environment, "
+            "in its order, not among a part; those over polypath and NCCL can");
+    return world_->told();
   }
 
   void barrier(Stream stream) {
@@ -308,7 +353,12 @@ class GpushmemBackend::Group {
       static_cast<void>(world_.pieces_.at(posted.signal, sizeof *posted.signal, "Post: signal"));
     Posted its = posted;
     its.to = ranks.in_world_[static_cast<std::size_t>(posted.to)];
-    is_open_ ? posts_.push_back(its) : issue(its, stream);
+    if (is_open_) {
+      posts_.push_back(its);
+    } else {
+      quiet(its.of_kernel, stream);
+      issue(its, stream);
+    }
   }
   void acknowledge(const Ranks&, const Acknowledged& acknowledged, Stream stream) {
     static_cast<void>(
@@ -317,6 +367,7 @@ class GpushmemBackend::Group {
   }
   void end(Stream stream) {
     is_open_ = false;
+    quiet(std::ranges::any_of(posts_, &Posted::of_kernel), stream);
     for (const Posted& posted : posts_) issue(posted, stream);
     for (const Acknowledged& acknowledged : awaited_) wait(acknowledged, stream);
     posts_.clear();
@@ -324,6 +375,10 @@ class GpushmemBackend::Group {
   }
 
  private:
+  /// What kernels have put goes before what tells of it.
+  void quiet(bool has_kernels, Stream stream) const {
+    if (has_kernels) world_.nvshmem_.quiet(stream);
+  }
   void issue(const Posted& its, Stream stream) const {
     const detail::Nvshmem& nvshmem = world_.nvshmem_;
     if (its.signal == nullptr) {

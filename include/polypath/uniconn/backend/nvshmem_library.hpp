@@ -9,6 +9,7 @@
 
 #include "polypath/uniconn/bootstrap.hpp"
 #include "polypath/uniconn/cuda.hpp"
+#include "polypath/uniconn/device/of_program.hpp"
 
 namespace polypath::uniconn::detail {
 
