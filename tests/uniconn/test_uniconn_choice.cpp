@@ -133,13 +133,14 @@ TEST(UniconnChoice, SaysThatThereIsNoCodeForMpi) {
                                        HasSubstr("UNICONN_WITH_MPI"))));
 }
 
-/// What a Coordinator of each mode says.
+/// What a Coordinator of each mode says, and toDevice().
 std::string modes(uc::Environment<Backend>&) {
   uc::Coordinator<Backend> pure_host(nullptr);
   std::string text;
   for (const auto& make : std::initializer_list<std::function<void()>>{
            [] { uc::Coordinator<Backend, uc::LaunchMode::PartialDevice> made(nullptr); },
-           [] { uc::Coordinator<Backend, uc::LaunchMode::PureDevice> made(nullptr); }}) {
+           [] { uc::Coordinator<Backend, uc::LaunchMode::PureDevice> made(nullptr); },
+           [] { static_cast<void>(uc::Communicator<Backend>().toDevice()); }}) {
     try {
       make();
     } catch (const polypath::error& error) {
@@ -168,22 +169,32 @@ TEST(UniconnChoice, TakesTheNextWhereThePreferredDoesNotWork) {
   EXPECT_THAT(said({0, 0}), Each(AllOf(StartsWith("error: "), HasSubstr("GPU"))));
 }
 
-TEST(UniconnChoice, NamesTheModesThatArePossible) {
+TEST(UniconnChoice, SaysWhatProgramsWithKernelsNeed) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
-  {
-    const Wanted wanted("gpuccl");
+  for (const auto& [name, library, header] :
+       {std::tuple("gpuccl", "NCCL", "device/gpuccl.cuh"),
+        std::tuple("gpushmem", "NVSHMEM", "device/gpushmem.cuh")}) {
+    const Wanted wanted(name);
     for (const std::string& text : said({0, 1}, &modes))
-      EXPECT_EQ(
-          "PartialDevice: the backend is gpuccl, which launches PureHost; PartialDevice is of "
-          "polypath, gpushmem (POLYPATH_BACKEND)\nPureDevice: the backend is gpuccl, which "
-          "launches "
-          "PureHost; PureDevice is of polypath, gpushmem (POLYPATH_BACKEND)\n",
-          text);
+      for (const char* const mode : {"PartialDevice", "PureDevice", "toDevice"})
+        EXPECT_THAT(text, HasSubstr(std::string(mode) + " over " + library +
+                                    ": include polypath/uniconn/" + header));
   }
-  const Wanted wanted("gpushmem");
-  EXPECT_THAT(said({0, 1}, &modes), Each(AllOf(StartsWith("PartialDevice over NVSHMEM: include "),
-                                               HasSubstr("PureDevice over NVSHMEM: include "),
-                                               HasSubstr("device/gpushmem.cuh"))));
+}
+
+/// Memory that kernels over one library use is of no use to those over another.
+TEST(UniconnChoice, GivesKernelsWhatTheyAreOver) {
+  if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs";
+  const Wanted wanted("polypath");
+  const auto found = said({0, 1}, [](uc::Environment<Backend>&) {
+    uc::Communicator<Backend> comm;
+    if (comm.toDevice<uc::PolypathBackend>() == nullptr ||
+        static_cast<void*>(comm.toDevice<uc::PolypathBackend>()) != comm.toDevice())
+      return std::string("it is another");
+    static_cast<void>(comm.toDevice<uc::GpucclBackend>());
+    return std::string("it is given");
+  });
+  EXPECT_THAT(found, Each(HasSubstr("the kernel is over gpuccl, and the backend is polypath")));
 }
 
 #else

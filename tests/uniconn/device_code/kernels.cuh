@@ -1,5 +1,5 @@
 // One kernel a call and group. The file that includes this says for each what it calls by UNICONN, and
-// what by the library alone: KERNELS(name, by_uniconn, by_library), where G is the group.
+// what by the library alone: KERNELS(name, (by_uniconn), by_library), where G is the group.
 #pragma once
 
 #include "polypath/uniconn/words.hpp"
@@ -14,17 +14,17 @@ using polypath::uniconn::ThreadGroup;
       const size_t *counts, const size_t *displs, const size_t *rdispls, Comm *comm, int *result
 
 #if NATIVE
-#define CHOSEN(by_uniconn, by_library) by_library
+#define CHOSEN(by_uniconn, ...) __VA_ARGS__
 #else
-#define CHOSEN(by_uniconn, by_library) by_uniconn
+#define CHOSEN(by_uniconn, ...) by_uniconn
 #endif
 
-#define KERNEL(name, group, by_uniconn, by_library)       \
+#define KERNEL(name, group, ...)                          \
   extern "C" __global__ void name##_##group(PARAMETERS) { \
     constexpr ThreadGroup G = ThreadGroup::group;         \
-    CHOSEN(by_uniconn, by_library);                       \
+    CHOSEN(__VA_ARGS__);                                  \
   }
-#define KERNELS(name, by_uniconn, by_library)  \
-  KERNEL(name, THREAD, by_uniconn, by_library) \
-  KERNEL(name, WARP, by_uniconn, by_library)   \
-  KERNEL(name, BLOCK, by_uniconn, by_library)
+#define KERNELS(name, ...)          \
+  KERNEL(name, THREAD, __VA_ARGS__) \
+  KERNEL(name, WARP, __VA_ARGS__)   \
+  KERNEL(name, BLOCK, __VA_ARGS__)

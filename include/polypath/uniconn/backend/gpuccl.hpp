@@ -1,98 +1,26 @@
 // GpucclBackend: UNICONN over NCCL, found at run time (libnccl.so.2, 2.18 and newer): neither its
 // headers nor its library are needed to build. POLYPATH_NOT_SUPPORTED from SetDevice: it is not
-// there, with how to get it.
+// there, with how to get it. Kernels that communicate: device/gpuccl.cuh.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "polypath/uniconn/backend/nccl_library.hpp"
+#include "polypath/uniconn/backend/nccl_windows.hpp"
 #include "polypath/uniconn/local_memory.hpp"
 
 namespace polypath::uniconn {
-namespace detail {
-
-/// NCCL's ABI, as its documentation gives it: handles are pointers, enumerations are ints.
-class Nccl {
- public:
-  struct Id {
-    std::array<char, 128> bytes{};
-  };
-  static constexpr int kBytes = 0;  // ncclInt8
-  static constexpr int kSum = 0;
-
-  /// Of this process; the library stays loaded.
-  static const Nccl& get() {
-    static const Nccl found;
-    return found;
-  }
-  void check(int result, const char* call) const {
-    if (result != 0) throw backend_error(result, std::string(call) + ": " + error_string(result));
-  }
-
-  const char* (*error_string)(int) = nullptr;
-  int (*unique_id)(Id*) = nullptr;
-  int (*init_rank)(void**, int, Id, int) = nullptr;
-  int (*split)(void*, int, int, void**, void*) = nullptr;
-  int (*count)(void*, int*) = nullptr;
-  int (*user_rank)(void*, int*) = nullptr;
-  int (*destroy)(void*) = nullptr;
-  int (*async_error)(void*, int*) = nullptr;
-  int (*group_start)() = nullptr;
-  int (*group_end)() = nullptr;
-  int (*send)(const void*, std::size_t, int, int, void*, Stream) = nullptr;
-  int (*recv)(void*, std::size_t, int, int, void*, Stream) = nullptr;
-  int (*all_gather)(const void*, void*, std::size_t, int, void*, Stream) = nullptr;
-  int (*broadcast)(const void*, void*, std::size_t, int, int, void*, Stream) = nullptr;
-  int (*all_reduce)(const void*, void*, std::size_t, int, int, void*, Stream) = nullptr;
-  int (*reduce)(const void*, void*, std::size_t, int, int, int, void*, Stream) = nullptr;
-
- private:
-  Nccl() {
-    void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr)
-      throw error(POLYPATH_NOT_SUPPORTED,
-                  "GpucclBackend: there is no libnccl.so.2: install NCCL (pip install "
-                  "nvidia-nccl-cu13), and put its folder into LD_LIBRARY_PATH");
-    const auto find = [library](auto& function, const char* name) {
-      void* const found = dlsym(library, name);
-      if (found == nullptr)
-        throw error(
-            POLYPATH_NOT_SUPPORTED,
-            (std::string("libnccl.so.2 has no ") + name + ": 2.18 or newer is wanted").c_str());
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
-    };
-    find(error_string, "ncclGetErrorString");
-    find(unique_id, "ncclGetUniqueId");
-    find(init_rank, "ncclCommInitRank");
-    find(split, "ncclCommSplit");
-    find(count, "ncclCommCount");
-    find(user_rank, "ncclCommUserRank");
-    find(destroy, "ncclCommDestroy");
-    find(async_error, "ncclCommGetAsyncError");
-    find(group_start, "ncclGroupStart");
-    find(group_end, "ncclGroupEnd");
-    find(send, "ncclSend");
-    find(recv, "ncclRecv");
-    find(all_gather, "ncclAllGather");
-    find(broadcast, "ncclBroadcast");
-    find(all_reduce, "ncclAllReduce");
-    find(reduce, "ncclReduce");
-  }
-};
-
-}  // namespace detail
-
 struct GpucclBackend {
   static constexpr const char* kName = "gpuccl";
   static constexpr bool kOneSided = false;
-  static constexpr bool launches(LaunchMode mode) { return mode == LaunchMode::PureHost; }
+  /// Others than PureHost in programs with device/gpuccl.cuh, which World::require sees to.
+  static constexpr bool launches(LaunchMode) { return true; }
   static Bootstrap bootstrap(int, char**) { return Bootstrap::environment(); }
 
   class World;
@@ -117,8 +45,9 @@ class GpucclBackend::World {
     nccl_.check(nccl_.init_rank(&made, bootstrap.size(), first.id, bootstrap.rank()),
                 "ncclCommInitRank");
     comm_ = owned(made);
-    cuda_.check(cuda_.alloc(&byte_, 1), "cuMemAlloc");
-    cuda_.check(cuda_.set(byte_, 0, 1, nullptr), "cuMemsetD8Async");
+    windows_.emplace(bootstrap, nccl_, cuda_, comm_);
+    cuda_.check(cuda_.alloc(&byte_, 2), "cuMemAlloc");
+    cuda_.check(cuda_.set(byte_, 0, 2, nullptr), "cuMemsetD8Async");
     cuda_.check(cuda_.synchronize(nullptr), "cuStreamSynchronize");
   }
   ~World() {
@@ -127,8 +56,14 @@ class GpucclBackend::World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  void* allocate(std::size_t bytes) { return memory_.allocate(bytes); }
-  void release(void* address) { memory_.release(address); }
+  /// In a program whose kernels communicate it is a window, where NCCL has windows.
+  void* allocate(std::size_t bytes) {
+    void* const window = windows_->allocate(bytes);
+    return window == nullptr ? memory_.allocate(bytes) : window;
+  }
+  void release(void* address) {
+    if (!windows_->release(address)) memory_.release(address);
+  }
   void synchronize(Stream stream) const {
     cuda_.check(cuda_.synchronize(stream), "cuStreamSynchronize");
     int happened = 0;
@@ -137,10 +72,19 @@ class GpucclBackend::World {
   }
   Ranks ranks();
 
+  /// POLYPATH_NOT_SUPPORTED: this program has no device code over NCCL.
+  static void require(LaunchMode mode) {
+    if (mode != LaunchMode::PureHost) detail::NcclWindows::require_device_code(name_of(mode));
+  }
+
  private:
   friend class Ranks;
   friend class Group;
 
+  /// Throws unless it is memory of a GPU, and, of Memory, all of it.
+  void require_memory(const void* address, std::size_t bytes, const char* what) const {
+    if (!windows_->holds(address, bytes, what)) memory_.require(address, bytes, what);
+  }
   [[nodiscard]] std::shared_ptr<void> owned(void* comm) const {
     return {comm, [&nccl = nccl_](void* its) { nccl.destroy(its); }};
   }
@@ -149,7 +93,9 @@ class GpucclBackend::World {
   const detail::Cuda& cuda_;
   detail::LocalMemory memory_;
   std::shared_ptr<void> comm_;
-  detail::DevicePointer byte_ = 0;  // what a barrier sums
+  std::optional<detail::NcclWindows> windows_;
+  detail::DevicePointer byte_ =
+      0;  // what a barrier sums, and tells of kernels; one that takes that
 };
 
 class GpucclBackend::Ranks {
@@ -168,6 +114,13 @@ class GpucclBackend::Ranks {
     return part == nullptr ? nullptr : std::make_unique<Ranks>(world_, world_->owned(part));
   }
 
+  /// For kernels; collective, the first time. POLYPATH_NOT_SUPPORTED: what is missing for it.
+  [[nodiscard]] void* to_device() {
+    if (view_ == nullptr)
+      view_ = std::make_shared<detail::NcclView>(*world_->windows_, comm_, rank_, size_);
+    return view_->get();
+  }
+
   void barrier(Stream stream) {
     void* const byte = reinterpret_cast<void*>(world_->byte_);
     check(nccl().all_reduce(byte, byte, 1, detail::Nccl::kBytes, detail::Nccl::kSum, comm_.get(),
@@ -176,13 +129,13 @@ class GpucclBackend::Ranks {
   }
 
   void all_gather(const void* send, void* recv, std::size_t bytes, Stream stream) {
-    world_->memory_.require(send, bytes, "send");
-    world_->memory_.require(recv, bytes * static_cast<std::size_t>(size_), "recv");
+    world_->require_memory(send, bytes, "send");
+    world_->require_memory(recv, bytes * static_cast<std::size_t>(size_), "recv");
     check(nccl().all_gather(send, recv, bytes, detail::Nccl::kBytes, comm_.get(), stream),
           "ncclAllGather");
   }
   void broadcast(void* buffer, std::size_t bytes, int root, Stream stream) {
-    world_->memory_.require(buffer, bytes, "buf");
+    world_->require_memory(buffer, bytes, "buf");
     check(nccl().broadcast(buffer, buffer, bytes, detail::Nccl::kBytes, root, comm_.get(), stream),
           "ncclBroadcast");
   }
@@ -237,14 +190,15 @@ class GpucclBackend::Ranks {
   [[nodiscard]] const detail::Nccl& nccl() const noexcept { return world_->nccl_; }
   void check(int result, const char* call) const { nccl().check(result, call); }
   void require(const void* send, const void* recv, std::size_t bytes) const {
-    world_->memory_.require(send, bytes, "send");
-    world_->memory_.require(recv, bytes, "recv");
+    world_->require_memory(send, bytes, "send");
+    world_->require_memory(recv, bytes, "recv");
   }
 
   World* world_;  // outlives it: the Job holds both
   std::shared_ptr<void> comm_;
   int rank_ = 0;
   int size_ = 1;
+  std::shared_ptr<detail::NcclView> view_;
 };
 
 inline GpucclBackend::Ranks GpucclBackend::World::ranks() { return {this, comm_}; }
@@ -258,19 +212,20 @@ class GpucclBackend::Group {
 
   void start(Stream) { is_open_ = true; }
   void post(const Ranks& ranks, const Posted& posted, Stream stream) {
-    if (posted.bytes == 0) return;
-    world_.memory_.require(posted.src, posted.bytes, "Post: src");
-    const Message message{
-        const_cast<void*>(posted.src), posted.bytes, posted.to, ranks.comm_.get(), true,
-        posted.of_collective};
+    if (posted.bytes == 0 && !posted.of_kernel) return;
+    world_.require_memory(posted.src, posted.bytes, "Post: src");
+    Message message{const_cast<void*>(posted.src), posted.bytes, posted.to, ranks.comm_.get(), true,
+                    posted.of_collective};
+    if (posted.of_kernel) tell(message, world_.byte_);
     is_open_ ? messages_.push_back(message) : issue(message, stream);
   }
   void acknowledge(const Ranks& ranks, const Acknowledged& acknowledged, Stream stream) {
-    if (acknowledged.bytes == 0) return;
-    world_.memory_.require(acknowledged.dst, acknowledged.bytes, "Acknowledge: dest");
-    const Message message{
+    if (acknowledged.bytes == 0 && !acknowledged.of_kernel) return;
+    world_.require_memory(acknowledged.dst, acknowledged.bytes, "Acknowledge: dest");
+    Message message{
         acknowledged.dst,          acknowledged.bytes, acknowledged.from, ranks.comm_.get(), false,
         acknowledged.of_collective};
+    if (acknowledged.of_kernel) tell(message, world_.byte_ + 1);
     is_open_ ? messages_.push_back(message) : issue(message, stream);
   }
   void end(Stream stream) {
@@ -306,6 +261,11 @@ class GpucclBackend::Group {
     bool is_sent;
     bool of_collective;
   };
+  /// Of what a kernel has sent a byte tells, behind the kernel.
+  static void tell(Message& message, detail::DevicePointer byte) {
+    message.memory = reinterpret_cast<void*>(byte);
+    message.bytes = 1;
+  }
   void issue(const Message& its, Stream stream) const {
     const detail::Nccl& nccl = world_.nccl_;
     if (its.is_sent) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 struct CUstream_st;
 
@@ -19,5 +20,20 @@ struct NvshmemOfProgram {
                 std::size_t shared_bytes, CUstream_st* stream);
 };
 inline const NvshmemOfProgram* nvshmem_of_program = nullptr;
+
+/// By device/gpuccl.cuh: NCCL's structures for kernels, as its headers of one version have them.
+struct NcclOfProgram {
+  int version;               ///< NCCL_VERSION_CODE
+  std::size_t comm_bytes;    ///< of ncclDevComm
+  std::size_t window_bytes;  ///< of what an ncclWindow_t points to, in memory of the GPU
+  /// `function` is ncclDevCommCreate; what it makes goes to `made`.
+  int (*create)(void* function, void* comm, void* made);
+  /// Ranks whose memory kernels reach by loads and stores.
+  int (*reached)(const void* made);
+  /// Of a window: where kernels find this rank's part, and the same on the next rank.
+  void* (*begin)(const void* window);
+  std::uint64_t (*stride)(const void* window);
+};
+inline const NcclOfProgram* nccl_of_program = nullptr;
 
 }  // namespace polypath::uniconn::detail
