@@ -226,7 +226,8 @@ class Maker {
     write(rank, where, one.in);
   }
 
-  // ---- From rank to rank --------------------------------------------------------------------------
+  // ---- From rank to rank
+  // --------------------------------------------------------------------------
 
   /// Every rank posts once or twice to the rank `shift` behind it, and then takes what came: by
   /// signals, behind a Wait that it tells of itself, or behind a barrier.
@@ -305,7 +306,8 @@ class Maker {
     }
   }
 
-  // ---- Collectives --------------------------------------------------------------------------------
+  // ---- Collectives
+  // --------------------------------------------------------------------------------
 
   /// Parts of each rank, in a row with gaps.
   struct Parts {

@@ -1,6 +1,6 @@
-// Kernels that communicate over a backend, on GPUs: one rank, that is built with the backend's device
-// header (device_row.cuh) and started alone or by a launcher. All three launch modes, every byte
-// compared; rows of calls in all groups. The exit code is 1 when something is wrong.
+// Kernels that communicate over a backend, on GPUs: one rank, that is built with the backend's
+// device header (device_row.cuh) and started alone or by a launcher. All three launch modes, every
+// byte compared; rows of calls in all groups. The exit code is 1 when something is wrong.
 //
 //   torchrun --no-python --nproc-per-node N build/release/bin/uniconn_device_gpushmem [ROWS]
 #include <cuda_runtime.h>

@@ -23,7 +23,8 @@ class Own {
   uc::detail::DevicePointer at_ = 0;
 };
 
-/// Makes the row on all ranks of `comm`; throws where a byte is wrong. `kernel` as BindKernel takes it.
+/// Makes the row on all ranks of `comm`; throws where a byte is wrong. `kernel` as BindKernel takes
+/// it.
 template <typename Backend, typename Kernel>
 void make_row(const DeviceRowCase& row, const Gpu& gpu, Kernel kernel,
               uc::Communicator<Backend>& comm, void* on_device) {

@@ -1,5 +1,5 @@
-// Kernels over NCCL: each by UNICONN, and, with -DNATIVE=1, as a program writes them that has the other
-// ranks' addresses from NCCL, polypath's functions for loads and stores, and no UNICONN.
+// Kernels over NCCL: each by UNICONN, and, with -DNATIVE=1, as a program writes them that has the
+// other ranks' addresses from NCCL, polypath's functions for loads and stores, and no UNICONN.
 // check_device_code.py compiles both, and compares.
 #include <nccl_device.h>
 

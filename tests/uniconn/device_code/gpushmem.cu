@@ -1,6 +1,6 @@
 // Kernels over NVSHMEM: each by UNICONN, and, with -DNATIVE=1, by NVSHMEM alone.
-// check_device_code.py compiles both, and compares. Without what NVSHMEM has nothing like: AlltoAllv,
-// averages, reductions to one rank.
+// check_device_code.py compiles both, and compares. Without what NVSHMEM has nothing like:
+// AlltoAllv, averages, reductions to one rank.
 #include <nvshmem.h>
 #include <nvshmemx.h>
 

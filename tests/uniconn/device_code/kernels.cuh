@@ -1,5 +1,5 @@
-// One kernel a call and group. The file that includes this says for each what it calls by UNICONN, and
-// what by the library alone: KERNELS(name, (by_uniconn), by_library), where G is the group.
+// One kernel a call and group. The file that includes this says for each what it calls by UNICONN,
+// and what by the library alone: KERNELS(name, (by_uniconn), by_library), where G is the group.
 #pragma once
 
 #include "polypath/uniconn/words.hpp"

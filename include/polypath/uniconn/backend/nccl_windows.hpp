@@ -142,8 +142,8 @@ class NcclWindows {
 /// A GpucclView, and NCCL's structure behind it, in memory of this rank's GPU.
 class NcclView {
  public:
-  /// Collective. `comm`: of some of the ranks of `windows`, which outlives it. POLYPATH_NOT_SUPPORTED:
-  /// what these ranks lack.
+  /// Collective. `comm`: of some of the ranks of `windows`, which outlives it.
+  /// POLYPATH_NOT_SUPPORTED: what these ranks lack.
   NcclView(NcclWindows& windows, std::shared_ptr<void> comm, int rank, int size)
       : windows_(windows), comm_(std::move(comm)) {
     windows_.require();

@@ -1,10 +1,10 @@
-// GpucclBackend in kernels: stores into the other ranks' windows, which NCCL's LSA makes addressable,
-// and NCCL's barrier. For programs with NCCL's headers, 2.28 or newer, the same version as the library
-// that is found at run time; without -rdc, and nothing to link. CUDA C++17.
+// GpucclBackend in kernels: stores into the other ranks' windows, which NCCL's LSA makes
+// addressable, and NCCL's barrier. For programs with NCCL's headers, 2.28 or newer, the same
+// version as the library that is found at run time; without -rdc, and nothing to link. CUDA C++17.
 //
-// Ranks are those of a communicator whose GPUs all reach each other's memory, eight at the most; what
-// is posted to is from Memory. Waits end when what they wait for comes, and not before: NCCL has no
-// time limit.
+// Ranks are those of a communicator whose GPUs all reach each other's memory, eight at the most;
+// what is posted to is from Memory. Waits end when what they wait for comes, and not before: NCCL
+// has no time limit.
 #pragma once
 
 #include <nccl_device.h>
@@ -92,8 +92,8 @@ struct DeviceVerbs<GpucclBackend> {
     return device::load_relaxed(view(comm)->told + from);
   }
 
-  /// Each rank combines a slice, reads it where the ranks have it, in rank order, and stores it where
-  /// it is to be: in place, too, nobody else looks at a slice.
+  /// Each rank combines a slice, reads it where the ranks have it, in rank order, and stores it
+  /// where it is to be: in place, too, nobody else looks at a slice.
   template <ThreadGroup G, ReductionOperator kOperator, typename T>
   static POLYPATH_DEVICE void reduce(const T* send, T* recv, std::size_t count, int root,
                                      const Comm* comm) {

@@ -1,5 +1,5 @@
-// GpushmemBackend in kernels: each call is NVSHMEM's own, to the last instruction. For programs with
-// NVSHMEM's headers, compiled with -rdc=true and linked with -lnvshmem_device and
+// GpushmemBackend in kernels: each call is NVSHMEM's own, to the last instruction. For programs
+// with NVSHMEM's headers, compiled with -rdc=true and linked with -lnvshmem_device and
 // -l:libnvshmem_host.so.3 (docs/uniconn.md). CUDA C++17.
 //
 // Ranks are NVSHMEM's PEs: kernels communicate among all ranks of the Environment. Waits end when
@@ -131,8 +131,8 @@ struct DeviceVerbs<GpushmemBackend> {
                         nvshmemx_broadcastmem_block(NVSHMEM_TEAM_WORLD, buf, buf, bytes, root));
   }
 
-  /// NVSHMEM's own where it has one; averages, logical ones, and those to one rank are combined here,
-  /// in rank order.
+  /// NVSHMEM's own where it has one; averages, logical ones, and those to one rank are combined
+  /// here, in rank order.
   template <ThreadGroup G, ReductionOperator kOperator, typename T>
   static POLYPATH_DEVICE void reduce(const T* send, T* recv, std::size_t count, int root,
                                      const Comm* comm) {
@@ -201,8 +201,8 @@ struct DeviceVerbs<GpushmemBackend> {
 #undef POLYPATH_NVSHMEM_ARITHMETIC
 #undef POLYPATH_NVSHMEM_REDUCE
 
-  /// Each rank combines a slice of neighbouring elements, and gives it to all, or to the root: nobody
-  /// else looks at it, so it may be in place.
+  /// Each rank combines a slice of neighbouring elements, and gives it to all, or to the root:
+  /// nobody else looks at it, so it may be in place.
   template <ThreadGroup G, ReductionOperator kOperator, typename T>
   static POLYPATH_DEVICE_CALLED void combine_slice(const T* send, T* recv, std::size_t count,
                                                    int root, const Comm* comm) {
@@ -263,8 +263,8 @@ struct DeviceVerbs<GpushmemBackend> {
   }
 };
 
-/// What the backend, which finds NVSHMEM's host library at run time, is to call of the program's own
-/// part of NVSHMEM.
+/// What the backend, which finds NVSHMEM's host library at run time, is to call of the program's
+/// own part of NVSHMEM.
 inline const NvshmemOfProgram nvshmem_functions{
     [](unsigned flags, void* attributes) {
       int provided = 0;

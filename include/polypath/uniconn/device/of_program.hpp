@@ -1,5 +1,5 @@
-// What a program has linked of a library's device side, told to the backend, which finds the rest of
-// the library at run time. The device headers fill it in before main(). C++17.
+// What a program has linked of a library's device side, told to the backend, which finds the rest
+// of the library at run time. The device headers fill it in before main(). C++17.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@ struct CUstream_st;
 
 namespace polypath::uniconn::detail {
 
-/// By device/gpushmem.cuh: functions of libnvshmem_device, which initialise the program's own copy of
-/// NVSHMEM's device state. They give 0, or NVSHMEM's or the CUDA runtime's code.
+/// By device/gpushmem.cuh: functions of libnvshmem_device, which initialise the program's own copy
+/// of NVSHMEM's device state. They give 0, or NVSHMEM's or the CUDA runtime's code.
 struct NvshmemOfProgram {
   /// As nvshmemx_init_attr, but that a failure is a status.
   int (*init)(unsigned flags, void* attributes);
