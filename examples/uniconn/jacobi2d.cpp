@@ -18,7 +18,7 @@ bool is_same(const JacobiResult& a, const JacobiResult& b) {
              0;
 }
 
-template <uc::BackendLibrary B>
+template <uc::LaunchMode M, uc::BackendLibrary B>
 void run(Rank<B>& rank, const Arguments& arguments) {
   const Grid grid{static_cast<std::uint64_t>(arguments.count("rows", 1)),
                   static_cast<std::uint64_t>(arguments.count("columns", 3))};
@@ -32,8 +32,8 @@ void run(Rank<B>& rank, const Arguments& arguments) {
   const auto compute = sweeps(arguments.text("compute"), rank.gpu);
   JacobiResult result;
   {
-    Jacobi2d<B> solver(rank.gpu, *compute, rank.comm, grid, iterations,
-                       arguments.text("exchange") == "turns");
+    Jacobi2d<B, M> solver(rank.gpu, *compute, rank.comm, grid, iterations,
+                          arguments.text("exchange") == "turns");
     result = solver.solve(iterations, warmup);
   }
   if (rank.comm.GlobalRank() != 0) return;
@@ -42,15 +42,31 @@ void run(Rank<B>& rank, const Arguments& arguments) {
     verified = is_same(result, jacobi2d_alone(grid, iterations)) ? "true" : "false";
   }
   std::printf(
-      "{\"program\": \"jacobi2d\", \"backend\": \"%s\", \"ranks\": %d, \"compute\": \"%s\", "
+      "{\"program\": \"jacobi2d\", \"backend\": \"%s\", \"ranks\": %d, \"mode\": \"%s\", "
+      "\"compute\": \"%s\", "
       "\"rows\": %" PRIu64 ", \"columns\": %" PRIu64 ", \"halo_bytes\": %" PRIu64
       ", \"exchange\": \"%s\", \"iterations\": %d, \"iteration_us\": %.3f, \"residual\": %.9g, "
       "\"digest\": \"%016" PRIx64 "\", \"verified\": %s}\n",
-      rank.env.BackendName().c_str(), ranks, compute->name(), grid.rows, grid.columns,
+      rank.env.BackendName().c_str(), ranks, uc::name_of(M),
+      M == uc::LaunchMode::PureHost ? compute->name() : "kernel", grid.rows, grid.columns,
       grid.columns * sizeof(float), arguments.text("exchange").c_str(), iterations,
       result.iteration_us, static_cast<double>(result.residuals.back()), result.digest,
       verified.c_str());
   if (verified == "false") throw std::runtime_error("the result is not that of one rank");
+}
+
+/// In the launch mode that an option names.
+template <uc::BackendLibrary B>
+void run_in_mode(Rank<B>& rank, const Arguments& arguments) {
+  const std::string& mode = arguments.text("mode");
+  if (mode == "host") return run<uc::LaunchMode::PureHost>(rank, arguments);
+  if constexpr (B::launches(uc::LaunchMode::PureDevice)) {
+    if (mode == "partial") return run<uc::LaunchMode::PartialDevice>(rank, arguments);
+    if (mode == "device") return run<uc::LaunchMode::PureDevice>(rank, arguments);
+  } else if (mode == "partial" || mode == "device") {
+    throw std::runtime_error("--mode " + mode + ": kernels do not communicate over this backend");
+  }
+  throw std::runtime_error("--mode is host, partial or device");
 }
 
 }  // namespace
@@ -67,6 +83,7 @@ int main(int argc, char** argv) {
                       {"warmup", "100"},
                       {"exchange", "both"},
                       {"compute", "auto"},
+                      {"mode", "host"},
                       {"verify", "no"}},
-                     [](auto& rank, const Arguments& arguments) { run(rank, arguments); });
+                     [](auto& rank, const Arguments& arguments) { run_in_mode(rank, arguments); });
 }

@@ -12,12 +12,15 @@
 #include <utility>
 #include <vector>
 
+#include "jacobi2d_image.hpp"
+#include "jacobi2d_kernel.h"
 #include "jacobi2d_sweeps.hpp"
 #include "polypath/uniconn.hpp"
 
 namespace uniconn_example {
 
-/// One rank's block. Made, used and destroyed by all ranks together.
+/// One rank's block. Made, used and destroyed by all ranks together. The kernel of the device launch
+/// modes communicates over polypath: B is that, or has chosen it.
 template <uc::BackendLibrary B, uc::LaunchMode M = uc::LaunchMode::PureHost>
 class Jacobi2d {
  public:
@@ -33,16 +36,17 @@ class Jacobi2d {
         in_turns_(in_turns),
         rank_(comm.GlobalRank()),
         size_(comm.GlobalSize()),
-        step_(gpu.stream) {
+        step_(gpu.stream),
+        host_(gpu.stream) {
     std::uint64_t most_rows = 0;
     for (int rank = 0; rank < size_; ++rank) most_rows = std::max(most_rows, rows_of(rank));
     // As much on all ranks: they name each other's places by their own.
     for (float*& buffer : {std::ref(now_), std::ref(next_)})
       buffer = uc::Memory<B>::template Alloc<float>((most_rows + 2) * grid.columns);
-    words_ = uc::Memory<B>::template Alloc<std::uint64_t>(2);
+    words_ = uc::Memory<B>::template Alloc<std::uint64_t>(kWords);
     residuals_ = uc::Memory<B>::template Alloc<float>(static_cast<std::size_t>(iterations));
     sum_ = uc::Memory<B>::template Alloc<std::uint64_t>(1);
-    gpu_.zero(words_, 2 * sizeof(std::uint64_t));
+    gpu_.zero(words_, kWords * sizeof(std::uint64_t));
     gpu_.zero(residuals_, static_cast<std::size_t>(iterations) * sizeof(float));
     sweep_.rows = rows_of(rank_);
     sweep_.columns = grid.columns;
@@ -52,7 +56,7 @@ class Jacobi2d {
     comm_.Barrier(gpu_.stream);
   }
   ~Jacobi2d() {
-    for (float* const buffer : {now_, next_, residuals_}) uc::Memory<B>::Free(buffer);
+    for (float* const buffer : {now_, next_, residuals_, changes_}) uc::Memory<B>::Free(buffer);
     for (std::uint64_t* const buffer : {words_, sum_}) uc::Memory<B>::Free(buffer);
   }
   Jacobi2d(const Jacobi2d&) = delete;
@@ -67,8 +71,14 @@ class Jacobi2d {
       sweep_.from = now_;
       sweep_.to = next_;
       sweep_.residual = reinterpret_cast<std::uint32_t*>(residuals_ + done_);
-      step_.LaunchKernel();
       const auto value = static_cast<std::uint64_t>(done_ + 1);
+      if constexpr (kKernelSends) {
+        launch_.from = now_;
+        launch_.to = next_;
+        launch_.value = value;
+        launch_.changes = changes_ + changes_of(done_);
+      }
+      step_.LaunchKernel();
       float* const last_halo = next_ + (sweep_.rows + 1) * columns;
       // What both neighbours post in this order is acknowledged in this order: of two ranks each is
       // the other's top and bottom.
@@ -100,15 +110,16 @@ class Jacobi2d {
     JacobiResult result;
     result.iteration_us =
         largest(gpu_.elapsed_us()) / std::max(1, iterations - warmup);  // of the slowest rank
-    step_.template AllReduce<uc::ReductionOperator::MAX>(residuals_,
+    if constexpr (kKernelSends) collect_changes();
+    host_.template AllReduce<uc::ReductionOperator::MAX>(residuals_,
                                                          static_cast<std::size_t>(most_), &comm_);
-    step_.WaitComm();
+    host_.WaitComm();
     result.residuals = gpu_.read<float>(residuals_, static_cast<std::size_t>(done_));
     const std::uint64_t mine =
         sweeps_.digest(now_ + grid_.columns, first_of(rank_), sweep_.rows, grid_);
     gpu_.write(sum_, &mine, sizeof mine);
-    step_.template AllReduce<uc::ReductionOperator::SUM>(sum_, 1, &comm_);
-    step_.WaitComm();
+    host_.template AllReduce<uc::ReductionOperator::SUM>(sum_, 1, &comm_);
+    host_.WaitComm();
     result.digest = gpu_.read<std::uint64_t>(sum_, 1).front();
     return result;
   }
@@ -120,6 +131,9 @@ class Jacobi2d {
   }
 
  private:
+  static constexpr bool kKernelSends = M != uc::LaunchMode::PureHost;
+  static constexpr std::size_t kWords = std::size_t{2} * kJacobiBlocks;  ///< the host takes two
+
   [[nodiscard]] std::uint64_t first_of(int rank) const {
     return grid_.rows * static_cast<std::uint64_t>(rank) / static_cast<std::uint64_t>(size_);
   }
@@ -136,13 +150,66 @@ class Jacobi2d {
       step_.template BindKernel<uc::LaunchMode::PureHost>(
           [this](uc::Stream) { sweeps_.run(sweep_); });
     }
+    if constexpr (kKernelSends) {
+      CUfunc_st* const kernel = prepare_launch();
+      const Extent blocks{launch_.across * down()};
+      step_.template BindKernel<uc::LaunchMode::PartialDevice>(kernel, blocks,
+                                                               Extent{kJacobiThreads}, 0, args_);
+      step_.template BindKernel<uc::LaunchMode::PureDevice>(kernel, blocks, Extent{kJacobiThreads},
+                                                            0, args_);
+    }
+  }
+
+  // ---- Kernels that send ------------------------------------------------------------------------
+
+  CUfunc_st* prepare_launch() {
+    CUmod_st* const module = gpu_.load(jacobi2d_kernel_image(), "uniconn_jacobi2d");
+    if (module == nullptr)
+      throw std::runtime_error("this driver, or this build, has no kernel for this launch mode");
+    if constexpr (std::is_same_v<B, uc::PolypathBackend>) {
+      launch_.comm = comm_.toDevice();
+    } else if constexpr (requires { comm_.template toDevice<uc::PolypathBackend>(); }) {
+      launch_.comm = comm_.template toDevice<uc::PolypathBackend>();
+    } else {
+      throw std::runtime_error("the kernels of this program communicate over polypath alone");
+    }
+    changes_ = uc::Memory<B>::template Alloc<float>(changes_of(most_));
+    gpu_.zero(changes_, changes_of(most_) * sizeof(float));
+    launch_.rows = sweep_.rows;
+    launch_.columns = grid_.columns;
+    launch_.top = (rank_ + size_ - 1) % size_;
+    launch_.bottom = (rank_ + 1) % size_;
+    launch_.rows_of_top = rows_of(launch_.top);
+    launch_.across = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+        (grid_.columns + kJacobiThreads - 1) / kJacobiThreads, kJacobiBlocks));
+    launch_.waits = M == uc::LaunchMode::PureDevice ? 1 : 0;
+    launch_.words = words_;
+    return gpu_.kernel(module, "uniconn_jacobi2d");
+  }
+  /// Rows of blocks.
+  [[nodiscard]] std::uint32_t down() const {
+    return static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(sweep_.rows, kJacobiBlocks / launch_.across));
+  }
+  [[nodiscard]] static std::size_t changes_of(int iterations) {
+    return static_cast<std::size_t>(iterations) * kJacobiBlocks * kJacobiWarps;
+  }
+  /// The residual of each iteration, of what its warps have written.
+  void collect_changes() {
+    const auto all = gpu_.read<float>(changes_, changes_of(done_));
+    std::vector<float> largest(static_cast<std::size_t>(most_), 0);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      float& its = largest[i / changes_of(1)];
+      its = std::max(its, all[i]);
+    }
+    gpu_.write(residuals_, largest);
   }
 
   double largest(double mine) {
     auto* const word = reinterpret_cast<double*>(sum_);
     gpu_.write(word, &mine, sizeof mine);
-    step_.template AllReduce<uc::ReductionOperator::MAX>(word, 1, &comm_);
-    step_.WaitComm();
+    host_.template AllReduce<uc::ReductionOperator::MAX>(word, 1, &comm_);
+    host_.WaitComm();
     return gpu_.read<double>(word, 1).front();
   }
 
@@ -155,12 +222,16 @@ class Jacobi2d {
   int rank_;
   int size_;
   uc::Coordinator<B, M> step_;
+  uc::Coordinator<B> host_;  ///< of what comes behind the iterations
   Sweep sweep_;
   int done_ = 0;
   float* now_ = nullptr;
   float* next_ = nullptr;
   std::uint64_t* words_ = nullptr;  ///< of the halo in front of the block, and of that behind it
-  float* residuals_ = nullptr;      ///< by iteration
+  JacobiLaunch launch_{};
+  void* args_[1] = {&launch_};
+  float* changes_ = nullptr;
+  float* residuals_ = nullptr;  ///< by iteration
   std::uint64_t* sum_ = nullptr;
 };
 

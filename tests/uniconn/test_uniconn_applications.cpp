@@ -191,6 +191,36 @@ TYPED_TEST(UniconnApplications, CgIsThatOfOneHost) {
   }
 }
 
+template <typename B>
+class UniconnApplicationModes : public testing::Test {};
+using BackendsOfKernels = testing::Types<uc::PolypathBackend, uc::AnyBackend>;
+TYPED_TEST_SUITE(UniconnApplicationModes, BackendsOfKernels, Names);
+
+/// Kernels send, and the host tells, or kernels do both: the same bits.
+TYPED_TEST(UniconnApplicationModes, JacobiIsThatOfOneHost) {
+  constexpr int kIterations = 5;
+  // Rows that do not divide; a row of two blocks, and at four ranks one row each.
+  for (const Grid grid : {Grid{10, 37}, Grid{4, 530}}) {
+    const JacobiResult wanted = jacobi2d_alone(grid, kIterations);
+    for (const int ranks : {1, 2, 4}) {
+      if (ranks > gpus() || (ranks != 2 && !std::is_same_v<TypeParam, uc::PolypathBackend>))
+        continue;
+      SCOPED_TRACE(std::to_string(ranks) + " ranks");
+      const auto in_mode = [&]<uc::LaunchMode M>() {
+        const auto found = on_all<TypeParam, JacobiResult>(ranks, [&](Rank<TypeParam>& rank) {
+          const auto compute = sweeps("auto", rank.gpu);
+          Jacobi2d<TypeParam, M> solver(rank.gpu, *compute, rank.comm, grid, kIterations);
+          return solver.solve(kIterations, 1);
+        });
+        EXPECT_THAT(found.residuals, ElementsAreArray(wanted.residuals));
+        EXPECT_EQ(found.digest, wanted.digest);
+      };
+      in_mode.template operator()<uc::LaunchMode::PartialDevice>();
+      in_mode.template operator()<uc::LaunchMode::PureDevice>();
+    }
+  }
+}
+
 TEST(UniconnApplication, CgConvergesAsWithPlainSums) {
   constexpr int kIterations = 150;
   const Brick small = brick("small");

@@ -1,0 +1,31 @@
+// What the kernel of jacobi2d.cuh gets: the one agreement between host and device. C++17.
+#pragma once
+
+#include <cstdint>
+
+namespace uniconn_example {
+
+/// Blocks share out the columns, `across` of them, and then the rows; all run at once.
+struct JacobiLaunch {
+  const float* from;  ///< with the halo
+  float* to;
+  std::uint64_t rows;
+  std::uint64_t columns;
+  std::uint64_t rows_of_top;  ///< the rank before this one, of the block above
+  std::uint32_t across;
+  std::uint32_t waits;  ///< 1: PureDevice, the kernel has the signals; 0: PartialDevice
+  std::int32_t top;
+  std::int32_t bottom;
+  std::uint64_t value;  ///< of this iteration's signals
+  std::uint64_t*
+      words;       ///< for each column block, of the halo before the rows; then of that behind
+  float* changes;  ///< the largest of each warp, block by block, kJacobiWarps for each
+  void* comm;      ///< Communicator<PolypathBackend>::toDevice()
+};
+
+inline constexpr std::uint32_t kJacobiThreads = 512;
+inline constexpr std::uint32_t kJacobiWarps = kJacobiThreads / 32;
+/// Blocks that run at once on any GPU that there is, with room to spare.
+inline constexpr std::uint32_t kJacobiBlocks = 80;
+
+}  // namespace uniconn_example
