@@ -1,10 +1,10 @@
-"""That UNICONN's calls in kernels cost nothing: kernels that make them are the kernels that call the
+"""That UNICONN's calls in kernels cost nothing: kernels that make them are those that call the
 library itself, in PTX, but for names of registers, labels and variables.
 
     check_device_code.py NVCC COMPILER LIBRARY    LIBRARY: gpushmem (NVSHMEM) or gpuccl (NCCL)
 
-The kernels are those of device_code/LIBRARY.cu. One of them, `planted`, has an instruction more by UNICONN
-than by the library, and has to be found.
+The kernels are those of device_code/LIBRARY.cu. One of them, `planted`, has an instruction more by
+UNICONN than by the library, and has to be found.
 """
 
 from __future__ import annotations
@@ -39,13 +39,25 @@ def include_folders(library: str) -> list[Path]:
     for folder, name in ((f"{package}/include", header), ("cu13/include/cccl", "cuda/atomic")):
         found = [wheel / folder for wheel in wheels if (wheel / folder / name).exists()]
         if not found:
-            sys.exit(f"there is no {name} in .venv/lib/python3*/site-packages/nvidia/{folder}: {INSTALL}")
+            sys.exit(
+                f"there is no {name} in .venv/lib/python3*/site-packages/nvidia/{folder}: {INSTALL}"
+            )
         folders.append(found[0])
     return folders
 
 
 def compile_ptx(nvcc: str, compiler: str, library: str, *, native: bool, to: Path) -> str:
-    command = [nvcc, "-ccbin", compiler, "-std=c++17", "-O2", "-arch=sm_90", "-ptx", "-w", "-rdc=true"]
+    command = [
+        nvcc,
+        "-ccbin",
+        compiler,
+        "-std=c++17",
+        "-O2",
+        "-arch=sm_90",
+        "-ptx",
+        "-w",
+        "-rdc=true",
+    ]
     command += [f"-DNATIVE={int(native)}", f"-I{REPOSITORY / 'include'}"]
     command += [f"-I{folder}" for folder in include_folders(library)]
     done = subprocess.run(
@@ -63,10 +75,12 @@ def kernels_of(ptx: str) -> dict[str, list[str]]:
     """The lines of each kernel, with its names numbered by their first appearance."""
     ptx = re.sub(r"//.*", "", ptx)
     kernels = {}
-    for name, body in re.findall(r"^\.visible \.entry (\w+)\((.*?)^\}", ptx, re.DOTALL | re.MULTILINE):
+    for name, body in re.findall(
+        r"^\.visible \.entry (\w+)\((.*?)^\}", ptx, re.DOTALL | re.MULTILINE
+    ):
         body = re.sub(rf"\b{name}(_param_\d+)", r"kernel\1", body)
         lines = (line.strip() for line in body.splitlines())
-        kernels[name] = [renamed for line in lines if line and (renamed := line)]
+        kernels[name] = [line for line in lines if line]
         numbers: dict[str, str] = {}
 
         def number(match: re.Match[str], numbers: dict[str, str] = numbers) -> str:
