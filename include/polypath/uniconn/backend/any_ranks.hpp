@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -82,12 +83,14 @@ class AnyBackend::Ranks {
       if constexpr (requires { its.exchange(mine, all, bytes); }) its.exchange(mine, all, bytes);
     });
   }
+  /// Of the first library.
+  [[nodiscard]] const char* name() const noexcept { return world_->name(); }
   /// What kernels of the first library communicate by. POLYPATH_NOT_SUPPORTED: it has none.
   [[nodiscard]] void* to_device() {
     return with_first([this](auto& its) -> void* {
       if constexpr (requires { its.to_device(); }) return its.to_device();
       throw error(POLYPATH_NOT_SUPPORTED,
-                  (std::string("toDevice: kernels do not communicate over ") + world_->name() +
+                  (std::string("toDevice: kernels do not communicate over ") + name() +
                    "; they do over polypath, gpuccl and gpushmem (POLYPATH_BACKEND)")
                       .c_str());
     });
