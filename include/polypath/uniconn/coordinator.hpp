@@ -110,10 +110,9 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
     // As Post has it: of PartialDevice the data is a kernel's.
     const std::size_t bytes = M == LaunchMode::PureHost ? bytes_of<T>(count) : 0;
     if constexpr (kHostSends)
-      group_.acknowledge(ranks,
-                         {dest, bytes, signal, value, src_rank, false,
-                          M == LaunchMode::PartialDevice},
-                         stream_);
+      group_.acknowledge(
+          ranks, {dest, bytes, signal, value, src_rank, false, M == LaunchMode::PartialDevice},
+          stream_);
   }
 
   // ---- Collectives: all ranks, in the same order ----------------------------------------------
