@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "polypath/uniconn/compose.hpp"
+#include "polypath/uniconn/device_calls.hpp"
 #include "polypath/uniconn/environment.hpp"
 
 namespace polypath::uniconn {
@@ -35,12 +36,32 @@ class Communicator {
   }
   explicit operator bool() const noexcept { return made_ != nullptr; }
 
-  [[nodiscard]] int GlobalSize() const { return ranks().size(); }
-  [[nodiscard]] int GlobalRank() const { return ranks().rank(); }
+  // In kernels, too, of what toDevice() gave, with the backend's device header.
+  [[nodiscard]] POLYPATH_UNICONN_ANYWHERE int GlobalSize() const {
+#if defined(__CUDA_ARCH__)
+    return detail::DeviceVerbs<B>::size(this);
+#else
+    return ranks().size();
+#endif
+  }
+  [[nodiscard]] POLYPATH_UNICONN_ANYWHERE int GlobalRank() const {
+#if defined(__CUDA_ARCH__)
+    return detail::DeviceVerbs<B>::rank(this);
+#else
+    return ranks().rank();
+#endif
+  }
 
   /// The stream goes on when the streams of all ranks have come to their call. With MPI the host
   /// waits.
   void Barrier(Stream stream = nullptr) { ranks().barrier(stream); }
+#if defined(__CUDACC__)
+  /// In kernels: one group of each rank comes to it.
+  template <ThreadGroup G>
+  __device__ void Barrier() const {
+    detail::DeviceVerbs<B>::template barrier<G>(this);
+  }
+#endif
 
   /// What kernels communicate by, an address of this rank's GPU, as long as this object lives;
   /// null: the backend's kernels cannot. Collective, the first time. They wait as long as the time

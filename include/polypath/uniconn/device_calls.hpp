@@ -14,9 +14,11 @@
 
 #if defined(__CUDACC__)
 #define POLYPATH_UNICONN_DEVICE __device__ __forceinline__
+#define POLYPATH_UNICONN_ANYWHERE __host__ __device__
 #define POLYPATH_UNICONN_NO_UNROLL _Pragma("unroll 1")
 #else
 #define POLYPATH_UNICONN_DEVICE inline
+#define POLYPATH_UNICONN_ANYWHERE
 #define POLYPATH_UNICONN_NO_UNROLL
 #endif
 

@@ -12,8 +12,22 @@ namespace polypath::uniconn {
 struct GpucclBackend;
 struct GpushmemBackend;
 struct PolypathBackend;
+/// What toDevice() gave.
 template <typename B>
-class Communicator;
+class Communicator {
+ public:
+  [[nodiscard]] POLYPATH_UNICONN_DEVICE int GlobalSize() const {
+    return detail::DeviceVerbs<B>::size(this);
+  }
+  [[nodiscard]] POLYPATH_UNICONN_DEVICE int GlobalRank() const {
+    return detail::DeviceVerbs<B>::rank(this);
+  }
+  /// One group of each rank comes to it.
+  template <ThreadGroup G>
+  POLYPATH_UNICONN_DEVICE void Barrier() const {
+    detail::DeviceVerbs<B>::template barrier<G>(this);
+  }
+};
 template <typename B, LaunchMode = LaunchMode::PureHost>
 using Coordinator = DeviceCalls<B>;
 
