@@ -7,7 +7,9 @@ import subprocess
 import pytest
 from polypath._library import find_library
 from polypath.cli import bench_uniconn
+from polypath.errors import PolypathError
 from polypath.mpi.runs import find_program
+from polypath.uniconn_lines import lines_of, source_lines
 
 STANDINS = ("nccl-standin", "nvshmem-standin")
 
@@ -126,3 +128,16 @@ def test_what_is_refused(polypath, arguments, said):
 def test_sizes_with_zero():
     assert bench_uniconn._sizes("0,8,1K:4K") == [0, 8, 1024, 2048, 4096]
     assert bench_uniconn._sizes("0") == [0]
+
+
+def test_lines_are_of_code(polypath, tmp_path):
+    text = "#pragma once\n#include <x>\n\n// a\n/* b\n c */\nint a; // d\n\nint b;  /* e */\n"
+    assert lines_of(text) == 2
+    done = polypath("bench", "uniconn", "--test", "lines", "--json", "-", "--node", "narval")
+    assert done.returncode == 0, done.stderr
+    lines = {row["what"]: row["lines"] for row in json.loads(done.stdout)["rows"]}
+    assert lines["calls by UNICONN"] < min(
+        count for what, count in lines.items() if what.startswith("calls by ") and "UNI" not in what
+    )
+    with pytest.raises(PolypathError, match="run it from a checkout"):
+        source_lines(tmp_path)

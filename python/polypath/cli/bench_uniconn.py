@@ -13,19 +13,24 @@ from ..context import Context
 from ..errors import InvalidArgument
 from ..sizes import figure, format_size, parse_sizes
 from ..uniconn_bench import BACKENDS, TESTS, UniconnBench, backends_here, rows
+from ..uniconn_lines import source_lines
 from . import options
 from .arguments import Option
 from .bench import collect, command_line, finish
-from .output import PlainTable, console, times, yes
+from .output import PlainTable, console, times, write_json, yes
 
 _SIZES = {"latency": "0,1:16M", "bandwidth": "1:16M", "jacobi": "64K"}
 _SIMULATED_SIZES = {"latency": "0,8:64M", "bandwidth": "64K:64M", "jacobi": "16M"}
 _MATRICES = ("serena-like", "queen-like", "small")
 
 
+_LINES = "lines"
+
+
 def _test(text: str) -> str:
-    if text not in TESTS:
-        raise ValueError(f"'{text}' is not one of {', '.join(TESTS)}")
+    names = (*TESTS, _LINES)
+    if text not in names:
+        raise ValueError(f"'{text}' is not one of {', '.join(names)}")
     return text
 
 
@@ -50,7 +55,8 @@ def bench_uniconn(
         str,
         Option(
             "--test",
-            "latency, bandwidth: between two GPUs; jacobi, cg: a solver's iteration.",
+            "latency, bandwidth: between two GPUs; jacobi, cg: a solver's iteration; lines: of "
+            "source, by each library.",
             metavar="TEST",
             read=_test,
         ),
@@ -128,8 +134,16 @@ def bench_uniconn(
     """
     if exchange not in ("both", "turns"):
         raise InvalidArgument(f"--exchange {exchange}: both or turns is wanted")
+    if test == _LINES and plot is not None:
+        raise InvalidArgument("--plot: lines of source are not drawn")
     with Context(node=node) as context:
         topology = context.topology()
+        if test == _LINES:
+            out = console(json)
+            result = document(context, "uniconn lines", source_lines(), command_line())
+            _show_lines(out, result["rows"])
+            write_json(result, json)
+            return
         simulated = topology["simulated"]
         gpus = len(topology["gpus"])
         count = 2 if test in ("latency", "bandwidth") else ranks or gpus
@@ -192,6 +206,18 @@ def _draw(result: dict[str, Any], file: Path) -> None:
     from ..plots import plot_uniconn
 
     plot_uniconn(result, file)
+
+
+def _show_lines(out: Console, found: Sequence[dict[str, Any]]) -> None:
+    table = PlainTable(
+        "what",
+        "lines",
+        right=["lines"],
+        caption="without blank ones, comments, includes",
+    )
+    for row in found:
+        table.add_row(row["what"], str(row["lines"]))
+    out.print(table)
 
 
 def _columns(test: str) -> Iterator[str]:
