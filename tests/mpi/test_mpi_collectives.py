@@ -346,7 +346,8 @@ class TestRanksThatEnd:
     def test_stopped_the_others_get_an_error_at_the_time_limit(self, output_of):
         code, output = output_of(3, "stopped", last=ENDING, POLYPATH_COMM_TIME_LIMIT="5000")
         assert code != 0
-        ends = self.others(output)
+        # mpirun lets the stopped one go on before it ends it: it may still say something.
+        ends = [one for one in self.others(output) if one["rank"] != 2]
         assert [(one["rank"], one["error"]) for one in ends] == [
             (0, "MPI_ERR_OTHER"),
             (1, "MPI_ERR_OTHER"),
