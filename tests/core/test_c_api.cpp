@@ -292,7 +292,7 @@ TEST(CApi, TuningReportsAndCanBeStopped) {
   };
   const json found =
       parsed(polypath_tune, handle.context, &request, progress, static_cast<void*>(&seen));
-  expect_keys(found, {"profile", "choices", "collectives", "stopped", "seconds"});
+  expect_keys(found, {"profile", "choices", "collectives", "comm", "stopped", "seconds"});
   EXPECT_TRUE(found["collectives"].empty()) << found;
   EXPECT_EQ(found["stopped"], true);
   EXPECT_EQ(seen.total, 3u);
