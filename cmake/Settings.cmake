@@ -13,19 +13,16 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
 
-# CCACHE_DISABLE=1 in the environment: as where there is none.
-find_program(CCACHE ccache)
-if(DEFINED ENV{CCACHE_DISABLE})
-  set(CCACHE OFF)
-endif()
-if(CCACHE)
+# For who compiles often and in several checkouts: files one by one, whose objects ccache finds again.
+option(POLYPATH_CCACHE "Compile through ccache, without precompiled headers and unity builds" OFF)
+if(POLYPATH_CCACHE)
+  find_program(CCACHE ccache REQUIRED)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
 # The files of a target compile several at a time, with what they all include and instantiate done once:
-# a third of the time that compiling takes. Not where there is ccache, which finds more without. So the names that
-# files keep to themselves differ within a target; the sanitizers' builds (CMakePresets.json) always check it.
-if(NOT DEFINED CMAKE_UNITY_BUILD AND NOT CCACHE)
+# a third of the time that compiling takes. So the names that files keep to themselves differ within a target.
+if(NOT DEFINED CMAKE_UNITY_BUILD AND NOT POLYPATH_CCACHE)
   set(CMAKE_UNITY_BUILD ON)
 endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 0)
