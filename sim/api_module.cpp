@@ -55,6 +55,7 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
     require(is_image(image), CUDA_ERROR_INVALID_IMAGE);
     Context& context = driver.current_context();
     driver.require_capture_allows();
+    driver.wait_for_kernels(context.device);
     auto loaded = std::make_unique<Module>();
     loaded->context = context.handle;
     result = driver.modules.add(std::move(loaded));

@@ -26,10 +26,32 @@ inline constexpr auto kTakesNote = std::chrono::milliseconds(100);
 class DriverMutex {
  public:
   void lock() {
-    while (workers_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();
-    mutex_.lock();
+    while (true) {
+      while (workers_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();
+      mutex_.lock();
+      if (alone_ == std::thread::id() || alone_ == std::this_thread::get_id()) return;
+      mutex_.unlock();
+      std::this_thread::sleep_for(kPollInterval);
+    }
   }
   void unlock() { mutex_.unlock(); }
+
+  /// Made and destroyed under the lock: where the calling thread gives it back to wait, no other
+  /// one of the program gets it; worker threads do.
+  class Alone {
+   public:
+    explicit Alone(DriverMutex& mutex) : mutex_(mutex) {
+      mutex_.alone_ = std::this_thread::get_id();
+    }
+    ~Alone() { mutex_.alone_ = {}; }
+    Alone(const Alone&) = delete;
+    Alone& operator=(const Alone&) = delete;
+
+   private:
+    DriverMutex& mutex_;
+  };
+  /// Under the lock.
+  [[nodiscard]] bool is_alone() const { return alone_ != std::thread::id(); }
 
   /// The same lock, as worker threads take it.
   class ForWorkers {
@@ -49,6 +71,7 @@ class DriverMutex {
  private:
   std::mutex mutex_;
   std::atomic<int> workers_{0};  // that wait for it
+  std::thread::id alone_;
 };
 
 /// All functions are called under the driver's lock.

@@ -204,6 +204,9 @@ class Driver {
   /// Puts it on the stream, or into its capture. Failure INVALID_CONTEXT when the stream is of
   /// another context.
   void launch_kernel(const KernelCall& kernel, CUstream stream);
+  /// As the real driver to load a module: waits for the kernels that run on the GPU, or could, and
+  /// lets no other thread of the program call meanwhile (docs/cuda-notes.md).
+  void wait_for_kernels(int device);
   /// With its functions.
   void remove_module(CUmodule handle);
   /// What runs it. A kernel that fails leaves its context with that error.
@@ -239,12 +242,14 @@ class Driver {
   void note_if_in_flight(const GraphExec& exec);
 
  private:
+  OperationPtr issue(Operation operation);
   std::unique_ptr<Devices> make_devices();
   std::unique_ptr<Kernels> make_kernels();
 
   Routing routing_;
   std::unique_ptr<Devices> devices_;
   std::unique_ptr<Kernels> kernels_;
+  std::vector<std::weak_ptr<Operation>> launched_;  ///< kernels that have not all ended
   std::uint64_t last_stream_id_ = 0;
   std::uint64_t last_context_id_ = 0;
 };

@@ -176,7 +176,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
     steps.order(works[i].operation, context.device, predecessors(exec.nodes[i]));
     if (std::holds_alternative<GraphCopy>(exec.nodes[i].work)) count(works[i]);
     // As a copy on a stream, a node may run from the begin of its own issue.
-    const OperationPtr issued = devices_->issue(std::move(works[i].operation));
+    const OperationPtr issued = issue(std::move(works[i].operation));
     spend(node.costs.graph_launch_node_us);
     steps.add(issued, context.device);
     if (context.handle != on.context) context.add_orphan(issued);

@@ -42,7 +42,8 @@ const KernelMemory::Reached& KernelMemory::find(std::uintptr_t address) {
 }
 
 KernelMemory::Reached KernelMemory::look_up(std::uintptr_t address) {
-  std::unique_lock<DriverMutex> lock(driver_.mutex, std::defer_lock);
+  DriverMutex::ForWorkers mutex(driver_.mutex);
+  std::unique_lock lock(mutex, std::defer_lock);
   if (!is_locked_) lock.lock();
   const AllocationPtr allocation = driver_.memory.find(address);
   if (!allocation) throw simt::Fault{fmt::format("{:#x} is no memory of a GPU", address)};
@@ -79,6 +80,7 @@ Operation Driver::kernel_operation(const KernelCall& kernel) {
   run->call = kernel;
   run->device = contexts.get(kernel.context).device;
   Operation operation;
+  operation.kernel_on = run->device;
   operation.may_complete = [this, run] {
     if (!run->is_begun) {
       run->is_begun = true;
@@ -107,6 +109,18 @@ void Driver::launch_kernel(const KernelCall& kernel, CUstream handle) {
   }
   enqueue(on, kernel_operation(kernel));
   spend(node.costs.copy_issue_us);
+}
+
+void Driver::wait_for_kernels(int device) {
+  catch_up();
+  std::vector<OperationPtr> running;
+  for (const std::weak_ptr<Operation>& each : launched_)
+    if (const OperationPtr kernel = each.lock())
+      if (kernel->kernel_on == device && kernel->pending == 0 && !kernel->done)
+        running.push_back(kernel);
+  if (running.empty()) return;
+  const DriverMutex::Alone alone(mutex);
+  for (const OperationPtr& kernel : running) wait(kernel);
 }
 
 void Driver::remove_module(CUmodule handle) {

@@ -22,6 +22,8 @@ struct Operation {
   std::function<void()> move;          ///< moves the bytes at its completion; needs no lock
   std::function<void()> effect;        ///< what else its completion brings, under the driver's lock
 
+  int kernel_on = -1;  ///< the GPU, of a kernel
+
   std::shared_ptr<int> queue;  ///< unfinished operations of its stream, itself among them; or null
 
   // When it may start, given at its issue.

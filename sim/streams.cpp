@@ -65,8 +65,20 @@ OperationPtr Driver::enqueue(Stream& stream, Operation operation) {
   }
   operation.queue = stream.queued;
   ++*stream.queued;
-  stream.tail = devices_->issue(std::move(operation));
+  stream.tail = issue(std::move(operation));
   return stream.tail;
+}
+
+OperationPtr Driver::issue(Operation operation) {
+  OperationPtr issued = devices_->issue(std::move(operation));
+  if (issued->kernel_on >= 0) {
+    std::erase_if(launched_, [](const std::weak_ptr<Operation>& each) {
+      const OperationPtr kernel = each.lock();
+      return !kernel || kernel->done;
+    });
+    launched_.push_back(issued);
+  }
+  return issued;
 }
 
 void Driver::require_no_capture(const Stream& stream) {

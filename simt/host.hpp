@@ -43,6 +43,7 @@ void barrier_sync(unsigned id, unsigned threads);
 bool barrier_any(unsigned id, unsigned threads, bool value);
 void wait_for_earlier_kernels();
 inline void block_sync() { barrier_sync(0, block_size()); }
+inline bool block_any(bool value) { return barrier_any(0, block_size(), value); }
 
 void warp_sync();
 unsigned warp_ballot(bool value);
@@ -52,12 +53,17 @@ inline bool warp_all(bool value) { return warp_ballot(value) == ~0U; }
 inline unsigned count_of_low_ones(unsigned bits) {
   return static_cast<unsigned>(std::countr_one(bits));
 }
+inline unsigned count_of_ones(unsigned bits) { return static_cast<unsigned>(std::popcount(bits)); }
 
 void fence_sys();
 void fence_gpu();
 std::uint64_t global_timer_ns();
 void sleep_ns(unsigned ns);
 void spin_pause();
+inline void spin_rest(unsigned) {}  // who pauses looks no more until something changes
+/// On the host alone: this thread forgets what it has looked at. Of a group whose leader pauses for
+/// all, the others call it instead of pausing.
+void stop_watching();
 
 namespace detail {
 
@@ -70,7 +76,7 @@ std::uint64_t exchange_in_warp(std::uint64_t value, unsigned lane);
 
 enum class Loading : std::uint8_t { plain, constant, streaming, relaxed, acquire };
 enum class Storing : std::uint8_t { plain, relaxed, release };
-enum class Ordering : std::uint8_t { relaxed, release, acq_rel };
+enum class Ordering : std::uint8_t { relaxed, acquire, release, acq_rel };
 
 struct LoadPart {
   void* to;          ///< memory of the program
@@ -84,8 +90,12 @@ void store_bytes(void* to, const void* value, std::size_t bytes, Storing how);
 void add(void* to, std::uint64_t value, unsigned bytes, Ordering order);
 /// The same, and returns what was there.
 std::uint64_t fetch_add(void* at, std::uint64_t value, unsigned bytes, Ordering order);
-/// Stores `value` in 8 bytes where `expected` is, and returns what was there.
-std::uint64_t compare_exchange(void* at, std::uint64_t expected, std::uint64_t value);
+/// Likewise with bits.
+std::uint64_t fetch_or(void* at, std::uint64_t bits, unsigned bytes, Ordering order);
+std::uint64_t fetch_and(void* at, std::uint64_t bits, unsigned bytes);
+/// Stores `value` where `expected` is, and returns what was there.
+std::uint64_t compare_exchange(void* at, std::uint64_t expected, std::uint64_t value,
+                               unsigned bytes);
 
 /// Into how many parts a tile is cut, and the thread of a group whose part it is: the same for all
 /// that ask with the same arguments.

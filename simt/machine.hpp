@@ -72,7 +72,10 @@ class Machine {
   void load(const detail::LoadPart* parts, std::size_t count, detail::Loading how);
   void store(std::uintptr_t to, const std::byte* value, std::size_t bytes, bool adds);
   std::uint64_t fetch_add(std::uintptr_t at, std::uint64_t value, unsigned bytes);
-  std::uint64_t compare_exchange(std::uintptr_t at, std::uint64_t expected, std::uint64_t value);
+  std::uint64_t fetch_or(std::uintptr_t at, std::uint64_t bits, unsigned bytes);
+  std::uint64_t fetch_and(std::uintptr_t at, std::uint64_t bits, unsigned bytes);
+  std::uint64_t compare_exchange(std::uintptr_t at, std::uint64_t expected, std::uint64_t value,
+                                 unsigned bytes);
   /// Until what the thread knows of has arrived; of its own GPU's memory only, if `is_local`.
   void fence(bool is_local);
   void forget_loaded();

@@ -12,8 +12,9 @@ class PlainOutside : public Outside {
   PlainOutside(const RunOptions& options, int device, const std::uint64_t& now_ns)
       : options_(options), device_(device), now_ns_(now_ns) {}
 
-  std::byte* at(std::uintptr_t address, std::size_t, bool) override {
+  std::byte* at(std::uintptr_t address, std::size_t bytes, bool writes) override {
     if (address == 0) throw Fault{"a null address"};
+    if (options_.access) options_.access(address, bytes, writes);
     return reinterpret_cast<std::byte*>(address);
   }
   bool is_local(std::uintptr_t address) override {

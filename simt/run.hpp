@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -28,6 +29,8 @@ struct RunOptions {
   std::vector<Range> memory{};
   /// Turns of threads; more are taken for a run without end.
   std::uint64_t most_turns = 500'000'000;
+  /// Told of each load and store, where it is set.
+  std::function<void(std::uintptr_t address, std::size_t bytes, bool writes)> access{};
 };
 
 /// Runs all launches to their ends. Returns "" or what went wrong: a fault, or a deadlock, with

@@ -381,13 +381,44 @@ std::uint64_t Machine::fetch_add(std::uintptr_t at, std::uint64_t value, unsigne
   return old;
 }
 
+std::uint64_t Machine::fetch_or(std::uintptr_t at, std::uint64_t bits, unsigned bytes) {
+  std::byte* const word = word_to_change(at, bytes);
+  const std::uint64_t old =
+      bytes == 4
+          ? __atomic_fetch_or(reinterpret_cast<std::uint32_t*>(word),
+                              static_cast<std::uint32_t>(bits), __ATOMIC_ACQ_REL)
+          : __atomic_fetch_or(reinterpret_cast<std::uint64_t*>(word), bits, __ATOMIC_ACQ_REL);
+  if ((bits & ~old) != 0) wake_pollers(at, bytes);
+  return old;
+}
+
+std::uint64_t Machine::fetch_and(std::uintptr_t at, std::uint64_t bits, unsigned bytes) {
+  std::byte* const word = word_to_change(at, bytes);
+  const std::uint64_t old =
+      bytes == 4
+          ? __atomic_fetch_and(reinterpret_cast<std::uint32_t*>(word),
+                               static_cast<std::uint32_t>(bits), __ATOMIC_ACQ_REL)
+          : __atomic_fetch_and(reinterpret_cast<std::uint64_t*>(word), bits, __ATOMIC_ACQ_REL);
+  if ((old & ~bits) != 0) wake_pollers(at, bytes);
+  return old;
+}
+
 std::uint64_t Machine::compare_exchange(std::uintptr_t at, std::uint64_t expected,
-                                        std::uint64_t value) {
-  auto* const word = reinterpret_cast<std::uint64_t*>(word_to_change(at, sizeof value));
+                                        std::uint64_t value, unsigned bytes) {
+  std::byte* const word = word_to_change(at, bytes);
   const bool is_new = value != expected;
-  const bool is_stored = __atomic_compare_exchange_n(word, &expected, value, false,
-                                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-  if (is_stored && is_new) wake_pollers(at, sizeof value);
+  bool is_stored = false;
+  if (bytes == 4) {
+    auto narrow = static_cast<std::uint32_t>(expected);
+    is_stored = __atomic_compare_exchange_n(reinterpret_cast<std::uint32_t*>(word), &narrow,
+                                            static_cast<std::uint32_t>(value), false,
+                                            __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    expected = narrow;
+  } else {
+    is_stored = __atomic_compare_exchange_n(reinterpret_cast<std::uint64_t*>(word), &expected,
+                                            value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  }
+  if (is_stored && is_new) wake_pollers(at, bytes);
   return expected;
 }
 

@@ -45,6 +45,7 @@ std::uint64_t global_timer_ns() {
 }
 void sleep_ns(unsigned ns) { Machine::machine_of_me().sleep(ns); }
 void spin_pause() { Machine::machine_of_me().pause(); }
+void stop_watching() { Machine::me().watches.clear(); }
 
 namespace detail {
 
@@ -91,13 +92,25 @@ std::uint64_t fetch_add(void* at, std::uint64_t value, unsigned bytes, Ordering 
   if (order == Ordering::acq_rel) Machine::machine_of_me().fence(false);
   const std::uint64_t old =
       Machine::machine_of_me().fetch_add(reinterpret_cast<std::uintptr_t>(at), value, bytes);
-  if (order == Ordering::acq_rel) Machine::machine_of_me().forget_loaded();
+  if (order == Ordering::acq_rel || order == Ordering::acquire)
+    Machine::machine_of_me().forget_loaded();
   return old;
 }
 
-std::uint64_t compare_exchange(void* at, std::uint64_t expected, std::uint64_t value) {
+std::uint64_t fetch_or(void* at, std::uint64_t bits, unsigned bytes, Ordering order) {
+  const std::uint64_t old =
+      Machine::machine_of_me().fetch_or(reinterpret_cast<std::uintptr_t>(at), bits, bytes);
+  if (order == Ordering::acquire) Machine::machine_of_me().forget_loaded();
+  return old;
+}
+std::uint64_t fetch_and(void* at, std::uint64_t bits, unsigned bytes) {
+  return Machine::machine_of_me().fetch_and(reinterpret_cast<std::uintptr_t>(at), bits, bytes);
+}
+
+std::uint64_t compare_exchange(void* at, std::uint64_t expected, std::uint64_t value,
+                               unsigned bytes) {
   return Machine::machine_of_me().compare_exchange(reinterpret_cast<std::uintptr_t>(at), expected,
-                                                   value);
+                                                   value, bytes);
 }
 
 unsigned parts_of_tile() { return Machine::machine_of_me().options().most_parts; }
@@ -106,7 +119,9 @@ unsigned owner_of_part(const void* tile, unsigned part, unsigned group_size) {
   const Thread& thread = Machine::me();
   std::uint64_t value = Machine::machine_of_me().options().seed * 31 + part;
   value = value * 0x9E3779B97F4A7C15U + reinterpret_cast<std::uintptr_t>(tile);
-  value = value * 0x9E3779B97F4A7C15U + thread.block->index;
+  // A group of several blocks agrees on it.
+  const bool is_of_block = group_size <= thread.block->threads.size();
+  value = value * 0x9E3779B97F4A7C15U + (is_of_block ? thread.block->index : 0);
   value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9U;
   value = (value ^ value >> 27) * 0x94D049BB133111EBU;
   return static_cast<unsigned>((value ^ value >> 31) % group_size);

@@ -125,6 +125,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   Able mine;
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());
+  comm_.meet_without_waits();  // loading kernels waits for those that run (docs/cuda-notes.md)
   try {
     modules_ = std::make_unique<KernelModules>(comm_.driver(), comm_.context());
     int multiprocessors = 0;

@@ -1,8 +1,11 @@
 // Kernels on the simulated node: launches, what they move over which links, order, graphs, failures.
 // Runs in virtual time, and in functional mode as well.
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <random>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "fixture.hpp"
@@ -305,6 +308,60 @@ TEST_F(Kernels, GiveUpByTheirOwnTimeLimit) {
   ASSERT_CUDA(launch(wait, 1, 64, stream, word, std::uint64_t{20'000'000}, word + 4));
   ASSERT_CUDA(cuStreamSynchronize(stream));
   EXPECT_EQ((std::vector<std::uint32_t>{0, 1}), read<std::uint32_t>(word, 2));
+}
+
+/// Sets `*word` after a while, through no driver.
+std::thread set_later(std::uint32_t* word) {
+  return std::thread([word] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    __atomic_store_n(word, 1U, __ATOMIC_RELEASE);
+  });
+}
+
+// As on GPUs (docs/cuda-notes.md).
+TEST_F(Kernels, LoadingAModuleWaitsForThoseThatRunOnItsGpu) {
+  const CUfunction wait = function(0, "test_wait_for_word");
+  auto* const word = reinterpret_cast<std::uint32_t*>(allocate_host(4));
+  *word = 0;
+  const CUstream stream = create_stream(0);
+  ASSERT_CUDA(launch(wait, 1, 64, stream, word, std::uint64_t{0}, word));
+  (void)function(1, "test_add");
+  EXPECT_CUDA(CUDA_ERROR_NOT_READY, cuStreamQuery(stream)) << "that of another GPU";
+  std::thread setting = set_later(word);
+  (void)function(0, "test_add");
+  EXPECT_EQ(1U, __atomic_load_n(word, __ATOMIC_ACQUIRE));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamQuery(stream));
+  setting.join();
+}
+
+TEST_F(Kernels, LoadingAModuleKeepsOtherThreadsFromTheDriverMeanwhile) {
+  const CUfunction wait = function(0, "test_wait_for_word");
+  auto* const word = reinterpret_cast<std::uint32_t*>(allocate_host(4));
+  *word = 0;
+  const CUstream stream = create_stream(0);
+  ASSERT_CUDA(launch(wait, 1, 64, stream, word, std::uint64_t{0}, word));
+  std::thread loading([&] { (void)function(0, "test_add"); });
+  // This thread calls the driver over and over; the kernel is let go when no call returns any more.
+  std::atomic<std::uint64_t> calls{1};
+  std::atomic<bool> is_over{false};
+  std::atomic<bool> was_kept_out{false};
+  std::thread watching([&] {
+    for (std::uint64_t seen = 0; !is_over && !was_kept_out; seen = calls) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      was_kept_out = calls == seen;
+    }
+    __atomic_store_n(word, 1U, __ATOMIC_RELEASE);
+  });
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (!was_kept_out && std::chrono::steady_clock::now() < end) {
+    (void)cuStreamQuery(stream);
+    ++calls;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // or the other one never comes
+  }
+  EXPECT_TRUE(was_kept_out);
+  is_over = true;
+  watching.join();
+  loading.join();
 }
 
 TEST_F(Kernels, ThatWaitForEverFail) {
