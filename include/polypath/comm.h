@@ -277,7 +277,9 @@ typedef enum polypath_operator {
 } polypath_operator;
 
 /* Collective: loads the kernels, and takes scratch on each GPU. The first collective does it
- * otherwise: it then waits on the host for all ranks, and in stream capture it is refused.
+ * otherwise: it then waits on the host for all ranks, and for seconds until no stream of theirs
+ * waits for a signal any more, since the driver may load kernels only then; in stream capture it is
+ * refused. To be called before streams wait for what is signalled only behind a collective.
  * POLYPATH_NOT_SUPPORTED: on all ranks alike; no kernels for a GPU, or too many ranks. */
 POLYPATH_API polypath_status polypath_comm_prepare(polypath_comm* comm);
 /* The same for all ranks of this process. */

@@ -340,8 +340,7 @@ polypath_status polypath_comm_patience(polypath_comm* comm, void* patience, size
     require(bytes == sizeof(Patience),
             "bytes is not the size of polypath::device::Patience: the headers are of another "
             "version");
-    Patience given = communicator.patience();
-    given.kernel = StatusRecord::kProgram;
+    const Patience given = communicator.patience_of_program();
     std::memcpy(patience, &given, sizeof given);
   });
 }

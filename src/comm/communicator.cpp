@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -15,6 +16,9 @@
 
 namespace polypath {
 namespace {
+
+/// How long ranks that meet let each other's streams come to an end of their waits.
+constexpr std::chrono::seconds kSettling{3};
 
 using Uuid = std::array<unsigned char, 16>;
 
@@ -60,7 +64,7 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
       SymmetricHeap::Place{driver, board, members, context, stream->get(), engine, &limit});
   watchdog.emplace(board, members, [this] { look(); });
   try {
-    barrier_words = heap->alloc(reports_offset() + sizeof(std::uint64_t));
+    barrier_words = heap->alloc(next_look_offset() + sizeof(std::uint64_t));
   } catch (const std::exception& error) {
     board->abort(error.what());
     throw;
@@ -126,7 +130,7 @@ void Communicator::Impl::reach(const Members& all) {
 void Communicator::Impl::look() noexcept {
   try {
     if (!board->aborted())
-      if (const std::string given_up = words->given_up(); !given_up.empty())
+      if (const std::string given_up = words->given_up(numbered); !given_up.empty())
         board->abort(fmt::format("rank {}: {}", members.rank, given_up));
   } catch (const std::exception& error) {
     board->abort(fmt::format("rank {}: {}", members.rank, error.what()));
@@ -146,6 +150,11 @@ void Communicator::Impl::require_usable() {
 
 std::uint64_t Communicator::Impl::reports_offset() const noexcept {
   return sizeof(std::uint64_t) * static_cast<std::uint64_t>(members.size());
+}
+
+std::uint64_t Communicator::Impl::next_look_offset() const noexcept {
+  constexpr std::uint64_t kLine = 128;  // reports are read more often
+  return reports_offset() / kLine * kLine + kLine;
 }
 
 Communicator::Communicator(std::shared_ptr<const CudaDriver> driver, const Node& node,
@@ -187,6 +196,20 @@ std::shared_ptr<const SharedHostMemory> Communicator::alloc_host(std::uint64_t b
 
 void Communicator::exchange(std::span<const std::byte> mine, std::span<std::byte> all) {
   impl_->board->gather(rank(), {Call::Kind::exchange, 0, mine.size()}, mine, all, impl_->limit);
+}
+
+void Communicator::meet_without_waits() {
+  const auto meet = [&] {
+    const std::byte mine{};
+    std::vector<std::byte> all(static_cast<std::size_t>(size()));
+    exchange(std::span(&mine, 1), all);
+  };
+  meet();  // what any of them issued before, it has issued
+  const auto deadline = std::chrono::steady_clock::now() +
+                        std::min<std::chrono::nanoseconds>(time_limit(), kSettling);
+  while (streams_wait() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  meet();
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
@@ -251,6 +274,17 @@ Patience Communicator::patience() const noexcept {
           reinterpret_cast<std::uint32_t*>(impl_->barrier_words.local() + impl_->reports_offset()),
           StatusRecord::kStreamWait};
 }
+Patience Communicator::patience_of_program() const noexcept {
+  Patience given = patience();
+  given.kernel = StatusRecord::kProgram;
+  given.next_look =
+      reinterpret_cast<std::uint64_t*>(impl_->barrier_words.local() + impl_->next_look_offset());
+  return given;
+}
+std::uint32_t Communicator::number_waits(std::uint32_t count, NumberedWaits::Describe describe) {
+  return impl_->numbered.add(count, std::move(describe));
+}
+void Communicator::forget_waits(std::uint32_t first) { impl_->numbered.remove(first); }
 std::chrono::milliseconds Communicator::time_limit() const noexcept { return impl_->limit; }
 void Communicator::set_time_limit(std::chrono::milliseconds limit) {
   if (limit.count() <= 0) throw InvalidArgument("the time limit is not positive");

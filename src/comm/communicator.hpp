@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "comm/exchange.hpp"
+#include "comm/numbered_waits.hpp"
 #include "comm/shared_host_memory.hpp"
 #include "comm/status_record.hpp"
 #include "comm/symmetric_memory.hpp"
@@ -119,6 +120,9 @@ class Communicator {
 
   /// Collective: an all-gather on the host, as Exchange, with time limit and abort.
   void exchange(std::span<const std::byte> mine, std::span<std::byte> all);
+  /// Collective: returns when all ranks have come, and no stream of any of them waits for a signal
+  /// any more; or, when one does for seconds, all the same.
+  void meet_without_waits();
   /// Collective: one communicator for the ranks of each color, ordered by key, then by rank; null
   /// for a negative color.
   std::unique_ptr<Communicator> split(int color, int key);
@@ -166,6 +170,12 @@ class Communicator {
   /// For a kernel of this rank that waits for others. When its status record is found to be set,
   /// the communicator is aborted with what it says.
   [[nodiscard]] Patience patience() const noexcept;
+  /// The same for a kernel of the program, of which thousands of threads may wait at once.
+  [[nodiscard]] Patience patience_of_program() const noexcept;
+  /// Numbers for what such kernels wait at, and how to say so, as NumberedWaits::add and remove.
+  /// Thread-safe.
+  std::uint32_t number_waits(std::uint32_t count, NumberedWaits::Describe describe);
+  void forget_waits(std::uint32_t first);
 
  private:
   struct Impl;

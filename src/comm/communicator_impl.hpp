@@ -34,6 +34,8 @@ struct Communicator::Impl {
   void require_usable();
   /// Where in `barrier_words` the count of Patience::reports is.
   [[nodiscard]] std::uint64_t reports_offset() const noexcept;
+  /// ... and the word of Patience::next_look.
+  [[nodiscard]] std::uint64_t next_look_offset() const noexcept;
   /// Makes the context current for work on `stream`; throws unless the communicator is usable and
   /// the stream is of this rank's GPU. `what` is the call.
   [[nodiscard]] CurrentContext on(CUstream stream, const char* what);
@@ -51,13 +53,15 @@ struct Communicator::Impl {
   std::shared_ptr<const PrimaryContext> context;
   std::vector<std::shared_ptr<const PrimaryContext>> peers;  // of other ranks of this process
   std::optional<Stream> stream;                              // for filling memory
+  NumberedWaits numbered;
   std::optional<HostWords> words;
   std::optional<StreamWaits> waits;
   std::optional<PutStreams> put_streams;
   std::shared_ptr<Board> board;
   Members members;
   std::optional<SymmetricHeap> heap;
-  SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises; reports
+  SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises; reports;
+                                  // next_look
   std::uint64_t barriers = 0;
   std::uint64_t host_memories = 0;  // calls for some
   std::optional<Watchdog> watchdog;

@@ -53,7 +53,7 @@ std::string what_a_stream_waited_for(const StatusRecord& status) {
 }
 
 /// Of a kernel of the program; its calls are those of polypath/uniconn/device.
-std::string what_a_program_said(const StatusRecord& status) {
+std::string what_a_program_said(const StatusRecord& status, const NumberedWaits& numbered) {
   const auto said = [&](const std::string& what) {
     return fmt::format("block {} of a kernel of the program {}", status.block, what);
   };
@@ -61,6 +61,8 @@ std::string what_a_program_said(const StatusRecord& status) {
     case StatusRecord::none:
     case StatusRecord::aborted: return {};
     case StatusRecord::time_limit:
+      if (const std::string what = numbered.describe(status); !what.empty())
+        return said("waited past the time limit for " + what);
       return said(fmt::format(
           "waited for rank {} past the time limit, {} to be {}: it is {}", status.waited_for_rank,
           status.bytes > 0 ? fmt::format("the signal at {:#x}", status.offset) : "its barrier",
@@ -78,13 +80,13 @@ std::string what_a_program_said(const StatusRecord& status) {
 
 }  // namespace
 
-std::string HostWords::given_up() const {
+std::string HostWords::given_up(const NumberedWaits& numbered) const {
   StatusRecord& status = words_->status;
   if (std::atomic_ref(status.given_up).load(std::memory_order_acquire) == 0) return {};
   const std::string who = status.waited_for_rank == StatusRecord::kNobody
                               ? std::string()
                               : fmt::format(" for rank {}", status.waited_for_rank);
-  if (status.kernel == StatusRecord::kProgram) return what_a_program_said(status);
+  if (status.kernel == StatusRecord::kProgram) return what_a_program_said(status, numbered);
   switch (static_cast<StatusRecord::Reason>(status.reason)) {
     case StatusRecord::none: break;
     case StatusRecord::aborted: return {};

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "comm/numbered_waits.hpp"
 #include "comm/status_record.hpp"
 #include "driver/cuda_driver.hpp"
 
@@ -26,8 +27,9 @@ class HostWords {
   // For Patience; both may be addressed by host and GPU.
   [[nodiscard]] const std::uint32_t* abort_word() const noexcept;
   [[nodiscard]] StatusRecord* status() const noexcept;
-  /// What a kernel said that gave up by itself; empty while none did.
-  [[nodiscard]] std::string given_up() const;
+  /// What a kernel said that gave up by itself; empty while none did. `numbered`: what those of the
+  /// program may have waited at.
+  [[nodiscard]] std::string given_up(const NumberedWaits& numbered) const;
 
  private:
   struct Words;

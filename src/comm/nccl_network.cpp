@@ -92,7 +92,10 @@ void NcclNetwork::issue(std::span<const NetworkMessage> sends,
                         std::span<const NetworkMessage> receives, CUdeviceptr given_up,
                         CUstream stream) {
   const std::lock_guard lock(mutex_);
-  if (is_aborted_) throw CommunicatorError("the network between nodes was aborted");
+  if (is_aborted_) {
+    local_.check();  // who aborted it had a reason
+    throw CommunicatorError("the network between nodes was aborted");
+  }
   int failed = kNcclSuccess;
   const auto send = [&](int node, CUdeviceptr from, std::uint64_t bytes) {
     if (failed == kNcclSuccess)

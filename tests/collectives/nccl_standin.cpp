@@ -4,6 +4,7 @@
 #include "nccl_standin.h"
 
 #include <cuda.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -14,44 +15,18 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <tuple>
 #include <vector>
 
+#include "nccl_standin_ranks.hpp"
 #include "polypath/uniconn/reduction.hpp"
+
+namespace nccl_standin {
 
 namespace {
 
 using Bytes = std::vector<unsigned char>;
-
-struct Id {
-  std::array<char, 128> bytes;
-};
-
-struct Comm;
-
-struct Message {
-  bool is_send;
-  void* device;  ///< null: what is received stays in pinned memory
-  std::size_t bytes;
-  int node;
-  Comm* comm;
-  unsigned char* pinned = nullptr;
-  std::uint64_t number = 0;  ///< of those to that node, once it was sent
-};
-
-struct Comm {
-  int id = 0;
-  int node = 0;
-  int nodes = 0;
-  bool is_aborted = false;
-};
-
-/// A reduction: what all have sent, combined into the first.
-struct Combine {
-  int type = 0;
-  int op = 0;
-  std::size_t count = 0;
-};
 
 /// What one group sends and receives.
 struct Work {
@@ -193,9 +168,30 @@ void take(void* data) {
   if (work.combine) combine(work);
 }
 
-/// Pinned memory and copies on the stream around what is sent and received.
+/// Streams of a GPU are used with its context.
+class OnGpu {
+ public:
+  explicit OnGpu(const Comm& comm) {
+    CUdevice gpu = 0;
+    CUcontext context = nullptr;
+    cuCtxGetCurrent(&before_);
+    if (cuDeviceGet(&gpu, comm.gpu) == CUDA_SUCCESS &&
+        cuDevicePrimaryCtxRetain(&context, gpu) == CUDA_SUCCESS)
+      cuCtxSetCurrent(context);
+  }
+  ~OnGpu() { cuCtxSetCurrent(before_); }
+  OnGpu(const OnGpu&) = delete;
+  OnGpu& operator=(const OnGpu&) = delete;
+
+ private:
+  CUcontext before_ = nullptr;
+};
+
+}  // namespace
+
 int issue(std::vector<Message> messages, std::optional<Combine> combined, void* result,
           std::size_t result_bytes, CUstream stream) {
+  const OnGpu current(*messages.front().comm);
   auto made = std::make_unique<Work>();
   Work* const work = made.get();
   work->messages = std::move(messages);
@@ -227,6 +223,13 @@ int issue(std::vector<Message> messages, std::optional<Combine> combined, void* 
   return is_well ? 0 : 1;
 }
 
+std::size_t bytes_of(int type) {
+  constexpr std::array<std::size_t, 10> kBytes{1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+  return kBytes.at(static_cast<std::size_t>(type));
+}
+
+namespace {
+
 int add(bool is_send, void* device, std::size_t bytes, int node, void* comm, CUstream stream) {
   Comm* const its = static_cast<Comm*>(comm);
   if (node < 0 || node >= its->nodes) return 4;  // ncclInvalidArgument
@@ -235,11 +238,6 @@ int add(bool is_send, void* device, std::size_t bytes, int node, void* comm, CUs
   group.stream = stream;
   group.messages.push_back(message);
   return 0;
-}
-
-std::size_t bytes_of(int type) {
-  constexpr std::array<std::size_t, 10> kBytes{1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
-  return kBytes.at(static_cast<std::size_t>(type));
 }
 
 /// To all for a negative root.
@@ -258,9 +256,42 @@ int reduce(const void* send, void* recv, std::size_t count, int type, int op, in
                gets ? recv : nullptr, bytes, stream);
 }
 
+std::map<std::string, int> calls_of;
+
 }  // namespace
 
+int new_id() {
+  const std::lock_guard lock(mutex);
+  return ++ids;
+}
+
+Comm* make_comm(int id, int node, int nodes) {
+  auto owned = std::make_unique<Comm>();
+  owned->id = id;
+  owned->node = node;
+  owned->nodes = nodes;
+  CUdevice gpu = 0;
+  if (cuCtxGetDevice(&gpu) == CUDA_SUCCESS) owned->gpu = gpu;
+  const std::lock_guard lock(mutex);
+  return comms.emplace_back(std::move(owned)).get();
+}
+
+void note(const char* function) {
+  const std::lock_guard lock(mutex);
+  ++calls_of[function];
+}
+
+}  // namespace nccl_standin
+
+using namespace nccl_standin;
+
 extern "C" {
+
+int nccl_standin_calls(const char* function) {
+  const std::lock_guard lock(mutex);
+  const auto found = calls_of.find(function);
+  return found == calls_of.end() ? 0 : found->second;
+}
 
 void nccl_standin_lose_those_of(int node) {
   const std::lock_guard lock(mutex);
@@ -281,28 +312,46 @@ void nccl_standin_reset() {
   gave_up.clear();
 }
 
-int ncclGetVersion(int* version) { return *version = 22809, 0; }
+#ifndef NCCL_STANDIN_VERSION
+#define NCCL_STANDIN_VERSION 22809
+#endif
+int ncclGetVersion(int* version) { return *version = NCCL_STANDIN_VERSION, 0; }
 const char* ncclGetErrorString(int) { return "stand-in"; }
 
 int ncclGetUniqueId(Id* id) {
-  const std::lock_guard lock(mutex);
   *id = {};
-  const int number = ++ids;
+  const int number = new_id();
   std::memcpy(id->bytes.data(), &number, sizeof number);
+  // Of two processes two, as NCCL's: their names are not the same.
+  const std::int64_t process = getpid();
+  std::memcpy(id->bytes.data() + sizeof process, &process, sizeof process);
   return 0;
 }
 
 int ncclCommInitRank(void** comm, int nodes, Id id, int node) {
-  auto owned = std::make_unique<Comm>();
-  Comm* const made = owned.get();
-  made->node = node;
-  made->nodes = nodes;
-  std::memcpy(&made->id, id.bytes.data(), sizeof made->id);
+  int number = 0;
+  std::memcpy(&number, id.bytes.data(), sizeof number);
+  Comm* const made = make_comm(number, node, nodes);
+  note("ncclCommInitRank");
   std::unique_lock lock(mutex);
-  comms.push_back(std::move(owned));
-  ++have_come[made->id];
+  ++have_come[number];
   changed.notify_all();
-  changed.wait(lock, [&] { return have_come[made->id] == nodes; });
+  // In a group of one thread the others come later.
+  changed.wait(lock, [&] { return group.open > 0 || have_come[number] == nodes; });
+  *comm = made;
+  return 0;
+}
+/// Past whatever stands in for it: as a rank of a program that is not under that.
+int nccl_standin_init_rank(void** comm, int nodes, Id id, int node) {
+  int number = 0;
+  std::memcpy(&number, id.bytes.data(), sizeof number);
+  std::unique_lock lock(mutex);
+  lock.unlock();
+  Comm* const made = make_comm(number, node, nodes);
+  lock.lock();
+  ++have_come[number];
+  changed.notify_all();
+  changed.wait(lock, [&] { return have_come[number] == nodes; });
   *comm = made;
   return 0;
 }
@@ -318,6 +367,7 @@ int ncclCommDestroy(void*) { return 0; }
 int ncclCommGetAsyncError(void*, int* error) { return *error = 0; }
 int ncclCommCount(void* comm, int* count) { return *count = static_cast<Comm*>(comm)->nodes, 0; }
 int ncclCommUserRank(void* comm, int* rank) { return *rank = static_cast<Comm*>(comm)->node, 0; }
+int ncclCommCuDevice(void* comm, int* gpu) { return *gpu = static_cast<Comm*>(comm)->gpu, 0; }
 
 int ncclCommSplit(void* comm, int color, int key, void** part, void*) {
   const Comm& its = *static_cast<Comm*>(comm);
@@ -337,6 +387,7 @@ int ncclCommSplit(void* comm, int color, int key, void** part, void*) {
   if (number == 0) number = ++ids;
   auto owned = std::make_unique<Comm>();
   owned->id = number;
+  owned->gpu = its.gpu;
   owned->nodes = static_cast<int>(members.size());
   owned->node =
       static_cast<int>(std::ranges::find(members, its.node, &Wish::node) - members.begin());
@@ -353,23 +404,36 @@ int ncclGroupEnd() {
   if (--group.open > 0 || group.messages.empty()) return 0;
   return issue(std::move(group.messages), {}, nullptr, 0, group.stream);
 }
+#if NCCL_STANDIN_VERSION >= 22200
+/// What was called in the group is gone.
+int ncclGroupSimulateEnd(void*) {
+  note("ncclGroupSimulateEnd");
+  if (--group.open == 0) group.messages.clear();
+  return 0;
+}
+#endif
 int ncclSend(const void* from, std::size_t bytes, int, int node, void* comm, CUstream stream) {
+  note("ncclSend");
   return add(true, const_cast<void*>(from), bytes, node, comm, stream);
 }
 int ncclRecv(void* to, std::size_t bytes, int, int node, void* comm, CUstream stream) {
+  note("ncclRecv");
   return add(false, to, bytes, node, comm, stream);
 }
 
 int ncclAllReduce(const void* send, void* recv, std::size_t count, int type, int op, void* comm,
                   CUstream stream) {
+  note("ncclAllReduce");
   return reduce(send, recv, count, type, op, -1, comm, stream);
 }
 int ncclReduce(const void* send, void* recv, std::size_t count, int type, int op, int root,
                void* comm, CUstream stream) {
+  note("ncclReduce");
   return reduce(send, recv, count, type, op, root, comm, stream);
 }
 int ncclAllGather(const void* send, void* recv, std::size_t count, int type, void* comm,
                   CUstream stream) {
+  note("ncclAllGather");
   Comm* const its = static_cast<Comm*>(comm);
   const std::size_t bytes = count * bytes_of(type);
   std::vector<Message> messages;
@@ -382,6 +446,7 @@ int ncclAllGather(const void* send, void* recv, std::size_t count, int type, voi
 }
 int ncclBroadcast(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
                   CUstream stream) {
+  note("ncclBroadcast");
   Comm* const its = static_cast<Comm*>(comm);
   const std::size_t bytes = count * bytes_of(type);
   std::vector<Message> messages;
@@ -390,8 +455,5 @@ int ncclBroadcast(const void* send, void* recv, std::size_t count, int type, int
   messages.push_back({false, recv, bytes, root, its});
   return issue(std::move(messages), {}, nullptr, 0, stream);
 }
-
-// Nobody uses it, but a library without it is none.
-int ncclReduceScatter() { return 5; }  // ncclInvalidUsage
 
 }  // extern "C"

@@ -213,7 +213,7 @@ TEST_P(ARankIsKilledAmongGraphs, AndAllOthersSaySo) {
   NEEDS_GPUS(kRanks);
   const auto& [choice, stage] = GetParam();
   set(choice, "none", 0);
-  const int held = std::string_view(stage) == kInTheMidst ? 0 : -1;
+  const std::vector<int> held(std::string_view(stage) == kInTheMidst ? 1 : 0, 0);
   const auto results = results_of_kill("one_is_killed_among_graphs", kRanks, stage, held);
   // Long before the time limit, by that its process has ended.
   for (const std::size_t rank : {0, 2, 3})

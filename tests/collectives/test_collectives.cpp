@@ -48,6 +48,26 @@ class CollectivesTest : public testing::Test {
   std::optional<Group> group_;
 };
 
+// Their kernels are loaded by a call that waits for those that run, and keeps the other ranks of the
+// process out of the driver meanwhile, among them the one whose signal a stream waits for.
+TEST_F(CollectivesTest, MayBeMadeWhileAStreamWaitsForARankThatHasNotCome) {
+  Group group(2, {.time_limit = std::chrono::seconds(2)});
+  const auto failures = group.failures([](Communicator& comm) {
+    const SymmetricMemory words = comm.alloc(8);
+    const Stream stream(comm.driver(), comm.context());
+    if (comm.rank() == 0) {
+      comm.wait_signal({words, 0, 1}, stream.get());
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      comm.signal(0, {words, 0, 1}, stream.get());
+    }
+    const Collectives collectives(comm, kFewBlocks);
+    POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
+    comm.check();
+  });
+  EXPECT_THAT(failures, Each(IsEmpty()));
+}
+
 TEST_F(CollectivesTest, RowsOfRandomCallsOnSeveralStreams) {
   Random random(20261122);
   std::vector<std::vector<PlannedCall>> rows(random_rows(6));

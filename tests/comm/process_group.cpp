@@ -125,6 +125,11 @@ void RankProcess::at(const std::string& stage) const {
   if (rank_ == 1 && ends_at(stage)) reached("its end");
 }
 
+void RankProcess::all_at(const std::string& stage) const {
+  at(stage);
+  if (rank_ != 1 && ends_at(stage)) reached(stage);
+}
+
 // ---- the test ---------------------------------------------------------------
 
 ProcessGroup::ProcessGroup(const std::string& name, int size) {
@@ -232,13 +237,14 @@ void expect_all_well(ProcessGroup& group, int size) {
 }
 
 std::vector<std::string> results_of_kill(const std::string& name, int size,
-                                         const std::string& stage, int held) {
+                                         const std::string& stage,
+                                         const std::vector<int>& held) {
   ::setenv("POLYPATH_TEST_STAGE", stage.c_str(), 1);
   ProcessGroup group(name, size);
-  if (held >= 0) group.wait_for(held, stage);
+  for (const int rank : held) group.wait_for(rank, stage);
   group.wait_for(1, "its end");
   group.kill(1);
-  if (held >= 0) group.go(held);
+  for (const int rank : held) group.go(rank);
   std::vector<std::string> results(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank)
     if (rank != 1) results[static_cast<std::size_t>(rank)] = group.result(rank);

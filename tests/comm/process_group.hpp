@@ -43,6 +43,8 @@ class RankProcess {
   static bool ends_at(const std::string& stage);
   /// There rank 1 has reached "its end".
   void at(const std::string& stage) const;
+  /// The same where all ranks are to have come before rank 1 is killed; they go on behind it.
+  void all_at(const std::string& stage) const;
 
  private:
   int rank_;
@@ -93,10 +95,11 @@ class ProcessGroup {
 /// All ranks end well; of a program that is to be started.
 void expect_all_well(ProcessGroup& group, int size);
 void expect_all_well(const std::string& name, int size);
-/// Rank 1 of a program is killed at `stage`. What the others say; empty for rank 1. `held`: a rank
-/// that goes on from what it has reached once rank 1 is dead; -1: none.
+/// Rank 1 of a program is killed at `stage`. What the others say; empty for rank 1. `held`: ranks
+/// that go on from what they have reached once rank 1 is dead.
 std::vector<std::string> results_of_kill(const std::string& name, int size,
-                                         const std::string& stage, int held = -1);
+                                         const std::string& stage,
+                                         const std::vector<int>& held = {});
 /// For names of tests: letters of a stage, with "_" for what is none.
 std::string as_name(std::string text);
 

@@ -1,0 +1,36 @@
+#include "comm/numbered_waits.hpp"
+
+#include <utility>
+
+namespace polypath {
+
+std::uint32_t NumberedWaits::add(std::uint32_t count, Describe describe) {
+  const std::lock_guard lock(mutex_);
+  const std::uint32_t first = next_;
+  next_ += count;
+  all_.emplace(first, Numbers{count, std::move(describe)});
+  return first;
+}
+
+void NumberedWaits::remove(std::uint32_t first) {
+  const std::lock_guard lock(mutex_);
+  all_.erase(first);
+}
+
+std::string NumberedWaits::describe(const StatusRecord& status) const {
+  if (status.waited_for_rank != StatusRecord::kNobody || status.bytes != 0) return {};
+  Describe found;
+  std::uint64_t index = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    auto at = all_.upper_bound(static_cast<std::uint32_t>(status.offset));
+    if (at == all_.begin()) return {};
+    --at;
+    index = status.offset - at->first;
+    if (index >= at->second.count) return {};
+    found = at->second.describe;
+  }
+  return found(status, static_cast<std::uint32_t>(index));
+}
+
+}  // namespace polypath
