@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "polypath/device/packet.hpp"
 #include "polypath/device/pair_view.hpp"
 #include "polypath/device/queue_view.hpp"
 #include "queue_row.h"
@@ -47,7 +48,7 @@ inline std::size_t cell_bytes(std::uint32_t words) {
 class QueueMemory {
  public:
   QueueMemory(std::uint32_t words, unsigned capacity_log2, unsigned segment_log2)
-      : cells_(cell_bytes(words) << capacity_log2, 0) {
+      : cell_bytes_(cell_bytes(words)), cells_(cell_bytes_ << capacity_log2, 0) {
     view_.tail = counters_.get<std::uint64_t>();
     view_.head = view_.tail + 16;
     view_.closed = view_.tail + 32;
@@ -63,10 +64,23 @@ class QueueMemory {
   [[nodiscard]] const device::queue_view& view() const { return view_; }
   PatienceMemory& patience() { return patience_; }
 
+  /// As after so many laps, all of which were popped.
+  void start_at(std::uint32_t lap) {
+    *view_.tail = *view_.head = std::uint64_t{lap} << view_.capacity_log2;
+    for (unsigned i = 0; i < 1U << (view_.capacity_log2 - view_.segment_log2); ++i) {
+      view_.credit[i * device::queue_view::kWordStride] = lap;
+      view_.read[i * device::queue_view::kWordStride] = lap << view_.segment_log2;
+    }
+    auto* const packets = reinterpret_cast<device::Packet*>(view_.cells);
+    for (std::size_t i = 0; i < cell_bytes_ << view_.capacity_log2; i += sizeof *packets)
+      packets[i / sizeof *packets].lap = lap;
+  }
+
  private:
   static constexpr std::size_t kSegments = 64;
   LineBytes counters_{3 * 128, 0};
   LineBytes words_{2 * kSegments * 128, 0};
+  std::size_t cell_bytes_;
   LineBytes cells_;
   PatienceMemory patience_;
   device::queue_view view_{};

@@ -36,6 +36,7 @@ struct QueueRow {
   std::uint32_t pushers;     ///< so many teams
   Found* found;              ///< `room` for each team that pops, in its order
   std::uint32_t room;
+  std::uint32_t pause_us = 0;  ///< before each call; up to 4 seconds
 };
 
 /// Both launches have one block; each of its teams has a pair of its own.

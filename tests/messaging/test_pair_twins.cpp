@@ -91,5 +91,76 @@ INSTANTIATE_TEST_SUITE_P(Pair, PlantedPairFault,
                          testing::Values(PairFault::no_credit, PairFault::credit_before_reading,
                                          PairFault::turn_forgotten));
 
+/// A block of two warps alone at one side; at the other, a warp that does half of what it waits
+/// for, or nobody.
+std::string run_half(PairMemory& memory, bool block_pushes, bool other_comes,
+                     std::vector<Found>& found, std::uint64_t seed) {
+  const auto bytes = static_cast<std::uint32_t>(cell_bytes(3) << 8);
+  PairRow row{memory.view(),
+              bytes,
+              Members::block,
+              3,
+              1,
+              9,
+              0,
+              found.data(),
+              static_cast<std::uint32_t>(found.size())};
+  PairRow other = row;
+  other.members = Members::warp;
+  other.calls = 1;
+  const char* const kernels[] = {"polypath_test_pair_pushes", "polypath_test_pair_pops"};
+  std::vector<std::vector<simt::Launch>> rows = {
+      {simt::launch(kernels[block_pushes ? 0 : 1], 0, 1, 64, row)}};
+  if (other_comes) rows.push_back({simt::launch(kernels[block_pushes ? 1 : 0], 0, 1, 32, other)});
+  simt::RunOptions options;
+  options.seed = seed;
+  return simt::run(rows, options);
+}
+
+TEST(PairWaits, OfAConsumingGroupEndForAllOfItAlike) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    PairMemory memory(3, 8, 6, 1);
+    std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
+    ASSERT_EQ(run_half(memory, false, true, found, seed), "");
+    const device::StatusRecord& status = memory.patience().status;
+    EXPECT_EQ(status.reason, device::StatusRecord::time_limit);
+    EXPECT_EQ(status.offset, 43U) << "the number of the pair";
+    EXPECT_GE(status.expected, 32U) << "the turn";
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_EQ(found[i].result, i < 64 ? static_cast<std::uint32_t>(device::status::gave_up) : 7U);
+    EXPECT_EQ(*memory.view().credit, 0U) << "what was not read is not given back";
+    EXPECT_EQ(*memory.view().received, 0U);
+  }
+}
+
+TEST(PairWaits, OfAProducingGroupEndForAllOfItAlike) {
+  for (const bool pops : {false, true}) {
+    PairMemory memory(3, 8, 6, 1);
+    std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
+    ASSERT_EQ(run_half(memory, true, pops, found, 3), "");
+    EXPECT_EQ(memory.patience().status.reason, device::StatusRecord::time_limit);
+    EXPECT_EQ(memory.patience().status.expected, 64U) << "read, for the fifth push";
+    EXPECT_EQ(memory.patience().status.seen, pops ? 32U : 0U);
+    EXPECT_EQ(*memory.view().sent, 0U);
+  }
+}
+
+TEST(PairWaits, EndWithAnAbort) {
+  PairMemory memory(3, 8, 6, 1);
+  memory.patience().abort_word = 1;
+  std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
+  ASSERT_EQ(run_half(memory, false, true, found, 1), "");
+  EXPECT_EQ(memory.patience().status.reason, device::StatusRecord::aborted);
+}
+
+TEST(PairWaits, GroupsThatDoNotAgreeAreFound) {
+  planted_fault<PairFault> = PairFault::answers_by_warp;
+  PairMemory memory(3, 8, 6, 1);
+  std::vector<Found> found(9 * 64, Found{7, 7, 7, 7});
+  const std::string error = run_half(memory, false, true, found, 1);
+  planted_fault<PairFault> = PairFault::none;
+  EXPECT_TRUE(!error.empty() || found[0].result != found[63].result);
+}
+
 }  // namespace
 }  // namespace polypath::test

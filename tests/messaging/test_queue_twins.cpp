@@ -30,6 +30,7 @@ struct QueueCase {
   unsigned producers = 2;
   unsigned consumers = 2;
   unsigned pushes = 6;
+  std::uint32_t first_lap = 0;
 };
 
 unsigned team_size(Members members) { return members == Members::thread ? 1 : 32; }
@@ -42,6 +43,7 @@ std::string run_case(const QueueCase& of, std::uint64_t seed) {
   const unsigned of_team = of.pushes * of.items * size;
   const std::size_t all = std::size_t{teams} * of_team;
   QueueMemory memory(of.words, of.capacity_log2, of.segment_log2);
+  memory.start_at(of.first_lap);
   // A team that pops has a place for all, and for what a call leaves open at the end.
   const auto room =
       static_cast<std::uint32_t>(all + std::size_t{2} * of.items * size + 32 * all / size);
@@ -93,6 +95,10 @@ constexpr QueueCase kCases[] = {
     {"blocks", Members::block, Calls::waiting, 10, 2, 9, 6},
     {"one_to_many", Members::warp, Calls::waiting, 3, 1, 7, 5, 1, 3, 12},
     {"many_to_one", Members::warp, Calls::waiting, 3, 1, 7, 5, 3, 1},
+    // Warps that push at once have turns of several laps; counts of cells read pass 2^32 on the way.
+    {"more_warps_than_cells", Members::warp, Calls::waiting, 24, 1, 7, 5, 5, 5, 3, (1U << 27) - 3},
+    {"more_threads_than_cells", Members::thread, Calls::waiting, 3, 1, 3, 1, 2, 2, 6,
+     (1U << 31) - 3},
     {"trying_threads", Members::thread, Calls::trying, 3, 1, 3, 1, 1, 2},
     {"trying_warps", Members::warp, Calls::trying, 5, 1, 7, 5},
     {"publishing_threads", Members::thread, Calls::publishing, 3, 2, 5, 2},
@@ -126,9 +132,9 @@ INSTANTIATE_TEST_SUITE_P(Queue, PlantedQueueFault,
                                          FaultCase{QueueFault::flag_behind_the_data, 2},
                                          FaultCase{QueueFault::first_packet_alone, 6},
                                          FaultCase{QueueFault::any_lap, 2},
-                                         FaultCase{QueueFault::two_looks_at_the_head, 11},
-                                         FaultCase{QueueFault::no_release, 13},
-                                         FaultCase{QueueFault::no_acquire, 13}));
+                                         FaultCase{QueueFault::two_looks_at_the_head, 13},
+                                         FaultCase{QueueFault::no_release, 15},
+                                         FaultCase{QueueFault::no_acquire, 15}));
 
 /// One team pops from a queue that nobody pushes to, or pushes to one that nobody pops from.
 QueueRow row_alone(QueueMemory& memory, std::vector<Found>& found) {
@@ -169,6 +175,33 @@ TEST(QueueWaits, EndWithAnAbort) {
   ASSERT_EQ(simt::run({{simt::launch("polypath_test_pops", 0, 1, 64, row_alone(memory, found))}}),
             "");
   EXPECT_EQ(memory.patience().status.reason, device::StatusRecord::aborted);
+}
+
+/// Loads of a long wait of a warp for items of eight packets: how many beyond the first packet.
+std::size_t loads_of_later_packets() {
+  QueueMemory memory(24, 7, 5);
+  std::vector<Found> found(32 * 16, Found{7, 7, 7, 7});
+  QueueRow row = row_alone(memory, found);
+  row.words = 24;
+  std::size_t loads = 0;
+  const auto cells = reinterpret_cast<std::uintptr_t>(memory.view().cells);
+  simt::RunOptions options;
+  options.access = [&](std::uintptr_t address, std::size_t, bool writes) {
+    const std::uintptr_t at = address - cells;
+    if (!writes && at < std::uintptr_t{128} * 128 && at % 128 >= sizeof(device::Packet)) ++loads;
+  };
+  EXPECT_EQ(simt::run({{simt::launch("polypath_test_pops", 0, 1, 32, row)}}, options), "");
+  EXPECT_EQ(memory.patience().status.reason, device::StatusRecord::time_limit);
+  return loads;
+}
+
+// Thousands of warps that wait in one full or empty ring load the memory that the others need.
+TEST(QueueWaits, LookAtOnePacketOfAnItemThatIsNotThere) {
+  constexpr std::size_t kFirstLook = 32 * 7;
+  EXPECT_EQ(loads_of_later_packets(), kFirstLook);
+  planted_fault<QueueFault> = QueueFault::looks_at_all_packets;
+  EXPECT_GT(loads_of_later_packets(), 4 * kFirstLook) << "the test sees what it is to see";
+  planted_fault<QueueFault> = QueueFault::none;
 }
 
 TEST(QueueWaits, MoreThanASegmentIsRefusedAndTakesNoTurn) {

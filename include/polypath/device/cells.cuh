@@ -9,6 +9,9 @@
 #include "polypath/device/group.cuh"
 #include "polypath/device/planted.hpp"
 #include "polypath/device/scope.cuh"
+#include "polypath/device/status.hpp"
+#include "polypath/device/transpose.cuh"
+#include "polypath/device/wait.cuh"
 
 namespace polypath::device {
 
@@ -20,6 +23,7 @@ enum class QueueFault {
   credit_of_other_lap,    ///< a lap too early
   flag_behind_the_data,   ///< instead of with it
   first_packet_alone,     ///< of a cell of several packets, one is looked at
+  looks_at_all_packets,   ///< over and over, while none of them is there
   any_lap,                ///< any but zero is taken for the right one
   two_looks_at_the_head,  ///< try_pop takes turns that another has taken
   no_release,             ///< what was stored before may come behind the item
@@ -29,25 +33,19 @@ enum class QueueFault {
 /// How an item lies in its cell: in packets of 12 bytes, each with its lap. 1, 2, 4 or 8 of them.
 struct packets {
   template <typename T>
-  static constexpr unsigned count = sizeof(T) <= 12   ? 1
-                                    : sizeof(T) <= 24 ? 2
-                                    : sizeof(T) <= 48 ? 4
-                                                      : 8;
+  static constexpr unsigned count = packets_of(sizeof(T));
   template <typename T>
   static constexpr unsigned cell_bytes = count<T> * sizeof(Packet);
 };
 
-template <typename T, typename Scope, typename Layout>
-class cells {
-  static_assert(std::is_trivially_copyable<T>::value, "items are copied as bytes");
-  static_assert(sizeof(T) <= 96, "an item has at most 96 bytes: send where larger data lie");
+namespace detail {
 
+/// What the cells of all layouts have: places and laps of turns, and the wait for an item. `Cells`
+/// is derived from it, and has get(), get_each(), may_be_there() and kTogether.
+template <typename Cells, typename T>
+class ring_cells {
  public:
-  static constexpr unsigned kBytes = Layout::template cell_bytes<T>;
-  /// Threads of a warp that read one item together; 1: each its own.
-  static constexpr unsigned kTogether = Layout::template count<T>;
-
-  POLYPATH_DEVICE cells(unsigned char* begin, unsigned capacity_log2)
+  POLYPATH_DEVICE ring_cells(unsigned char* begin, unsigned capacity_log2)
       : begin_(begin), capacity_log2_(capacity_log2) {}
 
   [[nodiscard]] POLYPATH_DEVICE std::uint64_t place_of(std::uint64_t turn) const {
@@ -56,6 +54,68 @@ class cells {
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t lap_of(std::uint64_t turn) const {
     return static_cast<std::uint32_t>(turn >> capacity_log2_);
   }
+
+  /// Waits for this thread's item, with turn first + rank, unless it has it (`is_there`): `done`.
+  /// `closed` where `will_not_come()` said so, `gave_up` when the wait was too long. All threads of
+  /// the team call it; each has its own answer.
+  template <typename Team, typename WillNotCome, typename WhatFor>
+  POLYPATH_DEVICE status await_each(const Team& team, const Patience& patience, std::uint64_t first,
+                                    T& item, bool is_there, const WillNotCome& will_not_come,
+                                    const WhatFor& awaited) const {
+    for (unsigned i = 1; i < detail::kTurnsPerLook; ++i) {
+      if (Cells::kTogether > 1 || !is_there) is_there = self().get_each(team, first, item);
+      if (team.all(is_there)) return status::done;
+    }
+    T found = item;  // which stays in registers
+    const status result =
+        await_long(team, patience, first + team.rank(), found, is_there, will_not_come, awaited);
+    if (!is_there && result == status::done) item = found;
+    return result;
+  }
+
+ protected:
+  unsigned char* begin_;
+  unsigned capacity_log2_;
+
+ private:
+  [[nodiscard]] POLYPATH_DEVICE const Cells& self() const {
+    return static_cast<const Cells&>(*this);
+  }
+  template <typename Team, typename WillNotCome, typename WhatFor>
+  POLYPATH_DEVICE_CALLED status await_long(const Team& team, const Patience& patience,
+                                           std::uint64_t turn, T& item, bool is_there,
+                                           const WillNotCome& will_not_come,
+                                           const WhatFor& awaited) const {
+    bool is_closed = false;
+    const bool came = wait_together(
+        team, patience,
+        [&] {
+          if (is_there || (self().may_be_there(turn) && self().get(turn, item))) return true;
+          is_closed = will_not_come(turn);
+          return is_closed;
+        },
+        [&] { return awaited(turn); });
+    if (!came) return status::gave_up;
+    return is_closed ? status::closed : status::done;
+  }
+};
+
+}  // namespace detail
+
+template <typename T, typename Scope, typename Layout>
+class cells : public detail::ring_cells<cells<T, Scope, Layout>, T> {
+  using Ring = detail::ring_cells<cells<T, Scope, Layout>, T>;
+  static_assert(std::is_trivially_copyable<T>::value, "items are copied as bytes");
+  static_assert(sizeof(T) <= 96, "an item has at most 96 bytes: send where larger data lie");
+
+ public:
+  static constexpr unsigned kBytes = Layout::template cell_bytes<T>;
+  /// Threads of a warp that read one item together; 1: each its own.
+  static constexpr unsigned kTogether = Layout::template count<T>;
+
+  using Ring::lap_of;
+  using Ring::place_of;
+  using Ring::Ring;
 
   /// The item of this thread, with turn first + rank.
   POLYPATH_DEVICE void put_each(const Thread&, std::uint64_t first, const T& item) const {
@@ -69,7 +129,7 @@ class cells {
   POLYPATH_DEVICE void put_each(const Warp& warp, std::uint64_t first, const T& item) const {
     Packet all[kTogether];
     spread(item, all);
-    transpose(all);
+    detail::transpose<3>(all);
     const unsigned place = warp.rank() % kTogether;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kTogether; ++i)
@@ -93,9 +153,15 @@ class cells {
       is_there = is_there && is_of(all[i], first + neighbours + i, place);
     // All or nothing: what is there in part, each thread looks for by itself.
     if (!warp_all(is_there)) return false;
-    transpose(all);
+    detail::transpose<3>(all);
     gather(all, item);
     return true;
+  }
+  /// By one access, where get() takes one for each packet: a long wait of thousands of threads
+  /// loads the memory that producers store to no more than it must. False: it is not there yet.
+  [[nodiscard]] POLYPATH_DEVICE bool may_be_there(std::uint64_t turn) const {
+    if (kTogether == 1 || planted(QueueFault::looks_at_all_packets)) return true;
+    return is_of(load_packet(turn, 0), turn, 0);
   }
   POLYPATH_DEVICE bool get(std::uint64_t turn, T& item) const {
     Packet all[kTogether];
@@ -131,25 +197,6 @@ class cells {
     return packet.lap == lap_of(turn) + 1;
   }
 
-  /// Packet p of thread t to packet t of thread p, among as many threads as there are packets.
-  POLYPATH_DEVICE static void transpose(Packet (&all)[kTogether]) {
-    POLYPATH_UNROLL
-    for (unsigned step = kTogether / 2; step > 0; step /= 2) {
-      const bool is_upper = (rank_in_warp() & step) != 0;
-      POLYPATH_UNROLL
-      for (unsigned low = 0; low < kTogether; ++low) {
-        if ((low & step) != 0) continue;
-        POLYPATH_UNROLL
-        for (unsigned word = 0; word < 3; ++word) {
-          std::uint32_t& a = all[low].data[word];
-          std::uint32_t& b = all[low | step].data[word];
-          const std::uint32_t other = warp_shuffle_xor(is_upper ? a : b, step);
-          (is_upper ? a : b) = other;
-        }
-      }
-    }
-  }
-
   POLYPATH_DEVICE static void spread(const T& item, Packet (&all)[kTogether]) {
     std::uint32_t words[kTogether * 3] = {};
     memcpy(words, &item, sizeof(T));
@@ -164,11 +211,8 @@ class cells {
   }
 
   [[nodiscard]] POLYPATH_DEVICE Packet* cell_of(std::uint64_t turn) const {
-    return reinterpret_cast<Packet*>(begin_ + place_of(turn) * kBytes);
+    return reinterpret_cast<Packet*>(this->begin_ + place_of(turn) * kBytes);
   }
-
-  unsigned char* begin_;
-  unsigned capacity_log2_;
 };
 
 }  // namespace polypath::device

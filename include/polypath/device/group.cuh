@@ -3,6 +3,7 @@
 //
 //   rank(), size(), is_leader()   of the calling thread; how many; the one with rank 0
 //   sync()                        all threads of the group; orders memory between them
+//   any(value), all(value)        sync(), and whether `value` was true for one, for each of them
 #pragma once
 
 #include "polypath/device/platform.cuh"
@@ -15,6 +16,8 @@ struct Thread {
   [[nodiscard]] POLYPATH_DEVICE unsigned size() const { return 1; }
   [[nodiscard]] POLYPATH_DEVICE bool is_leader() const { return true; }
   POLYPATH_DEVICE void sync() const {}
+  [[nodiscard]] POLYPATH_DEVICE bool any(bool value) const { return value; }
+  [[nodiscard]] POLYPATH_DEVICE bool all(bool value) const { return value; }
 };
 
 /// The warp of the calling thread, which is whole.
@@ -23,6 +26,8 @@ struct Warp {
   [[nodiscard]] POLYPATH_DEVICE unsigned size() const { return kWarp; }
   [[nodiscard]] POLYPATH_DEVICE bool is_leader() const { return rank() == 0; }
   POLYPATH_DEVICE void sync() const { warp_sync(); }
+  [[nodiscard]] POLYPATH_DEVICE bool any(bool value) const { return warp_any(value); }
+  [[nodiscard]] POLYPATH_DEVICE bool all(bool value) const { return warp_all(value); }
 };
 
 /// All threads of the block, of one, two or three dimensions.
@@ -31,6 +36,8 @@ struct Block {
   [[nodiscard]] POLYPATH_DEVICE unsigned size() const { return threads_of_block(); }
   [[nodiscard]] POLYPATH_DEVICE bool is_leader() const { return rank() == 0; }
   POLYPATH_DEVICE void sync() const { block_sync(); }
+  [[nodiscard]] POLYPATH_DEVICE bool any(bool value) const { return barrier_any(0, size(), value); }
+  [[nodiscard]] POLYPATH_DEVICE bool all(bool value) const { return !any(!value); }
 };
 
 /// Some warps of a block of one dimension.
@@ -49,12 +56,11 @@ class Group {
   [[nodiscard]] POLYPATH_DEVICE unsigned size() const { return size_; }
   [[nodiscard]] POLYPATH_DEVICE bool is_leader() const { return rank() == 0; }
 
-  /// All threads of the group; orders memory between them.
   POLYPATH_DEVICE void sync() const { barrier_sync(barrier_, size_); }
-  /// sync(), and true for all when `value` was true for one of them.
   [[nodiscard]] POLYPATH_DEVICE bool any(bool value) const {
     return barrier_any(barrier_, size_, value);
   }
+  [[nodiscard]] POLYPATH_DEVICE bool all(bool value) const { return !any(!value); }
 
  private:
   unsigned first_;

@@ -16,12 +16,30 @@ namespace polypath::device {
 enum class PairFault {
   none,
   no_credit,
-  credit_before_reading,  ///< of the leader alone: others still read
-  turn_forgotten          ///< the next kernel begins again
+  credit_before_reading,
+  turn_forgotten,  ///< the next kernel begins again
+  answers_by_warp  ///< one warp of a group gives up, and the others do not know
 };
 
+namespace detail {
+
+/// What of a group reads and stores whole lines together: its warps.
+POLYPATH_DEVICE Thread team_of(const Thread& thread) { return thread; }
+template <typename Members>
+POLYPATH_DEVICE Warp team_of(const Members&) {
+  return Warp{};
+}
+/// The place of the calling thread's team among the threads of its group.
+template <typename Members>
+POLYPATH_DEVICE unsigned team_begin(const Members& group) {
+  return group.rank() - team_of(group).rank();
+}
+
+}  // namespace detail
+
 /// The side that pushes: one group at a time, whose threads all make one of these, call it alike,
-/// and leave().
+/// and leave(). All threads of the group get the same answer. After `gave_up` the pair is of no use
+/// any more, and every call answers so.
 template <typename T, typename Scope = device_scope, typename Layout = packets>
 class pair_producer {
   using Cells = cells<T, Scope, Layout>;
@@ -31,7 +49,7 @@ class pair_producer {
       : cells_(view.cells, view.capacity_log2),
         view_(view),
         turn_(load_relaxed<Scope>(view.sent)),
-        read_(load_relaxed<Scope>(view.credit)) {}
+        room_until_(turn_) {}
 
   /// One item of each thread. Waits while there is no room.
   template <typename Members>
@@ -43,9 +61,12 @@ class pair_producer {
   POLYPATH_DEVICE status push(const Members& group, const T (&items)[kItems]) {
     const unsigned turns = group.size() * kItems;
     if (turns > std::uint64_t{1} << view_.segment_log2) return status::too_many;
-    if (!has_room(turns) && !await_room(turns)) return status::gave_up;
+    if (!has_come(room_until_, turn_ + turns) && !await_room(group, turn_ + turns))
+      return status::gave_up;
+    const auto team = detail::team_of(group);
+    const std::uint64_t first = turn_ + detail::team_begin(group);
     POLYPATH_UNROLL
-    for (unsigned i = 0; i < kItems; ++i) put_all(group, turn_ + i * group.size(), items[i]);
+    for (unsigned i = 0; i < kItems; ++i) cells_.put_each(team, first + i * group.size(), items[i]);
     turn_ += turns;
     return status::done;
   }
@@ -53,47 +74,40 @@ class pair_producer {
   /// Keeps the turn for the next kernel.
   template <typename Members>
   POLYPATH_DEVICE void leave(const Members& group) {
-    if (group.is_leader() && !planted(PairFault::turn_forgotten))
+    if (group.is_leader() && !gave_up_ && !planted(PairFault::turn_forgotten))
       store_relaxed<Scope>(view_.sent, turn_);
   }
 
  private:
-  POLYPATH_DEVICE void put_all(const Thread& thread, std::uint64_t first, const T& item) {
-    cells_.put_each(thread, first, item);
-  }
+  /// Waits until there is room for the turns before `end`. `room_until_` becomes what all threads
+  /// have seen: half a ring more where they have, so that they do not look again for each push.
   template <typename Members>
-  POLYPATH_DEVICE void put_all(const Members& group, std::uint64_t first, const T& item) {
-    cells_.put_each(Warp{}, first + group.rank() / kWarp * kWarp, item);
-  }
-  [[nodiscard]] POLYPATH_DEVICE bool has_room(unsigned turns) const {
-    if (planted(PairFault::no_credit)) return true;
-    return turn_ + turns - read_ <= std::uint64_t{1} << view_.capacity_log2;
-  }
-  POLYPATH_DEVICE bool await_room(unsigned turns) {
-    for (unsigned i = 1; i < detail::kTurnsPerLook; ++i) {
-      read_ = load_relaxed<Scope>(view_.credit);
-      if (has_room(turns)) return true;
-    }
-    read_ = await_long(turns);
-    return has_room(turns);
-  }
-  POLYPATH_DEVICE_CALLED std::uint64_t await_long(unsigned turns) const {
-    const std::uint64_t enough = turn_ + turns - (std::uint64_t{1} << view_.capacity_log2);
-    std::uint64_t read = 0;
-    wait_with(
-        view_.patience,
+  POLYPATH_DEVICE_CALLED bool await_room(const Members& group, std::uint64_t end) {
+    if (gave_up_) return false;
+    const std::uint64_t capacity = std::uint64_t{1} << view_.capacity_log2;
+    std::uint64_t room_until = 0;
+    const bool came = wait_together(
+        detail::team_of(group), view_.patience,
         [&] {
-          read = load_relaxed<Scope>(view_.credit);
-          return has_come(read, enough);
+          room_until = load_relaxed<Scope>(view_.credit) + capacity;
+          return planted(PairFault::no_credit) || has_come(room_until, end);
         },
-        [&] { return Awaited{StatusRecord::kNobody, enough, read, view_.number, 0}; });
-    return read;
+        [&] {
+          return Awaited{StatusRecord::kNobody, end - capacity, room_until - capacity, view_.number,
+                         0};
+        });
+    gave_up_ = group.any(!came) && !planted(PairFault::answers_by_warp);
+    if (gave_up_ || !came) return false;
+    const std::uint64_t more = end + capacity / 2;
+    room_until_ = group.all(has_come(room_until, more)) ? more : end;
+    return true;
   }
 
   Cells cells_;
   pair_view view_;
   std::uint64_t turn_;
-  std::uint64_t read_;
+  std::uint64_t room_until_;  ///< known by all threads alike
+  bool gave_up_ = false;
 };
 
 /// The side that pops, likewise.
@@ -113,26 +127,35 @@ class pair_consumer {
   POLYPATH_DEVICE status pop(const Members& group, T& item) {
     return pop<1>(group, *reinterpret_cast<T(*)[1]>(&item));
   }
+  /// `kItems` for each thread, in the order of push().
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status pop(const Members& group, T (&items)[kItems]) {
     const unsigned turns = group.size() * kItems;
     if (turns > std::uint64_t{1} << view_.segment_log2) return status::too_many;
-    status result = status::done;
+    if (gave_up_) return status::gave_up;
+    const auto team = detail::team_of(group);
+    const std::uint64_t first = turn_ + detail::team_begin(group);
+    turn_ += turns;
+    if (planted(PairFault::credit_before_reading)) give_back(group);
     bool is_there[kItems];
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i)
-      is_there[i] = get_all(group, turn_ + i * group.size(), items[i]);
+      is_there[i] = cells_.get_each(team, first + i * group.size(), items[i]);
+    bool came = true;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i) {
-      for (unsigned look = 1; Cells::kTogether > 1 && look < detail::kTurnsPerLook; ++look) {
-        if (all_of(group, is_there[i])) break;
-        is_there[i] = get_all(group, turn_ + i * group.size(), items[i]);
-      }
-      if (!is_there[i] && result == status::done)
-        result = await_item(turn_ + i * group.size() + group.rank(), items[i]);
+      if (team.all(is_there[i])) continue;
+      const status answer = cells_.await_each(
+          team, view_.patience, first + i * group.size(), items[i], is_there[i],
+          [](std::uint64_t) { return false; },
+          [&](std::uint64_t turn) {
+            return Awaited{StatusRecord::kNobody, turn, turn_ - turns, view_.number, 0};
+          });
+      came = came && answer == status::done;
     }
-    turn_ += turns;
-    if (result != status::done) return result;
+    // All have read, or all give up: nobody waits for who has left.
+    gave_up_ = planted(PairFault::answers_by_warp) ? !came : group.any(!came);
+    if (gave_up_) return status::gave_up;
     if ((turn_ - given_) >> view_.segment_log2 != 0) give_back(group);
     return status::done;
   }
@@ -140,49 +163,25 @@ class pair_consumer {
   /// Keeps the turn for the next kernel, and gives back what has been read.
   template <typename Members>
   POLYPATH_DEVICE void leave(const Members& group) {
+    if (gave_up_) return;
     give_back(group);
     if (group.is_leader() && !planted(PairFault::turn_forgotten))
       store_relaxed<Scope>(view_.received, turn_);
   }
 
  private:
-  POLYPATH_DEVICE static bool all_of(const Thread&, bool value) { return value; }
-  template <typename Members>
-  POLYPATH_DEVICE static bool all_of(const Members&, bool value) {
-    return warp_all(value);
-  }
-  POLYPATH_DEVICE bool get_all(const Thread& thread, std::uint64_t first, T& item) {
-    return cells_.get_each(thread, first, item);
-  }
-  template <typename Members>
-  POLYPATH_DEVICE bool get_all(const Members& group, std::uint64_t first, T& item) {
-    return cells_.get_each(Warp{}, first + group.rank() / kWarp * kWarp, item);
-  }
+  /// Behind a pop: its end is where all have read.
   template <typename Members>
   POLYPATH_DEVICE void give_back(const Members& group) {
-    if (!planted(PairFault::credit_before_reading)) group.sync();  // all have read
     if (group.is_leader()) store_relaxed<Scope>(view_.credit, turn_);
     given_ = turn_;
-  }
-
-  POLYPATH_DEVICE status await_item(std::uint64_t turn, T& item) const {
-    for (unsigned i = 1; i < detail::kTurnsPerLook; ++i)
-      if (cells_.get(turn, item)) return status::done;
-    T found;
-    if (!await_long(turn, found)) return status::gave_up;
-    item = found;
-    return status::done;
-  }
-  POLYPATH_DEVICE_CALLED bool await_long(std::uint64_t turn, T& item) const {
-    return wait_with(
-        view_.patience, [&] { return cells_.get(turn, item); },
-        [&] { return Awaited{StatusRecord::kNobody, turn, turn_, view_.number, 0}; });
   }
 
   Cells cells_;
   pair_view view_;
   std::uint64_t turn_;
   std::uint64_t given_;
+  bool gave_up_ = false;
 };
 
 }  // namespace polypath::device

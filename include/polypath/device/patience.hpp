@@ -31,7 +31,7 @@ struct StatusRecord {
   std::uint32_t reserved;
   std::uint64_t expected;  ///< what was waited for, or is wrong with the call,
   std::uint64_t seen;      ///< and what was there last
-  std::uint64_t offset;    ///< of a signal, in its symmetric memory
+  std::uint64_t offset;    ///< of a signal, in its symmetric memory; of a queue, its number
   std::uint64_t bytes;     ///< of that memory; 0: it was no signal
 };
 

@@ -20,10 +20,12 @@
 //
 // Barriers and warp operations:
 //   block_sync()                        all threads of the block; memory is ordered between them
+//   block_any(value)                    the same; true for all when `value` is true for one
 //   barrier_sync(id, threads)           bar.sync: so many threads (whole warps) on barrier 1 to 15
 //   barrier_any(id, threads, value)     the same; true for all when `value` is true for one
 //   warp_sync() warp_ballot(bool) warp_any(bool) warp_all(bool)
 //   count_of_low_ones(bits)             of a ballot: lanes from 0 on that said true
+//   count_of_ones(bits)                 of a ballot: lanes that said true
 //   warp_shuffle(value, lane) warp_shuffle_xor(value, mask)   values of 4 or 8 bytes
 //   group.cuh has thread, warp, block, and some warps of a block, as groups
 //
@@ -41,7 +43,8 @@
 //   fence_sys(), fence_gpu()      fence.acq_rel
 // A load or store of 16 bytes is one access on the GPUs we know, though PTX does not promise it.
 //
-// Time: global_timer_ns() sleep_ns(ns) spin_pause()
+// Time: global_timer_ns() sleep_ns(ns)
+//   spin_pause() spin_rest(ns)          between two looks at what a thread waits for; rest: so long
 #pragma once
 
 #include <cstddef>

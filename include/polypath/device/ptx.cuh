@@ -31,6 +31,7 @@ POLYPATH_DEVICE unsigned rank_in_warp() {
 }
 
 POLYPATH_DEVICE void block_sync() { __syncthreads(); }
+POLYPATH_DEVICE bool block_any(bool value) { return __syncthreads_or(value ? 1 : 0) != 0; }
 POLYPATH_DEVICE void barrier_sync(unsigned id, unsigned threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -57,6 +58,9 @@ POLYPATH_DEVICE bool warp_any(bool value) { return __any_sync(~0U, value) != 0; 
 POLYPATH_DEVICE bool warp_all(bool value) { return __all_sync(~0U, value) != 0; }
 POLYPATH_DEVICE unsigned count_of_low_ones(unsigned bits) {
   return bits == ~0U ? 32 : static_cast<unsigned>(__ffs(static_cast<int>(~bits))) - 1;
+}
+POLYPATH_DEVICE unsigned count_of_ones(unsigned bits) {
+  return static_cast<unsigned>(__popc(static_cast<int>(bits)));
 }
 template <typename T>
 POLYPATH_DEVICE T warp_shuffle(T value, unsigned lane) {
@@ -273,6 +277,7 @@ POLYPATH_DEVICE std::uint64_t global_timer_ns() {
 }
 POLYPATH_DEVICE void sleep_ns(unsigned ns) { __nanosleep(ns); }
 POLYPATH_DEVICE void spin_pause() {}
+POLYPATH_DEVICE void spin_rest(unsigned ns) { __nanosleep(ns); }
 
 namespace detail {
 inline constexpr unsigned kTurnsPerLook = 64;  // of spin_until: give_up may take long

@@ -73,8 +73,11 @@ class queue {
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i) {
       status answer = status::done;
-      if (!all_of(team, is_there[i]))
-        answer = await_item(team, first + i * team.size(), items[i], is_there[i]);
+      if (!team.all(is_there[i]))
+        answer = cells_.await_each(
+            team, view_.patience, first + i * team.size(), items[i], is_there[i],
+            [this](std::uint64_t turn) { return load_relaxed<Scope>(view_.closed) <= turn; },
+            [this](std::uint64_t turn) { return awaited(turn); });
       if (result == status::done) result = answer;
       if (result == status::done) ++count;
     }
@@ -117,6 +120,8 @@ class queue {
     std::uint64_t first = kNoTurn;
     if (team.is_leader()) {
       for (std::uint64_t seen = load_relaxed<Scope>(view_.tail);;) {
+        look_at_source(seen);
+        look_at_source(seen + turns - 1);
         if (!has_credit(seen) || !has_credit(seen + turns - 1)) break;
         const std::uint64_t found = compare_exchange<Scope>(view_.tail, seen, seen + turns);
         if (found == seen) {
@@ -180,8 +185,6 @@ class queue {
   POLYPATH_DEVICE static std::uint64_t from_leader(const Warp&, std::uint64_t value) {
     return warp_shuffle(value, 0);
   }
-  POLYPATH_DEVICE static bool all_of(const Thread&, bool value) { return value; }
-  POLYPATH_DEVICE static bool all_of(const Warp&, bool value) { return warp_all(value); }
   POLYPATH_DEVICE static unsigned count_of_leading(const Thread&, bool value) {
     return value ? 1 : 0;
   }
@@ -213,12 +216,20 @@ class queue {
     return static_cast<std::int32_t>(given + early - lap) >= 0;
   }
 
+  /// What several have seen at once may be stored in any order: one that is too low is looked for
+  /// again.
+  POLYPATH_DEVICE void look_at_source(std::uint64_t turn) const {
+    if (view_.credit_source == nullptr || has_credit(turn)) return;
+    const unsigned word = segment_of(turn) * queue_view::kWordStride;
+    store_relaxed<Scope>(view_.credit + word, load_relaxed<Scope>(view_.credit_source + word));
+  }
+
   template <unsigned kItems, typename Team>
   POLYPATH_DEVICE status fill(const Team& team, std::uint64_t first,
                               const T (&items)[kItems]) const {
     // No turn of this call waits for another one of it: the laps before are of earlier calls.
     const std::uint64_t last = first + team.size() * kItems - 1;
-    if (!all_of(team, has_credit(first) && has_credit(last)) &&
+    if (!team.all(has_credit(first) && has_credit(last)) &&
         !(await_credit(team, first) && await_credit(team, last)))
       return status::gave_up;
     POLYPATH_UNROLL
@@ -228,37 +239,13 @@ class queue {
   template <typename Team>
   POLYPATH_DEVICE_CALLED bool await_credit(const Team& team, std::uint64_t turn) const {
     const bool came = wait_together(
-        team, view_.patience, [&] { return has_credit(turn); }, [&] { return awaited(turn); });
-    return all_of(team, came);
-  }
-
-  /// For each thread the item of turn first + rank, unless it has it.
-  template <typename Team>
-  POLYPATH_DEVICE status await_item(const Team& team, std::uint64_t first, T& item,
-                                    bool is_there) const {
-    for (unsigned i = 1; i < detail::kTurnsPerLook; ++i) {
-      if (Cells::kTogether > 1 || !is_there) is_there = cells_.get_each(team, first, item);
-      if (all_of(team, is_there)) return status::done;
-    }
-    T found;
-    const status result = await_long(team, first + team.rank(), found, is_there);
-    if (!is_there && result == status::done) item = found;
-    return result;
-  }
-  template <typename Team>
-  POLYPATH_DEVICE_CALLED status await_long(const Team& team, std::uint64_t turn, T& item,
-                                           bool is_there) const {
-    bool is_closed = false;
-    const bool came = wait_together(
         team, view_.patience,
         [&] {
-          if (is_there || cells_.get(turn, item)) return true;
-          is_closed = load_relaxed<Scope>(view_.closed) <= turn;
-          return is_closed;
+          look_at_source(turn);
+          return has_credit(turn);
         },
         [&] { return awaited(turn); });
-    if (!came) return status::gave_up;
-    return is_closed ? status::closed : status::done;
+    return team.all(came);
   }
 
   /// How many of a pop's turns were of items, once each thread has its own: those beyond close()
@@ -266,8 +253,8 @@ class queue {
   template <typename Team>
   POLYPATH_DEVICE unsigned turns_of_items(const Team& team, std::uint64_t first, unsigned turns,
                                           status result) const {
-    if (all_of(team, result == status::done)) return turns;
-    if (!all_of(team, result != status::gave_up)) return 0;
+    if (team.all(result == status::done)) return turns;
+    if (!team.all(result != status::gave_up)) return 0;
     const std::uint64_t end = load_relaxed<Scope>(view_.closed);
     if (end <= first) return 0;
     return end - first < turns ? static_cast<unsigned>(end - first) : turns;

@@ -30,6 +30,10 @@ struct queue_view {
   std::uint32_t segment_log2;  ///< cells of a segment; a ring has at least four
   std::uint32_t number;        ///< of this queue, in the status record
   Patience patience;
+
+  /// Where consumers give back, when producers cannot have that near: `credit` is then what they
+  /// have seen of it. Looked at where that is not enough. Null: consumers give back to `credit`.
+  const std::uint32_t* credit_source = nullptr;
 };
 
 }  // namespace polypath::device

@@ -7,15 +7,19 @@
 //   load_relaxed<Scope>(p) store_relaxed<Scope>(p, value)
 //                                  std::uint32_t, std::uint64_t, and Packet: 16 bytes in one
 //                                  access, as PTX promises for .b128 (PTX 8.3, sm_70)
-//   fetch_add<Scope>(p, value)     relaxed; returns what was there
+//   fetch_add<Scope>(p, value) fetch_or<Scope>(p, bits) fetch_and<Scope>(p, bits)
+//                                  relaxed; returns what was there
+//   fetch_add_acquire<Scope>(p, value) fetch_or_acquire<Scope>(p, bits)
+//                                  the same, and an acquire
 //   compare_exchange<Scope>(p, expected, value)
-//                                  relaxed, std::uint64_t; returns what was there: `expected` where
-//                                  it stored `value`
+//                                  relaxed; returns what was there: `expected` where it stored
+//                                  `value`
 //   fence<Scope>()                 acquire and release
 #pragma once
 
 #include <cstdint>
 
+#include "polypath/device/packet.hpp"
 #include "polypath/device/platform.cuh"
 
 namespace polypath::device {
@@ -23,17 +27,27 @@ namespace polypath::device {
 struct device_scope {};
 struct system_scope {};
 
-/// What one access of 16 bytes carries: 12 bytes of data, and which lap of the ring they are of.
-struct alignas(16) Packet {
-  static constexpr unsigned kBytes = 12;
-  std::uint32_t data[3];
-  std::uint32_t lap;
-};
-
 #if defined(__CUDACC__)
 
 namespace detail {
 
+#define POLYPATH_CHANGES(Scope, function, instruction, type)                             \
+  POLYPATH_DEVICE std::uint32_t function(Scope, std::uint32_t* at, std::uint32_t bits) { \
+    std::uint32_t old;                                                                   \
+    asm volatile(instruction "." type "32 %0, [%1], %2;"                                 \
+                 : "=r"(old)                                                             \
+                 : "l"(at), "r"(bits)                                                    \
+                 : "memory");                                                            \
+    return old;                                                                          \
+  }                                                                                      \
+  POLYPATH_DEVICE std::uint64_t function(Scope, std::uint64_t* at, std::uint64_t bits) { \
+    std::uint64_t old;                                                                   \
+    asm volatile(instruction "." type "64 %0, [%1], %2;"                                 \
+                 : "=l"(old)                                                             \
+                 : "l"(at), "l"(bits)                                                    \
+                 : "memory");                                                            \
+    return old;                                                                          \
+  }
 #define POLYPATH_OF_SCOPE(Scope, name)                                                             \
   POLYPATH_DEVICE std::uint32_t load_of(Scope, const std::uint32_t* from) {                        \
     std::uint32_t value;                                                                           \
@@ -85,6 +99,19 @@ namespace detail {
                  : "memory");                                                                      \
     return old;                                                                                    \
   }                                                                                                \
+  POLYPATH_CHANGES(Scope, acquiring_add_of, "atom.acquire." name ".add", "u")                      \
+  POLYPATH_CHANGES(Scope, or_of, "atom.relaxed." name ".or", "b")                                  \
+  POLYPATH_CHANGES(Scope, acquiring_or_of, "atom.acquire." name ".or", "b")                        \
+  POLYPATH_CHANGES(Scope, and_of, "atom.relaxed." name ".and", "b")                                \
+  POLYPATH_DEVICE std::uint32_t exchange_of(Scope, std::uint32_t* at, std::uint32_t expected,      \
+                                            std::uint32_t value) {                                 \
+    std::uint32_t old;                                                                             \
+    asm volatile("atom.relaxed." name ".cas.b32 %0, [%1], %2, %3;"                                 \
+                 : "=r"(old)                                                                       \
+                 : "l"(at), "r"(expected), "r"(value)                                              \
+                 : "memory");                                                                      \
+    return old;                                                                                    \
+  }                                                                                                \
   POLYPATH_DEVICE std::uint64_t exchange_of(Scope, std::uint64_t* at, std::uint64_t expected,      \
                                             std::uint64_t value) {                                 \
     std::uint64_t old;                                                                             \
@@ -98,6 +125,7 @@ namespace detail {
 POLYPATH_OF_SCOPE(device_scope, "gpu")
 POLYPATH_OF_SCOPE(system_scope, "sys")
 #undef POLYPATH_OF_SCOPE
+#undef POLYPATH_CHANGES
 
 }  // namespace detail
 
@@ -117,9 +145,25 @@ template <typename Scope, typename T>
 T add_of(Scope, T* at, T value) {
   return static_cast<T>(fetch_add(at, value, sizeof(T), Ordering::relaxed));
 }
-template <typename Scope>
-std::uint64_t exchange_of(Scope, std::uint64_t* at, std::uint64_t expected, std::uint64_t value) {
-  return compare_exchange(at, expected, value);
+template <typename Scope, typename T>
+T acquiring_add_of(Scope, T* at, T value) {
+  return static_cast<T>(fetch_add(at, value, sizeof(T), Ordering::acquire));
+}
+template <typename Scope, typename T>
+T or_of(Scope, T* at, T bits) {
+  return static_cast<T>(fetch_or(at, bits, sizeof(T), Ordering::relaxed));
+}
+template <typename Scope, typename T>
+T acquiring_or_of(Scope, T* at, T bits) {
+  return static_cast<T>(fetch_or(at, bits, sizeof(T), Ordering::acquire));
+}
+template <typename Scope, typename T>
+T and_of(Scope, T* at, T bits) {
+  return static_cast<T>(fetch_and(at, bits, sizeof(T)));
+}
+template <typename Scope, typename T>
+T exchange_of(Scope, T* at, T expected, T value) {
+  return static_cast<T>(compare_exchange(at, expected, value, sizeof(T)));
 }
 inline void fence_of(device_scope) { fence_gpu(); }
 inline void fence_of(system_scope) { fence_sys(); }
@@ -140,9 +184,24 @@ template <typename Scope, typename T>
 POLYPATH_DEVICE T fetch_add(T* at, T value) {
   return detail::add_of(Scope{}, at, value);
 }
-template <typename Scope>
-POLYPATH_DEVICE std::uint64_t compare_exchange(std::uint64_t* at, std::uint64_t expected,
-                                               std::uint64_t value) {
+template <typename Scope, typename T>
+POLYPATH_DEVICE T fetch_add_acquire(T* at, T value) {
+  return detail::acquiring_add_of(Scope{}, at, value);
+}
+template <typename Scope, typename T>
+POLYPATH_DEVICE T fetch_or(T* at, T bits) {
+  return detail::or_of(Scope{}, at, bits);
+}
+template <typename Scope, typename T>
+POLYPATH_DEVICE T fetch_or_acquire(T* at, T bits) {
+  return detail::acquiring_or_of(Scope{}, at, bits);
+}
+template <typename Scope, typename T>
+POLYPATH_DEVICE T fetch_and(T* at, T bits) {
+  return detail::and_of(Scope{}, at, bits);
+}
+template <typename Scope, typename T>
+POLYPATH_DEVICE T compare_exchange(T* at, T expected, T value) {
   return detail::exchange_of(Scope{}, at, expected, value);
 }
 template <typename Scope>

@@ -31,6 +31,11 @@ struct Awaited {
 /// A kernel sees an abort after so long at the latest.
 inline constexpr std::uint64_t kLongestPauseNs = 16'000'000;
 
+/// Looks at the host, one after another of all that wait together, take one part in so many of the
+/// time; and a long wait ends later by about such a part, since it rests between its looks.
+inline constexpr std::uint64_t kPartOfWait = 16;
+inline constexpr std::uint64_t kLongestRestNs = 4096;
+
 /// Says in the status record why this kernel gives up, unless another block of this rank has. When
 /// it returns, the record is there: who finds none behind the kernel's end knows that it did not.
 POLYPATH_DEVICE void report(const Patience& patience, StatusRecord::Reason reason,
@@ -64,21 +69,31 @@ class Watch {
       looks_at_ = now + pause_ns_;
       if (others_gave_up(patience)) return true;
     }
+    lasted_ns_ = now - began_;
     // The abort word is memory of the host. Whoever looks there is away for up to 70 us (2 x H200
     // in a virtual machine), so ranks that look in every short wait keep each other late.
     if (now >= looks_at_) {
       if (patience.next_look != nullptr && others_gave_up(patience)) return true;
-      if (looks_at_host && is_to_look(patience, now) &&
-          !planted(WaitFault::no_look_at_the_abort_word) &&
-          load_volatile(patience.abort_word) != 0) {
-        reason_ = StatusRecord::aborted;
-        return true;
+      if (looks_at_host && is_to_look(patience, now)) {
+        const bool is_aborted = !planted(WaitFault::no_look_at_the_abort_word) &&
+                                load_volatile(patience.abort_word) != 0;
+        has_looked(patience, now);
+        if (is_aborted) {
+          reason_ = StatusRecord::aborted;
+          return true;
+        }
       }
       if (patience.next_look == nullptr && pause_ns_ < kLongestPauseNs) pause_ns_ *= 2;
       looks_at_ = now + pause_ns_;
     }
-    if (now - began_ > patience.time_limit_ns) reason_ = StatusRecord::time_limit;
+    if (lasted_ns_ > patience.time_limit_ns) reason_ = StatusRecord::time_limit;
     return reason_ != StatusRecord::none;
+  }
+  /// Between two looks at what a long wait is for: those that all wait for one load the memory less
+  /// that this one needs.
+  POLYPATH_DEVICE void rest() const {
+    const std::uint64_t part = lasted_ns_ / kPartOfWait;
+    if (part != 0) spin_rest(static_cast<unsigned>(part < kLongestRestNs ? part : kLongestRestNs));
   }
   [[nodiscard]] POLYPATH_DEVICE StatusRecord::Reason reason() const { return reason_; }
 
@@ -90,14 +105,26 @@ class Watch {
     reason_ = StatusRecord::aborted;
     return true;
   }
+  /// Of all that wait with one `next_look`, one is away at a time.
   POLYPATH_DEVICE static bool is_to_look(const Patience& patience, std::uint64_t now) {
     if (patience.next_look == nullptr) return true;
     const std::uint64_t due = load_relaxed<device_scope>(patience.next_look);
-    return now >= due &&
-           compare_exchange<device_scope>(patience.next_look, due, now + kHostLookNs) == due;
+    return now >= due && compare_exchange<device_scope>(patience.next_look, due,
+                                                        now + kPartOfWait * kHostLookNs) == due;
+  }
+  /// Behind a look that began when is_to_look() was asked: the slower it was, the later the next.
+  POLYPATH_DEVICE static void has_looked(const Patience& patience, std::uint64_t began) {
+    if (patience.next_look == nullptr) return;
+    const std::uint64_t now = global_timer_ns();
+    std::uint64_t pause = (now - began) * kPartOfWait;
+    if (pause < kHostLookNs) pause = kHostLookNs;
+    if (pause > kLongestPauseNs) pause = kLongestPauseNs;
+    (void)compare_exchange<device_scope>(patience.next_look, began + kPartOfWait * kHostLookNs,
+                                         now + pause);
   }
 
   std::uint64_t began_ = 0;
+  std::uint64_t lasted_ns_ = 0;  ///< at the last call of is_over()
   std::uint64_t looks_at_ = 0;
   std::uint64_t pause_ns_ = kHostLookNs;
   StatusRecord::Reason reason_ = StatusRecord::none;
@@ -141,6 +168,7 @@ POLYPATH_DEVICE bool wait_together(const Warp& warp, const Patience& patience, c
       }
     }
     if (!came) spin_pause();
+    watch.rest();
   }
 }
 

@@ -1,0 +1,90 @@
+// What messages are matched by: tag, source and communicator. C++17: shared by host and device.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define POLYPATH_HOST_DEVICE __host__ __device__
+#else
+#define POLYPATH_HOST_DEVICE
+#endif
+
+namespace polypath::device {
+
+/// Of receives: whatever the message's tag, or source.
+inline constexpr std::uint32_t any_tag = 0xFFFFFFFF;
+inline constexpr std::uint16_t any_source = 0xFFFF;
+
+/// The largest tag and source that a message may have.
+inline constexpr std::uint32_t kMostTag = 0x7FFFFFFF;
+inline constexpr std::uint16_t kMostSource = 0xFFFE;
+
+/// The index of no message, and of no receive.
+inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
+
+/// Of a message, or what a receive asks for: one word of 64 bits.
+struct alignas(8) envelope {
+  std::uint32_t tag;
+  std::uint16_t source;
+  std::uint16_t communicator;  ///< any value; there is no wildcard
+
+  friend POLYPATH_HOST_DEVICE constexpr bool operator==(const envelope& one,
+                                                        const envelope& other) {
+    return one.tag == other.tag && one.source == other.source &&
+           one.communicator == other.communicator;
+  }
+  friend POLYPATH_HOST_DEVICE constexpr bool operator!=(const envelope& one,
+                                                        const envelope& other) {
+    return !(one == other);
+  }
+};
+static_assert(sizeof(envelope) == 8);
+
+/// The envelope as one number, as it lies in memory.
+[[nodiscard]] POLYPATH_HOST_DEVICE constexpr std::uint64_t bits_of(const envelope& of) {
+  return of.tag | std::uint64_t{of.source} << 32 | std::uint64_t{of.communicator} << 48;
+}
+[[nodiscard]] POLYPATH_HOST_DEVICE constexpr envelope envelope_of(std::uint64_t bits) {
+  return {static_cast<std::uint32_t>(bits), static_cast<std::uint16_t>(bits >> 32),
+          static_cast<std::uint16_t>(bits >> 48)};
+}
+
+/// True when a receive with that pattern may take that message. Both are in range.
+[[nodiscard]] POLYPATH_HOST_DEVICE constexpr bool accepts(const envelope& receive,
+                                                          const envelope& message) {
+  return receive.communicator == message.communicator &&
+         (receive.tag == any_tag || receive.tag == message.tag) &&
+         (receive.source == any_source || receive.source == message.source);
+}
+
+[[nodiscard]] POLYPATH_HOST_DEVICE constexpr bool has_wildcard(const envelope& receive) {
+  return receive.tag == any_tag || receive.source == any_source;
+}
+
+/// What is out of range in an envelope.
+enum class envelope_error : std::uint32_t { none, tag, source };
+
+/// Of a message: tag 0 to 2^31 - 1, source 0 to 65534; no wildcards.
+[[nodiscard]] POLYPATH_HOST_DEVICE constexpr envelope_error check_message(const envelope& of) {
+  return of.tag > kMostTag         ? envelope_error::tag
+         : of.source > kMostSource ? envelope_error::source
+                                   : envelope_error::none;
+}
+/// Of a receive: the same, or a wildcard.
+[[nodiscard]] POLYPATH_HOST_DEVICE constexpr envelope_error check_receive(const envelope& of) {
+  return of.tag > kMostTag && of.tag != any_tag ? envelope_error::tag : envelope_error::none;
+}
+
+/// The first slot of a key (the bits of an envelope) in a hash table; of one that tries several, of
+/// the `level`-th try. Whoever does not know the seed cannot make keys that meet.
+[[nodiscard]] POLYPATH_HOST_DEVICE constexpr std::uint32_t first_slot_of(std::uint64_t key,
+                                                                         std::uint64_t seed,
+                                                                         unsigned level,
+                                                                         unsigned slots_log2) {
+  std::uint64_t mixed = key ^ (seed + level * 0xD1B54A32D192ED03U);
+  mixed = (mixed ^ mixed >> 32) * 0xBF58476D1CE4E5B9U;
+  mixed = (mixed ^ mixed >> 29) * 0x94D049BB133111EBU;
+  return static_cast<std::uint32_t>(mixed >> (64 - slots_log2));
+}
+
+}  // namespace polypath::device

@@ -1,0 +1,74 @@
+// grid_matcher of the relaxed orders: by the whole GPU (matcher_grid.cuh says how it is called).
+#pragma once
+
+#include "polypath/device/match_hashed.cuh"
+#include "polypath/device/match_mixed.cuh"
+#include "polypath/device/matcher_grid.cuh"
+
+namespace polypath::device {
+namespace detail {
+
+/// Of the calling warp's words: those of its block.
+POLYPATH_DEVICE std::uint32_t* words_of_block(std::uint32_t* warp_words, unsigned count) {
+  return warp_words - warp_index() * count;
+}
+
+template <typename Order>
+class HashedGrid : public PhasesOfGrid<HashedGrid<Order>, hashed_workspace> {
+ public:
+  static constexpr unsigned kWarpWords = 32;
+  POLYPATH_DEVICE static void run_phase(unsigned phase, std::uint32_t* warp_bits,
+                                        unsigned char* workspace, std::uint32_t,
+                                        const match_batch& batch) {
+    run_table_phase<Order>(hashed_workspace::cut(workspace, batch), phase,
+                           *reinterpret_cast<match_sums*>(words_of_block(warp_bits, kWarpWords)));
+  }
+  POLYPATH_DEVICE static match_outcome outcome_of_phases(unsigned char* workspace, std::uint32_t,
+                                                         const match_batch& batch) {
+    return outcome_of(reinterpret_cast<const match_words*>(workspace), batch);
+  }
+};
+
+}  // namespace detail
+
+template <>
+class grid_matcher<partitioned>
+    : public detail::PhasesOfGrid<grid_matcher<partitioned>, partitioned_workspace> {
+ public:
+  static constexpr unsigned kWarpWords = split_memory::kWarpWords;
+  POLYPATH_DEVICE static void run_phase(unsigned phase, std::uint32_t* warp_bits,
+                                        unsigned char* workspace, std::uint32_t capacity,
+                                        const match_batch& batch) {
+    constexpr unsigned kOfSplit = partitioned_workspace::kOfSplit;
+    if (phase >= kOfSplit) {
+      if (!is_long(workspace)) return;
+      static_assert(kWarpWords >= grid_matcher<mpi>::kWarpWords, "");
+      return grid_matcher<mpi>::run(phase - kOfSplit, warp_bits, of_mpi(workspace, capacity),
+                                    capacity, batch);
+    }
+    const std::uint32_t bits = split_view::bits_for(batch.message_count, batch.receive_count);
+    run_split_phase(partitioned_workspace::cut(workspace, capacity, batch, bits), phase,
+                    detail::words_of_block(warp_bits, kWarpWords));
+  }
+  POLYPATH_DEVICE static match_outcome outcome_of_phases(unsigned char* workspace,
+                                                         std::uint32_t capacity,
+                                                         const match_batch& batch) {
+    if (is_long(workspace))
+      return grid_matcher<mpi>::outcome(of_mpi(workspace, capacity), capacity, batch);
+    return detail::outcome_of(reinterpret_cast<const match_words*>(workspace), batch);
+  }
+
+ private:
+  POLYPATH_DEVICE static bool is_long(const unsigned char* workspace) {
+    return load(&reinterpret_cast<const match_words*>(workspace)->is_long) != 0;
+  }
+  POLYPATH_DEVICE static unsigned char* of_mpi(unsigned char* workspace, std::uint32_t capacity) {
+    return workspace + partitioned_workspace::of_mpi(capacity);
+  }
+};
+template <>
+class grid_matcher<hashed> : public detail::HashedGrid<hashed> {};
+template <>
+class grid_matcher<hashed_unique> : public detail::HashedGrid<hashed_unique> {};
+
+}  // namespace polypath::device

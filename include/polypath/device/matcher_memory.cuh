@@ -1,0 +1,95 @@
+// Where a matcher's tables lie: in shared memory of one block, or in memory of the GPU, where
+// several kernels work on them one behind another. One source for both.
+#pragma once
+
+#include <cstdint>
+
+#include "polypath/device/platform.cuh"
+#include "polypath/device/scope.cuh"
+
+namespace polypath::device {
+
+/// Tables of a warp or block. Threads see what others wrote behind a barrier of the group.
+struct in_shared {
+  using index = std::uint16_t;
+
+  template <typename T>
+  POLYPATH_DEVICE static T get(const T* from) {
+    return *from;
+  }
+  template <typename T, typename Value>
+  POLYPATH_DEVICE static void put(T* to, Value value) {
+    *to = static_cast<T>(value);
+  }
+#if defined(__CUDACC__)
+  POLYPATH_DEVICE static std::uint32_t add(std::uint32_t* at, std::uint32_t value) {
+    return atomicAdd(at, value);
+  }
+  /// Stores `value` where `expected` is; returns what was there.
+  POLYPATH_DEVICE static std::uint64_t exchange(std::uint64_t* at, std::uint64_t expected,
+                                                std::uint64_t value) {
+    return atomicCAS(reinterpret_cast<unsigned long long*>(at), expected, value);
+  }
+  /// What others may be exchanging.
+  POLYPATH_DEVICE static std::uint64_t peek(const std::uint64_t* from) {
+    return *const_cast<const volatile std::uint64_t*>(from);
+  }
+  POLYPATH_DEVICE static void set(std::uint32_t* at, std::uint32_t bits) { atomicOr(at, bits); }
+#else
+  // Fibers take turns where they call the machine, and nowhere here.
+  static std::uint32_t add(std::uint32_t* at, std::uint32_t value) {
+    const std::uint32_t old = *at;
+    *at += value;
+    return old;
+  }
+  static std::uint64_t exchange(std::uint64_t* at, std::uint64_t expected, std::uint64_t value) {
+    const std::uint64_t old = *at;
+    if (old == expected) *at = value;
+    return old;
+  }
+  static std::uint64_t peek(const std::uint64_t* from) { return *from; }
+  static void set(std::uint32_t* at, std::uint32_t bits) { *at |= bits; }
+#endif
+};
+
+/// Tables of the whole GPU. Threads see what others wrote in an earlier kernel, and those of a warp
+/// also behind its barrier.
+struct in_global {
+  using index = std::uint32_t;
+
+  template <typename T>
+  POLYPATH_DEVICE static T get(const T* from) {
+    return load(from);
+  }
+  template <typename T, typename Value>
+  POLYPATH_DEVICE static void put(T* to, Value value) {
+    store(to, static_cast<T>(value));
+  }
+  POLYPATH_DEVICE static std::uint32_t add(std::uint32_t* at, std::uint32_t value) {
+    return fetch_add<device_scope>(at, value);
+  }
+  POLYPATH_DEVICE static std::uint64_t exchange(std::uint64_t* at, std::uint64_t expected,
+                                                std::uint64_t value) {
+    return compare_exchange<device_scope>(at, expected, value);
+  }
+  POLYPATH_DEVICE static std::uint64_t peek(const std::uint64_t* from) {
+    return load_relaxed<device_scope>(from);
+  }
+};
+
+namespace detail {
+
+/// The sum of the values of lanes 0 to this one.
+template <typename T>
+POLYPATH_DEVICE T sum_up_to_me(T value) {
+  const unsigned lane = rank_in_warp();
+  POLYPATH_UNROLL
+  for (unsigned step = 1; step < kWarp; step *= 2) {
+    const T before = warp_shuffle(value, lane >= step ? lane - step : lane);
+    if (lane >= step) value = static_cast<T>(value + before);
+  }
+  return value;
+}
+
+}  // namespace detail
+}  // namespace polypath::device

@@ -1,0 +1,430 @@
+// MPI's order of matching, in phases with a barrier between them. Each is done by many threads, of
+// a block or of the whole GPU, but for one that one warp does.
+//
+// What takes the messages of one key, receives of just that key and receives with wildcards, takes
+// them in their order: the t-th taker, by the order of receives, has the t-th message. So of a key
+// nothing matters but how many took from it, and only receives with wildcards, which choose among
+// keys, are gone through one by one, in their order: at its turn the first message of its list (all
+// that it accepts, in their order) is free if fewer than the messages of its key before it are
+// taken, by receives of the key in front of this one and by wildcards. What is not free never will
+// be: a list is read once. In the end the p-th message of a key, when q wildcards have taken from
+// those before it, takes receive p - q of the key.
+//
+// Receives are grouped by key, and messages by key and by each pattern with a wildcard, in one hash
+// table; the order in a group comes by counting, of long groups by a bitmap.
+#pragma once
+
+#include "polypath/device/matcher_memory.cuh"
+#include "polypath/device/matcher_tables.hpp"
+#include "polypath/device/matcher_view.hpp"
+#include "polypath/device/planted.hpp"
+
+namespace polypath::device {
+
+/// Defects of matching in MPI's order (planted.hpp).
+enum class MatchFault {
+  none,
+  any_order_of_receives,  ///< as they came into their group
+  any_order_of_messages,
+  any_order_of_long_groups,
+  wildcards_overtake,    ///< they take what receives before them have taken
+  keys_do_not_shift,     ///< a key's receives stay with their messages when a wildcard took one
+  shift_is_one_early,    ///< ... or move for a message that comes behind theirs, too
+  one_pattern_a_key,     ///< lists of messages for any source and any tag have no such messages
+  no_barrier_of_tables,  ///< of shared memory; of kernels there is always one
+  first_of_a_look,       ///< a wildcard looks at 32 messages, and at no more
+  looks_are_stale        ///< what it has seen it takes, whatever others took since
+};
+
+namespace detail {
+
+inline constexpr std::uint64_t kNoKey = 0x80000000;  // its tag is out of range
+
+/// Which pattern of a message: bit 0: any source, bit 1: any tag.
+POLYPATH_DEVICE std::uint64_t pattern_of(const envelope& of, unsigned kind) {
+  envelope pattern = of;
+  if ((kind & 1) != 0) pattern.source = any_source;
+  if ((kind & 2) != 0) pattern.tag = any_tag;
+  return bits_of(pattern);
+}
+POLYPATH_DEVICE unsigned kind_of(const envelope& receive) {
+  return (receive.source == any_source ? 1U : 0U) | (receive.tag == any_tag ? 2U : 0U);
+}
+POLYPATH_DEVICE envelope load_envelope(const envelope* from) {
+  return envelope_of(load(reinterpret_cast<const std::uint64_t*>(from)));
+}
+
+}  // namespace detail
+
+/// The phases, in their order, each called by `size` threads (whole warps) with their ranks.
+template <typename Place>
+class mpi_phases {
+ public:
+  using index = typename Place::index;
+  using tables = mpi_tables<index>;
+
+  POLYPATH_DEVICE mpi_phases(const tables& of, const match_batch& batch, unsigned rank,
+                             unsigned size)
+      : t_(of), b_(batch), rank_(rank), size_(size), lane_(rank % kWarp) {}
+
+  POLYPATH_DEVICE void clear() const {
+    for (std::uint32_t slot = rank_; slot < t_.slots(); slot += size_) {
+      Place::put(t_.keys + slot, detail::kNoKey);
+      Place::put(t_.receive_counts + slot, 0U);
+      Place::put(t_.message_counts + slot, 0U);
+    }
+    for (std::uint32_t i = rank_; i < t_.slots() + b_.message_count; i += size_)
+      Place::put(t_.taken + i, 0U);
+    for (std::uint32_t i = rank_; i < b_.receive_count; i += size_)
+      store(b_.message_of_receive + i, kNone);
+    if (b_.receive_of_message != nullptr)
+      for (std::uint32_t i = rank_; i < b_.message_count; i += size_)
+        store(b_.receive_of_message + i, kNone);
+    if (rank_ != 0) return;
+    Place::put(t_.receive_counts + t_.slots(), 0U);
+    Place::put(&t_.all->receives, 0U);
+    Place::put(&t_.all->messages, 0U);
+    Place::put(&t_.all->longs, 0U);
+    Place::put(&t_.all->kinds, 0U);
+    Place::put(&t_.all->matches, 0U);
+    Place::put(&t_.all->reason, std::uint64_t{0});
+  }
+
+  POLYPATH_DEVICE void enter_receives() const {
+    for (std::uint32_t i = rank_; i - lane_ < b_.receive_count; i += size_) {
+      unsigned kind = 0;
+      if (i < b_.receive_count) {
+        const envelope receive = detail::load_envelope(b_.receives + i);
+        if (check_receive(receive) != envelope_error::none) refuse(match_status::receive_tag, i);
+        kind = detail::kind_of(receive);
+        const std::uint32_t slot = enter(bits_of(receive));
+        Place::put(t_.receive_slots + i, slot);
+        Place::put(t_.receive_ranks + i,
+                   Place::add(t_.receive_counts + (kind == 0 ? slot : t_.slots()), 1U));
+      }
+      // One lane speaks for its warp.
+      POLYPATH_UNROLL
+      for (unsigned each = 1; each < detail::kPatterns; ++each)
+        if (warp_any(kind == each) && lane_ == 0) note_kind(each);
+    }
+  }
+
+  POLYPATH_DEVICE void enter_messages() const {
+    const std::uint32_t kinds = wildcards();
+    for (std::uint32_t i = rank_; i < b_.message_count; i += size_) {
+      const envelope message = detail::load_envelope(b_.messages + i);
+      const envelope_error error = check_message(message);
+      if (error != envelope_error::none)
+        refuse(
+            error == envelope_error::tag ? match_status::message_tag : match_status::message_source,
+            i);
+      for (unsigned kind = 0; kind < detail::kPatterns; ++kind) {
+        if (!has_lists(kinds, kind)) continue;
+        const std::uint32_t at = place_of(kind, i);
+        const std::uint32_t slot = find(detail::pattern_of(message, kind));
+        Place::put(t_.message_slots + at, slot);
+        Place::put(t_.message_ranks + at,
+                   slot == tables::kNoSlot ? 0U : Place::add(t_.message_counts + slot, 1U));
+      }
+    }
+  }
+
+  /// Gives each group its part of the lists.
+  POLYPATH_DEVICE void give_out_lists() const {
+    const std::uint32_t slots = t_.slots();
+    if (rank_ == 0 && wildcards() != 0) {
+      const std::uint32_t count = Place::get(t_.receive_counts + slots);
+      Place::put(t_.receive_begins + slots, Place::add(&t_.all->receives, count));
+      if (count > detail::kShortGroup) note_long(slots * 2);
+    }
+    for (std::uint32_t slot = rank_; slot < slots; slot += size_) {  // whole warps of slots
+      const std::uint32_t receives = Place::get(t_.receive_counts + slot);
+      const std::uint32_t messages = Place::get(t_.message_counts + slot);
+      const std::uint64_t own = receives | std::uint64_t{messages} << 32;
+      const std::uint64_t up_to_me = detail::sum_up_to_me(own);
+      const std::uint64_t sum = warp_shuffle(up_to_me, kWarp - 1);
+      if (sum == 0) continue;
+      std::uint32_t first = 0;
+      if (lane_ == 0) first = Place::add(&t_.all->receives, static_cast<std::uint32_t>(sum));
+      if (lane_ == 1) first = Place::add(&t_.all->messages, static_cast<std::uint32_t>(sum >> 32));
+      const std::uint64_t before = up_to_me - own;
+      Place::put(t_.receive_begins + slot,
+                 warp_shuffle(first, 0) + static_cast<std::uint32_t>(before));
+      Place::put(t_.message_begins + slot,
+                 warp_shuffle(first, 1) + static_cast<std::uint32_t>(before >> 32));
+      if (receives > detail::kShortGroup) note_long(slot * 2);
+      if (messages > detail::kShortGroup) note_long(slot * 2 + 1);
+    }
+  }
+
+  /// Fills the lists, in any order.
+  POLYPATH_DEVICE void fill_lists() const {
+    for_receives([&](std::uint32_t i, std::uint32_t slot) {
+      Place::put(
+          t_.receives + Place::get(t_.receive_begins + slot) + Place::get(t_.receive_ranks + i), i);
+    });
+    for_messages(0, [&](std::uint32_t i, std::uint32_t slot, std::uint32_t at) {
+      Place::put(
+          t_.messages + Place::get(t_.message_begins + slot) + Place::get(t_.message_ranks + at),
+          i);
+    });
+  }
+
+  /// Finds the rank of each in its list. `bits`: of the calling warp, in shared memory.
+  template <unsigned kWords>
+  POLYPATH_DEVICE void find_ranks(std::uint32_t* bits) const {
+    if (!planted(MatchFault::any_order_of_receives))
+      for_receives([&](std::uint32_t i, std::uint32_t slot) {
+        const std::uint32_t count = Place::get(t_.receive_counts + slot);
+        if (count > 1 && count <= detail::kShortGroup)
+          Place::put(t_.receive_ranks + i,
+                     before(t_.receives + Place::get(t_.receive_begins + slot), count, i));
+      });
+    if (!planted(MatchFault::any_order_of_messages))
+      for_messages(0, [&](std::uint32_t i, std::uint32_t slot, std::uint32_t at) {
+        const std::uint32_t count = Place::get(t_.message_counts + slot);
+        if (count > 1 && count <= detail::kShortGroup)
+          Place::put(t_.message_ranks + at,
+                     before(t_.messages + Place::get(t_.message_begins + slot), count, i));
+      });
+    if (planted(MatchFault::any_order_of_long_groups)) return;
+    // A warp takes a long group, and so many of all indices.
+    constexpr std::uint32_t kWindow = kWords * 32;
+    const std::uint32_t most =
+        b_.receive_count > b_.message_count ? b_.receive_count : b_.message_count;
+    const std::uint32_t windows = (most + kWindow - 1) / kWindow;
+    const std::uint64_t tasks = std::uint64_t{Place::get(&t_.all->longs)} * windows;
+    for (std::uint64_t task = rank_ / kWarp; task < tasks; task += size_ / kWarp) {
+      const std::uint32_t which = Place::get(t_.longs + static_cast<std::uint32_t>(task / windows));
+      find_long_ranks<kWords>(bits, which, static_cast<std::uint32_t>(task % windows) * kWindow);
+    }
+  }
+
+  /// Puts the lists in order that are read in it.
+  POLYPATH_DEVICE void order_lists() const {
+    for_receives([&](std::uint32_t i, std::uint32_t slot) {
+      if (Place::get(t_.receive_counts + slot) > 1)
+        Place::put(
+            t_.receives + Place::get(t_.receive_begins + slot) + Place::get(t_.receive_ranks + i),
+            i);
+    });
+    if (wildcards() != 0)
+      for_messages(1, [&](std::uint32_t i, std::uint32_t slot, std::uint32_t at) {
+        Place::put(
+            t_.messages + Place::get(t_.message_begins + slot) + Place::get(t_.message_ranks + at),
+            i);
+      });
+  }
+
+  /// By one warp, whatever the size: receives with wildcards choose, one after another
+  /// (matcher_wildcards.cuh).
+  POLYPATH_DEVICE void choose_for_wildcards() const;
+
+  /// The rest of the messages take the receives of their keys.
+  POLYPATH_DEVICE void take_the_rest() const;
+
+  // Between phases the same for all threads.
+  [[nodiscard]] POLYPATH_DEVICE bool is_refused() const { return Place::get(&t_.all->reason) != 0; }
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t wildcards() const {
+    return Place::get(&t_.all->kinds);
+  }
+  /// Behind the last one.
+  [[nodiscard]] POLYPATH_DEVICE match_outcome outcome() const {
+    const std::uint64_t reason = Place::get(&t_.all->reason);
+    const std::uint32_t matches = Place::get(&t_.all->matches);
+    if (reason != 0)
+      return {
+          static_cast<match_status>(reason >> 32), static_cast<std::uint32_t>(reason), 0, 0, 0, 0};
+    return {match_status::done,         0, matches, b_.message_count - matches,
+            b_.receive_count - matches, 0};
+  }
+
+ private:
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t place_of(unsigned kind, std::uint32_t i) const {
+    return kind * t_.capacity + i;
+  }
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t first_slot(std::uint64_t key) const {
+    return first_slot_of(key, b_.seed, 0, t_.slots_log2);
+  }
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t enter(std::uint64_t key) const {
+    for (std::uint32_t slot = first_slot(key);; slot = (slot + 1) & (t_.slots() - 1)) {
+      std::uint64_t found = Place::peek(t_.keys + slot);
+      if (found == detail::kNoKey) found = Place::exchange(t_.keys + slot, detail::kNoKey, key);
+      if (found == detail::kNoKey || found == key) return slot;
+    }
+  }
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t find(std::uint64_t key) const {
+    for (std::uint32_t slot = first_slot(key);; slot = (slot + 1) & (t_.slots() - 1)) {
+      const std::uint64_t found = Place::get(t_.keys + slot);
+      if (found == key) return slot;
+      if (found == detail::kNoKey) return tables::kNoSlot;
+    }
+  }
+  POLYPATH_DEVICE void refuse(match_status why, std::uint32_t i) const {
+    Place::exchange(&t_.all->reason, 0, std::uint64_t{static_cast<std::uint32_t>(why)} << 32 | i);
+  }
+  POLYPATH_DEVICE void note_kind(unsigned kind) const {
+    Place::put(reinterpret_cast<unsigned char*>(&t_.all->kinds) + kind, 1);
+  }
+  /// Whether messages have lists of that kind.
+  [[nodiscard]] POLYPATH_DEVICE static bool has_lists(std::uint32_t kinds, unsigned kind) {
+    if (kind == 3 && planted(MatchFault::one_pattern_a_key)) return false;
+    return kind == 0 || (kinds >> (8 * kind) & 1) != 0;
+  }
+  POLYPATH_DEVICE void note_long(std::uint32_t which) const {
+    Place::put(t_.longs + Place::add(&t_.all->longs, 1U), which);
+  }
+
+  /// Each receive with the slot of its list.
+  template <typename Body>
+  POLYPATH_DEVICE void for_receives(const Body& body) const {
+    const bool any = wildcards() != 0;
+    for (std::uint32_t i = rank_; i < b_.receive_count; i += size_) {
+      std::uint32_t slot = Place::get(t_.receive_slots + i);
+      if (any && has_wildcard(envelope_of(Place::get(t_.keys + slot)))) slot = t_.slots();
+      body(i, slot);
+    }
+  }
+  /// Each message with the slots of its lists, from `first` on.
+  template <typename Body>
+  POLYPATH_DEVICE void for_messages(unsigned first, const Body& body) const {
+    const std::uint32_t kinds = wildcards();
+    for (unsigned kind = first; kind < detail::kPatterns; ++kind) {
+      if (!has_lists(kinds, kind)) continue;
+      for (std::uint32_t i = rank_; i < b_.message_count; i += size_) {
+        const std::uint32_t at = place_of(kind, i);
+        const index slot = Place::get(t_.message_slots + at);
+        if (slot != tables::kNoSlot) body(i, slot, at);
+      }
+    }
+  }
+  /// How many of a list are less than `i`.
+  POLYPATH_DEVICE static std::uint32_t before(const index* list, std::uint32_t count,
+                                              std::uint32_t i) {
+    std::uint32_t rank = 0;
+    for (std::uint32_t k = 0; k < count; ++k) rank += Place::get(list + k) < i ? 1 : 0;
+    return rank;
+  }
+
+  template <unsigned kWords>
+  POLYPATH_DEVICE void find_long_ranks(std::uint32_t* bits, std::uint32_t which,
+                                       std::uint32_t from) const;
+  /// A message of a pattern's list, as one lane knows it.
+  struct look {
+    std::uint32_t message;
+    std::uint32_t slot;   ///< of its key; behind the slots where no receive has that key
+    std::uint32_t rank;   ///< in its key,
+    std::uint32_t taken;  ///< of which wildcards have taken so many
+    std::uint32_t limit;  ///< it is free for receives in front of this one
+  };
+  POLYPATH_DEVICE std::uint32_t limit_of(std::uint32_t slot, std::uint32_t rank,
+                                         std::uint32_t taken) const {
+    if (rank < taken) return 0;
+    if (slot >= t_.slots() || planted(MatchFault::wildcards_overtake)) return kNone;
+    const std::uint32_t own = rank - taken;
+    if (own >= Place::get(t_.receive_counts + slot)) return kNone;
+    return Place::get(t_.receives + Place::get(t_.receive_begins + slot) + own);
+  }
+  /// At so many messages of a list, from `at` on: a lane each.
+  POLYPATH_DEVICE look look_at(std::uint32_t at, std::uint32_t count) const {
+    if (lane_ >= count) return {kNone, kNone, 0, 0, 0};
+    const std::uint32_t message = Place::get(t_.messages + at + lane_);
+    const index slot = Place::get(t_.message_slots + message);
+    look seen{message, slot == tables::kNoSlot ? t_.slots() + message : slot,
+              Place::get(t_.message_ranks + message), 0, 0};
+    seen.taken = Place::get(t_.taken + seen.slot);
+    seen.limit = limit_of(seen.slot, seen.rank, seen.taken);
+    return seen;
+  }
+  POLYPATH_DEVICE void pair(std::uint32_t message, std::uint32_t receive) const {
+    store(b_.message_of_receive + receive, message);
+    if (b_.receive_of_message != nullptr) store(b_.receive_of_message + message, receive);
+  }
+
+  tables t_;
+  match_batch b_;
+  unsigned rank_;
+  unsigned size_;
+  unsigned lane_;
+};
+
+template <typename Place>
+template <unsigned kWords>
+POLYPATH_DEVICE void mpi_phases<Place>::find_long_ranks(std::uint32_t* bits, std::uint32_t which,
+                                                        std::uint32_t from) const {
+  static_assert(kWords % kWarp == 0, "each lane has as many words of a bitmap");
+  constexpr std::uint32_t kEach = kWords / kWarp;
+  const std::uint32_t slot = which / 2;
+  const bool of_messages = which % 2 != 0;
+  const std::uint32_t count =
+      Place::get((of_messages ? t_.message_counts : t_.receive_counts) + slot);
+  const index* const list = of_messages ? t_.messages + Place::get(t_.message_begins + slot)
+                                        : t_.receives + Place::get(t_.receive_begins + slot);
+  index* ranks = of_messages ? t_.message_ranks : t_.receive_ranks;
+  if (of_messages) ranks += place_of(detail::kind_of(envelope_of(Place::get(t_.keys + slot))), 0);
+
+  for (std::uint32_t word = lane_; word < kWords; word += kWarp) bits[word] = 0;
+  warp_sync();
+  std::uint32_t earlier = 0;
+  for (std::uint32_t k = lane_; k < count; k += kWarp) {
+    const std::uint32_t i = Place::get(list + k);
+    if (i < from) ++earlier;
+    if (i - from < kWords * 32) in_shared::set(bits + (i - from) / 32, 1U << (i % 32));
+  }
+  earlier = warp_shuffle(detail::sum_up_to_me(earlier), kWarp - 1);
+  warp_sync();
+  std::uint32_t own = 0;
+  for (std::uint32_t word = 0; word < kEach; ++word)
+    own += count_of_ones(bits[lane_ * kEach + word]);
+  const std::uint32_t before_my_words = earlier + detail::sum_up_to_me(own) - own;
+  for (std::uint32_t k = lane_; k - lane_ < count; k += kWarp) {
+    const std::uint32_t i = k < count ? Place::get(list + k) : from;
+    const bool is_mine = k < count && i - from < kWords * 32;
+    const std::uint32_t word = is_mine ? (i - from) / 32 : 0;
+    std::uint32_t rank = warp_shuffle(before_my_words, word / kEach);
+    if (!is_mine) continue;
+    for (std::uint32_t w = word / kEach * kEach; w < word; ++w) rank += count_of_ones(bits[w]);
+    rank += count_of_ones(bits[word] & ((1U << (i % 32)) - 1));
+    Place::put(ranks + i, rank);
+  }
+  warp_sync();  // the next group's bits are put in the same place
+}
+
+template <typename Place>
+POLYPATH_DEVICE void mpi_phases<Place>::take_the_rest() const {
+  const bool any = wildcards() != 0;
+  for (std::uint32_t i = rank_; i - lane_ < b_.message_count; i += size_) {
+    bool takes = false;
+    if (i < b_.message_count) {
+      const index slot = Place::get(t_.message_slots + i);
+      const std::uint32_t rank = Place::get(t_.message_ranks + i);
+      if (slot != tables::kNoSlot) {
+        std::uint32_t own = rank;
+        takes = true;
+        const std::uint32_t taken = any ? Place::get(t_.taken + slot) : 0;
+        if (taken != 0) {
+          // How many of the ranks that wildcards took, which are in order, are before this one.
+          const index* const ranks = t_.messages + Place::get(t_.message_begins + slot);
+          std::uint32_t low = 0;
+          std::uint32_t high = taken;
+          while (low < high) {
+            const std::uint32_t middle = (low + high) / 2;
+            if (Place::get(ranks + middle) < rank)
+              low = middle + 1;
+            else
+              high = middle;
+          }
+          takes = low == taken || Place::get(ranks + low) != rank;
+          if (planted(MatchFault::shift_is_one_early) && low < taken) ++low;
+          if (!planted(MatchFault::keys_do_not_shift)) own = rank - low;
+        }
+        takes = takes && own < Place::get(t_.receive_counts + slot);
+        if (takes) pair(i, Place::get(t_.receives + Place::get(t_.receive_begins + slot) + own));
+      }
+    }
+    const unsigned all = warp_ballot(takes);
+    if (lane_ == 0 && all != 0) Place::add(&t_.all->matches, count_of_ones(all));
+  }
+}
+
+}  // namespace polypath::device

@@ -1,0 +1,149 @@
+// The tables of matching in MPI's order, and how large they are. C++17: shared by host and device.
+#pragma once
+
+#include <cstdint>
+
+#include "polypath/device/envelope.hpp"
+
+namespace polypath::device {
+
+namespace detail {
+
+inline constexpr unsigned kPatterns = 4;  // of a message: its key, and those with wildcards
+/// More in a group are ordered by a bitmap.
+inline constexpr std::uint32_t kShortGroup = 16;
+
+/// The least power of two that is `count` or more, and 32 or more, as its logarithm.
+POLYPATH_HOST_DEVICE constexpr std::uint32_t log2_above(std::uint32_t count) {
+  std::uint32_t log2 = 5;
+  while (1U << log2 < count) ++log2;
+  return log2;
+}
+/// The most long groups that lists of so many receives and messages have.
+POLYPATH_HOST_DEVICE constexpr std::uint32_t most_long_groups(std::uint32_t capacity) {
+  return (1 + kPatterns) * capacity / kShortGroup + 1;
+}
+
+}  // namespace detail
+
+/// What the phases work on. Slots are a power of two, at least twice the receives.
+template <typename Index>
+struct mpi_tables {
+  using index = Index;
+
+  struct counters {
+    std::uint32_t receives;  ///< of lists, given out
+    std::uint32_t messages;  ///< likewise
+    std::uint32_t longs;     ///< long groups
+    std::uint32_t kinds;     ///< of patterns: a byte each, not 0 where there are such receives
+    std::uint32_t matches;
+    std::uint32_t reserved;
+    std::uint64_t reason;  ///< 0, or a match_status and in the lower half the index with it
+  };
+
+  std::uint64_t* keys;            ///< of slots
+  std::uint32_t* receive_counts;  ///< of slots; behind them, of all that have wildcards
+  std::uint32_t* message_counts;
+  index* receive_begins;  ///< in the list of receives
+  index* message_begins;
+  index* taken;          ///< of a key: by wildcards; of a pattern: what is read of its list
+  index* receives;       ///< lists: of keys, and of all that have wildcards
+  index* messages;       ///< lists of keys and patterns: up to four times the capacity
+  index* receive_slots;  ///< of each receive: slot of its pattern,
+  index* receive_ranks;  ///< and its rank in its list
+  index* message_slots;  ///< four each: of its key, and of its patterns
+  index* message_ranks;
+  std::uint32_t* longs;  ///< slot times two, and one for a list of messages
+  counters* all;
+  std::uint32_t slots_log2;
+  std::uint32_t capacity;
+
+  static constexpr index kNoSlot = static_cast<index>(~index{0});
+  [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t slots() const { return 1U << slots_log2; }
+};
+
+/// Those of a warp or block, in its shared memory.
+template <unsigned kCapacity>
+struct mpi_storage {
+  static_assert(kCapacity >= 32 && kCapacity <= 1024 && (kCapacity & (kCapacity - 1)) == 0,
+                "a matcher of one block has room for 32 to 1024, a power of two");
+  static constexpr std::uint32_t kSlots = 2 * kCapacity;
+  static constexpr std::uint32_t kMostWarps = 32;
+  using index = std::uint16_t;
+
+  std::uint64_t keys[kSlots];
+  mpi_tables<index>::counters all;
+  std::uint32_t receive_counts[kSlots + 1];
+  std::uint32_t message_counts[kSlots];
+  std::uint32_t longs[detail::most_long_groups(kCapacity)];
+  std::uint32_t bits[kMostWarps][kCapacity < 1024 ? 32 : kCapacity / 32];
+  index receive_begins[kSlots + 1];
+  index message_begins[kSlots];
+  index taken[kSlots + kCapacity];
+  index receives[kCapacity];
+  index messages[detail::kPatterns * kCapacity];
+  index receive_slots[kCapacity];
+  index receive_ranks[kCapacity];
+  index message_slots[detail::kPatterns * kCapacity];
+  index message_ranks[detail::kPatterns * kCapacity];
+};
+
+/// Those of the whole GPU, one behind the other in its memory.
+struct mpi_workspace {
+  static constexpr unsigned kPhases = 9;
+  static constexpr unsigned kChoosing = 7;
+
+  POLYPATH_HOST_DEVICE static constexpr bool runs_in_one_warp(unsigned phase) {
+    return phase == kChoosing;
+  }
+  POLYPATH_HOST_DEVICE static std::uint64_t bytes(std::uint32_t capacity) {
+    cutter counting(nullptr);
+    cut(counting, capacity);
+    return counting.bytes();
+  }
+  POLYPATH_HOST_DEVICE static mpi_tables<std::uint32_t> cut(unsigned char* workspace,
+                                                            std::uint32_t capacity) {
+    cutter cutting(workspace);
+    return cut(cutting, capacity);
+  }
+
+ private:
+  /// Cuts a workspace into arrays; without one it counts bytes.
+  class cutter {
+   public:
+    POLYPATH_HOST_DEVICE constexpr explicit cutter(unsigned char* from) : from_(from) {}
+    template <typename T>
+    POLYPATH_HOST_DEVICE constexpr T* take(std::uint64_t count) {
+      unsigned char* const at = from_ == nullptr ? nullptr : from_ + bytes_;
+      bytes_ += (count * sizeof(T) + 15) / 16 * 16;
+      return reinterpret_cast<T*>(at);
+    }
+    [[nodiscard]] POLYPATH_HOST_DEVICE constexpr std::uint64_t bytes() const { return bytes_; }
+
+    unsigned char* from_;
+    std::uint64_t bytes_ = 0;
+  };
+
+  POLYPATH_HOST_DEVICE static mpi_tables<std::uint32_t> cut(cutter& from, std::uint32_t capacity) {
+    const std::uint64_t slots = std::uint64_t{1} << detail::log2_above(2 * capacity);
+    mpi_tables<std::uint32_t> made{};
+    made.keys = from.take<std::uint64_t>(slots);
+    made.all = from.take<mpi_tables<std::uint32_t>::counters>(1);
+    made.receive_counts = from.take<std::uint32_t>(slots + 1);
+    made.message_counts = from.take<std::uint32_t>(slots);
+    made.receive_begins = from.take<std::uint32_t>(slots + 1);
+    made.message_begins = from.take<std::uint32_t>(slots);
+    made.taken = from.take<std::uint32_t>(slots + capacity);
+    made.receives = from.take<std::uint32_t>(capacity);
+    made.messages = from.take<std::uint32_t>(std::uint64_t{detail::kPatterns} * capacity);
+    made.receive_slots = from.take<std::uint32_t>(capacity);
+    made.receive_ranks = from.take<std::uint32_t>(capacity);
+    made.message_slots = from.take<std::uint32_t>(std::uint64_t{detail::kPatterns} * capacity);
+    made.message_ranks = from.take<std::uint32_t>(std::uint64_t{detail::kPatterns} * capacity);
+    made.longs = from.take<std::uint32_t>(detail::most_long_groups(capacity));
+    made.capacity = capacity;
+    return made;
+  }
+};
+
+}  // namespace polypath::device

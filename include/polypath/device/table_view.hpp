@@ -1,0 +1,63 @@
+// A batch without order, in a table of keys: where it lies. C++17: shared by host and device.
+#pragma once
+
+#include <cstdint>
+
+#include "polypath/device/matcher_view.hpp"
+#include "polypath/device/split_view.hpp"
+
+namespace polypath::device {
+
+struct alignas(16) table_slot {
+  std::uint64_t key;
+  std::uint32_t message;  ///< the first with this key
+  std::uint32_t left;     ///< messages beside it; below 0 (as signed) when none is left
+};
+
+/// By the whole GPU.
+struct table_view {
+  match_batch batch;
+  match_words* words;
+  table_slot* slots;         ///< 1 << slots_log2: at least twice the messages, and 8
+  std::uint32_t slots_log2;  ///< 3 to 31
+  std::uint64_t seed;        ///< of the hashes; 0: by the clock
+
+  /// For so many messages.
+  [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t slots_log2_for(
+      std::uint32_t messages) {
+    std::uint32_t log2 = 3;
+    while ((std::uint64_t{1} << log2) < std::uint64_t{2} * messages) ++log2;
+    return log2;
+  }
+};
+
+/// The memory of matching without order by the whole GPU.
+struct hashed_workspace {
+  static constexpr unsigned kPhases = 4;
+  [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr bool runs_in_one_warp(unsigned) {
+    return false;
+  }
+  [[nodiscard]] static POLYPATH_HOST_DEVICE std::uint64_t bytes(std::uint32_t capacity) {
+    return sizeof(match_words) + (sizeof(table_slot) << table_view::slots_log2_for(capacity));
+  }
+  [[nodiscard]] static POLYPATH_HOST_DEVICE table_view cut(unsigned char* at,
+                                                           const match_batch& batch) {
+    return {batch, reinterpret_cast<match_words*>(at),
+            reinterpret_cast<table_slot*>(at + sizeof(match_words)),
+            table_view::slots_log2_for(batch.message_count), 0};
+  }
+};
+
+/// Of a warp or block, in its shared memory.
+template <unsigned kCapacity>
+struct hashed_storage {
+  static_assert(kCapacity >= 32 && kCapacity <= 1024 && (kCapacity & (kCapacity - 1)) == 0,
+                "a matcher of one block has room for 32 to 1024, a power of two");
+  std::uint64_t seed;
+  std::uint64_t keys[2 * kCapacity];
+  std::uint32_t messages[2 * kCapacity];
+  std::uint32_t left[2 * kCapacity];
+  match_sums sums;
+};
+
+}  // namespace polypath::device

@@ -1,0 +1,79 @@
+/* Parameters of the kernels of matching. C++17: shared by host and device. */
+#pragma once
+
+#include "polypath/device/matcher_view.hpp"
+
+namespace polypath {
+
+/// A matcher's memory on its GPU: what is carried over, and what happened.
+struct MatchState {
+  // What is left over, and with it what is new: of the batch under way.
+  std::uint32_t messages_left;
+  std::uint32_t receives_left;
+  std::uint32_t messages;
+  std::uint32_t receives;
+  std::uint32_t is_full;
+  std::uint32_t reserved;
+  std::uint64_t messages_seen;  ///< numbers given out
+  std::uint64_t receives_seen;
+  device::match_outcome outcome;
+  // Since the matcher was made.
+  std::uint64_t matches;
+  std::uint64_t refused;  ///< batches that were not done
+};
+
+/// What is left over, in its order, and where what is new comes behind it.
+struct MatchBuffers {
+  device::envelope* messages;
+  device::envelope* receives;
+  std::uint64_t* message_numbers;
+  std::uint64_t* receive_numbers;
+  std::uint32_t* message_of_receive;
+  std::uint32_t* receive_of_message;
+};
+
+/// Queues that have nothing to do with each other; a block matches one after another.
+struct MatchQueuesArgs {
+  device::match_batch batch;            ///< of the only queue, or the arrays of all
+  const std::uint32_t* message_begins;  ///< queues + 1; null: there is one
+  const std::uint32_t* receive_begins;
+  std::uint32_t queues;
+  std::uint32_t capacity;
+  std::uint32_t is_carried;  ///< counts are those of the state
+  std::uint32_t reserved;
+  device::match_outcome* outcomes;  ///< one for each queue; may be null
+  MatchState* state;
+};
+
+/// One queue, by the whole GPU.
+struct MatchGridArgs {
+  device::match_batch batch;
+  unsigned char* workspace;
+  std::uint32_t capacity;
+  std::uint32_t is_carried;        ///< counts are those of the state
+  device::match_outcome* outcome;  ///< may be null
+  MatchState* state;
+};
+
+/// What comes before a batch that is carried over, and behind it.
+struct MatchCarryArgs {
+  MatchState* state;
+  MatchBuffers buffers;
+  const device::envelope* messages;  ///< that are new
+  const device::envelope* receives;
+  std::uint32_t message_count;
+  std::uint32_t receive_count;
+  std::uint32_t capacity;
+  std::uint32_t reserved;
+  device::match_pair* pairs;
+  device::match_outcome* outcome;
+};
+
+/// The most messages and receives of a queue of many, POLYPATH_MATCH_MANY_MOST.
+inline constexpr std::uint32_t kMostOfAQueue = 1024;
+
+/// Blocks have up to so many threads, whole warps.
+inline constexpr unsigned kMatchThreads = 1024;
+inline constexpr unsigned kMatchGridThreads = 256;
+
+}  // namespace polypath

@@ -1,0 +1,113 @@
+// The kernels of matching that every order has: many queues at once, and one by the whole GPU in
+// phases, a launch each. matching_ORDER.cu has them for GPUs, twins.cpp for the host.
+//
+//   POLYPATH_MATCH_KERNELS(mpi)    polypath_match_queues_mpi, polypath_match_grid_mpi,
+//                                  polypath_match_outcome_mpi
+#pragma once
+
+#include "messaging/kernels/matching_args.h"
+#include "polypath/device/matcher_grid.cuh"
+#include "simt/platform.cuh"
+
+namespace polypath {
+
+SIMT_DEVICE void store_outcome(device::match_outcome* to, const device::match_outcome& outcome) {
+  auto* const words = reinterpret_cast<std::uint64_t*>(to);
+  simt::store(words,
+              static_cast<std::uint32_t>(outcome.status) | std::uint64_t{outcome.index} << 32);
+  simt::store(words + 1, outcome.matches | std::uint64_t{outcome.messages_left} << 32);
+  simt::store(words + 2, std::uint64_t{outcome.receives_left});
+}
+
+/// By one thread.
+SIMT_DEVICE void count_outcome(MatchState* state, const device::match_outcome& outcome) {
+  if (outcome.matches != 0)
+    simt::fetch_add<device::device_scope>(&state->matches, std::uint64_t{outcome.matches});
+  if (outcome.status != device::match_status::done)
+    simt::fetch_add<device::device_scope>(&state->refused, std::uint64_t{1});
+}
+
+SIMT_DEVICE device::match_batch counted(device::match_batch batch, const MatchState* state,
+                                        bool is_carried) {
+  if (!is_carried) return batch;
+  batch.message_count = simt::load(&state->messages);
+  batch.receive_count = simt::load(&state->receives);
+  return batch;
+}
+
+SIMT_DEVICE device::match_batch batch_of_queue(const MatchQueuesArgs& args, std::uint32_t queue) {
+  device::match_batch batch = counted(args.batch, args.state, args.is_carried != 0);
+  if (args.message_begins == nullptr) return batch;
+  const std::uint32_t first_message = simt::load(args.message_begins + queue);
+  const std::uint32_t first_receive = simt::load(args.receive_begins + queue);
+  batch.messages += first_message;
+  batch.receives += first_receive;
+  batch.message_of_receive += first_receive;
+  batch.message_count = simt::load(args.message_begins + queue + 1) - first_message;
+  batch.receive_count = simt::load(args.receive_begins + queue + 1) - first_receive;
+  return batch;
+}
+
+/// By a warp or block.
+template <typename Matcher, typename Members>
+SIMT_DEVICE device::match_outcome match_queue(const Members& members,
+                                              typename Matcher::storage& memory,
+                                              const MatchQueuesArgs& args, std::uint32_t queue,
+                                              const device::match_batch& batch) {
+  device::match_outcome outcome{device::match_status::full, 0, 0, 0, 0, 0};
+  if (batch.message_count <= args.capacity && batch.receive_count <= args.capacity)
+    outcome = Matcher::match(members, memory, batch);
+  else
+    device::detail::match_nothing(batch, members.rank(), members.size());
+  if (members.is_leader() && args.outcomes != nullptr)
+    store_outcome(args.outcomes + queue, outcome);
+  return outcome;
+}
+
+template <typename Order>
+SIMT_DEVICE void match_queues(const MatchQueuesArgs& args) {
+  using Matcher = device::matcher<Order, kMostOfAQueue>;
+  auto& memory = *simt::dynamic_shared<typename Matcher::storage>();
+  for (std::uint32_t queue = simt::block_index(); queue < args.queues; queue += simt::grid_size()) {
+    const device::match_outcome outcome =
+        match_queue<Matcher>(simt::Block{}, memory, args, queue, batch_of_queue(args, queue));
+    if (simt::thread_index() == 0) count_outcome(args.state, outcome);
+  }
+}
+
+template <typename Order>
+SIMT_DEVICE void match_phase(const MatchGridArgs& args, std::uint32_t phase) {
+  using Matcher = device::grid_matcher<Order>;
+  struct Bits {
+    std::uint32_t of_warp[kMatchGridThreads / 32][Matcher::kWarpWords];
+  };
+  SIMT_SHARED(Bits, bits);
+  Matcher::run(phase, bits.of_warp[simt::thread_index() / 32], args.workspace, args.capacity,
+               counted(args.batch, args.state, args.is_carried != 0));
+}
+
+template <typename Order>
+SIMT_DEVICE void match_outcome_of(const MatchGridArgs& args) {
+  if (simt::thread_index() != 0) return;
+  const device::match_outcome outcome = device::grid_matcher<Order>::outcome(
+      args.workspace, args.capacity, counted(args.batch, args.state, args.is_carried != 0));
+  if (args.outcome != nullptr) store_outcome(args.outcome, outcome);
+  count_outcome(args.state, outcome);
+}
+
+#define POLYPATH_MATCH_KERNELS(order)                                               \
+  SIMT_KERNEL(polypath_match_queues_##order, kMatchThreads, MatchQueuesArgs args) { \
+    match_queues<device::order>(args);                                              \
+  }                                                                                 \
+  SIMT_FOLDS(polypath_match_queues_##order, 64);                                    \
+  SIMT_KERNEL(polypath_match_grid_##order, kMatchGridThreads, MatchGridArgs args,   \
+              std::uint32_t phase) {                                                \
+    match_phase<device::order>(args, phase);                                        \
+  }                                                                                 \
+  SIMT_FOLDS(polypath_match_grid_##order, 32);                                      \
+  SIMT_KERNEL(polypath_match_outcome_##order, 32, MatchGridArgs args) {             \
+    match_outcome_of<device::order>(args);                                          \
+  }                                                                                 \
+  static_assert(kMatchThreads % 32 == 0)
+
+}  // namespace polypath

@@ -1,0 +1,8 @@
+// Matching in MPI's order, and what carries over from batch to batch in any order.
+#include "messaging/kernels/carry_kernels.cuh"
+
+namespace polypath {
+
+POLYPATH_MATCH_KERNELS(mpi);
+
+}  // namespace polypath

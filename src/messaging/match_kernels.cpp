@@ -1,0 +1,76 @@
+#include "messaging/match_kernels.hpp"
+
+#include "base/error.hpp"
+#include "messaging/kernels/matching_args.h"
+#include "messaging/kernels/matching_images.hpp"
+#include "polypath/device/matcher_tables.hpp"
+#include "polypath/device/split_view.hpp"
+#include "polypath/device/table_view.hpp"
+
+namespace polypath {
+
+namespace {
+
+struct Names {
+  const char* queues;
+  const char* grid;
+  const char* outcome;
+};
+
+template <typename Workspace, typename Storage>
+OrderOfMatching order_of(std::span<const unsigned char> image, const Names& names,
+                         std::uint32_t most_capacity,
+                         device::match_outcome (*on_host)(const device::match_batch& batch)) {
+  return {image,
+          names.queues,
+          names.grid,
+          names.outcome,
+          sizeof(Storage),
+          Workspace::kPhases,
+          most_capacity,
+          &Workspace::runs_in_one_warp,
+          &Workspace::bytes,
+          on_host};
+}
+
+}  // namespace
+
+const OrderOfMatching& order_of_matching(std::int64_t order) {
+  using device::hashed_storage;
+  using device::hashed_workspace;
+  using device::match_sums;
+  using device::mpi_storage;
+  using device::mpi_workspace;
+  using device::partitioned_workspace;
+  constexpr std::uint32_t kM = 1U << 20;
+  static const OrderOfMatching mpi = order_of<mpi_workspace, mpi_storage<kMostOfAQueue>>(
+      matching_mpi_image(),
+      {"polypath_match_queues_mpi", "polypath_match_grid_mpi", "polypath_match_outcome_mpi"}, kM,
+      &match_mpi_on_host);
+  static const OrderOfMatching partitioned = order_of<partitioned_workspace, match_sums>(
+      matching_partitioned_image(),
+      {"polypath_match_queues_partitioned", "polypath_match_grid_partitioned",
+       "polypath_match_outcome_partitioned"},
+      kM, &match_partitioned_on_host);
+  static const OrderOfMatching hashed = order_of<hashed_workspace, hashed_storage<kMostOfAQueue>>(
+      matching_hashed_image(),
+      {"polypath_match_queues_hashed", "polypath_match_grid_hashed",
+       "polypath_match_outcome_hashed"},
+      16 * kM, &match_hashed_on_host);
+  static const OrderOfMatching unique = order_of<hashed_workspace, hashed_storage<kMostOfAQueue>>(
+      matching_hashed_image(),
+      {"polypath_match_queues_hashed_unique", "polypath_match_grid_hashed_unique",
+       "polypath_match_outcome_hashed_unique"},
+      16 * kM, &match_hashed_unique_on_host);
+  switch (order) {
+    case POLYPATH_ORDER_MPI: return mpi;
+    case POLYPATH_ORDER_PARTITIONED: return partitioned;
+    case POLYPATH_ORDER_HASHED: return hashed;
+    case POLYPATH_ORDER_HASHED_UNIQUE: return unique;
+  }
+  throw InvalidArgument("order is none");
+}
+
+std::span<const unsigned char> carry_image() noexcept { return matching_mpi_image(); }
+
+}  // namespace polypath

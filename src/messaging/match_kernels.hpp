@@ -1,0 +1,34 @@
+// Which kernels and which code of the host match in which order: the one place that knows all.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "messaging/cpu_matching.hpp"
+#include "polypath/messaging/matching.h"
+
+namespace polypath {
+
+/// Of one order. Kernels and their parameters: kernels/matching_kernels.cuh.
+struct OrderOfMatching {
+  std::span<const unsigned char> image;
+  const char* queues;  ///< kernels' names
+  const char* grid;
+  const char* outcome;
+  std::uint32_t queue_bytes;  ///< of shared memory
+  std::uint32_t phases;
+  std::uint32_t most_capacity;
+  bool (*runs_in_one_warp)(unsigned phase);
+  std::uint64_t (*workspace_bytes)(std::uint32_t capacity);
+  device::match_outcome (*on_host)(const device::match_batch& batch);
+};
+
+/// Of a polypath_order; throws InvalidArgument for a number that is none.
+const OrderOfMatching& order_of_matching(std::int64_t order);
+
+/// What carries over, of any order.
+std::span<const unsigned char> carry_image() noexcept;
+inline constexpr const char* kAppendKernel = "polypath_match_append";
+inline constexpr const char* kKeepKernel = "polypath_match_keep";
+
+}  // namespace polypath

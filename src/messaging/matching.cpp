@@ -1,0 +1,226 @@
+#include "messaging/matching.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <random>
+#include <string>
+
+#include "comm/stream_waits.hpp"
+
+namespace polypath {
+namespace {
+
+/// Of a block that is one of many on its multiprocessor.
+constexpr unsigned kThreadsOfMany = 512;
+constexpr unsigned kBlocksOfAMultiprocessor = 8;
+
+unsigned whole_warps(std::uint32_t threads) { return std::max(32U, (threads + 31) / 32 * 32); }
+
+unsigned device_attribute(const CudaDriver& driver, CUdevice_attribute wanted) {
+  CUdevice device = 0;
+  int value = 0;
+  POLYPATH_CHECK(driver, ctx_get_device(&device));
+  POLYPATH_CHECK(driver, device_get_attribute(&value, wanted, device));
+  return static_cast<unsigned>(value);
+}
+
+std::uint64_t random_seed() {
+  std::random_device random;
+  return std::uint64_t{random()} << 32 | random();
+}
+
+/// Parts of one allocation; without one it counts bytes.
+class Parts {
+ public:
+  explicit Parts(CUdeviceptr from) : from_(from) {}
+  template <typename T>
+  T* take(std::uint64_t count) {
+    T* const at = reinterpret_cast<T*>(from_ + bytes_);
+    bytes_ += (count * sizeof(T) + 255) / 256 * 256;
+    return at;
+  }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  CUdeviceptr from_;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace
+
+Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std::uint32_t capacity)
+    : driver_(communicator.driver()),
+      context_(communicator.context()),
+      order_(order),
+      capacity_(capacity),
+      seed_(random_seed()) {
+  if (capacity == 0 || capacity > order_.most_capacity)
+    throw InvalidArgument("options->capacity is not 1 to " + std::to_string(order_.most_capacity));
+  const CurrentContext current(driver_, context_);
+  module_ = KernelModule::of(driver_, context_, order_.image);
+  carry_ = KernelModule::of(driver_, context_, carry_image());
+  queues_ = module_->function(order_.queues);
+  grid_ = module_->function(order_.grid);
+  outcome_ = module_->function(order_.outcome);
+  append_ = carry_->function(kAppendKernel);
+  keep_ = carry_->function(kKeepKernel);
+  if (driver_.func_set_attribute == nullptr ||
+      device_attribute(driver_, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN) <
+          order_.queue_bytes)
+    throw NotSupported("matching needs a GPU whose blocks may have " +
+                       std::to_string(order_.queue_bytes) + " bytes of shared memory");
+  POLYPATH_CHECK(driver_,
+                 func_set_attribute(queues_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                    static_cast<int>(order_.queue_bytes)));
+  multiprocessors_ = device_attribute(driver_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  int blocks = 1;
+  if (driver_.occupancy_max_active_blocks != nullptr)
+    POLYPATH_CHECK(
+        driver_, occupancy_max_active_blocks(&blocks, queues_, kThreadsOfMany, order_.queue_bytes));
+  queues_at_once_ = multiprocessors_ * static_cast<unsigned>(std::max(1, blocks));
+
+  const auto cut = [&](CUdeviceptr from) {
+    Parts parts(from);
+    state_ = parts.take<MatchState>(1);
+    buffers_.messages = parts.take<device::envelope>(capacity_);
+    buffers_.receives = parts.take<device::envelope>(capacity_);
+    buffers_.message_numbers = parts.take<std::uint64_t>(capacity_);
+    buffers_.receive_numbers = parts.take<std::uint64_t>(capacity_);
+    buffers_.message_of_receive = parts.take<std::uint32_t>(capacity_);
+    buffers_.receive_of_message = parts.take<std::uint32_t>(capacity_);
+    workspace_ = parts.take<unsigned char>(
+        capacity_ > kMostOfAQueue ? order_.workspace_bytes(capacity_) : 0);
+    return parts.bytes();
+  };
+  const std::uint64_t bytes = cut(0);
+  last_ = std::make_unique<Event>(driver_, context_, CU_EVENT_DISABLE_TIMING);
+  const Stream stream(driver_, context_);
+  POLYPATH_CHECK(driver_, mem_alloc(&memory_, bytes));
+  cut(memory_);
+  try {
+    POLYPATH_CHECK(driver_, memset_d8_async(memory_, 0, sizeof(MatchState), stream.get()));
+    POLYPATH_CHECK(driver_, stream_synchronize(stream.get()));
+  } catch (...) {
+    POLYPATH_WARN(driver_, mem_free(memory_));
+    throw;
+  }
+}
+
+Matching::~Matching() {
+  const CurrentContext current(driver_, context_, std::nothrow);
+  if (has_run_) POLYPATH_WARN(driver_, event_synchronize(last_->get()));
+  POLYPATH_WARN(driver_, mem_free(memory_));
+}
+
+template <typename Issue>
+void Matching::in_order(CUstream stream, Issue&& issue) {
+  const CurrentContext current(driver_, context_);
+  const bool captured = is_captured(driver_, stream);
+  if (has_run_ && !captured && stream != last_stream_)
+    POLYPATH_CHECK(driver_, stream_wait_event(stream, last_->get(), 0));
+  issue();
+  ++counts_.batches;
+  if (captured) return;
+  POLYPATH_CHECK(driver_, event_record(last_->get(), stream));
+  last_stream_ = stream;
+  has_run_ = true;
+}
+
+template <typename... Parameters>
+void Matching::launch(CUfunction kernel, unsigned blocks, unsigned threads, unsigned shared_bytes,
+                      CUstream stream, Parameters... parameters) {
+  void* all[] = {&parameters...};
+  POLYPATH_CHECK(driver_, launch_kernel(kernel, blocks, 1, 1, threads, 1, 1, shared_bytes, stream,
+                                        all, nullptr));
+}
+
+void Matching::issue_one(device::match_batch batch, bool is_carried, device::match_outcome* outcome,
+                         CUstream stream) {
+  batch.seed = seed_;
+  // Of what is carried over, the host knows the capacity alone.
+  const std::uint32_t most =
+      is_carried ? capacity_ : std::max(batch.message_count, batch.receive_count);
+  if (most <= kMostOfAQueue) {
+    const MatchQueuesArgs args{
+        batch,      nullptr, nullptr, 1,     std::min(capacity_, kMostOfAQueue),
+        is_carried, 0,       outcome, state_};
+    return launch(queues_, 1, std::min(whole_warps(most), kMatchThreads), order_.queue_bytes,
+                  stream, args);
+  }
+  const MatchGridArgs args{batch, workspace_, capacity_, is_carried, outcome, state_};
+  const unsigned blocks = std::min((2 * most + kMatchGridThreads - 1) / kMatchGridThreads,
+                                   multiprocessors_ * kBlocksOfAMultiprocessor);
+  for (std::uint32_t phase = 0; phase < order_.phases; ++phase) {
+    const bool by_one = order_.runs_in_one_warp(phase);
+    launch(grid_, by_one ? 1 : blocks, by_one ? 32 : kMatchGridThreads, 0, stream, args, phase);
+  }
+  launch(outcome_, 1, 32, 0, stream, args);
+}
+
+void Matching::match(const device::match_batch& batch, device::match_outcome* outcome,
+                     CUstream stream) {
+  in_order(stream, [&] { issue_one(batch, false, outcome, stream); });
+  ++counts_.queues;
+  counts_.messages += batch.message_count;
+  counts_.receives += batch.receive_count;
+}
+
+void Matching::match_many(const ManyQueues& queues, device::match_batch arrays,
+                          device::match_outcome* outcomes, CUstream stream) {
+  arrays.seed = seed_;
+  const MatchQueuesArgs args{arrays,
+                             queues.message_begins,
+                             queues.receive_begins,
+                             queues.queues,
+                             std::min(capacity_, kMostOfAQueue),
+                             0,
+                             0,
+                             outcomes,
+                             state_};
+  in_order(stream, [&] {
+    if (queues.queues > 0)
+      launch(queues_, std::min(queues.queues, queues_at_once_), kThreadsOfMany, order_.queue_bytes,
+             stream, args);
+  });
+  counts_.queues += queues.queues;
+}
+
+void Matching::match_next(const device::match_batch& added, device::match_pair* pairs,
+                          device::match_outcome* outcome, CUstream stream) {
+  const MatchCarryArgs args{
+      state_,    buffers_, added.messages, added.receives, added.message_count, added.receive_count,
+      capacity_, 0,        pairs,          outcome};
+  const device::match_batch batch{
+      buffers_.messages,          0, 0, buffers_.receives, buffers_.message_of_receive,
+      buffers_.receive_of_message};
+  in_order(stream, [&] {
+    const std::uint32_t most = std::max(added.message_count, added.receive_count);
+    launch(append_,
+           std::clamp((most + kMatchGridThreads - 1) / kMatchGridThreads, 1U, multiprocessors_),
+           kMatchGridThreads, 0, stream, args);
+    issue_one(batch, true, &state_->outcome, stream);
+    launch(keep_, 1, std::min(whole_warps(capacity_), kMatchThreads), 0, stream, args);
+  });
+  ++counts_.queues;
+  counts_.messages += added.message_count;
+  counts_.receives += added.receive_count;
+}
+
+void Matching::reset(CUstream stream) {
+  in_order(stream, [&] {
+    POLYPATH_CHECK(driver_, memset_d8_async(reinterpret_cast<CUdeviceptr>(state_), 0,
+                                            offsetof(MatchState, outcome), stream));
+  });
+  --counts_.batches;
+}
+
+MatchState Matching::state() {
+  const CurrentContext current(driver_, context_);
+  if (has_run_) POLYPATH_CHECK(driver_, event_synchronize(last_->get()));
+  MatchState state{};
+  POLYPATH_CHECK(driver_, memcpy_sync(reinterpret_cast<CUdeviceptr>(&state),
+                                      reinterpret_cast<CUdeviceptr>(state_), sizeof state));
+  return state;
+}
+
+}  // namespace polypath

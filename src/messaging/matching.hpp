@@ -1,0 +1,88 @@
+// A matcher on the GPU of one rank: its memory, its kernels, its batches on streams.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "comm/communicator.hpp"
+#include "comm/kernel_module.hpp"
+#include "messaging/kernels/matching_args.h"
+#include "messaging/match_kernels.hpp"
+#include "tune/resources.hpp"
+
+namespace polypath {
+
+/// Queues one behind the other in the same arrays; all in memory of the GPU.
+struct ManyQueues {
+  std::uint32_t queues;
+  const std::uint32_t* message_begins;  ///< queues + 1
+  const std::uint32_t* receive_begins;
+};
+
+struct MatcherCounts {
+  std::uint64_t batches = 0;
+  std::uint64_t queues = 0;
+  std::uint64_t messages = 0;  ///< without those of many queues, which the host does not count
+  std::uint64_t receives = 0;
+};
+
+/// Calls come from one thread at a time. Batches run one after another, whatever streams they are
+/// on; of a stream in capture, as its graph says.
+class Matching {
+ public:
+  /// `communicator` outlives it. Throws InvalidArgument, NotSupported, DriverError.
+  Matching(Communicator& communicator, const OrderOfMatching& order, std::uint32_t capacity);
+  /// Waits for its batches.
+  ~Matching();
+  Matching(const Matching&) = delete;
+  Matching& operator=(const Matching&) = delete;
+
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
+
+  // Each throws DriverError. Counts are within the capacity; addresses are not looked at.
+  void match(const device::match_batch& batch, device::match_outcome* outcome, CUstream stream);
+  void match_many(const ManyQueues& queues, device::match_batch arrays,
+                  device::match_outcome* outcomes, CUstream stream);
+  void match_next(const device::match_batch& added, device::match_pair* pairs,
+                  device::match_outcome* outcome, CUstream stream);
+  void reset(CUstream stream);
+
+  /// Waits for all batches.
+  [[nodiscard]] MatchState state();
+  [[nodiscard]] const MatcherCounts& counts() const noexcept { return counts_; }
+
+ private:
+  /// Runs `issue` behind the batch before, in the GPU's context.
+  template <typename Issue>
+  void in_order(CUstream stream, Issue&& issue);
+  template <typename... Parameters>
+  void launch(CUfunction kernel, unsigned blocks, unsigned threads, unsigned shared_bytes,
+              CUstream stream, Parameters... parameters);
+  void issue_one(device::match_batch batch, bool is_carried, device::match_outcome* outcome,
+                 CUstream stream);
+
+  const CudaDriver& driver_;
+  CUcontext context_;
+  const OrderOfMatching& order_;
+  std::uint32_t capacity_;
+  std::shared_ptr<const KernelModule> module_;
+  std::shared_ptr<const KernelModule> carry_;
+  CUfunction queues_ = nullptr;
+  CUfunction grid_ = nullptr;
+  CUfunction outcome_ = nullptr;
+  CUfunction append_ = nullptr;
+  CUfunction keep_ = nullptr;
+  unsigned multiprocessors_ = 1;
+  unsigned queues_at_once_ = 1;
+  CUdeviceptr memory_ = 0;
+  MatchState* state_ = nullptr;  ///< these are in memory_
+  MatchBuffers buffers_{};
+  unsigned char* workspace_ = nullptr;
+  std::uint64_t seed_;  ///< of its batches
+  std::unique_ptr<Event> last_;
+  CUstream last_stream_ = nullptr;
+  bool has_run_ = false;
+  MatcherCounts counts_;
+};
+
+}  // namespace polypath

@@ -1,0 +1,93 @@
+// The C API of pools (messaging/pool.h), a thin shell around MemoryPool.
+#include <memory>
+#include <vector>
+
+#include "comm/comm_handle.hpp"
+#include "comm/on_threads.hpp"
+#include "core/c_boundary.hpp"
+#include "messaging/memory_pool.hpp"
+#include "polypath/messaging/pool.h"
+
+struct polypath_pool {
+  std::unique_ptr<polypath::MemoryPool> its;
+};
+
+using namespace polypath;
+
+namespace {
+
+polypath_pool* pool_handle(std::unique_ptr<MemoryPool> its) {
+  auto made = std::make_unique<polypath_pool>();
+  made->its = std::move(its);
+  return made.release();
+}
+void destroy_pool(polypath_pool* pool) {
+  const std::unique_ptr<polypath_pool> handle(pool);
+  handle->its->release();
+}
+
+}  // namespace
+
+polypath_status polypath_pool_create(polypath_comm* comm, const polypath_pool_options* options,
+                                     polypath_pool** pool) {
+  return guarded([&] {
+    require(pool != nullptr, "pool is null");
+    *pool = pool_handle(MemoryPool::local(of(comm), shape_of(options)));
+  });
+}
+
+polypath_status polypath_pool_create_shared(polypath_comm* comm,
+                                            const polypath_pool_options* options,
+                                            polypath_pool** pool) {
+  return guarded([&] {
+    require(pool != nullptr, "pool is null");
+    *pool = pool_handle(MemoryPool::shared(of(comm), shape_of(options)));
+  });
+}
+
+polypath_status polypath_pool_create_shared_all(polypath_comm* const* comms, int ranks,
+                                                const polypath_pool_options* options,
+                                                polypath_pool** pools) {
+  return guarded([&] {
+    const PoolShape shape = shape_of(options);
+    require_all(comms, ranks);
+    require(pools != nullptr, "pools is null");
+    std::vector<std::unique_ptr<MemoryPool>> made(static_cast<std::size_t>(ranks));
+    on_threads(ranks, [&](std::size_t i) { made[i] = MemoryPool::shared(of(comms[i]), shape); });
+    for (std::size_t i = 0; i < made.size(); ++i) pools[i] = pool_handle(std::move(made[i]));
+  });
+}
+
+polypath_status polypath_pool_destroy(polypath_pool* pool) {
+  return guarded([&] {
+    require(pool != nullptr, "pool is null");
+    destroy_pool(pool);
+  });
+}
+
+polypath_status polypath_pool_destroy_all(polypath_pool* const* pools, int ranks) {
+  return guarded([&] {
+    require(pools != nullptr && ranks > 0, "pools is null, or ranks is not positive");
+    for (int i = 0; i < ranks; ++i) require(pools[i] != nullptr, "one of pools is null");
+    on_threads(ranks, [&](std::size_t i) { destroy_pool(pools[i]); });
+  });
+}
+
+polypath_status polypath_pool_view(const polypath_pool* pool, void* view, size_t bytes) {
+  return guarded([&] {
+    require(pool != nullptr, "pool is null");
+    require(view != nullptr, "view is null");
+    pool->its->view(view, bytes);
+  });
+}
+
+size_t polypath_pool_view_bytes(int shared) {
+  return shared != 0 ? sizeof(device::shared_pool_view) : sizeof(device::pool_view);
+}
+
+polypath_status polypath_pool_report(polypath_pool* pool, char** json) {
+  return guarded([&] {
+    require(pool != nullptr, "pool is null");
+    give(pool->its->report(), json);
+  });
+}

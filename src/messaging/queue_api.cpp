@@ -1,0 +1,208 @@
+// The C API of queues (messaging/queue.h), a thin shell around QueueSet.
+#include <memory>
+#include <vector>
+
+#include "comm/comm_handle.hpp"
+#include "comm/on_threads.hpp"
+#include "core/c_boundary.hpp"
+#include "messaging/queue_set.hpp"
+#include "polypath/messaging/queue.h"
+
+struct polypath_queue {
+  std::unique_ptr<polypath::QueueSet> set;
+};
+
+using namespace polypath;
+
+namespace {
+
+QueueSet& queues_of(const polypath_queue* queue) {
+  require(queue != nullptr, "queue is null");
+  return *queue->set;
+}
+
+polypath_queue* queue_handle_of(std::unique_ptr<QueueSet> set) {
+  auto made = std::make_unique<polypath_queue>();
+  made->set = std::move(set);
+  return made.release();
+}
+
+/// A handle for each rank, or none and what the first of them threw.
+template <typename Make>
+void make_all(polypath_comm* const* comms, int ranks, polypath_queue** queues, const Make& make) {
+  require_all(comms, ranks);
+  require(queues != nullptr, "queues is null");
+  std::vector<std::unique_ptr<QueueSet>> made(static_cast<std::size_t>(ranks));
+  on_threads(ranks, [&](std::size_t i) { made[i] = make(of(comms[i])); });
+  for (std::size_t i = 0; i < made.size(); ++i) queues[i] = queue_handle_of(std::move(made[i]));
+}
+
+void destroy_queue(polypath_queue* queue) {
+  const std::unique_ptr<polypath_queue> handle(queue);
+  handle->set->release();
+}
+
+/// A wait of the CPU that gave up.
+void require_came(device::status status, QueueSet& set, int index, polypath_queue_side side) {
+  if (status != device::status::gave_up) return;
+  Communicator& communicator = set.communicator();
+  if (!communicator.aborted())
+    communicator.abort("rank " + std::to_string(communicator.rank()) +
+                       ": the CPU waited past the time limit at " + set.name_of(index, side));
+  communicator.check();
+}
+
+polypath_queue_side side_of(int number, const char* otherwise) {
+  require(number == POLYPATH_PRODUCER || number == POLYPATH_CONSUMER, otherwise);
+  return number == POLYPATH_PRODUCER ? POLYPATH_PRODUCER : POLYPATH_CONSUMER;
+}
+
+template <typename T>
+void require_items(const T* items, std::size_t count, const void* result) {
+  require(items != nullptr || count == 0, "items is null");
+  require(result != nullptr, "where the number of items is to be is null");
+}
+
+}  // namespace
+
+polypath_status polypath_queue_create(polypath_comm* comm, const polypath_queue_options* options,
+                                      int count, polypath_queue** queue) {
+  return guarded([&] {
+    require(queue != nullptr, "queue is null");
+    *queue = queue_handle_of(QueueSet::local(of(comm), shape_of(options), count));
+  });
+}
+
+polypath_status polypath_queue_connect(polypath_comm* comm, const polypath_queue_options* options,
+                                       int from, int to, int count, polypath_queue** queue) {
+  return guarded([&] {
+    require(queue != nullptr, "queue is null");
+    *queue = queue_handle_of(QueueSet::connected(of(comm), shape_of(options), from, to, count));
+  });
+}
+
+polypath_status polypath_queue_connect_each(polypath_comm* comm,
+                                            const polypath_queue_options* options,
+                                            polypath_queue** queue) {
+  return guarded([&] {
+    require(queue != nullptr, "queue is null");
+    *queue = queue_handle_of(QueueSet::connected_each(of(comm), shape_of(options)));
+  });
+}
+
+polypath_status polypath_queue_connect_all(polypath_comm* const* comms, int ranks,
+                                           const polypath_queue_options* options, int from, int to,
+                                           int count, polypath_queue** queues) {
+  return guarded([&] {
+    const QueueShape shape = shape_of(options);
+    make_all(comms, ranks, queues, [&](Communicator& communicator) {
+      return QueueSet::connected(communicator, shape, from, to, count);
+    });
+  });
+}
+
+polypath_status polypath_queue_connect_each_all(polypath_comm* const* comms, int ranks,
+                                                const polypath_queue_options* options,
+                                                polypath_queue** queues) {
+  return guarded([&] {
+    const QueueShape shape = shape_of(options);
+    make_all(comms, ranks, queues, [&](Communicator& communicator) {
+      return QueueSet::connected_each(communicator, shape);
+    });
+  });
+}
+
+polypath_status polypath_queue_create_host(polypath_comm* comm,
+                                           const polypath_queue_options* options, int host,
+                                           int count, polypath_queue** queue) {
+  return guarded([&] {
+    require(queue != nullptr, "queue is null");
+    *queue = queue_handle_of(
+        QueueSet::with_host(of(comm), shape_of(options), side_of(host, "host is none"), count));
+  });
+}
+
+polypath_status polypath_queue_destroy(polypath_queue* queue) {
+  return guarded([&] {
+    require(queue != nullptr, "queue is null");
+    destroy_queue(queue);
+  });
+}
+
+polypath_status polypath_queue_destroy_all(polypath_queue* const* queues, int ranks) {
+  return guarded([&] {
+    require(queues != nullptr && ranks > 0, "queues is null, or ranks is not positive");
+    for (int i = 0; i < ranks; ++i) require(queues[i] != nullptr, "one of queues is null");
+    on_threads(ranks, [&](std::size_t i) { destroy_queue(queues[i]); });
+  });
+}
+
+int polypath_queue_count(const polypath_queue* queue) {
+  return queue == nullptr ? -1 : queue->set->count();
+}
+
+size_t polypath_queue_view_bytes(const polypath_queue* queue) {
+  return queue == nullptr ? 0 : queue->set->view_bytes();
+}
+
+polypath_status polypath_queue_view(const polypath_queue* queue, int index, int side, void* view,
+                                    size_t bytes) {
+  return guarded([&] {
+    const QueueSet& set = queues_of(queue);
+    require(view != nullptr, "view is null");
+    set.view(index, side_of(side, "side is none"), view, bytes);
+  });
+}
+
+polypath_status polypath_queue_report(polypath_queue* queue, char** json) {
+  return guarded([&] { give(queues_of(queue).report(), json); });
+}
+
+polypath_status polypath_queue_push(polypath_queue* queue, int index, const void* items,
+                                    size_t count) {
+  return guarded([&] {
+    QueueSet& set = queues_of(queue);
+    HostEnd& end = set.host_end(index, POLYPATH_PRODUCER);
+    require_items(items, count, &end);
+    require_came(end.push(items, count), set, index, POLYPATH_PRODUCER);
+  });
+}
+
+polypath_status polypath_queue_try_push(polypath_queue* queue, int index, const void* items,
+                                        size_t count, size_t* pushed) {
+  return guarded([&] {
+    HostEnd& end = queues_of(queue).host_end(index, POLYPATH_PRODUCER);
+    require_items(items, count, pushed);
+    const device::status status = end.try_push(items, count);
+    require(status != device::status::too_many, "count is more than a segment");
+    *pushed = status == device::status::done ? count : 0;
+  });
+}
+
+polypath_status polypath_queue_pop(polypath_queue* queue, int index, void* items, size_t count,
+                                   size_t* popped) {
+  return guarded([&] {
+    QueueSet& set = queues_of(queue);
+    HostEnd& end = set.host_end(index, POLYPATH_CONSUMER);
+    require_items(items, count, popped);
+    require_came(end.pop(items, count, *popped), set, index, POLYPATH_CONSUMER);
+  });
+}
+
+polypath_status polypath_queue_try_pop(polypath_queue* queue, int index, void* items, size_t count,
+                                       size_t* popped, int* closed) {
+  return guarded([&] {
+    HostEnd& end = queues_of(queue).host_end(index, POLYPATH_CONSUMER);
+    require_items(items, count, popped);
+    const device::status status = end.try_pop(items, count, *popped);
+    if (closed != nullptr) *closed = status == device::status::closed ? 1 : 0;
+  });
+}
+
+polypath_status polypath_queue_close(polypath_queue* queue, int index) {
+  return guarded([&] {
+    QueueSet& set = queues_of(queue);
+    require(!set.shape().is_pair, "queue is of pairs: they are not closed");
+    set.host_end(index, POLYPATH_PRODUCER).close();
+  });
+}

@@ -1,0 +1,73 @@
+#include "messaging/rank_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "comm/verdict.hpp"
+#include "driver/check.hpp"
+
+namespace polypath {
+
+RankMemory::RankMemory(Communicator& communicator, std::uint64_t bytes,
+                       std::span<const std::byte> wish, std::string what)
+    : communicator_(communicator),
+      what_(std::move(what)),
+      stream_(communicator.driver(), communicator.context()) {
+  communicator.check();
+  std::vector<std::byte> all(wish.size() * static_cast<std::size_t>(communicator.size()));
+  communicator.exchange(wish, all);
+  for (std::size_t rank = 1; rank < static_cast<std::size_t>(communicator.size()); ++rank)
+    if (!std::equal(wish.begin(), wish.end(),
+                    all.begin() + static_cast<std::ptrdiff_t>(rank * wish.size())) ||
+        !std::equal(wish.begin(), wish.end(), all.begin()))
+      throw CommunicatorError(fmt::format("{}: the options of the ranks differ", what_));
+  symmetric_ = communicator.alloc(bytes);
+  const std::uint32_t first = communicator.number_waits(
+      1, [name = what_](const StatusRecord&, std::uint32_t) { return "a message of " + name; });
+  number_ = {new std::uint32_t(first), [&communicator](const std::uint32_t* number) {
+               communicator.forget_waits(*number);
+               delete number;
+             }};
+}
+
+void RankMemory::write(std::uint64_t offset, std::span<const std::uint64_t> words) {
+  const CudaDriver& driver = communicator_.driver();
+  const CurrentContext current(driver, communicator_.context());
+  POLYPATH_CHECK(
+      driver, memcpy_async(symmetric_.local() + offset, reinterpret_cast<CUdeviceptr>(words.data()),
+                           words.size_bytes(), stream_.get()));
+  POLYPATH_CHECK(driver, stream_synchronize(stream_.get()));
+}
+
+void RankMemory::write_ones(const std::vector<std::uint64_t>& offsets) {
+  const CudaDriver& driver = communicator_.driver();
+  const CurrentContext current(driver, communicator_.context());
+  for (const std::uint64_t offset : offsets)
+    POLYPATH_CHECK(driver, memset_d8_async(symmetric_.local() + offset, 0xFF, sizeof(std::uint64_t),
+                                           stream_.get()));
+  POLYPATH_CHECK(driver, stream_synchronize(stream_.get()));
+}
+
+void RankMemory::meet(const std::function<void()>& writes) {
+  Opened opened;
+  opened.problem.catch_from(writes);
+  std::vector<Opened> all(static_cast<std::size_t>(communicator_.size()));
+  communicator_.exchange(std::as_bytes(std::span(&opened, 1)),
+                         std::as_writable_bytes(std::span(all)));
+  throw_first_problem(all, what_);
+}
+
+void RankMemory::release() {
+  if (symmetric_) communicator_.free(std::exchange(symmetric_, {}));
+}
+
+Patience RankMemory::patience(std::uint32_t time_limit_ms) const {
+  Patience given = communicator_.patience_of_program();
+  if (time_limit_ms != 0) given.time_limit_ns = std::uint64_t{time_limit_ms} * 1'000'000;
+  return given;
+}
+
+}  // namespace polypath

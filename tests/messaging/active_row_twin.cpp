@@ -1,0 +1,2 @@
+// The twins of the kernels of active_row.cuh.
+#include "active_row.cuh"

@@ -1,0 +1,2 @@
+// The twins of the kernels of channel_row.cuh.
+#include "channel_row.cuh"

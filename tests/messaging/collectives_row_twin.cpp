@@ -1,0 +1,2 @@
+// The twins of the kernels of collectives_row.cuh.
+#include "collectives_row.cuh"

@@ -1,0 +1,145 @@
+// Traffic for matchers, and MPI's rule taken literally: what tests compare with.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "polypath/device/matcher_view.hpp"
+
+namespace polypath::test {
+
+using device::any_source;
+using device::any_tag;
+using device::envelope;
+using device::kNone;
+
+struct Traffic {
+  std::vector<envelope> messages;
+  std::vector<envelope> receives;
+};
+
+/// Two queues, as in MPI: a message looks for the first posted receive that accepts it, and is
+/// unexpected else; a receive looks for the first unexpected message, and is posted else.
+/// `posts_first(random)` says which side's next one comes.
+inline std::vector<std::uint32_t> match_literally(const Traffic& traffic, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::list<std::uint32_t> posted;
+  std::list<std::uint32_t> unexpected;
+  std::vector<std::uint32_t> message_of_receive(traffic.receives.size(), kNone);
+  std::size_t message = 0;
+  std::size_t receive = 0;
+  const unsigned of_eight = static_cast<unsigned>(random() % 9);
+  while (message < traffic.messages.size() || receive < traffic.receives.size()) {
+    const bool posts = message == traffic.messages.size() ||
+                       (receive < traffic.receives.size() && random() % 8 < of_eight);
+    if (posts) {
+      auto found = unexpected.begin();
+      while (found != unexpected.end() &&
+             !accepts(traffic.receives[receive], traffic.messages[*found]))
+        ++found;
+      if (found == unexpected.end()) {
+        posted.push_back(static_cast<std::uint32_t>(receive));
+      } else {
+        message_of_receive[receive] = *found;
+        unexpected.erase(found);
+      }
+      ++receive;
+    } else {
+      auto found = posted.begin();
+      while (found != posted.end() && !accepts(traffic.receives[*found], traffic.messages[message]))
+        ++found;
+      if (found == posted.end()) {
+        unexpected.push_back(static_cast<std::uint32_t>(message));
+      } else {
+        message_of_receive[*found] = static_cast<std::uint32_t>(message);
+        posted.erase(found);
+      }
+      ++message;
+    }
+  }
+  return message_of_receive;
+}
+
+/// What traffic is drawn from.
+struct TrafficCase {
+  const char* name;
+  std::uint32_t messages;
+  std::uint32_t receives;
+  std::uint32_t tags;
+  std::uint32_t sources;
+  std::uint32_t communicators = 1;
+  std::uint32_t any_source_percent = 0;
+  std::uint32_t any_tag_percent = 0;
+};
+
+inline Traffic draw(const TrafficCase& of, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto draw_one = [&] {
+    return envelope{static_cast<std::uint32_t>(random() % of.tags),
+                    static_cast<std::uint16_t>(random() % of.sources),
+                    static_cast<std::uint16_t>(random() % of.communicators)};
+  };
+  Traffic traffic;
+  for (std::uint32_t i = 0; i < of.messages; ++i) traffic.messages.push_back(draw_one());
+  for (std::uint32_t i = 0; i < of.receives; ++i) {
+    envelope receive = draw_one();
+    if (random() % 100 < of.any_source_percent) receive.source = any_source;
+    if (random() % 100 < of.any_tag_percent) receive.tag = any_tag;
+    traffic.receives.push_back(receive);
+  }
+  return traffic;
+}
+
+/// A wildcard for each key but the last, in front of the receives of the keys: each shifts the next
+/// key's messages, so that nothing can be known before what comes ahead of it.
+inline Traffic chain(std::uint32_t length) {
+  Traffic traffic;
+  for (std::uint32_t i = 0; i < length; ++i) {
+    traffic.messages.push_back({i / 2, static_cast<std::uint16_t>(i % 2), 0});
+    traffic.messages.push_back({i / 2 + 1, static_cast<std::uint16_t>(i % 2), 0});
+    traffic.receives.push_back(i % 2 == 0
+                                   ? envelope{i / 2, any_source, 0}
+                                   : envelope{any_tag, static_cast<std::uint16_t>(i / 2 % 2), 0});
+    traffic.receives.push_back({i / 2, static_cast<std::uint16_t>(i % 2), 0});
+  }
+  return traffic;
+}
+
+/// Keys of one bucket: their slots begin at the same place of a table of 2^log2, as
+/// matcher_phases.cuh computes it.
+inline Traffic one_bucket(std::uint32_t count, unsigned log2) {
+  Traffic traffic;
+  for (std::uint32_t tag = 0; traffic.messages.size() < count; ++tag) {
+    const envelope one{tag, 7, 3};
+    std::uint64_t key = bits_of(one);
+    key ^= key >> 31;
+    if (key * 0x9E3779B97F4A7C15U >> (64 - log2) == 5) traffic.messages.push_back(one);
+  }
+  traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
+  return traffic;
+}
+
+inline constexpr TrafficCase kTraffic[] = {
+    {"few", 20, 23, 3, 2, 1, 20, 20},
+    {"keys", 200, 200, 16, 8},
+    {"keys_and_any_source", 200, 180, 8, 8, 2, 10, 0},
+    {"keys_and_any_tag", 150, 200, 8, 8, 2, 0, 10},
+    {"some_wildcards", 256, 256, 16, 8, 1, 5, 5},
+    {"many_wildcards", 200, 200, 4, 4, 2, 40, 40},
+    {"one_key", 150, 150, 1, 1},
+    {"one_key_and_wildcards", 150, 150, 1, 1, 1, 20, 20},
+    {"two_keys_and_wildcards", 150, 140, 2, 1, 1, 30, 30},
+    {"all_any_any", 100, 100, 8, 8, 1, 100, 100},
+    {"all_any_source", 120, 110, 4, 8, 1, 100, 0},
+    {"few_messages", 10, 200, 2, 2, 1, 10, 10},
+    {"few_receives", 200, 10, 2, 2, 1, 10, 10},
+    {"no_messages", 0, 40, 2, 2, 1, 10, 10},
+    {"no_receives", 40, 0, 2, 2},
+    {"nothing", 0, 0, 1, 1},
+};
+
+}  // namespace polypath::test

@@ -1,0 +1,2 @@
+// The kernels of matching_row.cuh, for GPUs.
+#include "matching_row.cuh"

@@ -1,0 +1,2 @@
+// The twins of the kernels of matching_row.cuh.
+#include "matching_row.cuh"

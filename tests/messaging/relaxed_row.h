@@ -1,0 +1,26 @@
+// Parameters of the test kernels of relaxed_row.cuh.
+#pragma once
+
+#include "polypath/device/split_view.hpp"
+#include "polypath/device/table_view.hpp"
+
+namespace polypath::test {
+
+/// Batches that one group matches one behind the other, in the same storage.
+struct RelaxedRow {
+  device::match_batch first;  ///< matched before, unless it has no results
+  device::match_batch batch;
+  device::match_outcome* outcome;
+  std::uint64_t seed;
+  bool by_warp;  ///< else by the block
+};
+
+/// A batch by all blocks.
+struct GridRow {
+  device::match_batch batch;
+  device::match_outcome* outcome;
+  unsigned char* workspace;
+  std::uint32_t capacity;
+};
+
+}  // namespace polypath::test

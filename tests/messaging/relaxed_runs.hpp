@@ -1,0 +1,178 @@
+// Runs the kernels of relaxed_row.cuh on the host, and says whether what they left is right.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "matching_cases.hpp"
+#include "queue_memory.hpp"
+#include "relaxed_cases.hpp"
+#include "relaxed_row.h"
+#include "simt/run.hpp"
+
+namespace polypath::test {
+
+/// What a batch leaves.
+struct Results {
+  static constexpr std::uint32_t kPoison = 0xDEADBEEF;
+  explicit Results(const Traffic& of)
+      : message_of_receive(of.receives.size() + 1, kPoison),
+        receive_of_message(of.messages.size() + 1, kPoison) {}
+
+  device::match_batch batch(const Traffic& of) {
+    return {of.messages.data(),
+            static_cast<std::uint32_t>(of.messages.size()),
+            static_cast<std::uint32_t>(of.receives.size()),
+            of.receives.data(),
+            message_of_receive.data(),
+            receive_of_message.data()};
+  }
+
+  std::vector<std::uint32_t> message_of_receive;
+  std::vector<std::uint32_t> receive_of_message;
+  alignas(8) device::match_outcome outcome{device::match_status::full, 7, 7, 7, 7, 7};
+  std::string error;  ///< of the run
+};
+
+enum class By { warp, block, grid };
+
+/// One warp or block. `before`: what it matched before, in the same memory.
+inline Results run_group(const char* kernel, By by, const Traffic& of, std::uint64_t seed,
+                         const Traffic* before = nullptr, std::uint64_t hash_seed = 0) {
+  Results results(of);
+  const Traffic nothing;
+  Results earlier(before != nullptr ? *before : nothing);
+  RelaxedRow row{{}, results.batch(of), &results.outcome, hash_seed, by == By::warp};
+  if (before != nullptr) row.first = earlier.batch(*before);
+  simt::Launch launch = simt::launch(kernel, 0, 1, by == By::warp ? 32 : 128, row);
+  launch.shared_bytes = std::size_t{64} << 10;
+  simt::RunOptions options;
+  options.seed = seed;
+  results.error = simt::run({{launch}}, options);
+  return results;
+}
+
+/// All blocks, split into 2^bits partitions.
+inline Results run_split(const Traffic& of, unsigned bits, std::uint64_t seed) {
+  using Workspace = device::partitioned_workspace;
+  Results results(of);
+  const auto capacity =
+      static_cast<std::uint32_t>(std::max(of.messages.size(), of.receives.size()));
+  LineBytes memory(Workspace::bytes(capacity), 0xC3);
+  const device::split_view view =
+      Workspace::cut(memory.get<unsigned char>(), capacity, results.batch(of), bits);
+  std::vector<simt::Launch> row;
+  for (unsigned phase = 0; phase <= Workspace::kOfSplit; ++phase)
+    row.push_back(simt::launch("polypath_test_split", 0, 3, 64, view, &results.outcome, phase));
+  simt::RunOptions options;
+  options.seed = seed;
+  results.error = simt::run({row}, options);
+  return results;
+}
+
+/// All blocks, in as many partitions as a matcher makes.
+inline Results run_grid(const Traffic& of, std::uint32_t capacity, std::uint64_t seed) {
+  using Workspace = device::partitioned_workspace;
+  Results results(of);
+  LineBytes memory(Workspace::bytes(capacity), 0xC3);
+  const GridRow args{results.batch(of), &results.outcome, memory.get<unsigned char>(), capacity};
+  std::vector<simt::Launch> row;
+  for (unsigned phase = 0; phase <= Workspace::kPhases; ++phase) {
+    const bool by_one = Workspace::runs_in_one_warp(phase);
+    row.push_back(simt::launch("polypath_test_grid_partitioned", 0, by_one ? 1 : 3,
+                               by_one ? 32 : 64, args, phase));
+  }
+  simt::RunOptions options;
+  options.seed = seed;
+  results.error = simt::run({row}, options);
+  return results;
+}
+
+/// All blocks, by a table in memory of the GPU; `before` as run_group(). `log2`: of its slots; 0:
+/// as many as it should have.
+inline Results run_table(bool unique, const Traffic& of, std::uint64_t seed,
+                         const Traffic* before = nullptr, std::uint64_t hash_seed = 0,
+                         std::uint32_t log2 = 0) {
+  using Workspace = device::hashed_workspace;
+  Results results(of);
+  const Traffic nothing;
+  Results earlier(before != nullptr ? *before : nothing);
+  const auto capacity = static_cast<std::uint32_t>(
+      std::max(of.messages.size(), before != nullptr ? before->messages.size() : 0));
+  LineBytes memory(Workspace::bytes(capacity), 0xC3);
+  std::vector<simt::Launch> row;
+  const auto add = [&](const Traffic& traffic, Results& its_results) {
+    device::table_view view =
+        Workspace::cut(memory.get<unsigned char>(), its_results.batch(traffic));
+    view.seed = hash_seed;
+    if (log2 != 0) view.slots_log2 = log2;
+    for (unsigned phase = 0; phase <= Workspace::kPhases; ++phase)
+      row.push_back(simt::launch(unique ? "polypath_test_table_unique" : "polypath_test_table", 0,
+                                 3, 64, view, &its_results.outcome, phase));
+  };
+  if (before != nullptr) add(*before, earlier);
+  add(of, results);
+  simt::RunOptions options;
+  options.seed = seed;
+  results.error = simt::run({row}, options);
+  return results;
+}
+
+/// What is the same for all orders: "" or what was wrong.
+inline std::string check_counts(const Traffic& of, const Results& results) {
+  if (!results.error.empty()) return results.error;
+  if (results.message_of_receive.back() != Results::kPoison ||
+      results.receive_of_message.back() != Results::kPoison)
+    return "written behind the results";
+  if (results.outcome.status != device::match_status::done) return "refused";
+  std::vector<std::uint32_t> inverse(of.messages.size(), kNone);
+  std::uint32_t matches = 0;
+  for (std::uint32_t i = 0; i < of.receives.size(); ++i) {
+    const std::uint32_t message = results.message_of_receive[i];
+    if (message == kNone) continue;
+    if (message >= of.messages.size()) return "a message that there is not";
+    if (inverse[message] != kNone) return "a message twice";
+    inverse[message] = i;
+    ++matches;
+  }
+  if (!std::equal(inverse.begin(), inverse.end(), results.receive_of_message.begin()))
+    return "messages and receives do not agree";
+  if (results.outcome.matches != matches ||
+      results.outcome.messages_left != of.messages.size() - matches ||
+      results.outcome.receives_left != of.receives.size() - matches)
+    return "wrong counts";
+  return "";
+}
+
+/// In order, exactly.
+inline std::string check_ordered(const Traffic& of, const Results& results) {
+  if (const std::string wrong = check_counts(of, results); !wrong.empty()) return wrong;
+  const std::vector<std::uint32_t> expected = match_literally(of, 1);
+  return std::equal(expected.begin(), expected.end(), results.message_of_receive.begin())
+             ? ""
+             : "another pair than by the rule";
+}
+
+/// As many of each key as can be.
+inline std::string check_by_key(const Traffic& of, const Results& results) {
+  const std::string wrong = check_counts(of, results);
+  return wrong.empty() ? check_pairs_by_key(of, results.message_of_receive) : wrong;
+}
+
+/// Nothing was matched, for that reason.
+inline std::string check_refused(const Traffic& of, const Results& results,
+                                 device::match_status why) {
+  if (!results.error.empty()) return results.error;
+  if (results.outcome.status != why)
+    return "status " + std::to_string(static_cast<std::uint32_t>(results.outcome.status));
+  if (results.outcome.matches != 0) return "matches";
+  for (std::size_t i = 0; i < of.receives.size(); ++i)
+    if (results.message_of_receive[i] != kNone) return "a receive has a message";
+  for (std::size_t i = 0; i < of.messages.size(); ++i)
+    if (results.receive_of_message[i] != kNone) return "a message has a receive";
+  return "";
+}
+
+}  // namespace polypath::test

@@ -1,0 +1,2 @@
+// The twins of the kernels of remote_row.cuh.
+#include "remote_row.cuh"

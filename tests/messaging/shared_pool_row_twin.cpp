@@ -1,0 +1,2 @@
+// The twins of the kernels of shared_pool_row.cuh.
+#include "shared_pool_row.cuh"

@@ -1,0 +1,206 @@
+// The C API of matching on a simulated node: one batch, many queues, batches that carry over.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "matching_gpu.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_F(MatchingApi, OneQueueIsTheLiteralRule) {
+  create(4096);
+  for (const TrafficCase& each : kTraffic)
+    for (const std::uint32_t times : {1U, 15U}) {
+      TrafficCase of = each;
+      of.messages *= times;
+      of.receives *= times;
+      const Traffic traffic = draw(of, times);
+      const Outcome made = match(traffic);
+      ASSERT_EQ(made.outcome.status, POLYPATH_MATCH_DONE) << of.name;
+      ASSERT_EQ(made.message_of_receive, match_literally(traffic, times)) << of.name << times;
+      EXPECT_EQ(made.outcome.matches + made.outcome.receives_left, of.receives);
+      EXPECT_EQ(made.outcome.matches + made.outcome.messages_left, of.messages);
+    }
+}
+
+TEST_F(MatchingApi, FullBatchesOfBothSizes) {
+  for (const std::uint32_t capacity : {1024U, 3000U}) {
+    create(capacity);
+    for (const std::uint32_t percent : {0U, 10U}) {
+      const Traffic traffic = draw({"", capacity, capacity, 16, 64, 1, percent, percent}, capacity);
+      EXPECT_EQ(match(traffic).message_of_receive, match_literally(traffic, 1));
+    }
+    Traffic one_key = draw({"", capacity, capacity, 1, 1, 1, 10, 10}, capacity);
+    EXPECT_EQ(match(one_key).message_of_receive, match_literally(one_key, 1));
+    Traffic long_chain = chain(capacity / 2);
+    EXPECT_EQ(match(long_chain).message_of_receive, match_literally(long_chain, 1));
+  }
+}
+
+TEST_F(MatchingApi, ManyQueuesHaveNothingToDoWithEachOther) {
+  create(2000);
+  std::vector<Traffic> queues;
+  std::uint64_t seed = 0;
+  for (const TrafficCase& each : kTraffic) queues.push_back(draw(each, ++seed));
+  queues.push_back(draw({"", 1025, 5, 4, 4}, 1));  // too many for one of many
+  queues.push_back({{{0x80000000, 1, 1}}, {{1, 1, 1}}});
+  queues.push_back(draw({"", 1024, 1024, 30, 30, 1, 3, 3}, 1));
+  Traffic all;
+  std::vector<std::uint32_t> message_begins{0};
+  std::vector<std::uint32_t> receive_begins{0};
+  for (const Traffic& each : queues) {
+    all.messages.insert(all.messages.end(), each.messages.begin(), each.messages.end());
+    all.receives.insert(all.receives.end(), each.receives.begin(), each.receives.end());
+    message_begins.push_back(static_cast<std::uint32_t>(all.messages.size()));
+    receive_begins.push_back(static_cast<std::uint32_t>(all.receives.size()));
+  }
+  const OnGpu messages(all.messages);
+  const OnGpu receives(all.receives);
+  const OnGpu first_messages(message_begins);
+  const OnGpu first_receives(receive_begins);
+  const OnGpu results(std::vector<std::uint32_t>(all.receives.size() + 1, kPoison));
+  const OnGpu outcomes(std::vector<polypath_match_outcome>(queues.size()));
+  EXPECT_OK(polypath_match_many(matcher_, queues.size(), messages.get<polypath_envelope>(),
+                                first_messages.get(), receives.get<polypath_envelope>(),
+                                first_receives.get(), results.get(), outcomes.get(), streams_[0]));
+  synchronize();
+  const std::vector<std::uint32_t> found = results.read();
+  const std::vector<polypath_match_outcome> ends = outcomes.read();
+  EXPECT_EQ(found.back(), kPoison);
+  for (std::size_t q = 0; q < queues.size(); ++q) {
+    const std::uint32_t expected_status = q == std::size(kTraffic) ? POLYPATH_MATCH_FULL
+                                          : q == std::size(kTraffic) + 1
+                                              ? POLYPATH_MATCH_MESSAGE_TAG
+                                              : POLYPATH_MATCH_DONE;
+    EXPECT_EQ(ends[q].status, expected_status) << q;
+    const std::vector<std::uint32_t> expected =
+        expected_status == POLYPATH_MATCH_DONE
+            ? match_literally(queues[q], q)
+            : std::vector<std::uint32_t>(queues[q].receives.size(), kNone);
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), found.begin() + receive_begins[q]))
+        << q;
+  }
+  char* json = nullptr;
+  EXPECT_OK(polypath_matcher_report(matcher_, &json));
+  EXPECT_THAT(json, HasSubstr("\"refused\":2"));
+  polypath_free(json);
+}
+
+TEST_F(MatchingApi, BatchesCarryOverWhateverTheCut) {
+  for (const std::uint32_t capacity : {300U, 1500U}) {
+    create(capacity);
+    unsigned turn = 0;
+    for (const TrafficCase& each : kTraffic)
+      for (std::uint64_t seed = 1; seed <= (capacity == 300U ? 3U : 1U); ++seed) {
+        EXPECT_OK(polypath_matcher_reset(matcher_, streams_[turn % 2]));
+        const Traffic traffic = draw(each, seed);
+        // By streams in turn.
+        const auto found = carry(
+            capacity, traffic, seed, [&](const auto& messages, const auto& receives, auto& pairs) {
+              const Next made = next(messages, receives, capacity, ++turn % 2);
+              EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DONE);
+              EXPECT_TRUE(std::ranges::is_sorted(made.pairs, {}, &polypath_match_pair::receive));
+              pairs.insert(pairs.end(), made.pairs.begin(), made.pairs.end());
+            });
+        EXPECT_EQ(found, match_literally(traffic, seed));
+        if (HasFailure()) FAIL() << each.name << " " << seed;
+      }
+  }
+}
+
+TEST_F(MatchingApi, WhatIsRefusedChangesNothing) {
+  for (const std::uint32_t capacity : {200U, 1100U}) {
+    create(capacity);
+    const std::uint32_t left = capacity - 50;
+    std::vector<envelope> messages(left, {5, 5, 5});
+    Next made = next(messages, {}, capacity);
+    EXPECT_EQ(made.outcome.messages_left, left);
+    // Fuller than its capacity.
+    made = next(std::vector<envelope>(51, {5, 5, 5}), {{5, 5, 5}}, capacity);
+    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_FULL);
+    EXPECT_EQ(made.outcome.messages_left, left);
+    EXPECT_EQ(made.outcome.matches, 0U);
+    // Out of range.
+    made = next({{6, 6, 6}, {6, any_source, 6}}, {{5, 5, 5}}, capacity);
+    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_MESSAGE_SOURCE);
+    EXPECT_EQ(made.outcome.index, 1U);
+    made = next({{6, 6, 6}}, {{5, 5, 5}, {5, 5, 5}, {0x80000001, 6, 6}}, capacity);
+    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_RECEIVE_TAG);
+    EXPECT_EQ(made.outcome.index, 2U);
+    EXPECT_EQ(made.outcome.messages_left, left);
+    EXPECT_EQ(made.outcome.receives_left, 0U);
+    // Just full; and the numbers are those of what was taken.
+    std::vector<envelope> last(50, {6, 6, 6});
+    made = next(last, {{6, any_source, 6}, {7, 7, 7}, {any_tag, 5, 5}}, capacity);
+    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DONE);
+    EXPECT_EQ(made.outcome.messages_left, capacity - 2);
+    EXPECT_EQ(made.outcome.receives_left, 1U);
+    ASSERT_EQ(made.pairs.size(), 2U);
+    EXPECT_EQ(made.pairs[0].receive, 0U);
+    EXPECT_EQ(made.pairs[0].message, left);
+    EXPECT_EQ(made.pairs[1].receive, 2U);
+    EXPECT_EQ(made.pairs[1].message, 0U);
+  }
+}
+
+TEST_F(MatchingApi, OutOfRangeIsAStatus) {
+  create(2000);
+  for (const std::uint32_t count : {10U, 1500U}) {
+    Traffic traffic = draw({"", count, count, 8, 8, 1, 5, 5}, 3);
+    traffic.messages[7].tag = any_tag;
+    const Outcome made = match(traffic);
+    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_MESSAGE_TAG);
+    EXPECT_EQ(made.outcome.index, 7U);
+    EXPECT_EQ(made.message_of_receive, std::vector<std::uint32_t>(count, kNone));
+  }
+}
+
+TEST_F(MatchingApi, ArgumentsAreLookedAt) {
+  polypath_matcher* none = reinterpret_cast<polypath_matcher*>(1);
+  polypath_matcher_options options{POLYPATH_ORDER_MPI, 64, {}};
+  EXPECT_REFUSED("comm is null", polypath_matcher_create(nullptr, &options, &none));
+  EXPECT_EQ(none, nullptr);
+  EXPECT_REFUSED("options is null", polypath_matcher_create(comm_, nullptr, &none));
+  EXPECT_REFUSED("matcher is null", polypath_matcher_create(comm_, &options, nullptr));
+  options.capacity = 0;
+  EXPECT_REFUSED("capacity", polypath_matcher_create(comm_, &options, &none));
+  options.capacity = (1U << 20) + 1;
+  EXPECT_REFUSED("capacity", polypath_matcher_create(comm_, &options, &none));
+  options = {9, 64, {}};
+  EXPECT_REFUSED("order is none", polypath_matcher_create(comm_, &options, &none));
+  options = {POLYPATH_ORDER_MPI, 64, {0, 1, 0, 0}};
+  EXPECT_REFUSED("reserved", polypath_matcher_create(comm_, &options, &none));
+  create(64);
+  const OnGpu words(std::vector<std::uint64_t>(64));
+  const auto* const envelopes = words.get<polypath_envelope>();
+  const auto* const odd =
+      reinterpret_cast<const polypath_envelope*>(words.get<unsigned char>() + 4);
+  auto* const results = words.get<std::uint32_t>();
+  const auto refused = [&](const char* text, const polypath_envelope* messages, std::size_t count,
+                           const polypath_envelope* receives, std::size_t receive_count,
+                           std::uint32_t* to) {
+    EXPECT_REFUSED(text, polypath_match(matcher_, messages, count, receives, receive_count, to,
+                                        nullptr, streams_[0]));
+  };
+  refused("messages is null", nullptr, 1, envelopes, 1, results);
+  refused("receives is null", envelopes, 1, nullptr, 1, results);
+  refused("message_of_receive is null", envelopes, 1, envelopes, 1, nullptr);
+  refused("messages is not aligned", odd, 1, envelopes, 1, results);
+  refused("receive_count is more than 64", envelopes, 1, envelopes, 65, results);
+  EXPECT_REFUSED("matcher is null",
+                 polypath_match(nullptr, envelopes, 1, envelopes, 1, results, nullptr, nullptr));
+  EXPECT_REFUSED("pairs is null", polypath_match_next(matcher_, envelopes, 1, envelopes, 1, nullptr,
+                                                      nullptr, streams_[0]));
+  EXPECT_REFUSED("message_begins", polypath_match_many(matcher_, 1, envelopes, nullptr, envelopes,
+                                                       results, results, nullptr, streams_[0]));
+  EXPECT_OK(polypath_match_many(matcher_, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                                streams_[0]));
+  EXPECT_OK(polypath_matcher_destroy(nullptr));
+}
+
+}  // namespace
+}  // namespace polypath::test

@@ -1,0 +1,104 @@
+// The host's matching has the results of MPI's rule taken literally, and names what is wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "matching_cases.hpp"
+#include "polypath/messaging/matching.h"
+
+namespace polypath::test {
+namespace {
+
+constexpr std::uint32_t kPoison = 0xABADCAFE;
+
+struct OnHost {
+  polypath_status status;
+  polypath_match_outcome outcome{};
+  std::vector<std::uint32_t> message_of_receive;
+};
+
+OnHost match_on_host(const Traffic& traffic, polypath_order order = POLYPATH_ORDER_MPI) {
+  OnHost result{};
+  result.message_of_receive.assign(traffic.receives.size() + 1, kPoison);
+  result.status = polypath_match_on_host(
+      order, reinterpret_cast<const polypath_envelope*>(traffic.messages.data()),
+      traffic.messages.size(), reinterpret_cast<const polypath_envelope*>(traffic.receives.data()),
+      traffic.receives.size(), result.message_of_receive.data(), &result.outcome);
+  EXPECT_EQ(result.message_of_receive.back(), kPoison);
+  result.message_of_receive.pop_back();
+  return result;
+}
+
+class HostMatching : public testing::TestWithParam<TrafficCase> {};
+
+TEST_P(HostMatching, IsTheLiteralRule) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    TrafficCase of = GetParam();
+    of.messages *= seed % 8 == 0 ? 20 : 1;
+    of.receives *= seed % 8 == 0 ? 20 : 1;
+    const Traffic traffic = draw(of, seed);
+    const OnHost matched = match_on_host(traffic);
+    ASSERT_EQ(matched.status, POLYPATH_SUCCESS);
+    ASSERT_EQ(matched.message_of_receive, match_literally(traffic, seed)) << seed;
+    std::uint32_t matches = 0;
+    for (const std::uint32_t message : matched.message_of_receive) matches += message != kNone;
+    EXPECT_EQ(matched.outcome.matches, matches);
+    EXPECT_EQ(matched.outcome.messages_left, of.messages - matches);
+    EXPECT_EQ(matched.outcome.receives_left, of.receives - matches);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Traffic, HostMatching, testing::ValuesIn(kTraffic),
+                         [](const auto& at) { return at.param.name; });
+
+TEST(HostMatchingAdversary, ChainsAndBuckets) {
+  for (const std::uint32_t length : {1U, 7U, 1000U}) {
+    const Traffic traffic = chain(length);
+    EXPECT_EQ(match_on_host(traffic).message_of_receive, match_literally(traffic, length));
+  }
+  const Traffic traffic = one_bucket(500, 10);
+  EXPECT_EQ(match_on_host(traffic).message_of_receive, match_literally(traffic, 1));
+}
+
+TEST(HostMatchingInput, HasAStatus) {
+  const auto status_of = [](envelope message, envelope receive) {
+    Traffic traffic{{{1, 1, 1}, message}, {{1, 1, 1}, {2, 2, 2}, receive}};
+    const OnHost matched = match_on_host(traffic);
+    EXPECT_EQ(matched.status, POLYPATH_SUCCESS);
+    if (matched.outcome.status != POLYPATH_MATCH_DONE) {
+      EXPECT_EQ(matched.message_of_receive, (std::vector<std::uint32_t>{kNone, kNone, kNone}));
+    }
+    return std::make_pair(matched.outcome.status, matched.outcome.index);
+  };
+  const envelope good{3, 3, 3};
+  using Pair = std::pair<std::uint32_t, std::uint32_t>;
+  EXPECT_EQ(status_of(good, good), Pair(POLYPATH_MATCH_DONE, 0));
+  EXPECT_EQ(status_of({any_tag, 3, 3}, good), Pair(POLYPATH_MATCH_MESSAGE_TAG, 1));
+  EXPECT_EQ(status_of({0x80000000, 3, 3}, good), Pair(POLYPATH_MATCH_MESSAGE_TAG, 1));
+  EXPECT_EQ(status_of({3, any_source, 3}, good), Pair(POLYPATH_MATCH_MESSAGE_SOURCE, 1));
+  EXPECT_EQ(status_of(good, {0x80000000, 3, 3}), Pair(POLYPATH_MATCH_RECEIVE_TAG, 2));
+  EXPECT_EQ(status_of(good, {any_tag, any_source, 3}), Pair(POLYPATH_MATCH_DONE, 0));
+}
+
+TEST(HostMatchingInput, ThatIsNoneIsRefused) {
+  const polypath_envelope one{1, 1, 1};
+  std::uint32_t result = kPoison;
+  EXPECT_EQ(polypath_match_on_host(POLYPATH_ORDER_MPI, nullptr, 1, &one, 1, &result, nullptr),
+            POLYPATH_INVALID_ARGUMENT);
+  EXPECT_EQ(polypath_match_on_host(POLYPATH_ORDER_MPI, &one, 1, nullptr, 1, &result, nullptr),
+            POLYPATH_INVALID_ARGUMENT);
+  EXPECT_EQ(polypath_match_on_host(POLYPATH_ORDER_MPI, &one, 1, &one, 1, nullptr, nullptr),
+            POLYPATH_INVALID_ARGUMENT);
+  EXPECT_EQ(polypath_match_on_host(POLYPATH_ORDER_MPI, &one, std::size_t{1} << 33, &one, 1, &result,
+                                   nullptr),
+            POLYPATH_INVALID_ARGUMENT);
+  EXPECT_THAT(polypath_last_error(), testing::HasSubstr("message_count"));
+  EXPECT_EQ(polypath_match_on_host(77, &one, 1, &one, 1, &result, nullptr),
+            POLYPATH_INVALID_ARGUMENT);
+  EXPECT_EQ(result, kPoison);
+  EXPECT_EQ(polypath_match_on_host(POLYPATH_ORDER_MPI, &one, 1, &one, 1, &result, nullptr),
+            POLYPATH_SUCCESS);
+  EXPECT_EQ(result, 0U);
+}
+
+}  // namespace
+}  // namespace polypath::test

@@ -1,0 +1,219 @@
+// Matching in MPI's order by a warp and by a block: equal to the literal rule for any traffic, and
+// what these tests are worth: each defect of MatchFault is found.
+#include <gtest/gtest.h>
+
+#include "matching_cases.hpp"
+#include "matching_row.h"
+#include "polypath/device/matcher_mpi.cuh"
+#include "simt/run.hpp"
+
+namespace polypath::test {
+namespace {
+
+using device::match_status;
+using device::MatchFault;
+
+constexpr std::uint32_t kPoison = 0xABADCAFE;
+
+struct Matched {
+  std::string error;
+  device::match_outcome outcome{};
+  std::vector<std::uint32_t> message_of_receive;
+  std::vector<std::uint32_t> receive_of_message;
+};
+
+struct Way {
+  const char* kernel;
+  unsigned threads;
+  std::uint32_t capacity;
+  bool by_warp = false;
+  std::uint32_t times = 1;
+};
+constexpr Way kByWarp{"polypath_test_match_64", 32, 64};
+constexpr Way kByBlock{"polypath_test_match_256", 128, 256};
+constexpr Way kByOneWarp{"polypath_test_match_256", 32, 256, true};
+constexpr Way kTwice{"polypath_test_match_256", 64, 256, false, 2};
+
+template <unsigned kCapacity>
+constexpr std::size_t storage_bytes() {
+  return sizeof(typename device::matcher<device::mpi, kCapacity>::storage);
+}
+
+Matched run_match(const Way& way, const Traffic& traffic, std::uint64_t seed) {
+  Matched matched;
+  matched.message_of_receive.assign(traffic.receives.size() + 1, kPoison);
+  matched.receive_of_message.assign(traffic.messages.size() + 1, kPoison);
+  const MatchRow row{{traffic.messages.data(), static_cast<std::uint32_t>(traffic.messages.size()),
+                      static_cast<std::uint32_t>(traffic.receives.size()), traffic.receives.data(),
+                      matched.message_of_receive.data(), matched.receive_of_message.data()},
+                     &matched.outcome,
+                     way.times,
+                     way.by_warp};
+  simt::RunOptions options;
+  options.seed = seed;
+  simt::Launch launch = simt::launch(way.kernel, 0, 1, way.threads, row);
+  launch.shared_bytes = way.capacity == 64 ? storage_bytes<64>() : storage_bytes<256>();
+  matched.error = simt::run({{launch}}, options);
+  return matched;
+}
+
+/// Empty, or what is wrong.
+std::string compare(const Matched& matched, const Traffic& traffic,
+                    const std::vector<std::uint32_t>& expected) {
+  if (!matched.error.empty()) return matched.error;
+  if (matched.outcome.status != match_status::done) return "not done";
+  std::vector<std::uint32_t> receive_of_message(traffic.messages.size(), kNone);
+  std::uint32_t matches = 0;
+  for (std::uint32_t i = 0; i < expected.size(); ++i) {
+    if (matched.message_of_receive[i] != expected[i])
+      return "receive " + std::to_string(i) + " has " +
+             std::to_string(matched.message_of_receive[i]) + ", not " + std::to_string(expected[i]);
+    if (expected[i] == kNone) continue;
+    receive_of_message[expected[i]] = i;
+    ++matches;
+  }
+  for (std::size_t i = 0; i < receive_of_message.size(); ++i)
+    if (matched.receive_of_message[i] != receive_of_message[i])
+      return "message " + std::to_string(i) + " has another receive";
+  if (matched.message_of_receive.back() != kPoison || matched.receive_of_message.back() != kPoison)
+    return "written behind the results";
+  if (matched.outcome.matches != matches ||
+      matched.outcome.messages_left != traffic.messages.size() - matches ||
+      matched.outcome.receives_left != traffic.receives.size() - matches)
+    return "counts are wrong";
+  return "";
+}
+
+std::string run_and_compare(const Way& way, const Traffic& traffic, std::uint64_t seed) {
+  return compare(run_match(way, traffic, seed), traffic, match_literally(traffic, seed));
+}
+
+Traffic cut_to(Traffic traffic, std::uint32_t capacity) {
+  if (traffic.messages.size() > capacity) traffic.messages.resize(capacity);
+  if (traffic.receives.size() > capacity) traffic.receives.resize(capacity);
+  return traffic;
+}
+
+class Matching : public testing::TestWithParam<TrafficCase> {};
+
+TEST_P(Matching, IsTheLiteralRuleWhateverTheInterleaving) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    const Traffic traffic = draw(GetParam(), seed);
+    const std::vector<std::uint32_t> expected = match_literally(traffic, seed);
+    for (std::uint64_t other = 10; other < 16; ++other)
+      ASSERT_EQ(match_literally(traffic, other), expected) << "the rule depends on interleaving";
+    ASSERT_EQ(compare(run_match(kByBlock, traffic, seed), traffic, expected), "") << seed;
+    ASSERT_EQ(run_and_compare(kByOneWarp, traffic, seed), "") << seed;
+    ASSERT_EQ(run_and_compare(kByWarp, cut_to(traffic, 64), seed), "") << seed;
+  }
+}
+
+TEST_P(Matching, StorageNeedsNoPreparation) {
+  ASSERT_EQ(run_and_compare(kTwice, draw(GetParam(), 77), 77), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Traffic, Matching, testing::ValuesIn(kTraffic),
+                         [](const auto& at) { return at.param.name; });
+
+TEST(MatchingAdversary, ChainsOfWildcards) {
+  for (const std::uint32_t length : {3U, 40U, 128U})
+    EXPECT_EQ(run_and_compare(kByBlock, chain(length), length), "") << length;
+}
+
+TEST(MatchingAdversary, AllKeysInOneBucket) {
+  for (const std::uint32_t count : {5U, 100U, 256U}) {
+    const Traffic traffic = one_bucket(count, device::detail::log2_above(2 * count));
+    EXPECT_EQ(run_and_compare(kByBlock, traffic, count), "") << count;
+  }
+}
+
+TEST(MatchingAdversary, OneReceiveForAll) {
+  Traffic traffic = draw({"", 256, 0, 1, 1}, 1);
+  traffic.receives.assign(256, {any_tag, any_source, 0});
+  EXPECT_EQ(run_and_compare(kByBlock, traffic, 1), "");
+  traffic.receives.assign(256, {0, 0, 0});
+  EXPECT_EQ(run_and_compare(kByBlock, traffic, 2), "");
+}
+
+TEST(MatchingAdversary, ExtremesOfTheRanges) {
+  Traffic traffic;
+  traffic.messages = {{0, 0, 0}, {device::kMostTag, device::kMostSource, 0xFFFF}, {0, 0, 0xFFFF}};
+  traffic.receives = {{any_tag, any_source, 0xFFFF},
+                      {device::kMostTag, device::kMostSource, 0xFFFF},
+                      {any_tag, any_source, 0xFFFF},
+                      {any_tag, any_source, 0}};
+  EXPECT_EQ(run_and_compare(kByBlock, traffic, 1), "");
+  EXPECT_EQ(run_match(kByBlock, traffic, 1).message_of_receive,
+            (std::vector<std::uint32_t>{1, kNone, 2, 0, kPoison}));
+}
+
+struct BadCase {
+  const char* name;
+  bool of_receive;
+  envelope bad;
+  match_status status;
+};
+class BadMatching : public testing::TestWithParam<BadCase> {};
+
+TEST_P(BadMatching, IsAStatusAndMatchesNothing) {
+  Traffic traffic = draw({"", 100, 90, 4, 4, 1, 10, 10}, 5);
+  (GetParam().of_receive ? traffic.receives : traffic.messages)[67] = GetParam().bad;
+  const Matched matched = run_match(kByBlock, traffic, 9);
+  ASSERT_EQ(matched.error, "");
+  EXPECT_EQ(matched.outcome.status, GetParam().status);
+  EXPECT_EQ(matched.outcome.index, 67U);
+  EXPECT_EQ(matched.outcome.matches, 0U);
+  for (std::size_t i = 0; i < 90; ++i) EXPECT_EQ(matched.message_of_receive[i], kNone);
+  for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(matched.receive_of_message[i], kNone);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Input, BadMatching,
+    testing::Values(
+        BadCase{"tag", false, {0x80000000, 0, 0}, match_status::message_tag},
+        BadCase{"any_tag", false, {any_tag, 0, 0}, match_status::message_tag},
+        BadCase{"any_source", false, {1, any_source, 0}, match_status::message_source},
+        BadCase{"tag_of_a_receive", true, {0x80000000, 0, 0}, match_status::receive_tag},
+        BadCase{"other_tag_of_a_receive", true, {0xFFFFFFFE, 0, 0}, match_status::receive_tag}),
+    [](const auto& at) { return at.param.name; });
+
+TEST(BadMatching, MoreThanTheCapacityIsFull) {
+  for (const bool receives : {false, true}) {
+    const Traffic traffic = draw({"", receives ? 3U : 257U, receives ? 257U : 3U, 4, 4}, 5);
+    const Matched matched = run_match(kByBlock, traffic, 9);
+    ASSERT_EQ(matched.error, "");
+    EXPECT_EQ(matched.outcome.status, match_status::full);
+    EXPECT_EQ(matched.message_of_receive[0], kNone);
+    EXPECT_EQ(matched.message_of_receive.back(), kPoison);
+  }
+}
+
+class PlantedMatchFault : public testing::TestWithParam<MatchFault> {
+ protected:
+  void TearDown() override { planted_fault<MatchFault> = MatchFault::none; }
+};
+
+TEST_P(PlantedMatchFault, IsFound) {
+  int found = 0;
+  for (std::uint64_t seed = 1; seed <= 12 && found < 2; ++seed)
+    for (const char* name : {"keys", "some_wildcards", "two_keys_and_wildcards"})
+      for (const TrafficCase& each : kTraffic) {
+        if (std::string(each.name) != name) continue;
+        planted_fault<MatchFault> = MatchFault::none;
+        const Traffic traffic = draw(each, seed);
+        planted_fault<MatchFault> = GetParam();
+        found += run_and_compare(kByBlock, traffic, seed).empty() ? 0 : 1;
+      }
+  EXPECT_GE(found, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, PlantedMatchFault,
+    testing::Values(MatchFault::any_order_of_receives, MatchFault::any_order_of_messages,
+                    MatchFault::any_order_of_long_groups, MatchFault::wildcards_overtake,
+                    MatchFault::keys_do_not_shift, MatchFault::shift_is_one_early,
+                    MatchFault::one_pattern_a_key, MatchFault::no_barrier_of_tables,
+                    MatchFault::first_of_a_look, MatchFault::looks_are_stale));
+
+}  // namespace
+}  // namespace polypath::test

@@ -1,0 +1,214 @@
+// The relaxed orders by the C API: on the host, and on a simulated node in one batch, in many queues
+// and from batch to batch.
+#include <string>
+
+#include "matching_gpu.hpp"
+#include "relaxed_cases.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::HasSubstr;
+
+/// Envelopes of the host as the C API has them.
+const polypath_envelope* envelopes(const std::vector<envelope>& of) {
+  return reinterpret_cast<const polypath_envelope*>(of.data());
+}
+
+std::string check_order(polypath_order order, const Traffic& traffic,
+                        const std::vector<std::uint32_t>& found) {
+  if (order != POLYPATH_ORDER_PARTITIONED) return check_pairs_by_key(traffic, found);
+  return found == match_literally(traffic, 1) ? "" : "not the literal rule";
+}
+
+/// What an order allows; each `times` as long.
+std::vector<Traffic> traffic_of(polypath_order order, std::uint32_t times) {
+  std::vector<Traffic> all;
+  if (order == POLYPATH_ORDER_HASHED_UNIQUE) {
+    for (const std::uint32_t count : {0U, 30U, 90U})
+      all.push_back(shuffled(count * times, count + 1, 5));
+    for (std::size_t i = 0; i < all.back().receives.size(); i += 3)
+      all.back().receives[i].tag += 100000;
+    return all;
+  }
+  const auto add = [&](const TrafficCase& each) {
+    TrafficCase of = each;
+    of.messages *= times;
+    of.receives *= times;
+    all.push_back(draw(of, times));
+  };
+  if (order == POLYPATH_ORDER_PARTITIONED)
+    for (const TrafficCase& each : kOrdered) add(each);
+  else
+    for (const TrafficCase& each : kByKey) add(each);
+  return all;
+}
+
+class RelaxedApi : public MatchingApi, public testing::WithParamInterface<polypath_order> {};
+
+TEST_P(RelaxedApi, OnTheHost) {
+  for (const std::uint32_t times : {1U, 10U})
+    for (const Traffic& traffic : traffic_of(GetParam(), times)) {
+      std::vector<std::uint32_t> results(traffic.receives.size() + 1, kPoison);
+      polypath_match_outcome outcome{};
+      EXPECT_OK(polypath_match_on_host(GetParam(), envelopes(traffic.messages),
+                                       traffic.messages.size(), envelopes(traffic.receives),
+                                       traffic.receives.size(), results.data(), &outcome));
+      EXPECT_EQ(results.back(), kPoison);
+      results.pop_back();
+      EXPECT_EQ(check_order(GetParam(), traffic, results), "");
+      EXPECT_EQ(outcome.matches + outcome.receives_left, traffic.receives.size());
+      EXPECT_EQ(outcome.matches + outcome.messages_left, traffic.messages.size());
+    }
+}
+
+TEST_P(RelaxedApi, OneBatchOfAnySize) {
+  create(4000, GetParam());
+  for (const std::uint32_t times : {1U, 10U})
+    for (const Traffic& traffic : traffic_of(GetParam(), times)) {
+      const Outcome made = match(traffic);
+      EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DONE);
+      EXPECT_EQ(check_order(GetParam(), traffic, made.message_of_receive), "");
+      EXPECT_EQ(made.outcome.matches + made.outcome.receives_left, traffic.receives.size());
+      EXPECT_EQ(made.outcome.matches + made.outcome.messages_left, traffic.messages.size());
+    }
+}
+
+TEST_P(RelaxedApi, ManyQueues) {
+  create(1000, GetParam());
+  std::vector<Traffic> queues = traffic_of(GetParam(), 1);
+  for (int i = 0; i < 40; ++i) queues.push_back(shuffled(20, static_cast<std::uint64_t>(i)));
+  queues.push_back(shuffled(1001, 1));  // more than the capacity
+  queues.push_back({{{0x80000000, 1, 1}}, {{1, 1, 1}}});
+  queues.push_back(shuffled(900, 1));
+  Traffic all;
+  std::vector<std::uint32_t> message_begins{0};
+  std::vector<std::uint32_t> receive_begins{0};
+  for (const Traffic& each : queues) {
+    all.messages.insert(all.messages.end(), each.messages.begin(), each.messages.end());
+    all.receives.insert(all.receives.end(), each.receives.begin(), each.receives.end());
+    message_begins.push_back(static_cast<std::uint32_t>(all.messages.size()));
+    receive_begins.push_back(static_cast<std::uint32_t>(all.receives.size()));
+  }
+  const OnGpu messages(all.messages);
+  const OnGpu receives(all.receives);
+  const OnGpu first_messages(message_begins);
+  const OnGpu first_receives(receive_begins);
+  const OnGpu results(std::vector<std::uint32_t>(all.receives.size() + 1, kPoison));
+  const OnGpu outcomes(std::vector<polypath_match_outcome>(queues.size()));
+  EXPECT_OK(polypath_match_many(matcher_, queues.size(), messages.get<polypath_envelope>(),
+                                first_messages.get(), receives.get<polypath_envelope>(),
+                                first_receives.get(), results.get(), outcomes.get(), streams_[0]));
+  synchronize();
+  const std::vector<std::uint32_t> found = results.read();
+  const std::vector<polypath_match_outcome> ends = outcomes.read();
+  EXPECT_EQ(found.back(), kPoison);
+  for (std::size_t q = 0; q < queues.size(); ++q) {
+    const std::uint32_t expected = q + 3 == queues.size()   ? POLYPATH_MATCH_FULL
+                                   : q + 2 == queues.size() ? POLYPATH_MATCH_MESSAGE_TAG
+                                                            : POLYPATH_MATCH_DONE;
+    EXPECT_EQ(ends[q].status, expected) << q;
+    const std::vector<std::uint32_t> own(
+        found.begin() + static_cast<std::ptrdiff_t>(receive_begins[q]),
+        found.begin() + static_cast<std::ptrdiff_t>(receive_begins[q + 1]));
+    if (expected == POLYPATH_MATCH_DONE) {
+      EXPECT_EQ(check_order(GetParam(), queues[q], own), "") << q;
+    } else {
+      EXPECT_EQ(own, std::vector<std::uint32_t>(own.size(), kNone)) << q;
+    }
+  }
+  char* json = nullptr;
+  EXPECT_OK(polypath_matcher_report(matcher_, &json));
+  EXPECT_THAT(json, HasSubstr("\"refused\":2"));
+  polypath_free(json);
+}
+
+TEST_P(RelaxedApi, BatchesCarryOver) {
+  for (const std::uint32_t capacity : {320U, 1500U}) {
+    create(capacity, GetParam());
+    unsigned turn = 0;
+    for (const Traffic& traffic : traffic_of(GetParam(), 1)) {
+      EXPECT_OK(polypath_matcher_reset(matcher_, streams_[turn % 2]));
+      const auto found =
+          carry(capacity, traffic, 1, [&](const auto& messages, const auto& receives, auto& pairs) {
+            const Next made = next(messages, receives, capacity, ++turn % 2);
+            EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_DONE);
+            pairs.insert(pairs.end(), made.pairs.begin(), made.pairs.end());
+          });
+      EXPECT_EQ(check_order(GetParam(), traffic, found), "");
+    }
+  }
+}
+
+TEST_P(RelaxedApi, WhatIsRefusedChangesNothing) {
+  const bool has_any_tag = GetParam() == POLYPATH_ORDER_PARTITIONED;
+  for (const std::uint32_t capacity : {200U, 1100U}) {
+    create(capacity, GetParam());
+    EXPECT_EQ(next({{1, 1, 1}, {2, 1, 1}}, {{3, 1, 1}}, capacity).outcome.matches, 0U);
+    const auto refused = [&](const std::vector<envelope>& messages,
+                             const std::vector<envelope>& receives, std::uint32_t status,
+                             std::uint32_t index) {
+      const Next made = next(messages, receives, capacity);
+      EXPECT_EQ(made.outcome.status, status);
+      EXPECT_EQ(made.outcome.index, index);
+      EXPECT_EQ(made.outcome.messages_left, 2U);
+      EXPECT_EQ(made.outcome.receives_left, 1U);
+    };
+    refused({{5, 1, 1}}, {{1, 1, 1}, {6, any_source, 1}}, POLYPATH_MATCH_WILDCARD, 1);
+    refused({{5, 1, 1}, {6, any_source, 1}}, {{1, 1, 1}}, POLYPATH_MATCH_MESSAGE_SOURCE, 1);
+    refused({{5, 1, 1}}, {{1, 1, 1}, {0x80000005, 1, 1}}, POLYPATH_MATCH_RECEIVE_TAG, 1);
+    if (!has_any_tag) refused({}, {{any_tag, 1, 1}}, POLYPATH_MATCH_WILDCARD, 0);
+    if (GetParam() == POLYPATH_ORDER_HASHED_UNIQUE) {
+      EXPECT_EQ(next({{5, 1, 1}, {5, 1, 1}}, {}, capacity).outcome.status,
+                POLYPATH_MATCH_MESSAGE_TWICE);
+    }
+    const Next made = next({}, {{has_any_tag ? any_tag : 1, 1, 1}, {2, 1, 1}}, capacity);
+    ASSERT_EQ(made.pairs.size(), 2U);
+    EXPECT_EQ(made.pairs[0].message, 0U);
+    EXPECT_EQ(made.pairs[1].message, 1U);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, RelaxedApi,
+                         testing::Values(POLYPATH_ORDER_PARTITIONED, POLYPATH_ORDER_HASHED,
+                                         POLYPATH_ORDER_HASHED_UNIQUE));
+
+TEST_F(MatchingApi, TablesWithoutOrderMayBeLarger) {
+  create(1U << 22, POLYPATH_ORDER_HASHED);
+  polypath_matcher* none = nullptr;
+  polypath_matcher_options options{POLYPATH_ORDER_PARTITIONED, 1U << 22, {}};
+  EXPECT_REFUSED("capacity", polypath_matcher_create(comm_, &options, &none));
+  options = {POLYPATH_ORDER_HASHED, (1U << 24) + 1, {}};
+  EXPECT_REFUSED("capacity", polypath_matcher_create(comm_, &options, &none));
+}
+
+TEST(RelaxedOnHost, RefusesWhatKernelsRefuse) {
+  const auto status_of = [](polypath_order order, const Traffic& traffic) {
+    std::vector<std::uint32_t> results(traffic.receives.size(), kPoison);
+    polypath_match_outcome outcome{};
+    EXPECT_OK(polypath_match_on_host(order, envelopes(traffic.messages), traffic.messages.size(),
+                                     envelopes(traffic.receives), traffic.receives.size(),
+                                     results.data(), &outcome));
+    if (outcome.status != POLYPATH_MATCH_DONE) {
+      EXPECT_EQ(results, std::vector<std::uint32_t>(results.size(), kNone));
+    }
+    return std::pair(outcome.status, outcome.index);
+  };
+  using Pair = std::pair<std::uint32_t, std::uint32_t>;
+  const Traffic any_tags{{{1, 1, 1}}, {{2, 1, 1}, {any_tag, 1, 1}}};
+  EXPECT_EQ(status_of(POLYPATH_ORDER_PARTITIONED, any_tags), Pair(POLYPATH_MATCH_DONE, 0));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED, any_tags), Pair(POLYPATH_MATCH_WILDCARD, 1));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED_UNIQUE, any_tags), Pair(POLYPATH_MATCH_WILDCARD, 1));
+  const Traffic any_sources{{{1, 1, 1}}, {{2, 1, 1}, {1, any_source, 1}}};
+  EXPECT_EQ(status_of(POLYPATH_ORDER_PARTITIONED, any_sources), Pair(POLYPATH_MATCH_WILDCARD, 1));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED, any_sources), Pair(POLYPATH_MATCH_WILDCARD, 1));
+  const Traffic twice{{{1, 1, 1}, {2, 1, 1}, {1, 1, 1}}, {{1, 1, 1}}};
+  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED, twice), Pair(POLYPATH_MATCH_DONE, 0));
+  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED_UNIQUE, twice), Pair(POLYPATH_MATCH_MESSAGE_TWICE, 2));
+  const Traffic receives_twice{{{1, 1, 1}}, {{3, 1, 1}, {3, 1, 1}}};
+  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED_UNIQUE, receives_twice),
+            Pair(POLYPATH_MATCH_RECEIVE_TWICE, 1));
+}
+
+}  // namespace
+}  // namespace polypath::test

@@ -1,0 +1,270 @@
+// Matching without a source wildcard, and without order: against MPI's rule taken literally, and
+// against what can be paired by key; over hostile schedules; and each planted defect is found.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "polypath/device/key_table.cuh"
+#include "polypath/device/match_partitioned.cuh"
+#include "polypath/device/split.cuh"
+#include "relaxed_runs.hpp"
+
+namespace polypath::test {
+namespace {
+
+using device::HashFault;
+using device::match_status;
+using device::PartitionFault;
+using device::SplitFault;
+
+/// Keys that share the first eight slots of `levels` hashes, in a table of 2^log2.
+Traffic one_eight(std::uint32_t count, unsigned log2, std::uint64_t seed, unsigned levels) {
+  Traffic traffic;
+  for (std::uint32_t tag = 0; traffic.messages.size() < count; ++tag) {
+    const envelope one{tag, 7, 3};
+    bool is_alike = true;
+    for (unsigned level = 0; level < levels; ++level)
+      is_alike = is_alike && device::first_slot_of(bits_of(one), seed, level, log2) / 8 == level;
+    if (is_alike) traffic.messages.push_back(one);
+  }
+  traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
+  return traffic;
+}
+
+class Partitioned : public testing::TestWithParam<TrafficCase> {};
+
+TEST_P(Partitioned, ByAWarpAndByABlock) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const Traffic traffic = draw(GetParam(), seed);
+    for (const By by : {By::warp, By::block})
+      ASSERT_EQ(check_ordered(traffic, run_group("polypath_test_partitioned", by, traffic, seed)),
+                "")
+          << "seed " << seed << ", by a block: " << (by == By::block);
+  }
+}
+TEST_P(Partitioned, FromOneMixedStream) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const Traffic traffic = draw(GetParam(), seed);
+    for (const unsigned bits : {1U, 3U, 9U})
+      ASSERT_EQ(check_ordered(traffic, run_split(traffic, bits, seed)), "")
+          << "seed " << seed << ", " << bits << " bits";
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, Partitioned, testing::ValuesIn(kOrdered),
+                         [](const auto& at) { return at.param.name; });
+
+TEST(Mixed, ManySourcesInSeveralPieces) {
+  constexpr TrafficCase kCase{"", 1500, 1400, 3, 300, 2, 0, 10};
+  for (const unsigned bits : {5U, 8U, 10U, 16U}) {
+    const Traffic traffic = draw(kCase, bits);
+    ASSERT_EQ(check_ordered(traffic, run_split(traffic, bits, bits)), "") << bits << " bits";
+  }
+}
+TEST(Mixed, ASourceWithManyAmongOthers) {
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    Traffic traffic = shuffled(1100, seed);
+    const Traffic others = draw({"", 300, 310, 5, 40, 1, 0, 10}, seed);
+    traffic.messages.insert(traffic.messages.end(), others.messages.begin(), others.messages.end());
+    traffic.receives.insert(traffic.receives.begin(), others.receives.begin(),
+                            others.receives.end());
+    traffic.receives[500].tag = any_tag;
+    ASSERT_EQ(check_ordered(traffic, run_grid(traffic, 2000, seed)), "");
+    ASSERT_EQ(check_refused(traffic, run_grid(traffic, 1399, seed), match_status::full), "");
+    ASSERT_EQ(check_ordered(others, run_grid(others, 1200, seed)), "");
+    traffic.receives[501].source = any_source;
+    ASSERT_EQ(check_refused(traffic, run_grid(traffic, 2000, seed), match_status::wildcard), "");
+  }
+}
+TEST(Mixed, OneSourceHasAll) {
+  const Traffic traffic = shuffled(300, 1);
+  EXPECT_EQ(check_ordered(traffic, run_split(traffic, 9, 1)), "");
+}
+
+class Hashed : public testing::TestWithParam<TrafficCase> {};
+
+TEST_P(Hashed, ByAWarpAndByABlock) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const Traffic traffic = draw(GetParam(), seed);
+    const Traffic before = draw(GetParam(), seed + 100);
+    for (const By by : {By::warp, By::block})
+      ASSERT_EQ(check_by_key(traffic,
+                             run_group("polypath_test_hashed", by, traffic, seed, &before, seed)),
+                "")
+          << "seed " << seed << ", by a block: " << (by == By::block);
+  }
+}
+TEST_P(Hashed, ByTheWholeGpu) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const Traffic traffic = draw(GetParam(), seed);
+    const Traffic before = draw(GetParam(), seed + 100);
+    ASSERT_EQ(check_by_key(traffic, run_table(false, traffic, seed, &before, seed)), "") << seed;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, Hashed, testing::ValuesIn(kByKey),
+                         [](const auto& at) { return at.param.name; });
+
+TEST(HashedUnique, EachKeyOnce) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    Traffic traffic = shuffled(250, seed, 7);
+    for (std::uint32_t i = 0; i < 40; ++i) traffic.receives[i].tag += 1000;  // of no message
+    const Traffic before = shuffled(250, seed + 50, 3);
+    for (const By by : {By::warp, By::block})
+      ASSERT_EQ(check_by_key(traffic, run_group("polypath_test_hashed_unique", by, traffic, seed,
+                                                &before, seed)),
+                "");
+    ASSERT_EQ(check_by_key(traffic, run_table(true, traffic, seed, &before, seed)), "");
+  }
+}
+TEST(HashedUnique, TwoOfAKeyAreRefused) {
+  for (const bool of_messages : {true, false}) {
+    Traffic traffic = shuffled(100, 3);
+    (of_messages ? traffic.messages : traffic.receives)[70] =
+        (of_messages ? traffic.messages : traffic.receives)[20];
+    const match_status why =
+        of_messages ? match_status::message_twice : match_status::receive_twice;
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      for (const By by : {By::warp, By::block})
+        EXPECT_EQ(check_refused(traffic,
+                                run_group("polypath_test_hashed_unique", by, traffic, seed), why),
+                  "");
+      EXPECT_EQ(check_refused(traffic, run_table(true, traffic, seed), why), "");
+    }
+  }
+}
+
+TEST(Floods, KeysOfOneEight) {
+  for (const unsigned levels : {1U, 2U}) {
+    const Traffic traffic = one_eight(200, 9, 99, levels);
+    for (const char* const kernel : {"polypath_test_hashed", "polypath_test_hashed_unique"})
+      ASSERT_EQ(check_by_key(traffic, run_group(kernel, By::block, traffic, 1, nullptr, 99)), "");
+    for (const bool unique : {false, true})
+      ASSERT_EQ(check_by_key(traffic, run_table(unique, traffic, 1, nullptr, 99)), "");
+  }
+}
+
+// ---- what must not be matched ----
+
+struct BadCase {
+  const char* name;
+  match_status why;
+  bool is_receive;
+  envelope bad;
+  bool of_partitioned = true;
+  bool of_hashed = true;
+};
+constexpr BadCase kBad[] = {
+    {"message_tag", match_status::message_tag, false, {0x80000000, 0, 5}},
+    {"message_of_any_tag", match_status::message_tag, false, {any_tag, 0, 5}},
+    {"message_source", match_status::message_source, false, {1, any_source, 5}},
+    {"receive_tag", match_status::receive_tag, true, {0x80000000, 0, 5}},
+    {"any_source", match_status::wildcard, true, {3, any_source, 5}},
+    {"any_tag", match_status::wildcard, true, {any_tag, 0, 5}, false, true},
+};
+
+class Refused : public testing::TestWithParam<BadCase> {};
+
+TEST_P(Refused, AndNothingIsMatched) {
+  const BadCase& of = GetParam();
+  Traffic traffic = shuffled(100, 5);
+  (of.is_receive ? traffic.receives : traffic.messages)[77] = of.bad;
+  const auto check = [&](const Results& results) {
+    EXPECT_EQ(check_refused(traffic, results, of.why), "");
+    EXPECT_EQ(results.outcome.index, 77U);
+  };
+  if (of.of_partitioned) {
+    check(run_group("polypath_test_partitioned", By::warp, traffic, 1));
+    check(run_group("polypath_test_partitioned", By::block, traffic, 1));
+    check(run_split(traffic, 3, 1));
+  }
+  if (of.of_hashed)
+    for (const bool unique : {false, true}) {
+      const char* const kernel = unique ? "polypath_test_hashed_unique" : "polypath_test_hashed";
+      check(run_group(kernel, By::warp, traffic, 1));
+      check(run_group(kernel, By::block, traffic, 1));
+      check(run_table(unique, traffic, 1));
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, Refused, testing::ValuesIn(kBad),
+                         [](const auto& at) { return at.param.name; });
+
+TEST(Refusals, MoreThanTheCapacity) {
+  const Traffic traffic = shuffled(520, 1);
+  for (const char* const kernel :
+       {"polypath_test_partitioned", "polypath_test_hashed", "polypath_test_hashed_unique"})
+    EXPECT_EQ(check_refused(traffic, run_group(kernel, By::block, traffic, 1), match_status::full),
+              "");
+}
+
+TEST(Refusals, ATableWithTooFewSlots) {
+  const Traffic traffic = shuffled(100, 1);
+  EXPECT_EQ(check_refused(traffic, run_table(false, traffic, 1, nullptr, 0, 6), match_status::full),
+            "");
+  EXPECT_EQ(check_by_key(traffic, run_table(false, traffic, 1, nullptr, 0, 7)), "") << "enough";
+}
+
+// ---- planted faults ----
+
+/// How many of 20 seeds show a defect, up to three.
+int found_by(const std::function<std::string(std::uint64_t)>& run) {
+  int found = 0;
+  for (std::uint64_t seed = 1; seed <= 20 && found < 3; ++seed) found += run(seed).empty() ? 0 : 1;
+  return found;
+}
+
+template <typename Fault>
+class Planted : public testing::TestWithParam<Fault> {
+ protected:
+  void SetUp() override { planted_fault<Fault> = this->GetParam(); }
+  void TearDown() override { planted_fault<Fault> = Fault::none; }
+};
+
+class PlantedPartitionFault : public Planted<PartitionFault> {};
+TEST_P(PlantedPartitionFault, IsFound) {
+  constexpr TrafficCase kCase{"", 300, 300, 5, 3, 1, 0, 10};
+  EXPECT_GE(found_by([&](std::uint64_t seed) {
+              const Traffic traffic = draw(kCase, seed);
+              return check_ordered(
+                  traffic, run_group("polypath_test_partitioned", By::block, traffic, seed));
+            }),
+            3);
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedPartitionFault,
+                         testing::Values(PartitionFault::taken_twice,
+                                         PartitionFault::last_not_first, PartitionFault::tag_alone,
+                                         PartitionFault::second_half_first,
+                                         PartitionFault::matched_taken_anew,
+                                         PartitionFault::no_barrier));
+
+class PlantedSplitFault : public Planted<SplitFault> {};
+TEST_P(PlantedSplitFault, IsFound) {
+  constexpr TrafficCase kCase{"", 900, 900, 2, 12, 1, 0, 10};
+  EXPECT_GE(found_by([&](std::uint64_t seed) {
+              const Traffic traffic = draw(kCase, seed);
+              return check_ordered(traffic, run_split(traffic, 9, seed));
+            }),
+            3);
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedSplitFault,
+                         testing::Values(SplitFault::unstable_in_warp,
+                                         SplitFault::unstable_in_block,
+                                         SplitFault::unstable_among_pieces));
+
+class PlantedHashFault : public Planted<HashFault> {};
+TEST_P(PlantedHashFault, IsFound) {
+  constexpr TrafficCase kCase{"", 240, 240, 40, 3};
+  EXPECT_GE(found_by([&](std::uint64_t seed) {
+              const Traffic traffic = draw(kCase, seed);
+              const Traffic before = draw(kCase, seed + 100);
+              return check_by_key(traffic, run_group("polypath_test_hashed", By::block, traffic,
+                                                     seed, &before, seed));
+            }),
+            3);
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedHashFault,
+                         testing::Values(HashFault::counts_not_cleared, HashFault::entered_unasked,
+                                         HashFault::first_slot_alone, HashFault::one_message_a_key,
+                                         HashFault::all_ranks_alike, HashFault::low_half_alone,
+                                         HashFault::no_barrier));
+
+}  // namespace
+}  // namespace polypath::test
