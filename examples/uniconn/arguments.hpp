@@ -1,6 +1,8 @@
-// Options of the form --name value.
+// Options of the form --name value, and how a program ends.
 #pragma once
 
+#include <cstdio>
+#include <exception>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -43,5 +45,15 @@ class Arguments {
  private:
   std::map<std::string, std::string> values_;
 };
+
+/// What main() returns: what `run` does, or 1 behind a line on stderr with what it threw.
+inline int exit_code(int (*run)(int argc, char** argv), int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
 
 }  // namespace uniconn_example

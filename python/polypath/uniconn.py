@@ -20,11 +20,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Any
 
 from . import _api, _dlpack
 from .buffers import Buffer, as_buffer
+from .closing import Closing
 from .errors import InvalidArgument
 from .exchanges import Bootstrap
 from .sizes import parse_size
@@ -38,7 +38,7 @@ OPERATORS = {
 }
 
 
-class _Handle:
+class _Handle(Closing):
     """What is closed by `close`, or in the end of a ``with`` statement."""
 
     _destroy = ""  # of the C API
@@ -54,14 +54,6 @@ class _Handle:
         if self._handle is None:
             raise InvalidArgument(f"the {type(self).__name__} is closed")
         return self._handle
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Environment(_Handle):
@@ -96,9 +88,6 @@ class Environment(_Handle):
         self._handle = made
         self.device: int | None = None
         """This rank's GPU, once `set_device` was called."""
-
-    def __enter__(self) -> Environment:
-        return self
 
     def set_device(self, gpu: int) -> None:
         """Makes the GPU's primary context current, and chooses and begins the library. Collective,
@@ -160,9 +149,6 @@ class Communicator(_Handle):
         self._handle = handle
         self._env = env  # and with it the exchange
 
-    def __enter__(self) -> Communicator:
-        return self
-
     @property
     def rank(self) -> int:
         return int(_api.library().polypath_uniconn_comm_rank(self._open()))
@@ -187,7 +173,7 @@ class Communicator(_Handle):
         _api.call("polypath_uniconn_barrier", self._open(), stream_handle(stream))
 
 
-class Memory:
+class Memory(Closing):
     """Memory of this rank's GPU that others send to: ``size`` bytes, or "64M", on all ranks.
     Collective, and so is `close`, before which work of all ranks that uses it must have completed.
 
@@ -244,15 +230,7 @@ class Memory:
             _api.call("polypath_uniconn_free", self._address)
             self._address = None
 
-    def __enter__(self) -> Memory:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, error: BaseException | None) -> None:
         if error is None:  # others may not come to it; it goes with the environment
             self.close()
 
@@ -271,9 +249,6 @@ class Coordinator(_Handle):
         _api.call("polypath_uniconn_coordinator_create", stream_handle(stream), ctypes.byref(made))
         self._handle = made
         self._env = env
-
-    def __enter__(self) -> Coordinator:
-        return self
 
     def start(self) -> None:
         """From here to `end` operations are under way together, in no order."""

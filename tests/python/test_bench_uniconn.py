@@ -62,10 +62,10 @@ def test_a_window_for_each(rows_of):
 
 @pytest.mark.parametrize("exchange", ["turns", "both"])
 def test_jacobi_with_large_halos(rows_of, exchange):
-    """Rows of 64 MiB on a mesh of four. In turns, a single path leaves two thirds of the links
+    """Rows of 16 MiB on a mesh of four. In turns, a single path leaves two thirds of the links
     idle. Both at once, a ring of four keeps those between neighbours busy, and any way around takes
     one of them; ranks that a busy machine holds up plan before the others' posts are seen."""
-    arguments = ("--test", "jacobi", "--sizes", "64M", "--rows", "8", "--exchange", exchange)
+    arguments = ("--test", "jacobi", "--sizes", "16M", "--rows", "8", "--exchange", exchange)
     arguments += ("--backends", "polypath", "--node", "narval", "--pairs", "3")
     (every,) = rows_of(*arguments, POLYPATH_ROUTES="direct,gpu")
     (single,) = rows_of(*arguments, POLYPATH_ROUTES="direct")

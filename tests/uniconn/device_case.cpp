@@ -17,8 +17,6 @@ constexpr std::size_t kWordsOfBlock = 16;  // signals; 8 of ranks that are `post
 constexpr std::size_t kSignalBytes = 2 * kWordsOfBlock * 8;
 constexpr std::size_t kGuard = 64;
 
-using Op = DeviceOp;
-
 std::size_t below(DeviceRandom& random, std::size_t end) { return random() % end; }
 
 DeviceBytes random_bytes(DeviceRandom& random, std::size_t count) {
@@ -199,7 +197,7 @@ class Maker {
     return where;
   }
 
-  DeviceCallCase blank(Op op) const {
+  DeviceCallCase blank(DeviceOp op) const {
     DeviceCallCase one;
     one.call.op = op;
     one.call.group = group_;
@@ -258,7 +256,7 @@ class Maker {
     std::vector<std::vector<DeviceBytes>> sent(posts, std::vector<DeviceBytes>(ranks_));
     for (std::size_t i = 0; i < posts; ++i) {
       const Posted& its = all[i];
-      Each each(ranks_, blank(kind < 2 ? Op::post : Op::post_quietly));
+      Each each(ranks_, blank(kind < 2 ? DeviceOp::post : DeviceOp::post_quietly));
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         DeviceCallCase& one = each[rank];
         sent[i][rank] = random_bytes(random_, its.count * element);
@@ -274,8 +272,8 @@ class Maker {
       finish(each);
     }
     if (kind == 2) {
-      finish(Each(ranks_, blank(Op::wait)));
-      Each each(ranks_, blank(Op::tell));
+      finish(Each(ranks_, blank(DeviceOp::wait)));
+      Each each(ranks_, blank(DeviceOp::tell));
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         each[rank].signal = all[0].word;
         each[rank].call.value = all[0].value;
@@ -285,7 +283,7 @@ class Maker {
     }
     for (std::size_t i = 0; i < posts; ++i) {
       const Posted& its = all[i];
-      Each each(ranks_, blank(kind == 3 ? Op::barrier : Op::acknowledge));
+      Each each(ranks_, blank(kind == 3 ? DeviceOp::barrier : DeviceOp::acknowledge));
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         const std::size_t from = (rank + ranks_ - shift) % ranks_;
         DeviceCallCase& one = each[rank];
@@ -344,40 +342,41 @@ class Maker {
   void collective_round() {
     any_place();
     block_ = 0;
-    constexpr std::array kAll{Op::all_gather, Op::all_gatherv, Op::all_reduce, Op::reduce,
-                              Op::all_to_all, Op::all_to_allv, Op::broadcast,  Op::gather,
-                              Op::gatherv,    Op::scatter,     Op::scatterv};
-    const Op op = kAll[below(random_, kAll.size())];
-    const bool may_be_in_place = op != Op::all_to_all && op != Op::all_to_allv;
-    in_place_ = op == Op::broadcast || (may_be_in_place && below(random_, 2) == 0);
+    constexpr std::array kAll{DeviceOp::all_gather, DeviceOp::all_gatherv, DeviceOp::all_reduce,
+                              DeviceOp::reduce,     DeviceOp::all_to_all,  DeviceOp::all_to_allv,
+                              DeviceOp::broadcast,  DeviceOp::gather,      DeviceOp::gatherv,
+                              DeviceOp::scatter,    DeviceOp::scatterv};
+    const DeviceOp op = kAll[below(random_, kAll.size())];
+    const bool may_be_in_place = op != DeviceOp::all_to_all && op != DeviceOp::all_to_allv;
+    in_place_ = op == DeviceOp::broadcast || (may_be_in_place && below(random_, 2) == 0);
     root_ = below(random_, ranks_);
     const std::size_t slot = below(random_, 4);
-    if (op == Op::all_reduce || op == Op::reduce) return reduction(op, slot);
+    if (op == DeviceOp::all_reduce || op == DeviceOp::reduce) return reduction(op, slot);
     element_ = std::array<std::size_t, 3>{1, 8, 12}[below(random_, 3)];
     send_ = any_slot(slot, element_);
     recv_ = in_place_ ? send_ : any_slot(slot + 1, element_);
     switch (op) {
-      case Op::all_gather: return gathered(op, even_parts(any_count(element_)), true);
-      case Op::all_gatherv: return gathered(op, any_parts(element_), true);
-      case Op::gather: return gathered(op, even_parts(any_count(element_)), false);
-      case Op::gatherv: return gathered(op, any_parts(element_), false);
-      case Op::scatter: return scattered(op, even_parts(any_count(element_)));
-      case Op::scatterv: return scattered(op, any_parts(element_));
-      case Op::all_to_all: return all_to_all(op, true);
-      case Op::all_to_allv: return all_to_all(op, false);
-      case Op::broadcast: return broadcast();
-      case Op::post:
-      case Op::acknowledge:
-      case Op::post_quietly:
-      case Op::wait:
-      case Op::tell:
-      case Op::barrier:
-      case Op::all_reduce:
-      case Op::reduce: return;
+      case DeviceOp::all_gather: return gathered(op, even_parts(any_count(element_)), true);
+      case DeviceOp::all_gatherv: return gathered(op, any_parts(element_), true);
+      case DeviceOp::gather: return gathered(op, even_parts(any_count(element_)), false);
+      case DeviceOp::gatherv: return gathered(op, any_parts(element_), false);
+      case DeviceOp::scatter: return scattered(op, even_parts(any_count(element_)));
+      case DeviceOp::scatterv: return scattered(op, any_parts(element_));
+      case DeviceOp::all_to_all: return all_to_all(op, true);
+      case DeviceOp::all_to_allv: return all_to_all(op, false);
+      case DeviceOp::broadcast: return broadcast();
+      case DeviceOp::post:
+      case DeviceOp::acknowledge:
+      case DeviceOp::post_quietly:
+      case DeviceOp::wait:
+      case DeviceOp::tell:
+      case DeviceOp::barrier:
+      case DeviceOp::all_reduce:
+      case DeviceOp::reduce: return;
     }
   }
 
-  Each all_blank(Op op, const Parts& parts) {
+  Each all_blank(DeviceOp op, const Parts& parts) {
     Each each(ranks_, blank(op));
     for (DeviceCallCase& one : each) {
       one.send = send_;
@@ -396,7 +395,7 @@ class Maker {
     finish(each);
   }
 
-  void gathered(Op op, const Parts& parts, bool to_all) {
+  void gathered(DeviceOp op, const Parts& parts, bool to_all) {
     Each each = all_blank(op, parts);
     std::vector<DeviceBytes> own(ranks_);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
@@ -412,7 +411,7 @@ class Maker {
     look_at_all(each, parts.end * element_);
   }
 
-  void scattered(Op op, const Parts& parts) {
+  void scattered(DeviceOp op, const Parts& parts) {
     Each each = all_blank(op, parts);
     for (std::size_t rank = 0; rank < ranks_; ++rank)
       fill(rank, each[rank], send_, random_bytes(random_, parts.end * element_));
@@ -425,7 +424,7 @@ class Maker {
     look_at_all(each, parts.end * element_);
   }
 
-  void all_to_all(Op op, bool is_even) {
+  void all_to_all(DeviceOp op, bool is_even) {
     const std::size_t count = any_count(element_);
     std::vector<Parts> sent;
     for (std::size_t rank = 0; rank < ranks_; ++rank)
@@ -457,7 +456,7 @@ class Maker {
 
   void broadcast() {
     Parts parts = even_parts(any_count(element_));
-    Each each = all_blank(Op::broadcast, parts);
+    Each each = all_blank(DeviceOp::broadcast, parts);
     const std::size_t bytes = parts.counts[0] * element_;
     for (std::size_t rank = 0; rank < ranks_; ++rank)
       fill(rank, each[rank], send_, random_bytes(random_, bytes));
@@ -466,7 +465,7 @@ class Maker {
     look_at_all(each, bytes);
   }
 
-  void reduction(Op op, std::size_t slot) {
+  void reduction(DeviceOp op, std::size_t slot) {
     constexpr std::array kFew{DeviceSum::float32_sum, DeviceSum::float16_sum,
                               DeviceSum::uint64_bxor};
     auto sum = options_.has_all_sums ? static_cast<DeviceSum>(below(random_, kDeviceSums))
@@ -487,7 +486,7 @@ class Maker {
     }
     const DeviceBytes result = combined(sum, all, count);
     for (std::size_t to = 0; to < ranks_; ++to)
-      if (op == Op::all_reduce || to == root_) write(to, recv_, result);
+      if (op == DeviceOp::all_reduce || to == root_) write(to, recv_, result);
     look_at_all(each, result.size());
   }
 
@@ -565,7 +564,7 @@ DeviceBytes pack(const DeviceRowCase& row, int rank, std::uint64_t begin,
     its.send = place(one.send);
     its.recv = place(one.recv);
     its.signal = static_cast<std::uint64_t*>(place(one.signal));
-    if (its.op == Op::tell)
+    if (its.op == DeviceOp::tell)
       its.recv =
           reinterpret_cast<void*>(theirs[static_cast<std::size_t>(its.root)] + one.signal.at);
     its.counts = list(all[i].counts, one.counts);

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "device_case.hpp"
+#include "polypath/device/meeting.cuh"
 #include "polypath/uniconn/device/planted_faults.hpp"
 #include "polypath/uniconn/device/polypath_view.hpp"
 #include "polypath/uniconn/words.hpp"
@@ -33,6 +34,7 @@ SIMT_KERNEL(uniconn_test_host, 32, HostArgs args) {
 
 namespace {
 
+using device::CollectiveFault;
 using uc::detail::DeviceFault;
 
 /// What one rank has, beside what a row brings.
@@ -292,6 +294,7 @@ TEST(DeviceCalls, WithWrongArgumentsAreReportedAndSendNothing) {
 
 struct Planted {
   DeviceFault fault;
+  CollectiveFault below;  ///< of polypath/device
   const char* name;
 };
 void PrintTo(const Planted& planted, std::ostream* to) { *to << planted.name; }
@@ -312,26 +315,32 @@ int first_wrong_row(int rows) {
 
 class PlantedDeviceFault : public testing::TestWithParam<Planted> {
  protected:
-  void TearDown() override { planted_fault<DeviceFault> = DeviceFault::none; }
+  void TearDown() override {
+    planted_fault<DeviceFault> = DeviceFault::none;
+    planted_fault<CollectiveFault> = CollectiveFault::none;
+  }
 };
 TEST_P(PlantedDeviceFault, IsFound) {
   planted_fault<DeviceFault> = GetParam().fault;
+  planted_fault<CollectiveFault> = GetParam().below;
   EXPECT_NE(0, first_wrong_row(60));
 }
 
 #define PLANTED(name) \
-  Planted { DeviceFault::name, #name }
+  Planted { DeviceFault::name, CollectiveFault::none, #name }
+#define PLANTED_BELOW(name) \
+  Planted { DeviceFault::none, CollectiveFault::name, #name }
 INSTANTIATE_TEST_SUITE_P(
     Of, PlantedDeviceFault,
     testing::Values(PLANTED(no_first_barrier), PLANTED(no_last_barrier), PLANTED(wrong_slot),
                     PLANTED(data_before_the_group), PLANTED(signal_before_data),
                     PLANTED(signal_before_the_group), PLANTED(signal_without_release),
-                    PLANTED(exact_value), PLANTED(word_loaded_plainly),
+                    PLANTED_BELOW(exact_value), PLANTED_BELOW(word_loaded_plainly),
                     PLANTED(group_ahead_of_its_leader), PLANTED(wrong_rank),
-                    PLANTED(wait_without_fence), PLANTED(barrier_without_release),
-                    PLANTED(barrier_of_neighbours), PLANTED(barrier_not_counted),
-                    PLANTED(group_ahead_of_its_barrier), PLANTED(own_part_first),
-                    PLANTED(slices_overlap)),
+                    PLANTED(wait_without_fence), PLANTED_BELOW(barrier_without_release),
+                    PLANTED_BELOW(barrier_of_neighbours), PLANTED_BELOW(barrier_not_counted),
+                    PLANTED_BELOW(group_ahead_of_its_barrier), PLANTED_BELOW(own_part_first),
+                    PLANTED_BELOW(slices_overlap)),
     [](const auto& of) { return std::string(of.param.name); });
 
 TEST(WithoutAFault, NothingIsFound) { EXPECT_EQ(0, first_wrong_row(60)); }

@@ -104,7 +104,11 @@ class PolypathBackend::World {
 class PolypathBackend::Ranks {
  public:
   Ranks(World* world, std::shared_ptr<communicator> comm, std::vector<int> in_world)
-      : world_(world), comm_(std::move(comm)), in_world_(std::move(in_world)) {}
+      : world_(world), comm_(std::move(comm)), in_world_(std::move(in_world)) {
+    // Loading kernels may wait for those that run: it is done before any of them waits for a rank.
+    const polypath_status prepared = polypath_comm_prepare(comm_->get());
+    if (prepared != POLYPATH_NOT_SUPPORTED) polypath::detail::check(prepared);
+  }
 
   [[nodiscard]] int rank() const noexcept { return comm_->rank(); }
   [[nodiscard]] int size() const noexcept { return comm_->size(); }

@@ -2,7 +2,7 @@
 // (polypath/device/tile.cuh).
 #pragma once
 
-#include <type_traits>
+#include <cstdint>
 
 #include "polypath/device/platform.cuh"
 #include "polypath/uniconn/combined.hpp"
@@ -32,36 +32,6 @@ POLYPATH_STORED(float64, double)
 
 /// In rank order; half types as float, with one rounding.
 template <ReductionOperator kOperator, typename Stored>
-class Combine {
-  static constexpr bool kIsHalf =
-      std::is_same_v<Stored, device::float16> || std::is_same_v<Stored, device::bfloat16>;
-
- public:
-  using Element = Stored;
-  using Sum = std::conditional_t<kIsHalf, float, Stored>;
-
-  POLYPATH_DEVICE explicit Combine(int ranks) : ranks_(ranks) {}
-
-  /// Of any rank: what combined() does to others' elements it does not do to them twice.
-  POLYPATH_DEVICE Sum widen(Element element) const {
-    if constexpr (kIsHalf)
-      return first_of<kOperator>(device::to_float(element));
-    else
-      return first_of<kOperator>(element);
-  }
-  POLYPATH_DEVICE Sum combine(Sum sum, Sum next) const { return combined<kOperator>(sum, next); }
-  POLYPATH_DEVICE Element narrow(Sum sum) const {
-    sum = result_of<kOperator>(sum, ranks_);
-    if constexpr (std::is_same_v<Stored, device::float16>)
-      return device::to_float16(sum);
-    else if constexpr (std::is_same_v<Stored, device::bfloat16>)
-      return device::to_bfloat16(sum);
-    else
-      return sum;
-  }
-
- private:
-  int ranks_;
-};
+using Combine = device::in_rank_order<typename OperationOf<kOperator>::Type, Stored>;
 
 }  // namespace polypath::uniconn::detail

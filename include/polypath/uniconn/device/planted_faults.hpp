@@ -11,22 +11,14 @@ enum class DeviceFault {
   no_first_barrier,  ///< what is sent comes while its receiver still uses the memory
   no_last_barrier,   ///< ranks go on before all has come
   wrong_slot,        ///< a rank's part goes to the place of the next rank's
-  // of polypath's
+  // of polypath's; those of barriers and sums are polypath/device's (meeting.cuh)
   data_before_the_group,      ///< sent before all of the group have stored what is sent
   signal_before_data,         ///< the signal is set before the data is stored
   signal_before_the_group,    ///< ... or when the leader's own part of it is
   signal_without_release,     ///< nothing orders it behind the data
-  exact_value,                ///< a word that is past the value lets nobody go
-  word_loaded_plainly,        ///< not by an acquire
   group_ahead_of_its_leader,  ///< only the leader waits for what is acknowledged
   wrong_rank,                 ///< data goes to the next rank
-  wait_without_fence,
-  barrier_without_release,
-  barrier_of_neighbours,  ///< it waits for one rank
-  barrier_not_counted,    ///< each counts from the same number
-  group_ahead_of_its_barrier,
-  own_part_first,  ///< the sum begins with this rank's own elements
-  slices_overlap   ///< two ranks combine the same elements
+  wait_without_fence
 };
 
 }  // namespace polypath::uniconn::detail

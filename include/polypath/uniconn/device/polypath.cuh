@@ -9,6 +9,7 @@
 // memory that is not from Memory, and for ranks that there are not, to which nothing is sent.
 #pragma once
 
+#include "polypath/device/meeting.cuh"
 #include "polypath/device/tile.cuh"
 #include "polypath/device/wait.cuh"
 #include "polypath/uniconn/device/combine.cuh"
@@ -53,26 +54,18 @@ struct DeviceVerbs<PolypathBackend> {
     if (!planted(DeviceFault::group_ahead_of_its_leader)) group.sync();
   }
 
-  /// The word of this rank that it raises itself counts the barriers.
   template <ThreadGroup G>
   static POLYPATH_DEVICE_CALLED void barrier(const Comm* comm) {
     const PolypathView* const its = view(comm);
-    const GroupOf<G> group;
     const int own = rank(comm);
-    const int ranks = size(comm);
     DeviceWords* const words = device::load(&its->words[own]);
-    const std::uint64_t number = planted(DeviceFault::barrier_not_counted)
-                                     ? 1
-                                     : device::load_relaxed(&words->arrived[own]) + 1;
-    group.sync();  // all have the number; what all have stored goes with any release
-    const int step = static_cast<int>(group.size());
-    for (int r = static_cast<int>(group.rank()); r < ranks; r += step)
-      tell_arrival(&device::load(&its->words[r])->arrived[own], number);
-    for (int r = static_cast<int>(group.rank()); r < ranks; r += step) {
-      if (planted(DeviceFault::barrier_of_neighbours) && r != (own + 1) % ranks) continue;
-      if (r != own) await(its, &words->arrived[r], number, r, static_cast<std::uint32_t>(r));
-    }
-    if (!planted(DeviceFault::group_ahead_of_its_barrier)) group.sync();
+    device::meet(
+        GroupOf<G>(), own, size(comm), [&](int r) { return &words->arrived[r]; },
+        [&](int r) { return &device::load(&its->words[r])->arrived[own]; },
+        [&](const std::uint64_t* word, std::uint64_t number, int r) {
+          await(its, word, number, r, static_cast<std::uint32_t>(r));
+          return true;
+        });
   }
 
   template <ThreadGroup G>
@@ -218,33 +211,21 @@ struct DeviceVerbs<PolypathBackend> {
     else
       device::store_release(word, value);
   }
-  static POLYPATH_DEVICE void tell_arrival(std::uint64_t* word, std::uint64_t number) {
-    if (planted(DeviceFault::barrier_without_release))
-      device::store_relaxed(word, number);
-    else
-      device::store_release(word, number);
-  }
 
   /// One thread: until the word is at the value. `of_barrier`: the rank whose arrival it is;
   /// kNobody: it is a signal of `from`.
   static POLYPATH_DEVICE_CALLED void await(const PolypathView* its, const std::uint64_t* word,
                                            std::uint64_t value, int from,
                                            std::uint32_t of_barrier) {
-    std::uint64_t seen = 0;
-    const auto ready = [&] {
-      seen = planted(DeviceFault::word_loaded_plainly) ? device::load(word)
-                                                       : device::load_acquire(word);
-      return planted(DeviceFault::exact_value) ? seen == value : device::has_come(seen, value);
-    };
-    if (ready()) return;
-    const device::Patience patience = patience_of(its);
     const bool is_signal = of_barrier == device::StatusRecord::kNobody;
-    const auto awaited = [&] {
+    const auto awaited = [&](std::uint64_t seen) {
       return device::Awaited{static_cast<std::uint32_t>(from), value, seen,
                              is_signal ? reinterpret_cast<std::uint64_t>(word) : 0,
                              is_signal ? sizeof *word : 0};
     };
-    if (!device::wait_with(patience, ready, awaited)) device::wait_for_abort(patience);
+    const auto patience = [&] { return patience_of(its); };
+    if (!device::await_value(word, value, patience, awaited))
+      device::wait_for_abort(patience_of(its));
   }
 
   // ---- Data -------------------------------------------------------------------------------------
@@ -261,34 +242,23 @@ struct DeviceVerbs<PolypathBackend> {
   static POLYPATH_DEVICE_CALLED void combine_slice(const Stored* send, Stored* recv,
                                                    std::size_t count, int root,
                                                    const PolypathView* its) {
-    constexpr std::size_t kGranule = 64;  // elements: slices begin as the buffer does, modulo 16
     const int own = device::load(&its->rank);
     const int ranks = device::load(&its->size);
-    const std::size_t even =
-        (count + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks);
-    const std::size_t share = (even + kGranule - 1) / kGranule * kGranule;
-    std::size_t begin = static_cast<std::size_t>(own) * share;
-    if (planted(DeviceFault::slices_overlap) && own > 0) --begin;
-    if (begin >= count) return;
-    const std::size_t length = count - begin < share ? count - begin : share;
-    const std::size_t bytes = length * sizeof(Stored);
-    const DevicePiece* const source = piece_of(its, send + begin, bytes);
-    const DevicePiece* const target = piece_of(its, recv + begin, bytes);
+    const device::Slice slice = device::slice_of(own, ranks, count);
+    if (slice.length == 0) return;
+    const std::size_t bytes = slice.length * sizeof(Stored);
+    const DevicePiece* const source = piece_of(its, send + slice.begin, bytes);
+    const DevicePiece* const target = piece_of(its, recv + slice.begin, bytes);
     if (source == nullptr || target == nullptr) return;
-    auto from = on_all<const Stored>(source, send + begin, ranks);
-    if (planted(DeviceFault::own_part_first)) {
-      const Stored* const first = from.at[0];
-      from.at[0] = from.at[own];
-      from.at[own] = first;
-    }
     device::Places<Stored, kMostDeviceRanks> to;
     if (root < 0) {
-      to = on_all<Stored>(target, recv + begin, ranks);
+      to = on_all<Stored>(target, recv + slice.begin, ranks);
     } else {
       to.count = 1;
-      to.at[0] = on_rank(target, recv + begin, root);
+      to.at[0] = on_rank(target, recv + slice.begin, root);
     }
-    device::reduce_tile(GroupOf<G>(), Combine<kOperator, Stored>(ranks), to, from, length);
+    device::combine_all(GroupOf<G>(), Combine<kOperator, Stored>(ranks), to,
+                        on_all<const Stored>(source, send + slice.begin, ranks), own, slice.length);
   }
 };
 
