@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import warnings
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
 from . import _api
 from .buffers import as_buffer
+from .closing import WarnsUnlessClosed
 from .context import Context
 from .errors import InvalidArgument
 from .exchanges import Exchange, Store, as_callback, store_exchange
@@ -70,7 +69,7 @@ class SymmetricMemory:
         return ctypes.byref(_api.Signal(self._open(), offset, value))
 
 
-class Communicator:
+class Communicator(WarnsUnlessClosed):
     """One rank. Calls of one rank come from one thread at a time, but for `abort` and `check`.
 
     ``exchange`` is the one thing by which ranks find each other; `from_environment`, `from_store`,
@@ -200,22 +199,10 @@ class Communicator:
             _api.call("polypath_comm_destroy", self._handle)
             self._handle = None
 
-    def __enter__(self) -> Communicator:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, error: BaseException | None) -> None:
         if error is not None and self._handle is not None:
             self.abort(f"rank {self.rank} raised {type(error).__name__}: {error}")
         self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
 
     # ---- Ranks -----------------------------------------------------------------------------------
 

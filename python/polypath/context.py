@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import warnings
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Any
 
 from . import _api
+from .closing import WarnsUnlessClosed
 from .errors import InvalidArgument
 from .sizes import parse_size
 from .transfers import Request, Transfer, checked_size, checked_transfer, request_array
@@ -18,7 +17,7 @@ Progress = Callable[[int, int, str], None]
 TuneProgress = Callable[[int, int, float, str], bool | None]
 
 
-class Context:
+class Context(WarnsUnlessClosed):
     """Copies over every path of a node, and tells how.
 
     ``Context()`` works on this machine's GPUs, ``Context(node="narval")`` on a simulated node, by
@@ -56,21 +55,6 @@ class Context:
         handle, self._handle = self._handle, None
         if handle is not None:
             _api.library().polypath_context_destroy(handle)
-
-    def __enter__(self) -> Context:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
 
     # ---- Transfers -------------------------------------------------------------------------------
 

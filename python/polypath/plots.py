@@ -167,6 +167,34 @@ def plot_uniconn(document: dict[str, Any], file: Path) -> None:
     _save(figure, document, file)
 
 
+def plot_messaging(document: dict[str, Any], file: Path) -> None:
+    """Draws the lines of `polypath bench messaging`: a panel a unit, a bar a line, and what the
+    paper of 2017 reached."""
+    rows = [row for row in document["rows"] if "value" in row]
+    units = list(dict.fromkeys(row["unit"] for row in rows))
+    counts = [sum(row["unit"] == unit for row in rows) for unit in units]
+    figure = Figure(figsize=(9, 1.4 * len(units) + 0.27 * len(rows)), layout="constrained")
+    panels = figure.subplots(len(units), 1, squeeze=False, height_ratios=[1 + n for n in counts])
+    for unit, (axes,) in zip(units, panels, strict=True):
+        chosen = [row for row in rows if row["unit"] == unit]
+        places = range(len(chosen))
+        axes.barh(places, [row["value"] for row in chosen], color=_POLYPATH, height=0.6)
+        known = [
+            (at, row["paper"]) for at, row in zip(places, chosen, strict=True) if "paper" in row
+        ]
+        if known:
+            axes.plot([one for _, one in known], [at for at, _ in known], "|", color=_LIMIT, ms=11)
+        axes.set_yticks(places, [row["line"] for row in chosen], fontsize=7)
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.set_xlabel(f"{unit}; a stroke: the paper of 2017")
+        axes.grid(alpha=0.3, axis="x")
+    node = document["node"]
+    where = f"{node['name']} (simulated)" if node["simulated"] else node["name"]
+    figure.suptitle(f"{document['op']}, {where}", fontsize=10)
+    figure.savefig(file, dpi=150)
+
+
 def plot_tuned(choices: Sequence[dict[str, Any]], node: str, file: Path) -> None:
     """A column a pattern, a line a class of pairs: the speedup over the native copy by size, of the
     faster executor."""

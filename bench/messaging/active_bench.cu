@@ -1,0 +1,1 @@
+#include "active_bench.cuh"

@@ -1,0 +1,2 @@
+// The kernels of collectives_bench.cuh, for GPUs.
+#include "collectives_bench.cuh"

@@ -1,0 +1,1 @@
+#include "limits_bench.cuh"

@@ -1,0 +1,2 @@
+// The kernels of pool_bench.cuh, for GPUs.
+#include "pool_bench.cuh"
