@@ -34,6 +34,10 @@ if(TARGET polypath_preload)
   set(POLYPATH_SHIM polypath_preload)
   install(TARGETS polypath_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
+if(TARGET polypath_nccl)
+  list(APPEND POLYPATH_SHIM polypath_nccl)
+  install(TARGETS polypath_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 
 # What the Python package runs: all that `make demo` builds, and the wheel holds.
 add_custom_target(package_contents

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Checks the dependency rule of ARCHITECTURE.md on the #include lines of src/, sim/ and include/.
 
-    lab > collectives > comm > core; messaging > comm; sim, comm, collectives > simt
+    lab > collectives > comm > core; messaging > comm; sim, comm, collectives, messaging > simt
     collectives > collectives/plan (with collective_types.h) > plan
     core > tune > exec > plan > topology > driver > base
     core > registry > base
-    simt, comm, collectives > device (include/polypath: what device code stands on; of simt/ it
-    includes what stands for it on the host, where tests find it)
+    simt, comm, collectives, messaging > device (include/polypath: what device code stands on; of
+    simt/ it includes what stands for it on the host, where tests find it)
 
 A folder may include itself and what is to the right of it. Some parts may include less:
 RULES below lists, for each part of the tree, the parts that it may include.
@@ -42,10 +42,12 @@ RULES = {
     "comm": {"comm", "simt", "device"} | CORE,
     "collective_plan": {"collective_plan", "plan", "topology", "node", "base"},  # pure: no driver
     "collectives": {"collectives", "collective_plan", "comm", "simt", "device"} | CORE,
-    "messaging": {"messaging", "comm"} | CORE,
+    "messaging": {"messaging", "comm", "simt", "device"} | CORE,
     # Public headers; the last error, and what is measured and kept.
     "uniconn": {"uniconn", "api", "collective_plan"} | CORE,
     "preload": {"preload", "api"},
+    # Text and loaded objects of the shim.
+    "nccl": {"nccl", "preload", "api"},
     "simt": {"simt", "device", "base"},
     "device": {"device", "simt"},  # include/polypath/device, as the user's compiler has it
     "sim": {"sim", "simt", "node", "base"},

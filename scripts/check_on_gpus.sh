@@ -169,6 +169,13 @@ polypath bench.p2p-window bench p2p --window 1,4,16 --sizes 4M:64M \
   --json "$results/bench.p2p-window.json"
 polypath bench.bidir-window bench bidir --window 16 --sizes 64M \
   --json "$results/bench.bidir-window.json"
+polypath bench.messaging bench messaging --what all --json "$results/bench.messaging.json"
+# Sums of a program that only knows NCCL: by NCCL, whose bits may depend on the size, and in rank order.
+if python3 -c 'import torch' 2>/dev/null && (($(nvidia-smi -L | wc -l) > 1)); then
+  rows=(python3 -m torch.distributed.run --nproc-per-node "$(nvidia-smi -L | wc -l)" bench/nccl/same_bits.py)
+  step nccl.rows bash -c '"$@"; (($? < 2))' - "${rows[@]}"
+  polypath nccl.rows-reproducible run --reproducible --strict --stats text -- "${rows[@]}"
+fi
 python3 -c 'import torch' 2>/dev/null && step bench.rotating python3 bench/rotating_buffers.py
 # As on Beluga and on Narval (docs/emulated-mesh.md).
 for gbps in 46 91; do

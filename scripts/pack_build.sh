@@ -8,12 +8,12 @@ source "$(dirname "$0")/common.sh"
 folder=${1:-build/packed}
 rm -rf "$folder"
 mkdir -p "$folder/bin"
-cp build/release/libpolypath{,_lab,_preload,_references,_sim}.so "$folder"
+cp build/release/libpolypath{,_lab,_nccl,_preload,_references,_sim}.so "$folder"
 # The tests name their libraries by their SONAME.
 for library in libpolypath libpolypath_lab; do
   ln -s $library.so "$folder/$(readelf -d "$folder/$library.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')"
 done
-for name in $(real_tests) test_behaviour test_behaviour_threads driver_facts issue_cost; do
+for name in $(real_tests) test_behaviour test_behaviour_threads driver_facts issue_cost messaging_bench; do
   cp "build/release/bin/$name" "$folder/bin"
 done
 if [[ -x build/release/bin/mpi_traffic ]]; then

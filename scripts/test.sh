@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All tests: lint; the C++ tests, plain and under sanitizers; the Python tests. A failing part does
 # not stop the others, but fails the whole. At the end: how long each part took, with the last line of
-# what ran it. The Python tests use one core, and run while the sanitizers' builds are made.
+# what ran it. The Python tests use one core, and run while the sanitizers' builds are made; those of MPI wait
+# for each other much of their time, and run beside the sanitizers' tests.
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
 
@@ -49,9 +50,10 @@ aside "Python tests" python -m pytest tests/python
 part "build for address and undefined-behaviour sanitizers" scripts/build.sh asan
 part "build for the thread sanitizer" scripts/build.sh tsan thread_tests
 aside_ends
-part "MPI tests" python -m pytest tests/mpi
+aside "MPI tests" python -m pytest tests/mpi
 part "tests of threads under the thread sanitizer" "${fixed[@]}" ctest --preset tsan
 part "C++ tests under address and undefined-behaviour sanitizers" ctest --preset asan
+aside_ends
 part "C++ tests" ctest --preset release
 
 summary_of() { grep -E 'tests passed|tests failed|(passed|failed|error).* in [0-9.]+' "$1" | tail -n 1; }

@@ -88,6 +88,27 @@ class CommOptions(ctypes.Structure):
     ]
 
 
+class QueueOptions(ctypes.Structure):
+    _fields_ = [
+        ("item_bytes", c_size_t),
+        ("capacity", c_uint32),
+        ("segment", c_uint32),
+        ("kind", c_int),
+        ("layout", c_int),
+        ("time_limit_ms", c_uint32),
+        ("reserved", c_uint32 * 5),
+    ]
+
+
+class PoolOptions(ctypes.Structure):
+    _fields_ = [
+        ("bytes", c_size_t),
+        ("slab_bytes", c_uint32),
+        ("returns", c_uint32),
+        ("reserved", c_uint32 * 4),
+    ]
+
+
 class Signal(ctypes.Structure):
     _fields_ = [("memory", c_void_p), ("offset", c_size_t), ("value", c_uint64)]
 
@@ -113,6 +134,10 @@ class TuneCollectivesRequest(ctypes.Structure):
         ("budget_s", c_double),
         ("again", c_int),
     ]
+
+
+class MatcherOptions(ctypes.Structure):
+    _fields_ = [("order", c_int), ("capacity", c_uint32), ("reserved", c_uint64 * 4)]
 
 
 #: The numbers of the C API (polypath_type, polypath_operator).
@@ -200,6 +225,44 @@ _COMM_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_all_to_all": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p],
 }
 
+_ENVELOPES = [c_void_p, c_size_t, c_void_p, c_size_t]
+
+_MATCHING_FUNCTIONS: dict[str, list[Any]] = {
+    "polypath_matcher_create": [c_void_p, POINTER(MatcherOptions), POINTER(c_void_p)],
+    "polypath_matcher_destroy": [c_void_p],
+    "polypath_match": [c_void_p, *_ENVELOPES, c_void_p, c_void_p, c_void_p],
+    "polypath_match_many": [c_void_p, c_size_t, *[c_void_p] * 7],
+    "polypath_match_next": [c_void_p, *_ENVELOPES, c_void_p, c_void_p, c_void_p],
+    "polypath_match_on_host": [c_int, *_ENVELOPES, c_void_p, c_void_p],
+    "polypath_matcher_reset": [c_void_p, c_void_p],
+    "polypath_matcher_report": [c_void_p, _STRING],
+}
+
+_QUEUE_OPTIONS = POINTER(QueueOptions)
+
+_MESSAGING_FUNCTIONS: dict[str, list[Any]] = {
+    "polypath_queue_create": [c_void_p, _QUEUE_OPTIONS, c_int, POINTER(c_void_p)],
+    "polypath_queue_connect": [c_void_p, _QUEUE_OPTIONS, c_int, c_int, c_int, POINTER(c_void_p)],
+    "polypath_queue_connect_each": [c_void_p, _QUEUE_OPTIONS, POINTER(c_void_p)],
+    "polypath_queue_create_host": [c_void_p, _QUEUE_OPTIONS, c_int, c_int, POINTER(c_void_p)],
+    "polypath_queue_destroy": [c_void_p],
+    "polypath_queue_count": [c_void_p],
+    "polypath_queue_view": [c_void_p, c_int, c_int, c_void_p, c_size_t],
+    "polypath_queue_report": [c_void_p, _STRING],
+    "polypath_queue_push": [c_void_p, c_int, c_void_p, c_size_t],
+    "polypath_queue_try_push": [c_void_p, c_int, c_void_p, c_size_t, POINTER(c_size_t)],
+    "polypath_queue_pop": [c_void_p, c_int, c_void_p, c_size_t, POINTER(c_size_t)],
+    "polypath_queue_try_pop": [
+        *[c_void_p, c_int, c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_int)],
+    ],
+    "polypath_queue_close": [c_void_p, c_int],
+    "polypath_pool_create": [c_void_p, POINTER(PoolOptions), POINTER(c_void_p)],
+    "polypath_pool_create_shared": [c_void_p, POINTER(PoolOptions), POINTER(c_void_p)],
+    "polypath_pool_destroy": [c_void_p],
+    "polypath_pool_view": [c_void_p, c_void_p, c_size_t],
+    "polypath_pool_report": [c_void_p, _STRING],
+}
+
 _COORDINATOR = [c_void_p]
 _BUFFERS = [c_void_p, c_void_p]
 _LISTS = [POINTER(c_size_t), POINTER(c_size_t)]
@@ -282,6 +345,10 @@ def library() -> ctypes.CDLL:
     opened.polypath_symmetric_address.restype = c_void_p
     opened.polypath_symmetric_bytes.argtypes = [c_void_p]
     opened.polypath_symmetric_bytes.restype = c_size_t
+    opened.polypath_queue_view_bytes.argtypes = [c_void_p]
+    opened.polypath_queue_view_bytes.restype = c_size_t
+    opened.polypath_pool_view_bytes.argtypes = [c_int]
+    opened.polypath_pool_view_bytes.restype = c_size_t
     for name in ("meeting", "uniconn_env", "uniconn_comm", "uniconn_coordinator"):
         destroy = getattr(opened, f"polypath_{name}_destroy")
         destroy.argtypes = [c_void_p]
@@ -297,6 +364,8 @@ def library() -> ctypes.CDLL:
     for name, arguments in {
         **_FUNCTIONS,
         **_COMM_FUNCTIONS,
+        **_MATCHING_FUNCTIONS,
+        **_MESSAGING_FUNCTIONS,
         **_UNICONN_FUNCTIONS,
         **laboratory,
     }.items():

@@ -112,7 +112,10 @@ bool parse_registry(std::string_view text, Options& options) {
 }
 
 /// What UNICONN's headers read, which are in programs: they refuse a word on all ranks together.
+/// And what the library between programs and NCCL reads.
 bool of_programs(std::string_view, Options&) { return true; }
+
+bool bit(std::string_view text, Options&) { return text == "0" || text == "1"; }
 
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
@@ -174,6 +177,26 @@ const std::vector<Row>& table() {
        "whether collectives of MPI are taken from programs under `polypath run`; off on one rank "
        "of a communicator leaves them to MPI on all",
        choice_into(&Options::mpi_collectives, {{"on", true}, {"off", false}})},
+      {"nccl_collectives", "POLYPATH_NCCL_COLLECTIVES", "on", "on, off",
+       "whether collectives of NCCL are taken from programs under `polypath run`; off on one rank "
+       "of a communicator leaves them to NCCL on all",
+       [](std::string_view text, Options&) { return text == "on" || text == "off"; }},
+      {"nccl_library", "POLYPATH_NCCL_LIBRARY", "", "a library name or path",
+       "the NCCL behind libpolypath_nccl.so; default: what the program has loaded, else "
+       "libnccl.so.2",
+       of_programs},
+      {"nccl_time_limit", "POLYPATH_NCCL_TIME_LIMIT", "86400000", "1 to 86400000",
+       "milliseconds that a rank waits for another one in a call that was NCCL's, which waits for "
+       "ever; a rank that died is found at once",
+       [](std::string_view text, Options&) {
+         Options unused;
+         return count_into(&Options::comm_time_limit_ms, false, 1, 86'400'000)(text, unused);
+       }},
+      {"reproducible", "POLYPATH_REPRODUCIBLE", "0", "0 or 1",
+       "1: every sum of floats of NCCL's is taken, in rank order (`polypath run --reproducible`)",
+       bit},
+      {"strict", "POLYPATH_STRICT", "0", "0 or 1",
+       "1: a program is stopped where that cannot be promised (`--strict`)", bit},
       {"uniconn_backend", "POLYPATH_BACKEND", "", "polypath, gpuccl, gpushmem, mpi or auto",
        "the library that UNICONN's AnyBackend is of, the same on all ranks; auto: the first that "
        "they all have, and what `polypath tune comm` found faster",

@@ -2,7 +2,9 @@
  *
  * Asks polypath_shim_lookup(handle, name, caller) for a replacement; without one it jumps to the loader's own
  * dlsym with the caller's arguments and return address, because RTLD_NEXT and RTLD_DEFAULT mean something
- * that depends on who asks. */
+ * that depends on who asks. The answer 1 means that there is no such function: null for the caller.
+ *
+ * src/nccl is built with this file, too, under names of its own. */
 #if defined(__x86_64__)
         .text
         .globl  dlsym
@@ -24,10 +26,12 @@ dlsym:
         .cfi_adjust_cfa_offset -8
         pop     %rdi
         .cfi_adjust_cfa_offset -8
-        test    %rax, %rax
-        jnz     1f
+        cmp     $1, %rax
+        jae     1f
         jmp     *polypath_shim_real_dlsym(%rip)
-1:      ret
+1:      jne     2f
+        xor     %eax, %eax
+2:      ret
         .cfi_endproc
         .size   dlsym, . - dlsym
 #elif defined(__aarch64__)
@@ -55,7 +59,8 @@ dlsym:
         adrp    x16, polypath_shim_real_dlsym
         ldr     x16, [x16, #:lo12:polypath_shim_real_dlsym]
         br      x16
-1:      mov     x0, x9
+1:      cmp     x9, #1
+        csel    x0, xzr, x9, eq
         ret
         .cfi_endproc
         .size   dlsym, . - dlsym

@@ -312,4 +312,8 @@ void run_row(const RankGpu& gpu, MPI_Comm comm, const Row& row) {
   }
 }
 
+void require(bool condition, const char* what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
 }  // namespace polypath::test

@@ -58,4 +58,7 @@ void run_row(const RankGpu& gpu, MPI_Comm comm, const Row& row);
 
 std::string describe(const Row& row);
 
+/// Throws std::runtime_error(what) unless the condition holds.
+void require(bool condition, const char* what);
+
 }  // namespace polypath::test

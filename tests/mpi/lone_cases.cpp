@@ -17,14 +17,6 @@
 namespace polypath::test {
 namespace {
 
-void require(bool condition, const char* what) {
-  if (!condition) throw std::runtime_error(what);
-}
-
-}  // namespace
-
-namespace {
-
 /// The last of three ranks ends or stops in a collective that all agreed to, before its kernel: those
 /// of the others wait for it. They print what MPI told them, and how long that took.
 void ending(Calls& run, int signal) {

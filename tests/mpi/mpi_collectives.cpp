@@ -161,10 +161,6 @@ void mixed(Run& run) {
   }
 }
 
-void require(bool condition, const char* what) {
-  if (!condition) throw std::runtime_error(what);
-}
-
 void take_larger_magnitude(void* in, void* out, int* count, MPI_Datatype*) {
   for (int i = 0; i < *count; ++i) {
     const int a = static_cast<int*>(in)[i];

@@ -5,8 +5,10 @@ import os
 import pytest
 import values
 from polypath import InvalidArgument
-from polypath.launch.environment import find_shim, find_simulated_driver
+from polypath.launch.environment import find_simulated_driver, preloaded_libraries
 from polypath.mpi import runs as module
+
+PRELOADED = ":".join(map(str, preloaded_libraries()))
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def test_baseline_is_the_program_as_it_is(ways):
     found = ways(None, {"routes": "direct,gpu"})
     assert (found.name, found.baseline) == ("stock", before)
     assert difference(found.polypath, before) == {
-        "LD_PRELOAD": str(find_shim()),
+        "LD_PRELOAD": PRELOADED,
         "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "32",
         "POLYPATH_ROUTES": "direct,gpu",
         "POLYPATH_PREPARE": "wait",
@@ -64,7 +66,7 @@ def test_on_an_emulated_mesh_the_baseline_is_direct(ways):
     assert (found.name, found.node["emulated_mesh_gbps"]) == ("direct", 91)
     assert difference(found.baseline, found.polypath) == {"POLYPATH_ROUTES": "direct"}
     assert found.baseline["POLYPATH_EMULATE_MESH"] == found.polypath["POLYPATH_EMULATE_MESH"]
-    assert found.baseline["LD_PRELOAD"] == str(find_shim())
+    assert found.baseline["LD_PRELOAD"] == PRELOADED
 
 
 def test_a_mesh_of_the_environment_counts_too(ways, monkeypatch):

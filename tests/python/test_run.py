@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 from polypath._library import find_library
-from polypath.launch.environment import find_shim, find_simulated_driver, with_shim
+from polypath.launch.environment import (
+    find_shim,
+    find_simulated_driver,
+    preloaded_libraries,
+    with_libraries,
+)
 
+#: The library before NCCL, where it was built, and the shim.
+PRELOADED = ":".join(map(str, preloaded_libraries()))
 SHOW = (
     "import json, os, pathlib; print(json.dumps([dict(os.environ), "
     "pathlib.Path('/proc/self/maps').read_text()]))"
@@ -37,14 +44,14 @@ def seen(polypath):
 
 def test_the_shim_is_loaded(seen):
     environment, libraries = seen()
-    assert environment["LD_PRELOAD"] == str(find_shim())
+    assert environment["LD_PRELOAD"] == PRELOADED
     assert str(find_shim()) in libraries
 
 
 def test_what_was_preloaded_before_stays_behind_it(seen):
     other = str(find_library())
     environment, libraries = seen(LD_PRELOAD=other)
-    assert environment["LD_PRELOAD"] == f"{find_shim()}:{other}"
+    assert environment["LD_PRELOAD"] == f"{PRELOADED}:{other}"
     assert {other, str(find_shim())} <= libraries
 
 
@@ -60,9 +67,9 @@ def test_the_shim_is_preloaded_once(tmp_path):
     shim.touch()
     link = tmp_path / "link.so"
     link.symlink_to(shim)
-    assert with_shim("", shim) == str(shim)
+    assert with_libraries("", [shim]) == str(shim)
     for before in (f"a.so {shim} b.so", f"a.so:b.so:{link}", f"{shim}:a.so::b.so:{shim}"):
-        assert with_shim(before, shim) == f"{shim}:a.so:b.so"
+        assert with_libraries(before, [shim]) == f"{shim}:a.so:b.so"
 
 
 def test_options_become_the_environment(seen, tmp_path):

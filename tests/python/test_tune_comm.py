@@ -56,7 +56,7 @@ def test_it_shows_what_it_found_and_keeps_it(polypath, tmp_path):
     # Nothing is left to measure, and it is shown without.
     again = polypath(*tune)
     assert again.stderr == ""
-    assert re.search(r"^4 entries, 0 s, done$", succeeded(again), re.MULTILINE)
+    assert re.search(r"^4 entries, \d+ s, done$", succeeded(again), re.MULTILINE)
     shown = succeeded(polypath("tune", "comm", "--show", *NODE, *KEPT, "--ops", "broadcast"))
     assert f"broadcast, {CLASS}" in shown
     assert "post" not in shown

@@ -75,6 +75,11 @@ GROUPS = {
             "bench uniconn", "bench_uniconn:bench_uniconn", "Compare UNICONN with its libraries."
         ),
         Command(
+            "bench messaging",
+            "bench_messaging:bench_messaging",
+            "Measure messages of kernels, without the CPU.",
+        ),
+        Command(
             "bench graph-phases", "graph_phases:graph_phases", "Measure the phases of a CUDA graph."
         ),
         Command("tune", "tune:tune", "Find the best routes, shares and chunks for this node."),

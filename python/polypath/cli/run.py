@@ -30,6 +30,16 @@ def run(
             read=environment.statistics_target,
         ),
     ] = None,
+    reproducible: Annotated[
+        bool,
+        Option(
+            "--reproducible",
+            "Take every sum of floats of NCCL's in rank order: the same bits whatever its size.",
+        ),
+    ] = False,
+    strict: Annotated[
+        bool, Option("--strict", "Stop a program where --reproducible cannot be promised.")
+    ] = False,
     no_measure: Annotated[
         bool,
         Option("--no-measure", "Do not measure a node that was never measured (3 s, once) first."),
@@ -48,8 +58,8 @@ def run(
     signals and exit code are its own. On a machine that was never measured, its capacities are
     measured first, and kept as its profile.
 
-    Exit codes of polypath itself: 125 when the program's copies would not be caught, 126 when it
-    cannot be executed, 127 when there is none.
+    Exit codes of polypath itself: 125 when the program's copies would not be caught, and of a
+    program that --strict stopped, 126 when it cannot be executed, 127 when there is none.
     """
     if not program and not print_only:
         raise InvalidArgument("give the program to run: polypath run -- mpirun -n 4 ./app")
@@ -59,6 +69,10 @@ def run(
         **environment.settings_environment(given),
     }
     check_node(node)
+    if strict and not reproducible:
+        raise InvalidArgument("--strict is for --reproducible")
+    if reproducible:
+        changed.update(environment.reproducible(strict))
     if stats is not None:
         changed[environment.STATISTICS] = stats
     file = check_program(program, anyway) if program else None

@@ -51,6 +51,7 @@ def program_findings(outcome: Outcome) -> list[Finding]:
     if found[-1].state is State.well:
         found.append(_split(processes))
     found += _mpi(processes)
+    found += _nccl(processes)
     found += _reasons("native", statistics.reasons(processes, "native_by_reason"))
     found += _reasons("without a route", statistics.reasons(processes, "left_out_by_reason"))
     failed = sum((process["engine"] or {}).get("failed", 0) for process in processes)
@@ -71,12 +72,14 @@ def _caught(processes: Sequence[dict[str, Any]]) -> Finding:
     if any(calls):
         count = sum(1 for of_one in calls if of_one)
         return Finding("caught", State.well, f"{sum(calls)} copies of {count} processes")
+    if statistics.nccl_totals(processes)[0]:
+        return Finding("caught", State.note, "no copies, but calls of NCCL")
     return Finding(
         "caught",
         State.wrong,
         "no process made a copy that can be caught",
         "does it copy with CUDA at all? Does its launcher pass LD_PRELOAD on (Slurm: --export=ALL; "
-        "mpirun -x LD_PRELOAD)? Copies by kernels, and NCCL's, cannot be caught",
+        "mpirun -x LD_PRELOAD)? Copies by kernels cannot be caught",
     )
 
 
@@ -111,6 +114,29 @@ def _mpi(processes: Sequence[dict[str, Any]]) -> list[Finding]:
         Finding("MPI", State.well if taken else State.note, text),
         *(Finding("MPI", State.note, f"no communicator: {why}") for why in refusals),
     ]
+
+
+def _nccl(processes: Sequence[dict[str, Any]]) -> list[Finding]:
+    """What became of NCCL's collectives; nothing where none was called."""
+    used = [process["nccl"] for process in processes if process.get("nccl")]
+    found = []
+    calls, taken, reasons = statistics.nccl_totals(processes)
+    if calls:
+        text = f"{taken} of {calls} collectives taken"
+        others = [f"{count} x {reason}" for reason, count in reasons.items()]
+        if others:
+            text += f"; to NCCL: {', '.join(others)}"
+        advice = ""
+        if "not measured" in reasons:
+            advice = "`polypath tune comm` measures; --reproducible takes sums without that"
+        found.append(Finding("NCCL", State.well if taken else State.note, text, advice))
+    refusals = dict.fromkeys(why for one in used for why in one["refusals"])
+    found += [Finding("NCCL", State.note, f"no communicator: {why}") for why in refusals]
+    if any(one["other_libraries"] for one in used):
+        found.append(
+            Finding("NCCL", State.note, "a process has two: calls of one of them are looked at")
+        )
+    return found
 
 
 def _reasons(what: str, counts: Mapping[str, int]) -> list[Finding]:

@@ -10,6 +10,13 @@ Each file::
              ...},
      "engine": None, or what `Context.counters` answers}
 
+A process that used NCCL writes another one, of what stood between it and that; `read` puts it with
+the first as "nccl"::
+
+    {"pid", "command",
+     "nccl": {"library", "other_libraries", "communicators", "taken", "refusals": {why: count},
+              "calls": {function: {"calls", "taken", "to_nccl": {reason: count}}}, ...}}
+
 Calls are those of every replaced function, not of copies alone. "handed_over": calls that the shim
 gave to the engine; "issued": those that the engine split; all others went to the driver.
 """
@@ -28,13 +35,17 @@ PATTERN = "%p.json"
 def read(folder: Path) -> list[dict[str, Any]]:
     """What the processes wrote into the folder, by process number. A file that is not complete, of
     a process that was killed while it wrote, is left out."""
-    found = []
+    found: dict[int, dict[str, Any]] = {}
     for file in folder.glob("*.json"):
         try:
-            found.append(json.loads(file.read_text(encoding="utf-8")))
+            process = json.loads(file.read_text(encoding="utf-8"))
         except ValueError:
             continue
-    return sorted(found, key=lambda process: process["pid"])
+        if "nccl" in process:  # whose file comes alone, where there is no shim
+            nothing = {"calls": {}, "imports": {}, "rates": [], "mpi": None, "engine": None}
+            process = {**nothing, **process, **found.get(process["pid"], {})}
+        found[process["pid"]] = {**found.get(process["pid"], {}), **process}
+    return sorted(found.values(), key=lambda process: process["pid"])
 
 
 def total(process: dict[str, Any], count: str) -> int:
@@ -72,5 +83,19 @@ def mpi_totals(processes: Iterable[dict[str, Any]]) -> tuple[int, int, dict[str,
             calls += function["calls"]
             taken += function["taken"]
             for reason, count in function["to_mpi"].items():
+                counts[reason] = counts.get(reason, 0) + count
+    return calls, taken, counts
+
+
+def nccl_totals(processes: Iterable[dict[str, Any]]) -> tuple[int, int, dict[str, int]]:
+    """Calls of NCCL's collectives of all processes, how many polypath took, and why others went to
+    NCCL."""
+    calls = taken = 0
+    counts: dict[str, int] = {}
+    for process in processes:
+        for function in (process.get("nccl") or {}).get("calls", {}).values():
+            calls += function["calls"]
+            taken += function["taken"]
+            for reason, count in function["to_nccl"].items():
                 counts[reason] = counts.get(reason, 0) + count
     return calls, taken, counts

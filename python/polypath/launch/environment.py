@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .._library import find_library
@@ -11,6 +11,8 @@ from ..context import settings as settings_table
 from ..errors import InvalidArgument, LibraryNotFound
 
 SHIM = "libpolypath_preload.so"
+#: Stands between programs and their NCCL; not there for every processor.
+NCCL = "libpolypath_nccl.so"
 SIMULATED_DRIVER = "simulated-driver"
 #: The shim's own variable; all others are of the settings table.
 STATISTICS = "POLYPATH_STATS"
@@ -33,6 +35,28 @@ def find_shim() -> Path:
     return shim
 
 
+def find_nccl() -> Path | None:
+    """The library that stands between programs and NCCL, beside the shim; None: it was not built.
+    Raises `LibraryNotFound` as `find_shim`."""
+    library = find_shim().with_name(NCCL)
+    return library if library.is_file() else None
+
+
+def preloaded_libraries() -> list[Path]:
+    """What a program is run under. NCCL's is the first: its dlsym() asks the shim's."""
+    return [library for library in (find_nccl(), find_shim()) if library is not None]
+
+
+def reproducible(strict: bool) -> dict[str, str]:
+    """The variables by which every float sum of NCCL's is in rank order. Raises `LibraryNotFound`
+    where that library is missing."""
+    if find_nccl() is None:
+        raise LibraryNotFound(
+            f"{find_shim().with_name(NCCL)} is missing: build it with `make setup`"
+        )
+    return {"POLYPATH_REPRODUCIBLE": "1", **({"POLYPATH_STRICT": "1"} if strict else {})}
+
+
 def find_simulated_driver() -> Path:
     """The folder in which the simulated driver has the names of the real one. Raises
     `LibraryNotFound`."""
@@ -46,7 +70,7 @@ def assignments(base: Mapping[str, str], node: str | None = None) -> dict[str, s
     """The variables that differ from ``base`` where the shim is preloaded; with ``node``, a name of
     `polypath nodes` or a node file, where the simulated driver takes the place of the real one as
     well. Raises `LibraryNotFound`."""
-    changed = {"LD_PRELOAD": with_shim(base.get("LD_PRELOAD", ""), find_shim())}
+    changed = {"LD_PRELOAD": with_libraries(base.get("LD_PRELOAD", ""), preloaded_libraries())}
     if not any(name in base for name in COPY_QUEUES):
         changed[COPY_QUEUES[0]] = "32"
     if node is not None:
@@ -69,12 +93,15 @@ def is_preloaded(environment: Mapping[str, str]) -> bool:
     return any(Path(entry).name == SHIM for entry in preloaded)
 
 
-def with_shim(preloaded: str, shim: Path) -> str:
-    """The value of LD_PRELOAD with the shim first, once, and what else was there behind it."""
+def with_libraries(preloaded: str, libraries: Sequence[Path]) -> str:
+    """The value of LD_PRELOAD with these libraries first, once, and what else was there behind
+    them."""
     others = [
-        entry for entry in preloaded.replace(":", " ").split() if Path(entry).resolve() != shim
+        entry
+        for entry in preloaded.replace(":", " ").split()
+        if Path(entry).resolve() not in libraries
     ]
-    return ":".join([str(shim), *others])
+    return ":".join([*map(str, libraries), *others])
 
 
 def settings_environment(given: Mapping[str, str]) -> dict[str, str]:

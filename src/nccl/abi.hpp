@@ -1,0 +1,44 @@
+// NCCL's ABI, as its documentation gives it: handles are pointers, enumerations are ints, the id is
+// a struct of 128 bytes that is passed by value.
+#pragma once
+
+#include <array>
+#include <climits>
+#include <cstddef>
+
+namespace polypath::nccl {
+
+struct UniqueId {
+  std::array<char, 128> bytes;
+};
+
+/// The beginning of ncclConfig_t, the same in all versions.
+struct Config {
+  std::size_t size;
+  unsigned magic;
+  unsigned version;
+  int blocking;
+};
+/// A field of ncclConfig_t that the program leaves to NCCL.
+inline constexpr int kUndefined = INT_MIN;
+
+/// ncclResult_t.
+inline constexpr int kSuccess = 0;
+inline constexpr int kUnhandledCudaError = 1;
+inline constexpr int kSystemError = 2;
+inline constexpr int kInternalError = 3;
+inline constexpr int kInvalidArgument = 4;
+inline constexpr int kInvalidUsage = 5;
+inline constexpr int kRemoteError = 6;
+inline constexpr int kInProgress = 7;
+
+/// ncclDataType_t.
+inline constexpr int kInt8 = 0;
+/// ncclRedOp_t: those beyond ncclAvg are the program's own.
+inline constexpr int kSum = 0;
+inline constexpr int kProduct = 1;
+inline constexpr int kMax = 2;
+inline constexpr int kMin = 3;
+inline constexpr int kAvg = 4;
+
+}  // namespace polypath::nccl

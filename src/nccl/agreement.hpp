@@ -1,0 +1,41 @@
+// What the ranks of a new communicator tell each other, and what they all make of it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "nccl/choice.hpp"
+
+namespace polypath::nccl {
+
+/// Of one rank, before anything is made. A version that differs in anything has another `layout`.
+struct Record {
+  static constexpr std::uint32_t kLayout = 1;
+
+  std::uint32_t layout = kLayout;
+  std::array<std::uint16_t, 4> version{};  ///< of polypath
+  std::array<char, 64> host{};             ///< the boot id of the machine
+  std::int64_t pid = 0;
+  std::int32_t gpu = -1;           ///< as this process numbers them
+  std::uint32_t reproducible = 0;  ///< the setting
+};
+/// Of this process; `gpu` is left to the caller.
+Record own_record() noexcept;
+
+/// Why the ranks make no communicator of polypath's; "": they make one. The same on all ranks,
+/// since it is made of the same records; so is what follows.
+std::string refusal_of(std::span<const Record> records);
+/// Where any rank asked for it.
+bool is_reproducible(std::span<const Record> records) noexcept;
+
+/// Of one rank, when it has made what it could.
+struct Outcome {
+  std::uint64_t is_made = 0;
+  Policy policy;  ///< what the profile of this rank says; rank 0's counts
+};
+/// Whether calls are taken, and by which policy. False where one rank has nothing.
+bool settle(std::span<const Outcome> outcomes, bool reproducible, Policy& policy) noexcept;
+
+}  // namespace polypath::nccl

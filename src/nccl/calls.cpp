@@ -1,0 +1,154 @@
+// The collectives of NCCL, its point-to-point calls and groups, as programs call them.
+#include "nccl/exports.hpp"
+#include "nccl/groups.hpp"
+#include "nccl/inside.hpp"
+#include "nccl/promises.hpp"
+#include "nccl/statistics.hpp"
+
+using namespace polypath::nccl;
+
+namespace {
+
+/// The real library; null, or one without the function, is the program's mistake.
+#define POLYPATH_NCCL_REAL(name)                                            \
+  const Real* const real = real_library(__builtin_return_address(0), true); \
+  if (real == nullptr || real->name == nullptr) return kInvalidUsage
+
+/// A call that NCCL gets, at its place among those of the communicator.
+template <typename Pass>
+int pass_on(InUse comm, CUstream stream, Pass&& pass) noexcept {
+  const InsideNccl inside;
+  if (!comm || comm->comm == nullptr) return pass();
+  comm->order.before(Carrier::nccl, stream);
+  const int result = pass();
+  if (Group& group = Group::current(); group.is_open())
+    group.note_passed(std::move(comm), stream);
+  else if (result == kSuccess)
+    comm->order.after(Carrier::nccl, stream);
+  return result;
+}
+
+template <typename Pass>
+int carry(void* handle, const Call& call, Pass&& pass) noexcept {
+  if (InsideNccl::is_inside()) return pass();
+  InUse comm(handle);
+  Reason reason = Reason::no_communicator;
+  if (comm && comm->comm != nullptr)
+    reason = comm->is_lost ? Reason::lost
+                           : choose(comm->policy, call.operation, call.count, call.type,
+                                    call.reduction, comm->size);
+  count_call(call.operation, reason, call.count * bytes_of_type(call.type));
+  if (reason == Reason::taken) {
+    Group& group = Group::current();
+    if (!group.is_open()) return issue(*comm, call);
+    group.hold(std::move(comm), call);
+    return kSuccess;
+  }
+  if (settings().reproducible && (!comm || comm->size > 1) &&
+      is_promised(call.operation, call.count, call.type, call.reduction))
+    cannot_promise(name_of(call.operation), text_of(reason));
+  return pass_on(std::move(comm), call.stream, pass);
+}
+
+}  // namespace
+
+extern "C" {
+
+int ncclAllReduce(const void* send, void* recv, std::size_t count, int type, int reduction,
+                  void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclAllReduce);
+  return carry(comm, {Operation::allreduce, send, recv, count, type, reduction, 0, stream}, [=] {
+    return real->ncclAllReduce(send, recv, count, type, reduction, comm, stream);
+  });
+}
+
+int ncclReduceScatter(const void* send, void* recv, std::size_t count, int type, int reduction,
+                      void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclReduceScatter);
+  return carry(
+      comm, {Operation::reduce_scatter, send, recv, count, type, reduction, 0, stream},
+      [=] { return real->ncclReduceScatter(send, recv, count, type, reduction, comm, stream); });
+}
+
+int ncclReduce(const void* send, void* recv, std::size_t count, int type, int reduction, int root,
+               void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclReduce);
+  return carry(comm, {Operation::reduce, send, recv, count, type, reduction, root, stream}, [=] {
+    return real->ncclReduce(send, recv, count, type, reduction, root, comm, stream);
+  });
+}
+
+int ncclAllGather(const void* send, void* recv, std::size_t count, int type, void* comm,
+                  CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclAllGather);
+  return carry(comm, {Operation::all_gather, send, recv, count, type, kSum, 0, stream},
+               [=] { return real->ncclAllGather(send, recv, count, type, comm, stream); });
+}
+
+int ncclBroadcast(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
+                  CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclBroadcast);
+  return carry(comm, {Operation::broadcast, send, recv, count, type, kSum, root, stream},
+               [=] { return real->ncclBroadcast(send, recv, count, type, root, comm, stream); });
+}
+
+int ncclAlltoAll(const void* send, void* recv, std::size_t count, int type, void* comm,
+                 CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclAlltoAll);
+  return carry(comm, {Operation::all_to_all, send, recv, count, type, kSum, 0, stream},
+               [=] { return real->ncclAlltoAll(send, recv, count, type, comm, stream); });
+}
+
+int ncclGather(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
+               CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclGather);
+  return pass_on(InUse(comm), stream,
+                 [=] { return real->ncclGather(send, recv, count, type, root, comm, stream); });
+}
+
+int ncclScatter(const void* send, void* recv, std::size_t count, int type, int root, void* comm,
+                CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclScatter);
+  return pass_on(InUse(comm), stream,
+                 [=] { return real->ncclScatter(send, recv, count, type, root, comm, stream); });
+}
+
+int ncclSend(const void* send, std::size_t count, int type, int peer, void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclSend);
+  return pass_on(InUse(comm), stream,
+                 [=] { return real->ncclSend(send, count, type, peer, comm, stream); });
+}
+
+int ncclRecv(void* recv, std::size_t count, int type, int peer, void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclRecv);
+  return pass_on(InUse(comm), stream,
+                 [=] { return real->ncclRecv(recv, count, type, peer, comm, stream); });
+}
+
+int ncclGroupStart() {
+  POLYPATH_NCCL_REAL(ncclGroupStart);
+  const int result = real->ncclGroupStart();
+  if (result == kSuccess && !InsideNccl::is_inside()) Group::current().start();
+  return result;
+}
+
+int ncclGroupEnd() {
+  POLYPATH_NCCL_REAL(ncclGroupEnd);
+  if (InsideNccl::is_inside()) return real->ncclGroupEnd();
+  Group& group = Group::current();
+  const bool is_outermost = group.end();
+  const InsideNccl inside;
+  const int result = real->ncclGroupEnd();
+  return is_outermost ? group.finish(result) : result;
+}
+
+int ncclGroupSimulateEnd(void* info) {
+  POLYPATH_NCCL_REAL(ncclGroupSimulateEnd);
+  Group& group = Group::current();
+  // Nothing is issued; what polypath would take is not in NCCL's estimate.
+  if (!InsideNccl::is_inside() && group.end()) group.drop();
+  const InsideNccl inside;
+  return real->ncclGroupSimulateEnd(info);
+}
+
+}  // extern "C"

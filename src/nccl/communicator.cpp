@@ -1,0 +1,134 @@
+#include "nccl/communicator.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <ctime>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace polypath::nccl {
+namespace {
+
+/// Looked at without a lock: places are filled from that of their hash on, and stay somebody's when
+/// they are left, so that a search never ends too early.
+constexpr std::size_t kPlaces = 4096;
+struct Place {
+  std::atomic<const void*> handle{nullptr};
+  std::atomic<Communicator*> its{nullptr};
+  /// Those who may have found it. They are counted before they look, and it is taken away before
+  /// they are asked: who asks and sees none, has it alone.
+  std::atomic<int> users{0};
+};
+constinit std::array<Place, kPlaces> places{};
+constinit std::mutex writing;
+constinit std::size_t used = 0;
+
+std::size_t place_of(const void* handle) noexcept {
+  return (reinterpret_cast<std::uintptr_t>(handle) * 0x9E3779B97F4A7C15U) >> 52U;
+}
+static_assert(kPlaces == 1U << 12U);
+
+/// The place of the handle, or where its search ends; null: all are somebody's.
+Place* find(const void* handle) noexcept {
+  const std::size_t first = place_of(handle);
+  for (std::size_t i = 0; i < kPlaces; ++i) {
+    Place& place = places[(first + i) % kPlaces];
+    const void* const known = place.handle.load(std::memory_order_acquire);
+    if (known == handle || known == nullptr) return &place;
+  }
+  return nullptr;
+}
+
+/// Threads that let communicators go.
+std::atomic<int> leaving{0};
+
+void pause_briefly() noexcept {
+  constexpr timespec kPause{0, 1'000'000};
+  nanosleep(&kPause, nullptr);
+}
+
+void wait_for_leaving() noexcept {
+  constexpr int kMost = 5000;  // milliseconds
+  for (int i = 0; i < kMost && leaving.load() > 0; ++i) pause_briefly();
+}
+
+bool is_used(const Communicator& gone) noexcept {
+  const Place* const place = gone.handle != nullptr ? find(gone.handle) : nullptr;
+  return place != nullptr && place->users.load() > 0;
+}
+
+void destroy(Communicator* gone) noexcept {
+  while (is_used(*gone)) pause_briefly();
+  // Other threads may be in captures that forbid everybody to free memory.
+  const RelaxedCapture relaxed(*cuda());
+  // Work of it that is under way ends, or was aborted.
+  constexpr int kMost = 60'000;  // milliseconds
+  for (int i = 0; i < kMost && gone->comm != nullptr; ++i) {
+    if (gone->engine->comm_destroy(gone->comm) != POLYPATH_INVALID_ARGUMENT) break;
+    pause_briefly();
+  }
+  delete gone;
+  leaving.fetch_sub(1);
+}
+
+}  // namespace
+
+InUse::InUse(const void* handle) noexcept {
+  Place* const place = handle != nullptr ? find(handle) : nullptr;
+  if (place == nullptr || place->handle.load(std::memory_order_relaxed) != handle) return;
+  users_ = &place->users;
+  users_->fetch_add(1);
+  its_ = place->its.load();
+}
+InUse::InUse(InUse&& other) noexcept
+    : users_(std::exchange(other.users_, nullptr)), its_(std::exchange(other.its_, nullptr)) {}
+InUse& InUse::operator=(InUse&& other) noexcept {
+  std::swap(users_, other.users_);
+  std::swap(its_, other.its_);
+  return *this;
+}
+InUse::~InUse() {
+  if (users_ != nullptr) users_->fetch_sub(1);
+}
+
+bool has_room() noexcept {
+  constexpr std::size_t kMost = kPlaces - kPlaces / 4;
+  const std::lock_guard lock(writing);
+  return used < kMost;
+}
+
+bool add(Communicator* made) noexcept {
+  const std::lock_guard lock(writing);
+  Place* const place = find(made->handle);
+  if (place == nullptr) return false;
+  if (place->handle.load(std::memory_order_relaxed) == nullptr) ++used;
+  place->its.store(made, std::memory_order_release);
+  place->handle.store(made->handle, std::memory_order_release);
+  return true;
+}
+
+Communicator* remove(const void* handle) noexcept {
+  if (handle == nullptr) return nullptr;
+  const std::lock_guard lock(writing);
+  Place* const place = find(handle);
+  if (place == nullptr || place->handle.load(std::memory_order_relaxed) != handle) return nullptr;
+  return place->its.exchange(nullptr);
+}
+
+void let_go(Communicator* gone) noexcept {
+  if (gone == nullptr) return;
+  if (gone->comm == nullptr && !is_used(*gone)) {
+    delete gone;
+    return;
+  }
+  static std::once_flag once;
+  std::call_once(once, [] { std::atexit(&wait_for_leaving); });
+  leaving.fetch_add(1);
+  std::thread(&destroy, gone).detach();
+}
+
+}  // namespace polypath::nccl

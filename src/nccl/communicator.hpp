@@ -1,0 +1,73 @@
+// What this library knows of one communicator of NCCL's: whether its ranks share one of polypath's,
+// and what was agreed. And the table of all, by NCCL's handle.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "nccl/choice.hpp"
+#include "nccl/engine.hpp"
+#include "nccl/presence.hpp"
+#include "nccl/real_library.hpp"
+#include "nccl/scratch.hpp"
+#include "nccl/stream_order.hpp"
+
+namespace polypath::nccl {
+
+/// Of one rank. As NCCL's, it is used by one thread at a time; another one may abort it meanwhile.
+struct Communicator {
+  void* handle = nullptr;  ///< NCCL's
+  int rank = 0;
+  int size = 0;
+  /// What parts of it are named by; not known: they are NCCL's.
+  Key key;
+  bool is_blocking = true;
+  std::uint32_t splits = 0;
+  std::uint32_t shrinks = 0;
+
+  /// Null: NCCL's alone, and `refusal` says why.
+  polypath_comm* comm = nullptr;
+  const Engine* engine = nullptr;
+  CUcontext context = nullptr;  ///< of its GPU
+  std::string refusal;
+  /// Aborted or revoked: nothing more is taken on this rank. (NCCL leaves the communicator unusable
+  /// on all.)
+  std::atomic<bool> is_lost = false;
+  Policy policy;
+  StreamOrder order;
+  Scratch scratch;
+};
+
+/// The communicator of a handle, which is there until this ends, whoever destroys or aborts it
+/// meanwhile. Any thread, without locks.
+class InUse {
+ public:
+  /// None for a handle that this library did not see made.
+  explicit InUse(const void* handle) noexcept;
+  InUse(InUse&& other) noexcept;
+  InUse& operator=(InUse&& other) noexcept;
+  ~InUse();
+
+  [[nodiscard]] Communicator* get() const noexcept { return its_; }
+  Communicator* operator->() const noexcept { return its_; }
+  Communicator& operator*() const noexcept { return *its_; }
+  explicit operator bool() const noexcept { return its_ != nullptr; }
+
+ private:
+  std::atomic<int>* users_ = nullptr;
+  Communicator* its_ = nullptr;
+};
+
+/// Whether another one can be known.
+bool has_room() noexcept;
+/// It is known from now on, in place of what was known by its handle. False: there is no room.
+bool add(Communicator* made) noexcept;
+/// It is not known any more; the caller has it.
+Communicator* remove(const void* handle) noexcept;
+
+/// Behind ncclCommDestroy and ncclCommAbort: polypath's communicator goes in the background, since
+/// other ranks may come to it later, and NCCL would not wait for them; and not before nobody uses
+/// it. Takes it.
+void let_go(Communicator* gone) noexcept;
+
+}  // namespace polypath::nccl

@@ -1,0 +1,211 @@
+#include "nccl/creation.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <thread>
+
+#include "nccl/agreement.hpp"
+#include "nccl/exchange.hpp"
+#include "nccl/inside.hpp"
+#include "nccl/measured.hpp"
+#include "nccl/promises.hpp"
+#include "nccl/statistics.hpp"
+#include "preload/statistics/text.hpp"
+
+namespace polypath::nccl {
+namespace {
+
+using preload::log_line;
+using preload::LogLevel;
+
+/// As many as polypath's kernels sum at once at the most; more are not in one node either.
+constexpr int kMostRanks = 64;
+
+/// Why this rank cannot take part; "": it can.
+std::string missing_here(int ranks, bool is_blocking) noexcept {
+  if (!settings().is_on) return "switched off (nccl_collectives)";
+  if (ranks < 2) return "one rank";
+  if (ranks > kMostRanks) return "more than 64 ranks";
+  if (!is_blocking) return "not blocking";
+  const Real* const real = known_real_library();
+  if (real == nullptr || real->ncclAllGather == nullptr || real->ncclCommCuDevice == nullptr ||
+      real->ncclCommCount == nullptr || real->ncclCommUserRank == nullptr)
+    return "the NCCL has not all that is needed";
+  if (!has_room()) return "too many communicators";
+  const char* why = nullptr;
+  return engine(&why) != nullptr ? "" : std::string(why);
+}
+
+/// A configuration file can make it so: its setting is not seen here.
+void wait_until_made(const Real& real, void* handle) noexcept {
+  constexpr timespec kPause{0, 100'000};
+  int state = kSuccess;
+  while (real.ncclCommGetAsyncError != nullptr &&
+         real.ncclCommGetAsyncError(handle, &state) == kSuccess && state == kInProgress)
+    nanosleep(&kPause, nullptr);
+}
+
+CUcontext primary_context(const Cuda& cuda, int gpu) noexcept {
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  // Kept: NCCL has it as well, and it goes with the process.
+  if (cuda.device_get(&device, gpu) != CUDA_SUCCESS ||
+      cuda.primary_ctx_retain(&context, device) != CUDA_SUCCESS)
+    return nullptr;
+  return context;
+}
+
+/// Why no sum of it is polypath's, to who asked for that.
+void tell(const Communicator& its) noexcept {
+  count_communicator(its.refusal);
+  if (its.refusal.empty()) return;
+  if (its.size > 1) cannot_promise("an NCCL communicator", its.refusal.c_str());
+  log_line(LogLevel::info, "an NCCL communicator of %d ranks stays NCCL's: %s", its.size,
+           its.refusal.c_str());
+}
+
+/// Once a process, by the first of those that are there.
+void tell_partial(int present, int ranks) noexcept {
+  static std::atomic_flag is_told;
+  if (!is_told.test_and_set())
+    log_line(LogLevel::warn,
+             "%d of the %d ranks of an NCCL communicator are here under polypath; the others are "
+             "not, or on other nodes: it stays NCCL's",
+             present, ranks);
+}
+
+}  // namespace
+
+Creation::Creation(const Key& key, int rank, int ranks, bool is_blocking) noexcept
+    : key_(key), ranks_(ranks), is_blocking_(is_blocking) {
+  report_at_exit();
+  if (!key.is_known())
+    missing_ = "part of one that was not seen made";
+  else
+    missing_ = missing_here(ranks, is_blocking);
+  if (!missing_.empty()) return;
+  presence_ = Presence(key, rank);
+  if (!presence_.is_shown()) missing_ = "it could not be shown to other ranks";
+}
+
+int Creation::finish() noexcept {
+  const Real& real = *known_real_library();
+  if (handle_ == nullptr || *handle_ == nullptr) return kSuccess;
+  const InsideNccl inside;
+  auto its = std::make_unique<Communicator>();
+  its->handle = *handle_;
+  its->key = key_;
+  its->is_blocking = is_blocking_;
+  if (is_blocking_) {
+    wait_until_made(real, its->handle);
+    if (real.ncclCommCount != nullptr) real.ncclCommCount(its->handle, &its->size);
+    if (real.ncclCommUserRank != nullptr) real.ncclCommUserRank(its->handle, &its->rank);
+  } else {
+    its->size = ranks_;
+  }
+  int result = kSuccess;
+  its->refusal = missing_;
+  if (its->refusal.empty()) {
+    const int present = presence_.count(ranks_);
+    if (its->size < 2) {
+      its->refusal = "one rank";
+    } else if (present != its->size) {
+      its->refusal = "not all ranks are here under polypath";
+      tell_partial(present, its->size);
+    } else {
+      result = agree(*its);
+    }
+  }
+  presence_ = Presence();
+  tell(*its);
+  if (result == kSuccess && add(its.get())) its.release();
+  return result;
+}
+
+int Creation::agree(Communicator& its) noexcept {
+  const Real& real = *known_real_library();
+  const Engine& with = *engine(nullptr);
+  const Cuda& driver = *cuda();
+  const RelaxedCapture relaxed(driver);
+  int gpu = -1;
+  real.ncclCommCuDevice(its.handle, &gpu);
+  const CUcontext context = primary_context(driver, gpu);
+  Exchange exchange(real, driver, its.handle, its.size, context);
+  const auto size = static_cast<std::size_t>(its.size);
+
+  Record mine = own_record();
+  mine.gpu = gpu;
+  std::vector<Record> records(size);
+  std::vector<Outcome> outcomes(size);
+  Outcome outcome;
+  const auto failed = [&] {
+    log_line(LogLevel::error, "an NCCL communicator failed while its ranks agreed: %s",
+             exchange.why().c_str());
+    its.refusal = exchange.why();
+    return kSystemError;
+  };
+  if (!exchange.gather(&mine, records.data(), sizeof mine)) return failed();
+  its.refusal = refusal_of(records);
+  if (!its.refusal.empty()) return kSuccess;
+
+  polypath_comm_options options{};
+  options.time_limit_ms = settings().time_limit_ms;
+  polypath_comm* comm = nullptr;
+  const polypath_status status = with.comm_create(
+      with.context, its.rank, its.size, gpu, &Exchange::gather_for, &exchange, &options, &comm);
+  if (status == POLYPATH_SUCCESS && with.comm_prepare(comm) == POLYPATH_SUCCESS)
+    outcome.is_made = 1;
+  if (outcome.is_made == 0) its.refusal = with.last_error();
+  if (outcome.is_made != 0) outcome.policy = measured_policy(with, comm, its.size);
+  if (!exchange.gather(&outcome, outcomes.data(), sizeof outcome)) {
+    if (comm != nullptr) with.comm_abort(comm, "NCCL failed");
+    return failed();
+  }
+  its.engine = &with;
+  its.comm = comm;
+  if (settle(outcomes, is_reproducible(records), its.policy)) {
+    its.context = context;
+    its.order = StreamOrder(driver, context);
+    its.scratch = Scratch(driver, context);
+    return kSuccess;
+  }
+  if (its.refusal.empty()) its.refusal = "a rank could not make a communicator of polypath's";
+  if (comm != nullptr) {
+    auto* const gone = new Communicator;
+    gone->engine = &with;
+    gone->comm = comm;
+    let_go(gone);
+  }
+  its.comm = nullptr;
+  return kSuccess;
+}
+
+int finish_all(std::vector<Creation>& creations) noexcept {
+  std::vector<int> results(creations.size(), kSuccess);
+  if (creations.size() == 1) {
+    results[0] = creations[0].finish();
+  } else {
+    // Each waits for the others.
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < creations.size(); ++i)
+      threads.emplace_back([&, i] { results[i] = creations[i].finish(); });
+    for (std::thread& one : threads) one.join();
+  }
+  creations.clear();
+  for (const int result : results)
+    if (result != kSuccess) return result;
+  return kSuccess;
+}
+
+bool is_blocking(const Config* config, bool parent) noexcept {
+  // NCCL's own variable is the last word.
+  const char* const given = std::getenv("NCCL_COMM_BLOCKING");
+  if (given != nullptr && *given != '\0') return std::strcmp(given, "0") != 0;
+  const bool is_open = config == nullptr || config->blocking == kUndefined;
+  return is_open ? parent : config->blocking != 0;
+}
+
+}  // namespace polypath::nccl

@@ -1,0 +1,51 @@
+#include "nccl/cuda.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+#include "nccl/real_library.hpp"
+
+namespace polypath::nccl {
+namespace {
+
+const Cuda* load() noexcept {
+  const char* name = std::getenv("POLYPATH_DRIVER_LIBRARY");
+  if (name == nullptr || *name == '\0') name = "libcuda.so.1";
+  void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return nullptr;
+  static Cuda found{};
+  bool is_whole = true;
+  // Past the shim: these are no copies of the program's.
+  const auto find = [&]<typename Function>(Function& function, const char* symbol) {
+    function = reinterpret_cast<Function>(own_dlsym(library, symbol));
+    is_whole = is_whole && function != nullptr;
+  };
+  find(found.ctx_get_current, "cuCtxGetCurrent");
+  find(found.ctx_set_current, "cuCtxSetCurrent");
+  find(found.device_get, "cuDeviceGet");
+  find(found.primary_ctx_retain, "cuDevicePrimaryCtxRetain");
+  find(found.event_create, "cuEventCreate");
+  find(found.event_destroy, "cuEventDestroy_v2");
+  find(found.event_query, "cuEventQuery");
+  find(found.event_record, "cuEventRecord");
+  find(found.mem_alloc, "cuMemAlloc_v2");
+  find(found.mem_free, "cuMemFree_v2");
+  find(found.memcpy_async, "cuMemcpyAsync");
+  find(found.stream_create, "cuStreamCreate");
+  find(found.stream_destroy, "cuStreamDestroy_v2");
+  find(found.stream_is_capturing, "cuStreamIsCapturing");
+  find(found.stream_query, "cuStreamQuery");
+  find(found.stream_wait_event, "cuStreamWaitEvent");
+  find(found.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+  return is_whole ? &found : nullptr;
+}
+
+}  // namespace
+
+const Cuda* cuda() noexcept {
+  static const Cuda* const found = load();
+  return found;
+}
+
+}  // namespace polypath::nccl

@@ -1,0 +1,184 @@
+#include "nccl/groups.hpp"
+
+#include <algorithm>
+
+#include "nccl/inside.hpp"
+
+namespace polypath::nccl {
+
+constinit thread_local int InsideNccl::depth = 0;
+
+namespace {
+
+int result_of(polypath_status status) noexcept {
+  switch (status) {
+    case POLYPATH_SUCCESS: return kSuccess;
+    case POLYPATH_INVALID_ARGUMENT: return kInvalidArgument;
+    case POLYPATH_COMMUNICATOR_ERROR: return kRemoteError;
+    case POLYPATH_DRIVER_ERROR: return kUnhandledCudaError;
+    case POLYPATH_NO_DEVICE:
+    case POLYPATH_INTERNAL_ERROR: break;
+    case POLYPATH_NOT_SUPPORTED: return kInternalError;
+  }
+  return kSystemError;
+}
+
+polypath_status run(const Communicator& comm, const Call& call, const void* send,
+                    void* recv) noexcept {
+  const Engine& with = *comm.engine;
+  const auto type = static_cast<polypath_type>(type_of(call.type));
+  const auto op =
+      static_cast<polypath_operator>(combines(call.operation) ? operator_of(call.reduction) : 0);
+  switch (call.operation) {
+    case Operation::allreduce:
+      return with.allreduce(comm.comm, send, recv, call.count, type, op, call.stream);
+    case Operation::reduce_scatter:
+      return with.reduce_scatter(comm.comm, send, recv, call.count, type, op, call.stream);
+    case Operation::reduce:
+      return with.reduce(comm.comm, send, recv, call.count, type, op, call.root, call.stream);
+    case Operation::all_gather:
+      return with.all_gather(comm.comm, send, recv, call.count, type, call.stream);
+    case Operation::broadcast:
+      return with.broadcast(comm.comm, send, recv, call.count, type, call.root, call.stream);
+    case Operation::all_to_all:
+      return with.all_to_all(comm.comm, send, recv, call.count, type, call.stream);
+  }
+  return POLYPATH_INVALID_ARGUMENT;
+}
+
+/// What this rank gives and gets, in bytes.
+struct Parts {
+  std::size_t sent = 0;
+  std::size_t received = 0;
+};
+Parts parts_of(const Communicator& comm, const Call& call) noexcept {
+  const std::size_t one = call.count * bytes_of_type(call.type);
+  const std::size_t all = one * static_cast<std::size_t>(comm.size);
+  const bool is_root = call.root == comm.rank;
+  switch (call.operation) {
+    case Operation::allreduce: return {one, one};
+    case Operation::reduce_scatter: return {all, one};
+    case Operation::reduce: return {one, is_root ? one : 0};
+    case Operation::all_gather: return {one, all};
+    case Operation::broadcast: return {is_root ? one : 0, one};
+    case Operation::all_to_all: return {all, all};
+  }
+  return {};
+}
+
+/// Over memory of the GPU's own, for buffers that polypath refused on this rank alone.
+polypath_status run_over_scratch(Communicator& comm, const Call& call) noexcept {
+  const Parts parts = parts_of(comm, call);
+  if ((parts.sent > 0 && call.send == nullptr) || (parts.received > 0 && call.recv == nullptr))
+    return POLYPATH_INVALID_ARGUMENT;
+  const auto address = [](const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); };
+  constexpr std::size_t kAlignment = 256;
+  const std::size_t first = (parts.sent + kAlignment - 1) / kAlignment * kAlignment;
+  const CUdeviceptr memory = comm.scratch.take(first + parts.received, call.stream);
+  if (memory == 0) return POLYPATH_DRIVER_ERROR;
+  const Cuda& driver = *cuda();
+  const InContext current(driver, comm.context);
+  if (parts.sent > 0 &&
+      driver.memcpy_async(memory, address(call.send), parts.sent, call.stream) != CUDA_SUCCESS)
+    return POLYPATH_DRIVER_ERROR;
+  polypath_status status = run(comm, call, reinterpret_cast<const void*>(memory),
+                               reinterpret_cast<void*>(memory + first));
+  if (status == POLYPATH_SUCCESS && parts.received > 0 &&
+      driver.memcpy_async(address(call.recv), memory + first, parts.received, call.stream) !=
+          CUDA_SUCCESS)
+    status = POLYPATH_DRIVER_ERROR;
+  comm.scratch.done(memory, call.stream);
+  return status;
+}
+
+}  // namespace
+
+int issue(Communicator& comm, const Call& call) noexcept {
+  const InsideNccl inside;
+  comm.order.before(Carrier::polypath, call.stream);
+  polypath_status status = run(comm, call, call.send, call.recv);
+  if (status == POLYPATH_INVALID_ARGUMENT) status = run_over_scratch(comm, call);
+  comm.order.after(Carrier::polypath, call.stream);
+  return result_of(status);
+}
+
+Group& Group::current() noexcept {
+  static thread_local Group group;
+  return group;
+}
+
+void Group::note_passed(InUse comm, CUstream stream) {
+  const auto is_it = [&](const Passed& one) {
+    return one.comm.get() == comm.get() && one.stream == stream;
+  };
+  if (std::ranges::none_of(passed_, is_it)) passed_.push_back({std::move(comm), stream});
+}
+
+void Group::forget(const Communicator* comm) noexcept {
+  std::erase_if(held_, [&](const Held& one) { return one.comm.get() == comm; });
+  std::erase_if(passed_, [&](const Passed& one) { return one.comm.get() == comm; });
+}
+
+void Group::drop() noexcept {
+  held_.clear();
+  passed_.clear();
+  created_.clear();
+}
+
+int Group::finish(int result) noexcept {
+  // What NCCL has not made or launched for sure is not followed up.
+  if (result != kSuccess && result != kInProgress) {
+    drop();
+    return result;
+  }
+  int mine = kSuccess;
+  if (!created_.empty()) mine = finish_all(created_);
+  for (const Passed& one : passed_) one.comm->order.after(Carrier::nccl, one.stream);
+  if (!held_.empty()) {
+    const int issued = issue_held();
+    if (mine == kSuccess) mine = issued;
+  }
+  drop();
+  return mine != kSuccess ? mine : result;
+}
+
+int Group::issue_held() noexcept {
+  int result = kSuccess;
+  // As in NCCL, streams of one communicator come together before its part of a group, and go on
+  // behind all of it.
+  const auto others_of = [&](const Communicator* comm, CUstream stream, auto&& visit) {
+    std::vector<CUstream> seen{stream};
+    const auto look = [&](const Communicator* its, CUstream other) {
+      if (its != comm || std::ranges::find(seen, other) != seen.end()) return;
+      seen.push_back(other);
+      visit(other);
+    };
+    for (const Passed& one : passed_) look(one.comm.get(), one.stream);
+    for (const Held& one : held_) look(one.comm.get(), one.call.stream);
+  };
+  std::vector<Communicator*> comms;
+  for (const Held& one : held_)
+    if (std::ranges::find(comms, one.comm.get()) == comms.end()) comms.push_back(one.comm.get());
+  const auto stream_of = [&](const Communicator* comm) {
+    const auto is_its = [&](const Held& one) { return one.comm.get() == comm; };
+    return std::ranges::find_if(held_, is_its)->call.stream;
+  };
+  for (Communicator* const comm : comms)
+    others_of(comm, stream_of(comm),
+              [&](CUstream other) { comm->order.join(stream_of(comm), other); });
+  for (Held& one : held_) {
+    one.call.stream = stream_of(one.comm.get());
+    if (one.comm->is_lost) {
+      result = kInvalidUsage;
+      continue;
+    }
+    const int code = issue(*one.comm, one.call);
+    if (result == kSuccess) result = code;
+  }
+  for (Communicator* const comm : comms)
+    others_of(comm, stream_of(comm),
+              [&](CUstream other) { comm->order.join(other, stream_of(comm)); });
+  return result;
+}
+
+}  // namespace polypath::nccl

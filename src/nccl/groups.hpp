@@ -1,0 +1,69 @@
+// NCCL's groups, of one thread: what is called between the outermost ncclGroupStart and its
+// ncclGroupEnd comes together. NCCL has its own group open meanwhile, with what goes to it in
+// there; what polypath takes is held here. At the end NCCL's part is launched first, and then what
+// was held, in the order of the calls: the same on all ranks, since which call is whose is.
+#pragma once
+
+#include <vector>
+
+#include "nccl/choice.hpp"
+#include "nccl/communicator.hpp"
+#include "nccl/creation.hpp"
+
+namespace polypath::nccl {
+
+/// One call of a program's, as NCCL has its arguments.
+struct Call {
+  Operation operation;
+  const void* send;
+  void* recv;
+  std::size_t count;
+  int type;
+  int reduction;
+  int root;
+  CUstream stream;
+};
+
+class Group {
+ public:
+  /// Of this thread.
+  static Group& current() noexcept;
+
+  [[nodiscard]] bool is_open() const noexcept { return depth_ > 0; }
+  void start() noexcept { ++depth_; }
+  /// True: that was the outermost.
+  bool end() noexcept { return depth_ > 0 && --depth_ == 0; }
+
+  void hold(InUse comm, const Call& call) { held_.push_back({std::move(comm), call}); }
+  /// A call on this stream went to NCCL.
+  void note_passed(InUse comm, CUstream stream);
+  void add(Creation&& creation) { created_.push_back(std::move(creation)); }
+  /// Nothing of this communicator is issued any more.
+  void forget(const Communicator* comm) noexcept;
+
+  /// Behind NCCL's end of the group: `result` of that, or of the first that failed here.
+  int finish(int result) noexcept;
+  /// What was held, and what was noted, goes nowhere.
+  void drop() noexcept;
+
+ private:
+  struct Held {
+    InUse comm;
+    Call call;
+  };
+  struct Passed {
+    InUse comm;
+    CUstream stream;
+  };
+  int issue_held() noexcept;
+
+  int depth_ = 0;
+  std::vector<Held> held_;
+  std::vector<Passed> passed_;
+  std::vector<Creation> created_;
+};
+
+/// Gives a call to polypath: NCCL's result.
+int issue(Communicator& comm, const Call& call) noexcept;
+
+}  // namespace polypath::nccl

@@ -1,0 +1,214 @@
+// How communicators of NCCL begin and end, as programs call it.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <ctime>
+
+#include "nccl/creation.hpp"
+#include "nccl/exports.hpp"
+#include "nccl/groups.hpp"
+#include "nccl/inside.hpp"
+
+using namespace polypath::nccl;
+
+namespace {
+
+#define POLYPATH_NCCL_REAL(name)                                            \
+  const Real* const real = real_library(__builtin_return_address(0), true); \
+  if (real == nullptr || real->name == nullptr) return kInvalidUsage
+
+void pause_briefly() noexcept {
+  constexpr timespec kPause{0, 50'000};
+  nanosleep(&kPause, nullptr);
+}
+
+/// Of communicators that NCCL makes now, or at the end of the group.
+int finish(std::vector<Creation>&& creations, int result) noexcept {
+  if (result != kSuccess && result != kInProgress) return result;
+  Group& group = Group::current();
+  if (!group.is_open()) {
+    const int mine = finish_all(creations);
+    return mine != kSuccess ? mine : result;
+  }
+  for (Creation& one : creations) group.add(std::move(one));
+  return result;
+}
+
+template <typename Make>
+int create(const Key& key, int rank, int ranks, bool blocks, void** comm, Make&& make) noexcept {
+  std::vector<Creation> creations;
+  creations.emplace_back(key, rank, ranks, blocks);
+  creations.back().expect(comm);
+  int result = kSuccess;
+  {
+    const InsideNccl inside;
+    result = make();
+  }
+  return finish(std::move(creations), result);
+}
+
+/// A part of a communicator: by what all of its ranks give alike.
+struct Part {
+  char how;
+  std::uint32_t number;
+  std::int32_t which;
+};
+Key part_key(const Communicator& parent, const Part& part) noexcept {
+  if (!parent.key.is_known()) return {};
+  return parent.key.derived(&part.how, sizeof part.how)
+      .derived(&part.number, sizeof part.number)
+      .derived(&part.which, sizeof part.which);
+}
+
+/// Until polypath's last call is done, or the communicator is lost.
+void wait_for_work(const Communicator& its) noexcept {
+  while (its.comm != nullptr && !its.is_lost && !its.order.is_idle() &&
+         its.engine->comm_check(its.comm) == POLYPATH_SUCCESS)
+    pause_briefly();
+}
+
+Communicator* take_out(void* comm) noexcept {
+  Communicator* const gone = remove(comm);
+  if (gone != nullptr) Group::current().forget(gone);
+  return gone;
+}
+
+void lose(Communicator& its, const char* why) noexcept {
+  if (its.comm != nullptr && !its.is_lost) its.engine->comm_abort(its.comm, why);
+  its.is_lost = true;
+}
+
+}  // namespace
+
+extern "C" {
+
+int ncclCommInitRank(void** comm, int ranks, UniqueId id, int rank) {
+  POLYPATH_NCCL_REAL(ncclCommInitRank);
+  const auto make = [&] { return real->ncclCommInitRank(comm, ranks, id, rank); };
+  if (InsideNccl::is_inside()) return make();
+  return create(key_of(&id, sizeof id), rank, ranks, is_blocking(nullptr, true), comm, make);
+}
+
+int ncclCommInitRankConfig(void** comm, int ranks, UniqueId id, int rank, Config* config) {
+  POLYPATH_NCCL_REAL(ncclCommInitRankConfig);
+  const auto make = [&] { return real->ncclCommInitRankConfig(comm, ranks, id, rank, config); };
+  if (InsideNccl::is_inside()) return make();
+  return create(key_of(&id, sizeof id), rank, ranks, is_blocking(config, true), comm, make);
+}
+
+int ncclCommInitRankScalable(void** comm, int ranks, int rank, int count, UniqueId* ids,
+                             Config* config) {
+  POLYPATH_NCCL_REAL(ncclCommInitRankScalable);
+  const auto make = [&] {
+    return real->ncclCommInitRankScalable(comm, ranks, rank, count, ids, config);
+  };
+  if (InsideNccl::is_inside() || ids == nullptr || count < 1) return make();
+  return create(key_of(ids, sizeof *ids * static_cast<std::size_t>(count)), rank, ranks,
+                is_blocking(config, true), comm, make);
+}
+
+int ncclCommInitAll(void** comms, int count, const int* gpus) {
+  POLYPATH_NCCL_REAL(ncclCommInitAll);
+  const auto make = [&] { return real->ncclCommInitAll(comms, count, gpus); };
+  if (InsideNccl::is_inside() || comms == nullptr || count < 1) return make();
+  struct {
+    std::int64_t pid = getpid();
+    timespec now{};
+    std::uint64_t number = 0;
+  } name;
+  static std::atomic<std::uint64_t> numbers{0};
+  name.number = ++numbers;
+  clock_gettime(CLOCK_MONOTONIC, &name.now);
+  const Key key = key_of(&name, sizeof name);
+  std::vector<Creation> creations;
+  for (int rank = 0; rank < count; ++rank) {
+    creations.emplace_back(key, rank, count, is_blocking(nullptr, true));
+    creations.back().expect(comms + rank);
+  }
+  int result = kSuccess;
+  {
+    const InsideNccl inside;
+    result = make();
+  }
+  return finish(std::move(creations), result);
+}
+
+int ncclCommSplit(void* comm, int color, int key, void** part, Config* config) {
+  POLYPATH_NCCL_REAL(ncclCommSplit);
+  const auto make = [&] { return real->ncclCommSplit(comm, color, key, part, config); };
+  const InUse parent(comm);
+  if (InsideNccl::is_inside() || !parent) return make();
+  const std::uint32_t number = ++parent->splits;
+  if (color < 0) {
+    const InsideNccl inside;
+    return make();
+  }
+  return create(part_key(*parent, {'s', number, color}), parent->rank, parent->size,
+                is_blocking(config, parent->is_blocking), part, make);
+}
+
+int ncclCommShrink(void* comm, int* excluded, int count, void** part, Config* config, int flags) {
+  POLYPATH_NCCL_REAL(ncclCommShrink);
+  const auto make = [&] {
+    return real->ncclCommShrink(comm, excluded, count, part, config, flags);
+  };
+  const InUse parent(comm);
+  if (InsideNccl::is_inside() || !parent) return make();
+  const std::uint32_t number = ++parent->shrinks;
+  // Some of its ranks may be lost: NCCL aborts what is under way.
+  constexpr int kAbort = 1;
+  if ((flags & kAbort) != 0) lose(*parent, "ncclCommShrink");
+  return create(part_key(*parent, {'k', number, 0}), parent->rank, parent->size,
+                is_blocking(config, parent->is_blocking), part, make);
+}
+
+int ncclCommFinalize(void* comm) {
+  POLYPATH_NCCL_REAL(ncclCommFinalize);
+  if (InsideNccl::is_inside()) return real->ncclCommFinalize(comm);
+  if (const InUse its(comm); its && its->is_blocking) wait_for_work(*its);
+  const InsideNccl inside;
+  return real->ncclCommFinalize(comm);
+}
+
+int ncclCommDestroy(void* comm) {
+  POLYPATH_NCCL_REAL(ncclCommDestroy);
+  if (InsideNccl::is_inside()) return real->ncclCommDestroy(comm);
+  Communicator* const gone = take_out(comm);
+  const InsideNccl inside;
+  const int result = real->ncclCommDestroy(comm);
+  let_go(gone);
+  return result;
+}
+
+int ncclCommAbort(void* comm) {
+  POLYPATH_NCCL_REAL(ncclCommAbort);
+  if (InsideNccl::is_inside()) return real->ncclCommAbort(comm);
+  Communicator* const gone = take_out(comm);
+  if (gone != nullptr) lose(*gone, "ncclCommAbort");
+  const InsideNccl inside;
+  const int result = real->ncclCommAbort(comm);
+  let_go(gone);
+  return result;
+}
+
+int ncclCommRevoke(void* comm, int flags) {
+  POLYPATH_NCCL_REAL(ncclCommRevoke);
+  if (InsideNccl::is_inside()) return real->ncclCommRevoke(comm, flags);
+  if (const InUse its{comm}) lose(*its, "ncclCommRevoke");
+  const InsideNccl inside;
+  return real->ncclCommRevoke(comm, flags);
+}
+
+int ncclCommGetAsyncError(void* comm, int* error) {
+  POLYPATH_NCCL_REAL(ncclCommGetAsyncError);
+  const int result = real->ncclCommGetAsyncError(comm, error);
+  if (result != kSuccess || error == nullptr || *error != kSuccess) return result;
+  const InUse its(comm);
+  if (its && its->comm != nullptr && !InsideNccl::is_inside() &&
+      its->engine->comm_check(its->comm) == POLYPATH_COMMUNICATOR_ERROR)
+    *error = kRemoteError;
+  return result;
+}
+
+}  // extern "C"

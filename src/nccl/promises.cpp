@@ -1,0 +1,49 @@
+#include "nccl/promises.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "preload/statistics/text.hpp"
+
+namespace polypath::nccl {
+namespace {
+
+bool is_set(const char* name, const char* value) noexcept {
+  const char* const given = std::getenv(name);
+  return given != nullptr && std::strcmp(given, value) == 0;
+}
+
+Settings read() noexcept {
+  Settings its;
+  its.is_on = !is_set("POLYPATH_NCCL_COLLECTIVES", "off");
+  its.reproducible = is_set("POLYPATH_REPRODUCIBLE", "1");
+  its.strict = is_set("POLYPATH_STRICT", "1");
+  its.checks = is_set("POLYPATH_CHECK", "1");
+  constexpr long kMost = 86'400'000;
+  const char* const limit = std::getenv("POLYPATH_NCCL_TIME_LIMIT");
+  const long given = limit != nullptr ? std::strtol(limit, nullptr, 10) : 0;
+  its.time_limit_ms = static_cast<std::uint32_t>(given > 0 && given <= kMost ? given : kMost);
+  return its;
+}
+
+}  // namespace
+
+const Settings& settings() noexcept {
+  static const Settings its = read();
+  return its;
+}
+
+void cannot_promise(const char* what, const char* why) noexcept {
+  if (!settings().reproducible) return;
+  // Other threads wait here until it is written: a later one must not end the process first.
+  [[maybe_unused]] static const bool is_told = [&] {
+    preload::log_line(preload::LogLevel::error, "sums of %s are not in rank order: %s%s", what, why,
+                      settings().strict ? "; stopped (--strict)" : "");
+    if (settings().strict) _exit(kStoppedCode);
+    return true;
+  }();
+}
+
+}  // namespace polypath::nccl

@@ -1,0 +1,43 @@
+// NCCL runs what is called on one communicator in the order of the calls, whatever streams they are
+// on, and so does polypath; between the two of them this sees to it. Without it a kernel of either
+// could hold a GPU while it waits for another GPU, on which the other's kernel waits for this one.
+#pragma once
+
+#include "nccl/cuda.hpp"
+
+namespace polypath::nccl {
+
+enum class Carrier : unsigned char { nobody, nccl, polypath };
+
+/// Of one communicator; one thread at a time.
+class StreamOrder {
+ public:
+  StreamOrder() noexcept = default;
+  /// Events are of this context.
+  StreamOrder(const Cuda& cuda, CUcontext context) noexcept : cuda_(&cuda), context_(context) {}
+  StreamOrder(const StreamOrder&) = delete;
+  StreamOrder& operator=(StreamOrder&& other) noexcept;
+  ~StreamOrder();
+
+  /// Before a call is issued on the stream: it waits for the call before, where that was the
+  /// other's on another stream. Streams in capture have the program's order alone.
+  void before(Carrier carrier, CUstream stream) noexcept;
+  /// Behind it.
+  void after(Carrier carrier, CUstream stream) noexcept;
+  /// Makes `waiting` wait for all that is on `stream`.
+  void join(CUstream waiting, CUstream stream) noexcept;
+  /// Whether polypath's last call is done.
+  [[nodiscard]] bool is_idle() const noexcept;
+
+ private:
+  [[nodiscard]] bool is_captured(CUstream stream) const noexcept;
+  bool record(CUstream stream) noexcept;
+
+  const Cuda* cuda_ = nullptr;
+  CUcontext context_ = nullptr;
+  CUevent event_ = nullptr;
+  Carrier last_ = Carrier::nobody;
+  CUstream last_stream_ = nullptr;
+};
+
+}  // namespace polypath::nccl

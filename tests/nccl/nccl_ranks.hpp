@@ -1,0 +1,158 @@
+// Ranks of one NCCL communicator: threads of this process, a GPU each.
+#pragma once
+
+#include <cuda.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "nccl_api.hpp"
+
+namespace polypath::test {
+
+inline void require_ok(int code, const char* call) {
+  if (code != 0) throw std::runtime_error(std::string(call) + " gave " + std::to_string(code));
+}
+#define NCCL_OK(call) require_ok(call, #call)
+#define CUDA_OK(call) require_ok(static_cast<int>(call), #call)
+
+using Bytes = std::vector<std::byte>;
+constexpr std::byte kPoison{0xA5};
+
+/// Memory of the current GPU, with a guard on either side.
+class DeviceBytes {
+ public:
+  static constexpr std::size_t kGuard = 256;
+  explicit DeviceBytes(std::size_t bytes, std::size_t shift = 0) : bytes_(bytes), shift_(shift) {
+    CUDA_OK(cuMemAlloc(&memory_, bytes + 2 * kGuard));
+    const Bytes poison(bytes + 2 * kGuard, kPoison);
+    CUDA_OK(cuMemcpyHtoD(memory_, poison.data(), poison.size()));
+    CUDA_OK(cuStreamSynchronize(nullptr));  // from pageable memory: it may still be on its way
+  }
+  ~DeviceBytes() { cuMemFree(memory_); }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+
+  [[nodiscard]] void* get(std::size_t offset = 0) const {
+    return reinterpret_cast<void*>(memory_ + kGuard + shift_ + offset);
+  }
+  void put(std::size_t offset, const Bytes& its) {
+    if (its.empty()) return;
+    CUDA_OK(cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(get(offset)), its.data(), its.size()));
+    CUDA_OK(cuStreamSynchronize(nullptr));
+  }
+  [[nodiscard]] Bytes all() const {
+    Bytes its(bytes_);
+    if (bytes_ > 0) CUDA_OK(cuMemcpyDtoH(its.data(), reinterpret_cast<CUdeviceptr>(get()), bytes_));
+    return its;
+  }
+  [[nodiscard]] bool is_guarded() const {
+    Bytes its(bytes_ + 2 * kGuard);
+    CUDA_OK(cuMemcpyDtoH(its.data(), memory_, its.size()));
+    for (std::size_t i = 0; i < its.size(); ++i)
+      if ((i < kGuard + shift_ || i >= kGuard + shift_ + bytes_) && its[i] != kPoison) return false;
+    return true;
+  }
+
+ private:
+  CUdeviceptr memory_ = 0;
+  std::size_t bytes_;
+  std::size_t shift_;
+};
+
+/// One rank, on its thread.
+struct NcclRank {
+  int rank = 0;
+  int size = 0;
+  void* comm = nullptr;
+  std::array<CUstream, 2> streams{};
+  const NcclApi& nccl = NcclApi::get();
+
+  void synchronize() const {
+    for (const CUstream stream : streams) CUDA_OK(cuStreamSynchronize(stream));
+  }
+};
+
+inline void use_gpu(int gpu) {
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  CUDA_OK(cuInit(0));
+  CUDA_OK(cuDeviceGet(&device, gpu));
+  CUDA_OK(cuDevicePrimaryCtxRetain(&context, device));
+  CUDA_OK(cuCtxSetCurrent(context));
+}
+
+/// How a rank enters a communicator.
+using Enter = std::function<void(NcclRank&, const NcclId&)>;
+inline void by_init_rank(NcclRank& its, const NcclId& id) {
+  NCCL_OK(its.nccl.ncclCommInitRank(&its.comm, its.size, id, its.rank));
+}
+
+/// Runs `body` on `size` ranks; the message of each that threw, else "".
+inline std::vector<std::string> on_nccl_ranks(int size, const std::function<void(NcclRank&)>& body,
+                                              const Enter& enter = &by_init_rank) {
+  const NcclApi& nccl = NcclApi::get();
+  CUDA_OK(cuInit(0));
+  NcclId id{};
+  NCCL_OK(nccl.ncclGetUniqueId(&id));
+  std::vector<std::string> thrown(static_cast<std::size_t>(size));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size; ++rank)
+      threads.emplace_back([&, rank] {
+        try {
+          NcclRank its;
+          its.rank = rank;
+          its.size = size;
+          use_gpu(rank);
+          for (CUstream& stream : its.streams)
+            CUDA_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+          enter(its, id);
+          body(its);
+          its.synchronize();
+          if (its.comm != nullptr) NCCL_OK(nccl.ncclCommDestroy(its.comm));
+        } catch (const std::exception& error) {
+          thrown[static_cast<std::size_t>(rank)] = error.what();
+        }
+      });
+  }
+  return thrown;
+}
+
+inline nlohmann::json nccl_report() {
+  std::string text(NcclApi::get().report(nullptr, 0) + 1, '\0');
+  NcclApi::get().report(text.data(), text.size());
+  text.pop_back();
+  return nlohmann::json::parse(text);
+}
+
+/// How often calls of a function were counted since this was made.
+class CountsOf {
+ public:
+  explicit CountsOf(std::string function)
+      : function_(std::move(function)),
+        before_(now()),
+        nccl_(NcclApi::get().calls(function_.c_str())) {}
+  [[nodiscard]] int taken() const { return now() - before_; }
+  [[nodiscard]] int by_nccl() const { return NcclApi::get().calls(function_.c_str()) - nccl_; }
+
+ private:
+  [[nodiscard]] int now() const {
+    const nlohmann::json calls = nccl_report()["calls"];
+    return calls.contains(function_) ? calls[function_]["taken"].get<int>() : 0;
+  }
+  std::string function_;
+  int before_;
+  int nccl_;
+};
+
+}  // namespace polypath::test

@@ -1,0 +1,230 @@
+// How communicators begin and end beside calls that are taken: those of newer versions, graphs in
+// capture, and ranks that give up while other threads call.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <barrier>
+
+#include "nccl_sums.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::Each;
+
+constexpr int kRanks = 4;
+constexpr int kRemoteError = 6;
+
+/// Of a communicator whose other ranks are gone, or are going.
+int error_of(const NcclRank& its) {
+  int error = 0;
+  while (error == 0) {
+    NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+    std::this_thread::yield();
+  }
+  return error;
+}
+
+TEST(NcclLife, CommunicatorsOfSeveralIdsAreTaken) {
+  const CountsOf calls("ncclAllReduce");
+  std::array<NcclId, 2> ids{};
+  for (NcclId& id : ids) NCCL_OK(NcclApi::get().ncclGetUniqueId(&id));
+  EXPECT_THAT(on_nccl_ranks(
+                  3, [](NcclRank& its) { expect_sum(its, 901, 1); },
+                  [&](NcclRank& its, const NcclId&) {
+                    NCCL_OK(its.nccl.ncclCommInitRankScalable(&its.comm, its.size, its.rank, 2,
+                                                              ids.data(), nullptr));
+                  }),
+              Each(""));
+  EXPECT_EQ(calls.taken(), 3);
+}
+
+/// Of its ranks 2 is left out.
+void shrink(NcclRank& its, int flags) {
+  int excluded = 2;
+  void* part = nullptr;
+  NCCL_OK(its.nccl.ncclCommShrink(its.comm, &excluded, 1, &part, nullptr, flags));
+  NCCL_OK(its.nccl.ncclCommDestroy(its.comm));
+  its.comm = part;
+  NCCL_OK(its.nccl.ncclCommUserRank(part, &its.rank));
+  NCCL_OK(its.nccl.ncclCommCount(part, &its.size));
+}
+
+TEST(NcclLife, WhatIsLeftOfACommunicatorIsTaken) {
+  const CountsOf calls("ncclAllReduce");
+  EXPECT_THAT(on_nccl_ranks(kRanks,
+                            [](NcclRank& its) {
+                              expect_sum(its, 77, 1);
+                              if (its.rank == 2) return;
+                              shrink(its, 0);
+                              EXPECT_EQ(its.size, 3);
+                              expect_sum(its, 1001, 2);
+                            }),
+              Each(""));
+  EXPECT_EQ(calls.taken(), kRanks + 3);
+  EXPECT_EQ(calls.by_nccl(), 0);
+}
+
+/// Rank 2 never comes to a call that the others wait in.
+TEST(NcclLife, AShrinkThatAbortsEndsTheWaitsForWhoIsLeftOut) {
+  const CountsOf calls("ncclAllReduce");
+  std::barrier gone(3);
+  EXPECT_THAT(
+      on_nccl_ranks(kRanks,
+                    [&](NcclRank& its) {
+                      if (its.rank == 2) {
+                        EXPECT_EQ(error_of(its), kRemoteError);
+                        NCCL_OK(its.nccl.ncclCommAbort(its.comm));
+                        its.comm = nullptr;
+                        return;
+                      }
+                      DeviceBytes buffer(400);
+                      NCCL_OK(its.nccl.ncclAllReduce(buffer.get(), buffer.get(), 100, kFloat32,
+                                                     kSum, its.comm, its.streams[0]));
+                      // Who shrinks first ends the call of the others on their streams.
+                      gone.arrive_and_wait();
+                      shrink(its, 1);
+                      its.synchronize();
+                      expect_sum(its, 1003, 3);
+                    }),
+      Each(""));
+  EXPECT_EQ(calls.taken(), 3 + 3);
+}
+
+TEST(NcclLife, ARevokeEndsTheWaitsOfAll) {
+  EXPECT_THAT(on_nccl_ranks(2,
+                            [](NcclRank& its) {
+                              DeviceBytes buffer(4000);
+                              if (its.rank == 0) {
+                                NCCL_OK(its.nccl.ncclCommRevoke(its.comm, 0));
+                              } else {
+                                static_cast<void>(its.nccl.ncclAllReduce(buffer.get(), buffer.get(),
+                                                                         1000, kFloat32, kSum,
+                                                                         its.comm, its.streams[0]));
+                                EXPECT_EQ(error_of(its), kRemoteError);
+                                its.synchronize();
+                              }
+                            }),
+              Each(""));
+}
+
+/// It is an estimate: what was called in the group is not issued, now or later.
+TEST(NcclLife, WhatIsSimulatedIsNotIssued) {
+  EXPECT_THAT(
+      on_nccl_ranks(2,
+                    [](NcclRank& its) {
+                      DeviceBytes buffer(4000);
+                      NCCL_OK(its.nccl.ncclGroupStart());
+                      NCCL_OK(its.nccl.ncclAllReduce(buffer.get(), buffer.get(), 1000, kFloat32,
+                                                     kSum, its.comm, its.streams[0]));
+                      NCCL_OK(its.nccl.ncclGroupSimulateEnd(nullptr));
+                      NCCL_OK(its.nccl.ncclGroupStart());
+                      NCCL_OK(its.nccl.ncclGroupEnd());
+                      its.synchronize();
+                      EXPECT_EQ(buffer.all(), Bytes(4000, kPoison));
+                      expect_sum(its, 300, 2);
+                    }),
+      Each(""));
+}
+
+TEST(NcclLife, RegisteredBuffersAreTakenToo) {
+  const CountsOf calls("ncclAllReduce");
+  EXPECT_THAT(
+      on_nccl_ranks(2,
+                    [](NcclRank& its) {
+                      DeviceBytes buffer(404);
+                      void* handle = nullptr;
+                      NCCL_OK(its.nccl.ncclCommRegister(its.comm, buffer.get(), 404, &handle));
+                      buffer.put(0, bytes_of(floats_of(its.rank, 101, 4)));
+                      NCCL_OK(its.nccl.ncclAllReduce(buffer.get(), buffer.get(), 101, kFloat32,
+                                                     kSum, its.comm, its.streams[0]));
+                      its.synchronize();
+                      expect_floats(buffer.all(), sum_of(2, 101, 4), "sum", its.rank);
+                      NCCL_OK(its.nccl.ncclCommDeregister(its.comm, handle));
+                    }),
+      Each(""));
+  EXPECT_EQ(calls.taken(), 2);
+}
+
+std::size_t free_bytes() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  CUDA_OK(cuMemGetInfo(&free, &total));
+  return free;
+}
+
+/// Captures of the mode that forbids most, while another communicator begins and goes.
+TEST(NcclLife, ACaptureGoesOnWhileAnotherCommunicatorGoes) {
+  constexpr std::size_t kCount = 777;
+  std::barrier together(2);  // no rank's own calls come into the other's capture
+  EXPECT_THAT(
+      on_nccl_ranks(2,
+                    [&](NcclRank& its) {
+                      NcclRank other = its;
+                      NCCL_OK(its.nccl.ncclCommSplit(its.comm, 0, its.rank, &other.comm, nullptr));
+                      expect_sum(other, 10, 1);
+                      DeviceBytes buffer(kCount * 4);
+                      const std::size_t before = free_bytes();
+                      CUgraph graph = nullptr;
+                      CUgraphExec launched = nullptr;
+                      together.arrive_and_wait();
+                      CUDA_OK(cuStreamBeginCapture(its.streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+                      const auto sum = [&] {
+                        NCCL_OK(its.nccl.ncclAllReduce(buffer.get(), buffer.get(), kCount, kFloat32,
+                                                       kSum, its.comm, its.streams[0]));
+                      };
+                      sum();
+                      NCCL_OK(its.nccl.ncclCommDestroy(other.comm));
+                      // Its memory is freed behind this, by a thread of its own.
+                      while (free_bytes() <= before) std::this_thread::yield();
+                      sum();
+                      CUDA_OK(cuStreamEndCapture(its.streams[0], &graph));
+                      together.arrive_and_wait();
+                      CUDA_OK(cuGraphInstantiate(&launched, graph, 0));
+                      buffer.put(0, bytes_of(floats_of(its.rank, kCount, 5)));
+                      CUDA_OK(cuGraphLaunch(launched, its.streams[0]));
+                      its.synchronize();
+                      // The sum of two equal sums.
+                      std::vector<float> twice(kCount);
+                      const Bytes once = sum_of(2, kCount, 5);
+                      std::memcpy(twice.data(), once.data(), once.size());
+                      for (float& one : twice) one += one;
+                      expect_floats(buffer.all(), bytes_of(twice), "twice", its.rank);
+                      CUDA_OK(cuGraphExecDestroy(launched));
+                      CUDA_OK(cuGraphDestroy(graph));
+                    }),
+      Each(""));
+}
+
+/// A program's watchdog aborts while its own thread is in a call, or has a group open.
+TEST(NcclLife, AnotherThreadAbortsDuringCalls) {
+  for (unsigned time = 0; time < 12; ++time)
+    EXPECT_THAT(on_nccl_ranks(2,
+                              [&](NcclRank& its) {
+                                DeviceBytes buffer(4000);
+                                std::atomic<int> calls{0};
+                                std::atomic<bool> goes_on{true};
+                                std::jthread watchdog([&] {
+                                  use_gpu(its.rank);
+                                  while (calls < static_cast<int>(time)) std::this_thread::yield();
+                                  goes_on = false;
+                                  NCCL_OK(its.nccl.ncclCommAbort(its.comm));
+                                });
+                                while (goes_on) {
+                                  const bool in_group = calls++ % 2 == 1;
+                                  if (in_group) NCCL_OK(its.nccl.ncclGroupStart());
+                                  // Whatever it says: it comes before, during or behind the abort.
+                                  static_cast<void>(its.nccl.ncclAllReduce(
+                                      buffer.get(), buffer.get(), 1000, kFloat32, kSum, its.comm,
+                                      its.streams[0]));
+                                  if (in_group) static_cast<void>(its.nccl.ncclGroupEnd());
+                                }
+                                watchdog.join();
+                                its.synchronize();
+                                its.comm = nullptr;
+                              }),
+                Each(""));
+}
+
+}  // namespace
+}  // namespace polypath::test

@@ -1,0 +1,106 @@
+"""Programs that only know NCCL under `polypath run` and `polypath doctor`: what stands in for NCCL
+is built by the C++ tests."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from polypath._library import find_library
+from polypath.launch.environment import find_nccl
+
+PROGRAM = Path(__file__).with_name("nccl_program.py")
+STANDIN = find_library().with_name("nccl-standin") / "libnccl.so.2"
+OLDER = find_library().with_name("nccl-standin-old") / "libnccl.so.2"
+NODE = ("--node", "narval")
+
+pytestmark = pytest.mark.skipif(
+    not STANDIN.is_file() or find_nccl() is None, reason="needs the C++ tests' libraries"
+)
+
+
+@pytest.fixture
+def run(polypath):
+    """Runs the program under `polypath run` with these options."""
+
+    def run(*options, library=STANDIN, **settings):
+        return polypath(
+            *("run", *NODE, *options, "--", sys.executable, str(PROGRAM), str(library)), **settings
+        )
+
+    return run
+
+
+def test_sums_are_taken_and_counted(run, tmp_path):
+    done = run("--reproducible", "--stats", str(tmp_path / "stats.json"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "right\n", "")
+    (file,) = tmp_path.glob("stats.*.nccl.json")
+    nccl = json.loads(file.read_text())["nccl"]
+    assert (nccl["library"], nccl["version"]) == (str(STANDIN), 22809)
+    assert (nccl["communicators"], nccl["taken"], nccl["refusals"]) == (2, 2, {})
+    assert nccl["calls"] == {
+        "ncclAllReduce": {"calls": 2, "bytes": 8000, "taken": 2, "to_nccl": {}}
+    }
+
+
+def test_without_a_measurement_they_are_nccls(run):
+    done = run("--stats", "text")
+    assert (done.returncode, done.stdout) == (0, "right\n")
+    assert "ncclAllReduce: 2 calls, 0.0 MiB, 0 taken; to NCCL: 2 x not measured" in done.stderr
+
+
+def test_named_as_the_library(run):
+    library = find_nccl()
+    done = run(
+        *("--reproducible", "--stats", "text"), library=library, POLYPATH_NCCL_LIBRARY=str(STANDIN)
+    )
+    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
+    assert "ncclAllReduce: 2 calls, 0.0 MiB, 2 taken" in done.stderr
+
+
+def test_what_cannot_be_promised_is_one_line(run):
+    done = run("--reproducible", "--setting", "nccl_collectives=off")
+    why = "switched off (nccl_collectives)"
+    assert (done.returncode, done.stdout) == (0, "right\n")
+    assert done.stderr == (
+        f"polypath: error: sums of an NCCL communicator are not in rank order: {why}\n"
+    )
+
+
+def test_a_strict_run_is_stopped(run):
+    done = run("--reproducible", "--strict", "--setting", "nccl_collectives=off")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.endswith("; stopped (--strict)\n")
+
+
+def test_strict_alone_is_refused(run):
+    done = run("--strict")
+    assert done.returncode == 2
+    assert "--strict is for --reproducible" in done.stderr
+
+
+def test_the_doctor_says_it(polypath):
+    done = polypath("doctor", *NODE, "--", sys.executable, str(PROGRAM), str(STANDIN))
+    assert "0 of 2 collectives taken; to NCCL: 2 x not measured" in " ".join(done.stdout.split())
+
+
+def test_a_second_nccl_is_left_alone(polypath, tmp_path):
+    program = (
+        "import ctypes; value = ctypes.c_int()\n"
+        f"for name in 2 * ({str(STANDIN)!r}, {str(OLDER)!r}):\n"
+        "    library = ctypes.CDLL(name); library.ncclGetVersion(ctypes.byref(value))\n"
+        "    has = hasattr(library, 'ncclAlltoAll')\n"
+        "    print(value.value, has, bool(library.ncclReduce))"
+    )
+    stats = ("--stats", str(tmp_path / "stats.json"))
+    done = polypath("run", *NODE, *stats, "--", sys.executable, "-c", program)
+    assert (done.returncode, done.stdout) == (0, 2 * "22809 True True\n21903 False True\n")
+    assert done.stderr.count("this process has two NCCLs") == 1
+    # Nothing of NCCL's was made: there is nothing to tell.
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_nccl_nothing_is_there(polypath):
+    program = "import ctypes; print(hasattr(ctypes.CDLL(None), 'ncclAllReduce'))"
+    done = polypath("run", *NODE, "--stats", "text", "--", sys.executable, "-c", program)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
