@@ -190,7 +190,8 @@ POLYPATH_DEVICE Bits<T>* bits(T* at) {
 
 template <typename T>
 POLYPATH_DEVICE T load(const T* from) {
-  return detail::bits_as<T>(*detail::bits(from));
+  const detail::Bits<T> value = *detail::bits(from);  // copied in place it would be loaded bytewise
+  return detail::bits_as<T>(value);
 }
 template <typename T>
 POLYPATH_DEVICE T load_constant(const T* from) {
