@@ -231,7 +231,8 @@ TEST_P(PlantedPartitionFault, IsFound) {
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedPartitionFault,
                          testing::Values(PartitionFault::taken_twice,
                                          PartitionFault::last_not_first, PartitionFault::tag_alone,
-                                         PartitionFault::second_half_first,
+                                         PartitionFault::all_ranks_alike,
+                                         PartitionFault::kinds_at_once,
                                          PartitionFault::matched_taken_anew,
                                          PartitionFault::no_barrier));
 

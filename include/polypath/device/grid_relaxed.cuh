@@ -16,7 +16,7 @@ POLYPATH_DEVICE std::uint32_t* words_of_block(std::uint32_t* warp_words, unsigne
 template <typename Order>
 class HashedGrid : public PhasesOfGrid<HashedGrid<Order>, hashed_workspace> {
  public:
-  static constexpr unsigned kWarpWords = 32;
+  static constexpr unsigned kWarpWords = sizeof(match_sums) / sizeof(std::uint32_t);
   POLYPATH_DEVICE static void run_phase(unsigned phase, std::uint32_t* warp_bits,
                                         unsigned char* workspace, std::uint32_t,
                                         const match_batch& batch) {

@@ -9,39 +9,46 @@
 #include "polypath/device/platform.cuh"
 #include "polypath/device/scope.cuh"
 #include "polypath/device/split_view.hpp"
+#include "polypath/device/warp_reduce.cuh"
 
 namespace polypath::device::detail {
 
-/// `combine` of what all threads of a group give, for all of them; `none` changes nothing.
-template <typename Combine>
-POLYPATH_DEVICE std::uint32_t combined(const Warp&, match_sums&, std::uint32_t value, std::uint32_t,
-                                       const Combine& combine) {
-  POLYPATH_UNROLL
-  for (unsigned step = kWarp / 2; step > 0; step /= 2)
-    value = combine(value, warp_shuffle_xor(value, step));
-  return value;
+/// What a matcher found, of a thread or of all.
+struct Found {
+  std::uint32_t bad;    ///< the first that must not be matched, or kNone
+  std::uint32_t pairs;  ///< how many were made
+};
+/// Of all threads of a group, for each of them; behind it, all see what each stored before. Between
+/// two calls with the same memory there is a barrier of the group.
+POLYPATH_DEVICE Found of_all(const Warp& warp, match_sums&, const Found& own) {
+  warp.sync();
+  return {warp_least(own.bad), warp_sum(own.pairs)};
 }
-template <typename Combine>
-POLYPATH_DEVICE std::uint32_t combined(const Block& block, match_sums& memory, std::uint32_t value,
-                                       std::uint32_t none, const Combine& combine) {
-  value = combined(Warp{}, memory, value, none, combine);
-  block.sync();  // others may still read the words of the one before
-  if (rank_in_warp() == 0) memory.words[block.rank() / kWarp] = value;
+POLYPATH_DEVICE Found of_all(const Block& block, match_sums& memory, const Found& own) {
+  const Found of_warp{warp_least(own.bad), warp_sum(own.pairs)};
+  const unsigned warp = block.rank() / kWarp;
+  if (rank_in_warp() == 0) {
+    memory.words[warp] = of_warp.pairs;
+    memory.least[warp] = of_warp.bad;
+  }
   block.sync();
-  value = rank_in_warp() < block.size() / kWarp ? memory.words[rank_in_warp()] : none;
-  return combined(Warp{}, memory, value, none, combine);
+  const bool has_one = rank_in_warp() < block.size() / kWarp;
+  return {warp_least(has_one ? memory.least[rank_in_warp()] : kNone),
+          warp_sum(has_one ? memory.words[rank_in_warp()] : 0)};
 }
+
+/// The same of one number, and with no barrier between two calls.
 template <typename Members>
 POLYPATH_DEVICE std::uint32_t sum_of(const Members& group, match_sums& memory,
                                      std::uint32_t value) {
-  return combined(group, memory, value, 0,
-                  [](std::uint32_t one, std::uint32_t other) { return one + other; });
+  group.sync();  // others may still read the words of the one before
+  return of_all(group, memory, {kNone, value}).pairs;
 }
 template <typename Members>
 POLYPATH_DEVICE std::uint32_t least_of(const Members& group, match_sums& memory,
                                        std::uint32_t value) {
-  return combined(group, memory, value, kNone,
-                  [](std::uint32_t one, std::uint32_t other) { return other < one ? other : one; });
+  group.sync();
+  return of_all(group, memory, {value, 0}).bad;
 }
 
 POLYPATH_DEVICE bool forbids(mpi, const envelope&) { return false; }
@@ -84,6 +91,13 @@ POLYPATH_DEVICE match_outcome outcome_of(const match_batch& batch, std::uint32_t
 }
 POLYPATH_DEVICE match_outcome refused(match_status why, std::uint32_t index) {
   return {why, index, 0, 0, 0, 0};
+}
+/// Why an envelope of a batch must not be matched; done: nothing is wrong with it alone.
+template <typename Order>
+POLYPATH_DEVICE match_status why_not(const match_batch& batch, bool is_receive,
+                                     std::uint32_t index) {
+  return is_receive ? status_of_receive(Order{}, load(batch.receives + index))
+                    : status_of_message(load(batch.messages + index));
 }
 POLYPATH_DEVICE void store_outcome(match_outcome* to, const match_outcome& outcome) {
   auto* const words = reinterpret_cast<std::uint64_t*>(to);
@@ -138,7 +152,7 @@ POLYPATH_DEVICE std::uint32_t first_bad(const Members& group, match_sums& memory
   for (std::uint32_t i = rank; i < batch.receive_count && bad == kNone; i += group.size())
     if (status_of_receive(Order{}, load(batch.receives + i)) != match_status::done)
       bad = batch.message_count + i;
-  return least_of(group, memory, bad);
+  return group.any(bad != kNone) ? least_of(group, memory, bad) : kNone;
 }
 
 /// Whether the batch may be matched; unless it is done all results are kNone.
@@ -151,9 +165,7 @@ POLYPATH_DEVICE match_outcome check_batch(const Members& group, match_sums& memo
     if (bad == kNone) return outcome_of(batch, 0);
     const bool is_receive = bad >= batch.message_count;
     const std::uint32_t index = is_receive ? bad - batch.message_count : bad;
-    outcome = refused(is_receive ? status_of_receive(Order{}, load(batch.receives + index))
-                                 : status_of_message(load(batch.messages + index)),
-                      index);
+    outcome = refused(why_not<Order>(batch, is_receive, index), index);
   }
   match_nothing(batch, group.rank(), group.size());
   group.sync();

@@ -1,10 +1,12 @@
 // matcher<partitioned>: messages and receives in their orders, no receive from any source; any tag
 // is allowed. So sources do not depend on each other, and a batch is best one source's.
 //
-// A warp holds 64 messages in registers and goes through the receives: each takes the first free
-// message that it accepts, found by one ballot, or two. More messages are matched 64 at a time;
-// that is exact, because every receive prefers the earlier message. In a block each warp holds 64,
-// and the receives pass from warp to warp, 64 at a time.
+// A warp holds 64 messages in registers, and as many receives, of which each finds, in two words,
+// which of the messages it accepts. Receives of one key accept the same ones, so the n-th of them
+// takes the n-th that is free: all of a warp choose at once, but for those of any tag, which make
+// runs of their own. More messages are matched 64 at a time; that is exact, because every receive
+// prefers the earlier message. In a block each warp holds 64, and the receives pass from warp to
+// warp, 64 at a time.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +24,9 @@ enum class PartitionFault {
   none,
   taken_twice,         ///< a message stays free
   last_not_first,      ///< of the messages that a receive accepts
+  all_ranks_alike,     ///< receives of one key take one message
+  kinds_at_once,       ///< those of any tag choose together with others
   tag_alone,           ///< source and communicator are not compared
-  second_half_first,   ///< of the 64
   matched_taken_anew,  ///< a receive that has a message takes a later one, too
   no_barrier           ///< of a block: a warp looks before the one ahead has written
 };
@@ -43,119 +46,151 @@ class MessageWindow {
       const bool is_there = index < batch.message_count();
       const envelope found = is_there ? batch.message(index) : envelope{};
       tag_[half] = found.tag;
-      place_[half] = is_there ? place_of(found) : kGone;
+      place_[half] = place_of(found);
+      free_[half] = warp_ballot(is_there);
     }
+    const std::uint32_t place = warp_shuffle(place_[0], 0);
+    const auto is_same = [&](unsigned half) {
+      return (free_[half] >> rank_in_warp() & 1) == 0 || place_[half] == place;
+    };
+    are_of_one_place_ = warp_all(is_same(0) && is_same(1)) || planted(PartitionFault::tag_alone);
   }
 
   /// The receives from `at` on, 64 at most. `is_first`: none of them has looked before. Returns
   /// how many pairs this thread has made.
   template <typename Batch>
   POLYPATH_DEVICE std::uint32_t meet(const Batch& batch, std::uint32_t at, bool is_first) {
-    envelope wanted[2];
-    unsigned waiting[2];
+    Receive receives[2];
     POLYPATH_UNROLL
     for (unsigned half = 0; half < 2; ++half) {
       const std::uint32_t index = at + half * kWarp + rank_in_warp();
       bool waits = index < batch.receive_count();
-      wanted[half] = waits ? batch.receive(index) : envelope{};
+      const envelope wanted = waits ? batch.receive(index) : envelope{};
       if (!is_first && waits && !planted(PartitionFault::matched_taken_anew))
         waits = batch.match(index) == kNone;
-      waiting[half] = warp_ballot(waits);
+      receives[half] = {wanted.tag, place_of(wanted), waits, {0, 0}};
     }
-    std::uint32_t taker[2] = {kNone, kNone};
+    if (are_of_one_place_)
+      look<true>(receives);
+    else
+      look<false>(receives);
+    std::uint32_t pairs = 0;
     POLYPATH_UNROLL
     for (unsigned half = 0; half < 2; ++half) {
-      if (warp_any(wanted[half].tag == any_tag))
-        meet<true>(wanted[half], waiting[half], half * kWarp, taker);
-      else
-        meet<false>(wanted[half], waiting[half], half * kWarp, taker);
+      const std::uint32_t message = choose(receives[half]);
+      const std::uint32_t index = at + half * kWarp + rank_in_warp();
+      if (message != kNone) {
+        batch.set_match(index, first_ + message);
+        ++pairs;
+      } else if (is_first && index < batch.receive_count()) {
+        batch.set_none(index);
+      }
     }
-    return write(batch, at, is_first, taker);
+    return pairs;
   }
 
  private:
-  /// Instead of source and communicator, of a message that is taken or none: no receive that is
-  /// matched here has any source.
-  static constexpr std::uint32_t kGone = 0xFFFFFFFF;
+  struct Receive {
+    std::uint32_t tag;
+    std::uint32_t place;
+    bool waits;
+    unsigned accepted[2];  ///< a bit for each message, once it has looked
+  };
 
+  /// Source and communicator.
   POLYPATH_DEVICE static std::uint32_t place_of(const envelope& of) {
     return of.source | std::uint32_t{of.communicator} << 16;
   }
 
-  /// 32 receives, one in each thread; those in `waiting` take part.
-  template <bool kAnyTag>
-  POLYPATH_DEVICE void meet(const envelope& wanted, unsigned waiting, unsigned first,
-                            std::uint32_t (&taker)[2]) {
-    constexpr unsigned kTogether = 4;
-    const std::uint32_t tag = wanted.tag;
-    const std::uint32_t place = place_of(wanted);
-    if (waiting == ~0U) {
-      POLYPATH_NO_UNROLL
-      for (unsigned lane = 0; lane < kWarp; lane += kTogether) {
-        POLYPATH_UNROLL
-        for (unsigned i = 0; i < kTogether; ++i)
-          take<kAnyTag>(warp_shuffle(tag, lane + i), warp_shuffle(place, lane + i),
-                        first + lane + i, taker);
-      }
-      return;
-    }
-    POLYPATH_NO_UNROLL
-    for (; waiting != 0; waiting &= waiting - 1) {
-      const unsigned lane = count_of_low_ones(~waiting & (waiting - 1));
-      take<kAnyTag>(warp_shuffle(tag, lane), warp_shuffle(place, lane), first + lane, taker);
-    }
-  }
-
-  /// The first free message that the receive accepts notes the receive, and is gone.
-  template <bool kAnyTag>
-  POLYPATH_DEVICE void take(std::uint32_t tag, std::uint32_t place, unsigned receive,
-                            std::uint32_t (&taker)[2]) {
-    const bool is_any = kAnyTag && tag == any_tag;
-    unsigned before = 0;
-    POLYPATH_UNROLL
-    for (unsigned i = 0; i < 2; ++i) {
-      const unsigned half = planted(PartitionFault::second_half_first) ? 1 - i : i;
-      const bool is_there =
-          planted(PartitionFault::tag_alone) ? place_[half] != kGone : place_[half] == place;
-      const bool accepts = before == 0 && is_there && (is_any || tag_[half] == tag);
-      const unsigned all = warp_ballot(accepts);
-      before |= all;
-      if (!accepts || (all & ahead()) != 0) continue;
-      if (!planted(PartitionFault::taken_twice)) place_[half] = kGone;
-      taker[half] = receive;
-    }
-  }
-  /// The threads that come before this one.
-  POLYPATH_DEVICE static unsigned ahead() {
-    const unsigned lower = (1U << rank_in_warp()) - 1;
-    return planted(PartitionFault::last_not_first) ? ~lower << 1 : lower;
-  }
-
-  template <typename Batch>
-  POLYPATH_DEVICE std::uint32_t write(const Batch& batch, std::uint32_t at, bool is_first,
-                                      const std::uint32_t (&taker)[2]) const {
-    if (is_first) {
-      POLYPATH_UNROLL
-      for (unsigned half = 0; half < 2; ++half) {
-        const std::uint32_t index = at + half * kWarp + rank_in_warp();
-        if (index < batch.receive_count()) batch.set_none(index);
-      }
-      warp_sync();  // in this order
-    }
-    std::uint32_t pairs = 0;
+  /// Shows all messages to two receives of each thread.
+  template <bool kOnePlace>
+  POLYPATH_DEVICE void look(Receive (&receives)[2]) const {
+    constexpr unsigned kTogether = 8;
     POLYPATH_UNROLL
     for (unsigned half = 0; half < 2; ++half) {
-      if (taker[half] == kNone) continue;
-      batch.set_match(at + taker[half], first_ + half * kWarp + rank_in_warp());
-      ++pairs;
+      POLYPATH_NO_UNROLL
+      for (unsigned from = 0; from < kWarp; from += kTogether) {
+        if ((free_[half] >> from & ((1U << kTogether) - 1)) == 0) continue;
+        unsigned accepted[2] = {0, 0};
+        POLYPATH_UNROLL
+        for (unsigned i = 0; i < kTogether; ++i) {
+          const std::uint32_t tag = warp_shuffle(tag_[half], from + i);
+          const std::uint32_t place = kOnePlace ? 0 : warp_shuffle(place_[half], from + i);
+          POLYPATH_UNROLL
+          for (unsigned r = 0; r < 2; ++r)
+            if ((receives[r].tag == any_tag || receives[r].tag == tag) &&
+                (kOnePlace || receives[r].place == place))
+              accepted[r] |= 1U << i;
+        }
+        receives[0].accepted[half] |= accepted[0] << from;
+        receives[1].accepted[half] |= accepted[1] << from;
+      }
     }
-    warp_sync();
-    return pairs;
+    const std::uint32_t only = warp_shuffle(place_[0], 0);
+    POLYPATH_UNROLL
+    for (unsigned r = 0; r < 2; ++r)
+      if (!receives[r].waits ||
+          (kOnePlace && receives[r].place != only && !planted(PartitionFault::tag_alone)))
+        receives[r].accepted[0] = receives[r].accepted[1] = 0;
+  }
+
+  /// Of 32 receives in their order, one in each thread, each takes the first free message that it
+  /// accepts: which of the 64, or kNone.
+  POLYPATH_DEVICE std::uint32_t choose(const Receive& receive) {
+    unsigned left = warp_ballot((receive.accepted[0] | receive.accepted[1]) != 0);
+    const unsigned any_tags = warp_ballot(receive.tag == any_tag);
+    std::uint32_t chosen = kNone;
+    while (left != 0) {
+      // Up to the first one of the other kind.
+      const bool is_of_any = (any_tags & left & (~left + 1)) != 0;
+      const unsigned others = left & (is_of_any ? ~any_tags : any_tags);
+      const unsigned run =
+          planted(PartitionFault::kinds_at_once) ? left : left & ((others & (~others + 1)) - 1);
+      left &= ~run;
+      const bool is_in_run = (run >> rank_in_warp() & 1) != 0;
+      const std::uint32_t one = choose_at_once(receive, is_in_run);
+      if (is_in_run) chosen = one;
+    }
+    return chosen;
+  }
+  /// Those in a run: any two of them accept the same messages, or none that both do.
+  POLYPATH_DEVICE std::uint32_t choose_at_once(const Receive& receive, bool is_in_run) {
+    std::uint64_t open =
+        (receive.accepted[0] & free_[0]) | std::uint64_t{receive.accepted[1] & free_[1]} << kWarp;
+    if (!is_in_run) open = 0;
+    // Who accepts the same messages has the same first one.
+    const unsigned first = first_of(open);
+    unsigned alike = warp_ballot(open != 0);
+    POLYPATH_UNROLL
+    for (unsigned bit = 0; bit < 6; ++bit) {
+      const bool is_set = (first >> bit & 1) != 0;
+      const unsigned all = warp_ballot(is_set);
+      alike &= is_set ? all : ~all;
+    }
+    unsigned ahead = count_of_ones(alike & ((1U << rank_in_warp()) - 1));
+    if (planted(PartitionFault::all_ranks_alike)) ahead = 0;
+    for (; ahead > 0 && open != 0; --ahead) open &= open - 1;
+    if (planted(PartitionFault::last_not_first))
+      while ((open & (open - 1)) != 0) open &= open - 1;
+    const std::uint64_t own = open & (~open + 1);
+    if (!planted(PartitionFault::taken_twice)) {
+      free_[0] &= ~warp_bits(static_cast<unsigned>(own));
+      free_[1] &= ~warp_bits(static_cast<unsigned>(own >> kWarp));
+    }
+    return open != 0 ? first_of(open) : kNone;
+  }
+  POLYPATH_DEVICE static unsigned first_of(std::uint64_t bits) {
+    const auto low = static_cast<unsigned>(bits);
+    const auto high = static_cast<unsigned>(bits >> kWarp);
+    const unsigned half = low != 0 ? low : high;
+    return count_of_low_ones(~half & (half - 1)) + (low != 0 ? 0 : kWarp);
   }
 
   std::uint32_t first_;
   std::uint32_t tag_[2];
   std::uint32_t place_[2];
+  unsigned free_[2];  ///< a bit for each, the same in all threads
+  bool are_of_one_place_;
 };
 
 /// A match_batch, as MessageWindow sees it.

@@ -111,9 +111,10 @@ struct partitioned_workspace {
   }
 };
 
-/// Of a warp or block, in its shared memory: a word of each warp. Needs no preparation.
+/// Of a warp or block, in its shared memory: words of each warp. Needs no preparation.
 struct match_sums {
   std::uint32_t words[32];
+  std::uint32_t least[32];
 };
 
 }  // namespace polypath::device
