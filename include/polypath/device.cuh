@@ -9,6 +9,7 @@
 #include "polypath/device/group.cuh"
 #include "polypath/device/match_hashed.cuh"
 #include "polypath/device/match_partitioned.cuh"
+#include "polypath/device/match_unique.cuh"
 #include "polypath/device/matcher_mpi.cuh"
 #include "polypath/device/pair.cuh"
 #include "polypath/device/pool.cuh"

@@ -19,13 +19,14 @@ struct Names {
 
 template <typename Workspace, typename Storage>
 OrderOfMatching order_of(std::span<const unsigned char> image, const Names& names,
-                         std::uint32_t most_capacity,
+                         std::uint32_t threads_of_many, std::uint32_t most_capacity,
                          device::match_outcome (*on_host)(const device::match_batch& batch)) {
   return {image,
           names.queues,
           names.grid,
           names.outcome,
           sizeof(Storage),
+          threads_of_many,
           Workspace::kPhases,
           most_capacity,
           &Workspace::runs_in_one_warp,
@@ -42,26 +43,29 @@ const OrderOfMatching& order_of_matching(std::int64_t order) {
   using device::mpi_storage;
   using device::mpi_workspace;
   using device::partitioned_workspace;
+  using device::unique_storage;
   constexpr std::uint32_t kM = 1U << 20;
+  // Shared memory has room for six tables on a multiprocessor, and registers for 48 warps.
+  constexpr std::uint32_t kThreadsOfTable = 256;
   static const OrderOfMatching mpi = order_of<mpi_workspace, mpi_storage<kMostOfAQueue>>(
       matching_mpi_image(),
-      {"polypath_match_queues_mpi", "polypath_match_grid_mpi", "polypath_match_outcome_mpi"}, kM,
-      &match_mpi_on_host);
+      {"polypath_match_queues_mpi", "polypath_match_grid_mpi", "polypath_match_outcome_mpi"}, 512,
+      kM, &match_mpi_on_host);
   static const OrderOfMatching partitioned = order_of<partitioned_workspace, match_sums>(
       matching_partitioned_image(),
       {"polypath_match_queues_partitioned", "polypath_match_grid_partitioned",
        "polypath_match_outcome_partitioned"},
-      kM, &match_partitioned_on_host);
+      512, kM, &match_partitioned_on_host);
   static const OrderOfMatching hashed = order_of<hashed_workspace, hashed_storage<kMostOfAQueue>>(
       matching_hashed_image(),
       {"polypath_match_queues_hashed", "polypath_match_grid_hashed",
        "polypath_match_outcome_hashed"},
-      16 * kM, &match_hashed_on_host);
-  static const OrderOfMatching unique = order_of<hashed_workspace, hashed_storage<kMostOfAQueue>>(
+      kThreadsOfTable, 16 * kM, &match_hashed_on_host);
+  static const OrderOfMatching unique = order_of<hashed_workspace, unique_storage<kMostOfAQueue>>(
       matching_hashed_image(),
       {"polypath_match_queues_hashed_unique", "polypath_match_grid_hashed_unique",
        "polypath_match_outcome_hashed_unique"},
-      16 * kM, &match_hashed_unique_on_host);
+      kThreadsOfTable, 16 * kM, &match_hashed_unique_on_host);
   switch (order) {
     case POLYPATH_ORDER_MPI: return mpi;
     case POLYPATH_ORDER_PARTITIONED: return partitioned;

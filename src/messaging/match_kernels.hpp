@@ -15,7 +15,8 @@ struct OrderOfMatching {
   const char* queues;  ///< kernels' names
   const char* grid;
   const char* outcome;
-  std::uint32_t queue_bytes;  ///< of shared memory
+  std::uint32_t queue_bytes;      ///< of shared memory
+  std::uint32_t threads_of_many;  ///< of a block that is one of many on its multiprocessor
   std::uint32_t phases;
   std::uint32_t most_capacity;
   bool (*runs_in_one_warp)(unsigned phase);

@@ -10,8 +10,6 @@
 namespace polypath {
 namespace {
 
-/// Of a block that is one of many on its multiprocessor.
-constexpr unsigned kThreadsOfMany = 512;
 constexpr unsigned kBlocksOfAMultiprocessor = 8;
 
 unsigned whole_warps(std::uint32_t threads) { return std::max(32U, (threads + 31) / 32 * 32); }
@@ -75,8 +73,8 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
   multiprocessors_ = device_attribute(driver_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   int blocks = 1;
   if (driver_.occupancy_max_active_blocks != nullptr)
-    POLYPATH_CHECK(
-        driver_, occupancy_max_active_blocks(&blocks, queues_, kThreadsOfMany, order_.queue_bytes));
+    POLYPATH_CHECK(driver_, occupancy_max_active_blocks(&blocks, queues_, order_.threads_of_many,
+                                                        order_.queue_bytes));
   queues_at_once_ = multiprocessors_ * static_cast<unsigned>(std::max(1, blocks));
 
   const auto cut = [&](CUdeviceptr from) {
@@ -179,8 +177,8 @@ void Matching::match_many(const ManyQueues& queues, device::match_batch arrays,
                              state_};
   in_order(stream, [&] {
     if (queues.queues > 0)
-      launch(queues_, std::min(queues.queues, queues_at_once_), kThreadsOfMany, order_.queue_bytes,
-             stream, args);
+      launch(queues_, std::min(queues.queues, queues_at_once_), order_.threads_of_many,
+             order_.queue_bytes, stream, args);
   });
   counts_.queues += queues.queues;
 }

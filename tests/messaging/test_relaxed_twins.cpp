@@ -31,6 +31,36 @@ Traffic one_eight(std::uint32_t count, unsigned log2, std::uint64_t seed, unsign
   return traffic;
 }
 
+/// Unique keys that share the first four slots of `levels` hashes, in a block's table of 2^log2.
+Traffic one_four(std::uint32_t count, unsigned log2, std::uint64_t seed, unsigned levels) {
+  const device::tag_seeds seeds = device::tag_seeds_of(seed);
+  Traffic traffic;
+  for (std::uint32_t tag = 0; traffic.messages.size() < count; ++tag) {
+    const envelope one{tag, 7, 3};
+    const std::uint64_t key = bits_of(one);
+    bool is_alike = device::tag_hash_of(key, seeds) >> (64 - log2) < 4;
+    for (unsigned level = 1; level < levels; ++level)
+      is_alike = is_alike && device::first_slot_of(key, seeds.low, level, log2) / 4 == level;
+    if (is_alike) traffic.messages.push_back(one);
+  }
+  traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
+  return traffic;
+}
+/// Unique keys whose words in a block's table have the same tag.
+Traffic one_tag(std::uint32_t count, std::uint64_t seed) {
+  const device::tag_seeds seeds = device::tag_seeds_of(seed);
+  const auto low = static_cast<std::uint32_t>(seeds.low);
+  std::uint32_t inverse = low;  // modulo 2^32: each turn doubles the bits that are right
+  for (int i = 0; i < 5; ++i) inverse *= 2 - low * inverse;
+  Traffic traffic;
+  for (std::uint32_t hash = 0; traffic.messages.size() < count; ++hash) {
+    const envelope one{hash * inverse, 0, 0};
+    if (one.tag <= device::kMostTag) traffic.messages.push_back(one);
+  }
+  traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
+  return traffic;
+}
+
 class Partitioned : public testing::TestWithParam<TrafficCase> {};
 
 TEST_P(Partitioned, ByAWarpAndByABlock) {
@@ -135,10 +165,35 @@ TEST(HashedUnique, TwoOfAKeyAreRefused) {
 TEST(Floods, KeysOfOneEight) {
   for (const unsigned levels : {1U, 2U}) {
     const Traffic traffic = one_eight(200, 9, 99, levels);
-    for (const char* const kernel : {"polypath_test_hashed", "polypath_test_hashed_unique"})
-      ASSERT_EQ(check_by_key(traffic, run_group(kernel, By::block, traffic, 1, nullptr, 99)), "");
+    ASSERT_EQ(check_by_key(traffic,
+                           run_group("polypath_test_hashed", By::block, traffic, 1, nullptr, 99)),
+              "");
     for (const bool unique : {false, true})
       ASSERT_EQ(check_by_key(traffic, run_table(unique, traffic, 1, nullptr, 99)), "");
+  }
+}
+
+TEST(Floods, UniqueKeysOfOneFourAndOfOneTag) {
+  for (const Traffic& traffic :
+       {one_four(200, 10, 99, 1), one_four(200, 10, 99, 2), one_tag(250, 99)}) {
+    ASSERT_EQ(device::table_view::slots_log2_for(2 * 250), 10U);
+    Traffic others = traffic;
+    for (std::size_t i = 0; i < 100; ++i) std::swap(others.receives[i], others.receives[i + 100]);
+    for (std::size_t i = 0; i < 50; ++i) others.receives[i * 2].tag ^= 1;  // of no message
+    for (const By by : {By::warp, By::block}) {
+      ASSERT_EQ(check_by_key(traffic,
+                             run_group("polypath_test_hashed_unique", by, traffic, 1, nullptr, 99)),
+                "");
+      ASSERT_EQ(check_by_key(others,
+                             run_group("polypath_test_hashed_unique", by, others, 2, &traffic, 99)),
+                "");
+    }
+    others.messages[170] = others.messages[13];
+    ASSERT_EQ(
+        check_refused(others,
+                      run_group("polypath_test_hashed_unique", By::block, others, 3, nullptr, 99),
+                      match_status::message_twice),
+        "");
   }
 }
 
@@ -266,6 +321,29 @@ INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedHashFault,
                                          HashFault::first_slot_alone, HashFault::one_message_a_key,
                                          HashFault::all_ranks_alike, HashFault::low_half_alone,
                                          HashFault::no_barrier));
+
+class PlantedUniqueFault : public Planted<HashFault> {};
+TEST_P(PlantedUniqueFault, IsFound) {
+  const auto run = [](const Traffic& traffic, std::uint64_t seed) {
+    return run_group("polypath_test_hashed_unique", By::block, traffic, seed, &traffic, seed);
+  };
+  EXPECT_GE(found_by([&](std::uint64_t seed) {
+              const Traffic traffic = GetParam() == HashFault::tag_alone ? one_tag(240, seed)
+                                      : GetParam() == HashFault::first_slots_alone
+                                          ? one_four(10, 8, seed, 1)
+                                          : shuffled(240, seed, 3);
+              if (GetParam() != HashFault::second_unnoticed)
+                return check_by_key(traffic, run(traffic, seed));
+              Traffic twice = traffic;
+              twice.receives[100] = twice.receives[seed];
+              return check_refused(twice, run(twice, seed), match_status::receive_twice);
+            }),
+            3);
+}
+INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedUniqueFault,
+                         testing::Values(HashFault::counts_not_cleared, HashFault::entered_unasked,
+                                         HashFault::tag_alone, HashFault::first_slots_alone,
+                                         HashFault::second_unnoticed, HashFault::no_barrier));
 
 }  // namespace
 }  // namespace polypath::test

@@ -3,6 +3,7 @@
 
 #include "polypath/device/match_hashed.cuh"
 #include "polypath/device/match_mixed.cuh"
+#include "polypath/device/match_unique.cuh"
 #include "polypath/device/matcher_grid.cuh"
 
 namespace polypath::device {

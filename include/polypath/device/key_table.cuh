@@ -25,6 +25,9 @@ enum class HashFault {
   one_message_a_key,   ///< each receive of a key gets the same
   all_ranks_alike,     ///< messages of one key have one rank
   low_half_alone,      ///< of keys: source and communicator are not compared
+  tag_alone,           ///< of unique keys: the key is not looked at where tags are the same
+  first_slots_alone,   ///< of unique keys: a search ends where the first four are full
+  second_unnoticed,    ///< of unique keys: a message is taken by two receives
   no_barrier           ///< of a block: it looks before all have entered
 };
 
@@ -32,6 +35,33 @@ namespace detail {
 
 inline constexpr std::uint64_t kNoKey64 = ~std::uint64_t{0};
 inline constexpr std::uint32_t kNoSlot = 0xFFFFFFFF;
+
+/// Goes along the slots of a key until `is_end(slot)`; returns that one, or kNoSlot.
+/// `first_of(level)`: a slot of `kTogether` neighbours, the first of them to be tried.
+template <unsigned kTogether, typename FirstOf, typename IsEnd>
+POLYPATH_DEVICE std::uint32_t walk_slots(std::uint32_t slots, const FirstOf& first_of,
+                                         const IsEnd& is_end) {
+  constexpr unsigned kLevels = 8;
+  POLYPATH_NO_UNROLL
+  for (unsigned level = 0; level < kLevels; ++level) {
+    const std::uint32_t first = first_of(level);
+    POLYPATH_NO_UNROLL
+    for (unsigned i = 0; i < kTogether; ++i) {
+      const std::uint32_t slot = (first & ~(kTogether - 1)) | ((first + i) & (kTogether - 1));
+      if (is_end(slot)) return slot;
+    }
+  }
+  POLYPATH_NO_UNROLL
+  for (std::uint32_t slot = 0; slot < slots; ++slot)
+    if (is_end(slot)) return slot;
+  return kNoSlot;
+}
+/// Where fibers take turns, lets others go on.
+POLYPATH_DEVICE void others_go_on() {
+#if !defined(__CUDACC__)
+  sleep_ns(0);
+#endif
+}
 
 /// What one slot holds besides its key, and where, in shared memory: apart, so that neighbours in a
 /// warp meet in fewer banks.
@@ -116,7 +146,7 @@ class KeyTable {
       if (found == kNoKey64) {
         if (planted(HashFault::entered_unasked)) {
           found = Place::peek(at);
-          warp_pause();
+          others_go_on();
           if (found == kNoKey64) Place::put(at, key);
         } else {
           found = Place::exchange(at, kNoKey64, key);
@@ -138,40 +168,17 @@ class KeyTable {
   }
 
  private:
-  static constexpr unsigned kTogether = 8;
-  static constexpr unsigned kLevels = 8;
-
   POLYPATH_DEVICE static bool is_same(std::uint64_t one, std::uint64_t other) {
     if (planted(HashFault::low_half_alone))
       return static_cast<std::uint32_t>(one) == static_cast<std::uint32_t>(other);
     return one == other;
   }
-  [[nodiscard]] POLYPATH_DEVICE std::uint32_t first_slot(std::uint64_t key, unsigned level) const {
-    return first_slot_of(key, seed_, level, slots_.slots_log2());
-  }
-
-  /// Goes along the slots of a key until `is_end(slot)`.
   template <typename IsEnd>
   POLYPATH_DEVICE std::uint32_t walk(std::uint64_t key, const IsEnd& is_end) const {
-    POLYPATH_NO_UNROLL
-    for (unsigned level = 0; level < kLevels; ++level) {
-      const std::uint32_t first = first_slot(key, level);
-      POLYPATH_NO_UNROLL
-      for (unsigned i = 0; i < kTogether; ++i) {
-        const std::uint32_t slot = (first & ~(kTogether - 1)) | ((first + i) & (kTogether - 1));
-        if (is_end(slot)) return slot;
-      }
-    }
-    POLYPATH_NO_UNROLL
-    for (std::uint32_t slot = 0; slot < size(); ++slot)
-      if (is_end(slot)) return slot;
-    return kNoSlot;
-  }
-  /// Where fibers take turns, lets others go on.
-  POLYPATH_DEVICE static void warp_pause() {
-#if !defined(__CUDACC__)
-    sleep_ns(0);
-#endif
+    return walk_slots<8>(
+        size(),
+        [&](unsigned level) { return first_slot_of(key, seed_, level, slots_.slots_log2()); },
+        is_end);
   }
 
   Slots slots_;

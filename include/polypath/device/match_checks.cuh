@@ -15,7 +15,7 @@ namespace polypath::device::detail {
 
 /// What a matcher found, of a thread or of all.
 struct Found {
-  std::uint32_t bad;    ///< the first that must not be matched, or kNone
+  std::uint32_t bad;    ///< the first that must not be matched, or kNone; messages come first
   std::uint32_t pairs;  ///< how many were made
 };
 /// Of all threads of a group, for each of them; behind it, all see what each stored before. Between
@@ -92,12 +92,21 @@ POLYPATH_DEVICE match_outcome outcome_of(const match_batch& batch, std::uint32_t
 POLYPATH_DEVICE match_outcome refused(match_status why, std::uint32_t index) {
   return {why, index, 0, 0, 0, 0};
 }
-/// Why an envelope of a batch must not be matched; done: nothing is wrong with it alone.
+/// Why an envelope of a batch must not be matched that somebody said must not.
 template <typename Order>
 POLYPATH_DEVICE match_status why_not(const match_batch& batch, bool is_receive,
                                      std::uint32_t index) {
-  return is_receive ? status_of_receive(Order{}, load(batch.receives + index))
-                    : status_of_message(load(batch.messages + index));
+  const match_status status = is_receive ? status_of_receive(Order{}, load(batch.receives + index))
+                                         : status_of_message(load(batch.messages + index));
+  if (status != match_status::done) return status;  // else nothing is wrong with it alone
+  return is_receive ? match_status::receive_twice : match_status::message_twice;
+}
+/// `bad`: as in Found; of receives, behind the messages.
+template <typename Order>
+POLYPATH_DEVICE match_outcome refused_in(const match_batch& batch, std::uint32_t bad) {
+  const bool is_receive = bad >= batch.message_count;
+  const std::uint32_t index = is_receive ? bad - batch.message_count : bad;
+  return refused(why_not<Order>(batch, is_receive, index), index);
 }
 POLYPATH_DEVICE void store_outcome(match_outcome* to, const match_outcome& outcome) {
   auto* const words = reinterpret_cast<std::uint64_t*>(to);
@@ -117,6 +126,10 @@ POLYPATH_DEVICE void note_bad(std::uint64_t* word, bool is_receive, std::uint32_
     if (found == seen) return;
     seen = found;
   }
+}
+/// Not 0, and another each time.
+POLYPATH_DEVICE std::uint64_t seed_by_clock() {
+  return (global_timer_ns() + 1) * 0x9E3779B97F4A7C15U | 1;
 }
 /// By one thread, ahead of all else.
 POLYPATH_DEVICE void begin_words(match_words* words, std::uint64_t seed) {
@@ -163,9 +176,7 @@ POLYPATH_DEVICE match_outcome check_batch(const Members& group, match_sums& memo
   if (batch.message_count <= capacity && batch.receive_count <= capacity) {
     const std::uint32_t bad = first_bad<Order>(group, memory, batch);
     if (bad == kNone) return outcome_of(batch, 0);
-    const bool is_receive = bad >= batch.message_count;
-    const std::uint32_t index = is_receive ? bad - batch.message_count : bad;
-    outcome = refused(why_not<Order>(batch, is_receive, index), index);
+    outcome = refused_in<Order>(batch, bad);
   }
   match_nothing(batch, group.rank(), group.size());
   group.sync();

@@ -4,7 +4,8 @@
 // Messages are entered into a table (key_table.cuh). The first of its key has the key's slot; each
 // other one counts itself there, and enters (slot, its count) as a key of its own: so however many
 // have one key, they lie all over the table. A receive finds its slot, counts one down, and finds
-// what has that count. With unique keys, which the caller promises, the count is only looked at.
+// what has that count. With unique keys, which the caller promises, the count is only looked at:
+// by the whole GPU, while a warp or block has a table of its own kind for them (match_unique.cuh).
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,6 @@
 
 namespace polypath::device {
 namespace detail {
-
-/// Not 0, and another each time.
-POLYPATH_DEVICE std::uint64_t seed_by_clock() {
-  return (global_timer_ns() + 1) * 0x9E3779B97F4A7C15U | 1;
-}
 
 /// The phases, in their order, each called by `size` threads (whole warps) with their ranks, and
 /// with a barrier of theirs behind it.
@@ -45,11 +41,13 @@ class HashPhases {
   /// Messages. Returns the first of this thread's that must not be matched, or kNone.
   POLYPATH_DEVICE std::uint32_t enter() const {
     std::uint32_t bad = kNone;
+    envelope next = envelope_at(b_.messages, rank_, b_.message_count);
     for (std::uint32_t i = rank_; i - rank_in_warp() < b_.message_count; i += size_) {
       std::uint32_t slot = 0;
       bool is_new = true;
+      const envelope message = next;
+      next = envelope_at(b_.messages, i + size_, b_.message_count);
       if (i < b_.message_count) {
-        const envelope message = load(b_.messages + i);
         if (status_of_message(message) == match_status::done) {
           slot = table_.template enter<kCounts>(bits_of(message), is_new);
           if (is_new) Place::put(table_.slots().message(slot), i);
@@ -74,11 +72,13 @@ class HashPhases {
   /// Receives. `pairs`: how many this thread has made; returns as enter().
   POLYPATH_DEVICE std::uint32_t look(std::uint32_t& pairs) const {
     std::uint32_t bad = kNone;
+    envelope next = envelope_at(b_.receives, rank_, b_.receive_count);
     for (std::uint32_t i = rank_; i - rank_in_warp() < b_.receive_count; i += size_) {
       std::uint32_t slot = kNoSlot;
       table_slot found{};
+      const envelope receive = next;
+      next = envelope_at(b_.receives, i + size_, b_.receive_count);
       if (i < b_.receive_count) {
-        const envelope receive = load(b_.receives + i);
         if (status_of_receive(Order{}, receive) == match_status::done)
           slot = table_.find(bits_of(receive), found);
         else if (bad == kNone)
@@ -104,15 +104,12 @@ class HashPhases {
     return bad;
   }
 
-  /// Why something must not be matched that enter() or look() told.
-  [[nodiscard]] POLYPATH_DEVICE match_status why(bool is_receive, std::uint32_t index) const {
-    const match_status status = is_receive ? status_of_receive(Order{}, load(b_.receives + index))
-                                           : status_of_message(load(b_.messages + index));
-    if (status != match_status::done) return status;
-    return is_receive ? match_status::receive_twice : match_status::message_twice;
-  }
-
  private:
+  /// Loaded a turn ahead of its use.
+  POLYPATH_DEVICE static envelope envelope_at(const envelope* from, std::uint32_t index,
+                                              std::uint32_t count) {
+    return index < count ? load(from + index) : envelope{};
+  }
   /// Of no envelope: its tag would be out of range.
   POLYPATH_DEVICE static std::uint64_t key_of(std::uint32_t slot, std::uint32_t rank) {
     return 0x80000000U | slot | std::uint64_t{rank} << 32;
@@ -143,9 +140,10 @@ class HashPhases {
   std::uint32_t size_;
 };
 
-/// matcher<hashed> and matcher<hashed_unique>.
-template <typename Order, unsigned kCapacity>
-class HashMatcher {
+}  // namespace detail
+
+template <unsigned kCapacity>
+class matcher<hashed, kCapacity> {
  public:
   using storage = hashed_storage<kCapacity>;
 
@@ -154,41 +152,31 @@ class HashMatcher {
   template <typename Members>
   POLYPATH_DEVICE static match_outcome match(const Members& group, storage& memory,
                                              const match_batch& batch, std::uint64_t seed = 0) {
-    if (batch.message_count > kCapacity || batch.receive_count > kCapacity) {
-      match_nothing(batch, group.rank(), group.size());
-      group.sync();
-      return refused(match_status::full, 0);
-    }
-    if (group.is_leader()) memory.seed = seed != 0 ? seed : seed_by_clock();
-    const SharedSlots slots(memory.keys, memory.messages, memory.left,
-                            table_view::slots_log2_for(batch.message_count));
+    using Phases = detail::HashPhases<detail::SharedSlots, hashed>;
     const unsigned rank = group.rank();
-    HashPhases<SharedSlots, Order>(slots, 0, batch, rank, group.size()).clear();
+    const unsigned size = group.size();
+    if (batch.message_count > kCapacity || batch.receive_count > kCapacity) {
+      detail::match_nothing(batch, rank, size);
+      group.sync();
+      return detail::refused(match_status::full, 0);
+    }
+    if (group.is_leader()) memory.seed = seed != 0 ? seed : detail::seed_by_clock();
+    const detail::SharedSlots slots(memory.keys, memory.messages, memory.left,
+                                    table_view::slots_log2_for(batch.message_count));
+    Phases(slots, 0, batch, rank, size).clear();
     group.sync();
-    const HashPhases<SharedSlots, Order> phases(slots, memory.seed, batch, rank, group.size());
-    std::uint32_t bad = phases.enter();
+    const Phases phases(slots, memory.seed, batch, rank, size);
+    detail::Found found{phases.enter(), 0};
     if (!planted(HashFault::no_barrier)) group.sync();
-    std::uint32_t pairs = 0;
-    const std::uint32_t bad_receive = phases.look(pairs);
-    if (bad == kNone && bad_receive != kNone) bad = batch.message_count + bad_receive;
-    bad = least_of(group, memory.sums, bad);
-    pairs = sum_of(group, memory.sums, pairs);
-    group.sync();  // the next call clears the table
-    if (bad == kNone) return outcome_of(batch, pairs);
-    match_nothing(batch, rank, group.size());
+    const std::uint32_t bad_receive = phases.look(found.pairs);
+    if (found.bad == kNone && bad_receive != kNone) found.bad = batch.message_count + bad_receive;
+    found = detail::of_all(group, memory.sums, found);
+    if (found.bad == kNone) return detail::outcome_of(batch, found.pairs);
+    detail::match_nothing(batch, rank, size);
     group.sync();
-    const bool is_receive = bad >= batch.message_count;
-    const std::uint32_t index = is_receive ? bad - batch.message_count : bad;
-    return refused(phases.why(is_receive, index), index);
+    return detail::refused_in<hashed>(batch, found.bad);
   }
 };
-
-}  // namespace detail
-
-template <unsigned kCapacity>
-class matcher<hashed, kCapacity> : public detail::HashMatcher<hashed, kCapacity> {};
-template <unsigned kCapacity>
-class matcher<hashed_unique, kCapacity> : public detail::HashMatcher<hashed_unique, kCapacity> {};
 
 /// One phase by all threads of a grid; they are hashed_workspace::kPhases. `words`: of the block,
 /// in shared memory.
@@ -210,12 +198,15 @@ POLYPATH_DEVICE void run_table_phase(const table_view& view, unsigned phase, mat
       return;
     }
     const std::uint32_t bad = phases.enter();
-    if (bad != kNone) detail::note_bad(&view.words->bad, false, bad, phases.why(false, bad));
+    if (bad != kNone)
+      detail::note_bad(&view.words->bad, false, bad,
+                       detail::why_not<Order>(view.batch, false, bad));
   }
   if (phase == 2) {
     std::uint32_t pairs = 0;
     const std::uint32_t bad = phases.look(pairs);
-    if (bad != kNone) detail::note_bad(&view.words->bad, true, bad, phases.why(true, bad));
+    if (bad != kNone)
+      detail::note_bad(&view.words->bad, true, bad, detail::why_not<Order>(view.batch, true, bad));
     pairs = detail::sum_of(Block{}, sums, pairs);
     if (thread_index() == 0 && pairs > 0) fetch_add<device_scope>(&view.words->matches, pairs);
   }

@@ -30,11 +30,19 @@ struct in_shared {
                                                 std::uint64_t value) {
     return atomicCAS(reinterpret_cast<unsigned long long*>(at), expected, value);
   }
-  /// What others may be exchanging.
-  POLYPATH_DEVICE static std::uint64_t peek(const std::uint64_t* from) {
-    return *const_cast<const volatile std::uint64_t*>(from);
+  POLYPATH_DEVICE static std::uint32_t exchange(std::uint32_t* at, std::uint32_t expected,
+                                                std::uint32_t value) {
+    return atomicCAS(at, expected, value);
   }
-  POLYPATH_DEVICE static void set(std::uint32_t* at, std::uint32_t bits) { atomicOr(at, bits); }
+  /// What others may be exchanging.
+  template <typename T>
+  POLYPATH_DEVICE static T peek(const T* from) {
+    return *const_cast<const volatile T*>(from);
+  }
+  /// Returns what was there.
+  POLYPATH_DEVICE static std::uint32_t set(std::uint32_t* at, std::uint32_t bits) {
+    return atomicOr(at, bits);
+  }
 #else
   // Fibers take turns where they call the machine, and nowhere here.
   static std::uint32_t add(std::uint32_t* at, std::uint32_t value) {
@@ -47,8 +55,20 @@ struct in_shared {
     if (old == expected) *at = value;
     return old;
   }
-  static std::uint64_t peek(const std::uint64_t* from) { return *from; }
-  static void set(std::uint32_t* at, std::uint32_t bits) { *at |= bits; }
+  static std::uint32_t exchange(std::uint32_t* at, std::uint32_t expected, std::uint32_t value) {
+    const std::uint32_t old = *at;
+    if (old == expected) *at = value;
+    return old;
+  }
+  template <typename T>
+  static T peek(const T* from) {
+    return *from;
+  }
+  static std::uint32_t set(std::uint32_t* at, std::uint32_t bits) {
+    const std::uint32_t old = *at;
+    *at |= bits;
+    return old;
+  }
 #endif
 };
 
