@@ -22,6 +22,7 @@
 //
 //   SIMT_KERNEL(polypath_example, 512, ExampleArgs args) { ... }
 // defines the kernel: its name (not mangled), the most threads a block may have, its parameters.
+// SIMT_CROWDED_KERNEL(polypath_example, 256, 4, ...) has registers for so many blocks at once.
 // SIMT_FOLDS(name, threads); behind it: so few threads do the same as more.
 // SIMT_DEVICE, SIMT_DEVICE_CALLED: POLYPATH_DEVICE and POLYPATH_DEVICE_CALLED, before every other
 // function of a kernel.
@@ -39,8 +40,9 @@
 #define SIMT_DEVICE POLYPATH_DEVICE
 #define SIMT_DEVICE_CALLED POLYPATH_DEVICE_CALLED
 #if defined(__CUDACC__)
-#define SIMT_KERNEL(name, most_threads, ...) \
-  extern "C" __global__ void __launch_bounds__(most_threads, 1) name(__VA_ARGS__)
+#define SIMT_CROWDED_KERNEL(name, most_threads, blocks, ...) \
+  extern "C" __global__ void __launch_bounds__(most_threads, blocks) name(__VA_ARGS__)
+#define SIMT_KERNEL(name, most_threads, ...) SIMT_CROWDED_KERNEL(name, most_threads, 1, __VA_ARGS__)
 #define SIMT_FOLDS(name, threads) static_assert((threads) % 32 == 0)
 #define SIMT_SHARED(Type, name) __shared__ Type name
 #endif

@@ -25,6 +25,7 @@ OrderOfMatching order_of(std::span<const unsigned char> image, const Names& name
           names.queues,
           names.grid,
           names.outcome,
+          false,
           sizeof(Storage),
           threads_of_many,
           Workspace::kPhases,
@@ -51,11 +52,16 @@ const OrderOfMatching& order_of_matching(std::int64_t order) {
       matching_mpi_image(),
       {"polypath_match_queues_mpi", "polypath_match_grid_mpi", "polypath_match_outcome_mpi"}, 512,
       kM, &match_mpi_on_host);
-  static const OrderOfMatching partitioned = order_of<partitioned_workspace, match_sums>(
-      matching_partitioned_image(),
-      {"polypath_match_queues_partitioned", "polypath_match_grid_partitioned",
-       "polypath_match_outcome_partitioned"},
-      512, kM, &match_partitioned_on_host);
+  static const OrderOfMatching partitioned = [] {
+    OrderOfMatching made = order_of<partitioned_workspace, match_sums>(
+        matching_partitioned_image(),
+        {"polypath_match_queues_partitioned", "polypath_match_grid_partitioned",
+         "polypath_match_outcome_partitioned"},
+        512, kM, &match_partitioned_on_host);
+    made.phases = partitioned_workspace::kOfSplit;
+    made.ends_with_all = true;
+    return made;
+  }();
   static const OrderOfMatching hashed = order_of<hashed_workspace, hashed_storage<kMostOfAQueue>>(
       matching_hashed_image(),
       {"polypath_match_queues_hashed", "polypath_match_grid_hashed",

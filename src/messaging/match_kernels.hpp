@@ -14,10 +14,11 @@ struct OrderOfMatching {
   std::span<const unsigned char> image;
   const char* queues;  ///< kernels' names
   const char* grid;
-  const char* outcome;
+  const char* outcome;            ///< behind the phases
+  bool ends_with_all;             ///< by blocks of kMatchThreads that run at once; else by one warp
   std::uint32_t queue_bytes;      ///< of shared memory
   std::uint32_t threads_of_many;  ///< of a block that is one of many on its multiprocessor
-  std::uint32_t phases;
+  std::uint32_t phases;           ///< a launch each
   std::uint32_t most_capacity;
   bool (*runs_in_one_warp)(unsigned phase);
   std::uint64_t (*workspace_bytes)(std::uint32_t capacity);

@@ -67,6 +67,8 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
           order_.queue_bytes)
     throw NotSupported("matching needs a GPU whose blocks may have " +
                        std::to_string(order_.queue_bytes) + " bytes of shared memory");
+  if (order_.ends_with_all && driver_.launch_kernel_ex == nullptr)
+    throw NotSupported("matching in this order needs a driver with cooperative launches");
   POLYPATH_CHECK(driver_,
                  func_set_attribute(queues_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                     static_cast<int>(order_.queue_bytes)));
@@ -145,14 +147,27 @@ void Matching::issue_one(device::match_batch batch, bool is_carried, device::mat
     return launch(queues_, 1, std::min(whole_warps(most), kMatchThreads), order_.queue_bytes,
                   stream, args);
   }
-  const MatchGridArgs args{batch, workspace_, capacity_, is_carried, outcome, state_};
+  MatchGridArgs args{batch, workspace_, capacity_, is_carried, outcome, state_};
   const unsigned blocks = std::min((2 * most + kMatchGridThreads - 1) / kMatchGridThreads,
                                    multiprocessors_ * kBlocksOfAMultiprocessor);
   for (std::uint32_t phase = 0; phase < order_.phases; ++phase) {
     const bool by_one = order_.runs_in_one_warp(phase);
     launch(grid_, by_one ? 1 : blocks, by_one ? 32 : kMatchGridThreads, 0, stream, args, phase);
   }
-  launch(outcome_, 1, 32, 0, stream, args);
+  if (!order_.ends_with_all) return launch(outcome_, 1, 32, 0, stream, args);
+  CUlaunchAttribute together{};
+  together.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  together.value.cooperative = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = multiprocessors_;
+  config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = kMatchThreads;
+  config.blockDimY = config.blockDimZ = 1;
+  config.hStream = stream;
+  config.attrs = &together;
+  config.numAttrs = 1;
+  void* parameters[] = {&args};
+  POLYPATH_CHECK(driver_, launch_kernel_ex(&config, outcome_, parameters, nullptr));
 }
 
 void Matching::match(const device::match_batch& batch, device::match_outcome* outcome,

@@ -70,6 +70,17 @@ SIMT_KERNEL(polypath_test_grid_partitioned, 256, GridRow row, unsigned phase) {
                                   Matcher::outcome(row.workspace, row.capacity, row.batch));
 }
 
+/// What comes behind the split, by blocks that run at once.
+SIMT_KERNEL(polypath_test_grid_rest, 256, GridRow row) {
+  SIMT_SHARED(SplitWords, words);
+  using Matcher = device::grid_matcher<device::partitioned>;
+  const device::match_outcome outcome = Matcher::run_rest(
+      words.all + simt::warp_index() * device::grid_matcher<device::mpi>::kWarpWords, row.workspace,
+      row.capacity, row.batch);
+  if (simt::block_index() == 0 && simt::thread_index() == 0)
+    device::detail::store_outcome(row.outcome, outcome);
+}
+
 template <typename Order>
 SIMT_DEVICE void run_table(const device::table_view& view, device::match_outcome* outcome,
                            unsigned phase) {

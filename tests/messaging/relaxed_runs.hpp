@@ -72,18 +72,22 @@ inline Results run_split(const Traffic& of, unsigned bits, std::uint64_t seed) {
   return results;
 }
 
-/// All blocks, in as many partitions as a matcher makes.
-inline Results run_grid(const Traffic& of, std::uint32_t capacity, std::uint64_t seed) {
+/// All blocks, in as many partitions as a matcher makes. `at_once`: what comes behind the split is one
+/// launch, whose blocks meet between the phases.
+inline Results run_grid(const Traffic& of, std::uint32_t capacity, std::uint64_t seed,
+                        bool at_once) {
   using Workspace = device::partitioned_workspace;
   Results results(of);
   LineBytes memory(Workspace::bytes(capacity), 0xC3);
   const GridRow args{results.batch(of), &results.outcome, memory.get<unsigned char>(), capacity};
   std::vector<simt::Launch> row;
-  for (unsigned phase = 0; phase <= Workspace::kPhases; ++phase) {
+  const unsigned launches = at_once ? Workspace::kOfSplit : Workspace::kPhases + 1;
+  for (unsigned phase = 0; phase < launches; ++phase) {
     const bool by_one = Workspace::runs_in_one_warp(phase);
     row.push_back(simt::launch("polypath_test_grid_partitioned", 0, by_one ? 1 : 3,
                                by_one ? 32 : 64, args, phase));
   }
+  if (at_once) row.push_back(simt::launch("polypath_test_grid_rest", 0, 3, 64, args));
   simt::RunOptions options;
   options.seed = seed;
   results.error = simt::run({row}, options);

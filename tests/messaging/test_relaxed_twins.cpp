@@ -98,11 +98,17 @@ TEST(Mixed, ASourceWithManyAmongOthers) {
     traffic.receives.insert(traffic.receives.begin(), others.receives.begin(),
                             others.receives.end());
     traffic.receives[500].tag = any_tag;
-    ASSERT_EQ(check_ordered(traffic, run_grid(traffic, 2000, seed)), "");
-    ASSERT_EQ(check_refused(traffic, run_grid(traffic, 1399, seed), match_status::full), "");
-    ASSERT_EQ(check_ordered(others, run_grid(others, 1200, seed)), "");
-    traffic.receives[501].source = any_source;
-    ASSERT_EQ(check_refused(traffic, run_grid(traffic, 2000, seed), match_status::wildcard), "");
+    Traffic bad = traffic;
+    bad.receives[501].source = any_source;
+    for (const bool at_once : {false, true}) {
+      const auto run = [&](const Traffic& of, std::uint32_t capacity) {
+        return run_grid(of, capacity, seed, at_once);
+      };
+      ASSERT_EQ(check_ordered(traffic, run(traffic, 2000)), "");
+      ASSERT_EQ(check_refused(traffic, run(traffic, 1399), match_status::full), "");
+      ASSERT_EQ(check_ordered(others, run(others, 1200)), "");
+      ASSERT_EQ(check_refused(bad, run(bad, 2000), match_status::wildcard), "");
+    }
   }
 }
 TEST(Mixed, OneSourceHasAll) {
@@ -295,6 +301,10 @@ class PlantedSplitFault : public Planted<SplitFault> {};
 TEST_P(PlantedSplitFault, IsFound) {
   constexpr TrafficCase kCase{"", 900, 900, 2, 12, 1, 0, 10};
   EXPECT_GE(found_by([&](std::uint64_t seed) {
+              if (GetParam() == SplitFault::counted_too_early) {
+                const Traffic long_one = shuffled(1100, seed);
+                return check_ordered(long_one, run_grid(long_one, 1100, seed, true));
+              }
               const Traffic traffic = draw(kCase, seed);
               return check_ordered(traffic, run_split(traffic, 9, seed));
             }),
@@ -303,7 +313,8 @@ TEST_P(PlantedSplitFault, IsFound) {
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedSplitFault,
                          testing::Values(SplitFault::unstable_in_warp,
                                          SplitFault::unstable_in_block,
-                                         SplitFault::unstable_among_pieces));
+                                         SplitFault::unstable_among_pieces,
+                                         SplitFault::counted_too_early));
 
 class PlantedHashFault : public Planted<HashFault> {};
 TEST_P(PlantedHashFault, IsFound) {

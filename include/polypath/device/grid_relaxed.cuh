@@ -32,24 +32,69 @@ class HashedGrid : public PhasesOfGrid<HashedGrid<Order>, hashed_workspace> {
 
 }  // namespace detail
 
-template <>
-class grid_matcher<partitioned>
-    : public detail::PhasesOfGrid<grid_matcher<partitioned>, partitioned_workspace> {
+namespace detail {
+
+/// The phases of the split, and of the partitions that are not long.
+class SplitGrid : public PhasesOfGrid<SplitGrid, partitioned_workspace> {
  public:
   static constexpr unsigned kWarpWords = split_memory::kWarpWords;
   POLYPATH_DEVICE static void run_phase(unsigned phase, std::uint32_t* warp_bits,
                                         unsigned char* workspace, std::uint32_t capacity,
                                         const match_batch& batch) {
-    constexpr unsigned kOfSplit = partitioned_workspace::kOfSplit;
-    if (phase >= kOfSplit) {
-      if (!is_long(workspace)) return;
-      static_assert(kWarpWords >= grid_matcher<mpi>::kWarpWords, "");
-      return grid_matcher<mpi>::run(phase - kOfSplit, warp_bits, of_mpi(workspace, capacity),
-                                    capacity, batch);
-    }
     const std::uint32_t bits = split_view::bits_for(batch.message_count, batch.receive_count);
     run_split_phase(partitioned_workspace::cut(workspace, capacity, batch, bits), phase,
-                    detail::words_of_block(warp_bits, kWarpWords));
+                    words_of_block(warp_bits, kWarpWords));
+  }
+};
+
+/// All blocks wait for each other, the `turn`-th time (from 1 on), and see what others stored.
+POLYPATH_DEVICE void meet_in_grid(std::uint32_t* arrivals, std::uint32_t turn) {
+  block_sync();
+  if (thread_index() == 0) {
+    fence<device_scope>();
+    device::fetch_add<device_scope>(arrivals, 1U);
+    const auto all_came = [&] {
+      return load_relaxed<device_scope>(arrivals) >= turn * grid_size();
+    };
+    spin_until(all_came, [] { return false; });
+    fence<device_scope>();
+  }
+  block_sync();
+}
+
+}  // namespace detail
+
+template <>
+class grid_matcher<partitioned>
+    : public detail::PhasesOfGrid<grid_matcher<partitioned>, partitioned_workspace> {
+ public:
+  static constexpr unsigned kWarpWords = detail::SplitGrid::kWarpWords;
+  static_assert(kWarpWords >= grid_matcher<mpi>::kWarpWords, "");
+  POLYPATH_DEVICE static void run_phase(unsigned phase, std::uint32_t* warp_bits,
+                                        unsigned char* workspace, std::uint32_t capacity,
+                                        const match_batch& batch) {
+    constexpr unsigned kOfSplit = partitioned_workspace::kOfSplit;
+    if (phase < kOfSplit)
+      detail::SplitGrid::run(phase, warp_bits, workspace, capacity, batch);
+    else if (is_long(workspace))
+      grid_matcher<mpi>::run(phase - kOfSplit, warp_bits, of_mpi(workspace, capacity), capacity,
+                             batch);
+  }
+  /// Instead of the phases from kOfSplit on: all of them, by blocks that run at once (a cooperative
+  /// launch). Returns the outcome to the first block. Its warps need grid_matcher<mpi>::kWarpWords.
+  POLYPATH_DEVICE static match_outcome run_rest(std::uint32_t* warp_bits, unsigned char* workspace,
+                                                std::uint32_t capacity, const match_batch& batch) {
+    const bool is_full = batch.message_count > capacity || batch.receive_count > capacity;
+    if (!is_full && is_long(workspace)) {
+      auto* const arrivals = &reinterpret_cast<match_words*>(workspace)->arrivals;
+      POLYPATH_NO_UNROLL
+      for (unsigned phase = 0; phase < mpi_workspace::kPhases; ++phase) {
+        grid_matcher<mpi>::run(phase, warp_bits, of_mpi(workspace, capacity), capacity, batch);
+        if (planted(SplitFault::counted_too_early) && phase + 1 == mpi_workspace::kPhases) break;
+        detail::meet_in_grid(arrivals, phase + 1);
+      }
+    }
+    return outcome(workspace, capacity, batch);
   }
   POLYPATH_DEVICE static match_outcome outcome_of_phases(unsigned char* workspace,
                                                          std::uint32_t capacity,

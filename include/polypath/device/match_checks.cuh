@@ -137,6 +137,7 @@ POLYPATH_DEVICE void begin_words(match_words* words, std::uint64_t seed) {
   store(&words->seed, seed);
   store(&words->matches, 0U);
   store(&words->is_long, 0U);
+  store(&words->arrivals, 0U);
 }
 /// By one thread, behind all else: what a batch came to.
 POLYPATH_DEVICE match_outcome outcome_of(const match_words* words, const match_batch& batch) {

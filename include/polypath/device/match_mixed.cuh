@@ -52,7 +52,7 @@ class NumberedBatch {
  private:
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t size_of(unsigned side,
                                                       std::uint32_t partition) const {
-    const std::uint32_t* const begins = view_.begins[side] + partition;
+    const std::uint32_t* const begins = split_view::of_side(view_.begins, side) + partition;
     return load(begins + 1) - load(begins);
   }
 

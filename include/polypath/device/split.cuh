@@ -23,9 +23,10 @@ namespace polypath::device {
 /// Defects of splitting (planted.hpp).
 enum class SplitFault {
   none,
-  unstable_in_warp,      ///< elements of one digit in one warp are put in another order
-  unstable_in_block,     ///< warps in another order
-  unstable_among_pieces  ///< pieces in another order
+  unstable_in_warp,       ///< elements of one digit in one warp are put in another order
+  unstable_in_block,      ///< warps in another order
+  unstable_among_pieces,  ///< pieces in another order
+  counted_too_early       ///< behind the split: before all blocks are done
 };
 
 /// Shared memory of a block: so many words for each of its warps.
@@ -51,9 +52,10 @@ class SplitPass {
  public:
   POLYPATH_DEVICE SplitPass(const split_view& view, unsigned side, unsigned pass)
       : envelopes_(view.from(side)),
-        from_(pass == 0 ? nullptr : view.half_way[side]),
-        to_(pass + 1 == view.passes() ? view.split[side] : view.half_way[side]),
-        words_(view.pieces[side]),
+        from_(pass == 0 ? nullptr : split_view::of_side(view.half_way, side)),
+        to_(pass + 1 == view.passes() ? split_view::of_side(view.split, side)
+                                      : split_view::of_side(view.half_way, side)),
+        words_(split_view::of_side(view.pieces, side)),
         count_(view.count(side)),
         pieces_(split_view::pieces_of(count_, block_size())),
         bits_(view.bits) {
@@ -63,7 +65,6 @@ class SplitPass {
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t pieces() const { return pieces_; }
   [[nodiscard]] POLYPATH_DEVICE unsigned digits() const { return 1U << width_; }
-  [[nodiscard]] POLYPATH_DEVICE unsigned width() const { return width_; }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t count() const { return count_; }
 
   [[nodiscard]] POLYPATH_DEVICE numbered get(std::uint32_t index) const {
@@ -74,7 +75,7 @@ class SplitPass {
     return from_ != nullptr ? load(&from_[index].what) : load(envelopes_ + index);
   }
   POLYPATH_DEVICE void put(std::uint32_t index, const numbered& element) const {
-    store(to_ + index, element);
+    store(to_ + index, numbered{element.what, element.number, 0});
   }
   [[nodiscard]] POLYPATH_DEVICE unsigned digit_of(const envelope& of) const {
     return split_view::partition_of(of, bits_) >> shift_ & (digits() - 1);
@@ -148,6 +149,7 @@ POLYPATH_DEVICE void count_pieces(const split_view& view, const split_memory& me
 
 /// Each warp takes rows: of a digit, a word for each piece.
 POLYPATH_DEVICE void sum_pieces(const split_view& view, unsigned pass) {
+  constexpr unsigned kTogether = 4;  // loads of a thread
   const unsigned warps = block_size() / kWarp;
   const unsigned digits = detail::SplitPass(view, 0, pass).digits();
   for (unsigned row = block_index() * warps + warp_index(); row < 2 * digits;
@@ -155,14 +157,21 @@ POLYPATH_DEVICE void sum_pieces(const split_view& view, unsigned pass) {
     const detail::SplitPass side(view, row / digits, pass);
     std::uint32_t* const words = side.row(row % digits);
     std::uint32_t before = 0;
-    for (std::uint32_t at = 0; at < side.pieces(); at += kWarp) {
-      const std::uint32_t index = planted(SplitFault::unstable_among_pieces)
-                                      ? side.pieces() - 1 - (at + rank_in_warp())
-                                      : at + rank_in_warp();
-      const std::uint32_t own = index < side.pieces() ? load(words + index) : 0;
-      const std::uint32_t up_to_me = detail::sum_up_to_me(own);
-      if (index < side.pieces()) store(words + index, before + up_to_me - own);
-      before += warp_shuffle(up_to_me, kWarp - 1);
+    for (std::uint32_t at = 0; at < side.pieces(); at += kTogether * kWarp) {
+      std::uint32_t index[kTogether];
+      std::uint32_t own[kTogether];
+      POLYPATH_UNROLL
+      for (unsigned i = 0; i < kTogether; ++i) {
+        const std::uint32_t place = at + i * kWarp + rank_in_warp();
+        index[i] = planted(SplitFault::unstable_among_pieces) ? side.pieces() - 1 - place : place;
+        own[i] = index[i] < side.pieces() ? load(words + index[i]) : 0;
+      }
+      POLYPATH_UNROLL
+      for (unsigned i = 0; i < kTogether; ++i) {
+        const std::uint32_t up_to_me = detail::sum_up_to_me(own[i]);
+        if (index[i] < side.pieces()) store(words + index[i], before + up_to_me - own[i]);
+        before += warp_shuffle(up_to_me, kWarp - 1);
+      }
     }
     if (rank_in_warp() == 0) store(side.total(row % digits), before);
   }
@@ -198,7 +207,8 @@ POLYPATH_DEVICE void move_pieces(const split_view& view, const split_memory& mem
       const bool is_there = first + i * kWarp < of.count();
       const unsigned digit = of.digit_of(elements[i].what);
       unsigned alike = warp_ballot(is_there);
-      for (unsigned bit = 0; bit < of.width(); ++bit) {
+      POLYPATH_UNROLL
+      for (unsigned bit = 0; bit < split_view::kDigitBits; ++bit) {
         const bool is_set = (digit >> bit & 1) != 0;
         const unsigned all = warp_ballot(is_set);
         alike &= is_set ? all : ~all;
@@ -242,11 +252,12 @@ POLYPATH_DEVICE void find_begins(const split_view& view) {
     while (low < high) {
       const std::uint32_t middle = low + (high - low) / 2;
       const bool is_before =
-          split_view::partition_of(load(&view.split[side][middle].what), view.bits) < partition;
+          split_view::partition_of(load(&split_view::of_side(view.split, side)[middle].what),
+                                   view.bits) < partition;
       low = is_before ? middle + 1 : low;
       high = is_before ? high : middle;
     }
-    store(view.begins[side] + partition, low);
+    store(split_view::of_side(view.begins, side) + partition, low);
   }
 }
 

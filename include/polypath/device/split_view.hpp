@@ -20,8 +20,9 @@ struct match_words {
   std::uint64_t bad;   ///< the first that must not be matched, or kNothingBad
   std::uint64_t seed;  ///< of hashes
   std::uint32_t matches;
-  std::uint32_t is_long;  ///< a partition is too long for a warp
-  std::uint32_t reserved[2];
+  std::uint32_t is_long;   ///< a partition is too long for a warp
+  std::uint32_t arrivals;  ///< of blocks that wait for each other
+  std::uint32_t reserved;
 };
 
 /// Messages are side 0, receives side 1.
@@ -39,6 +40,11 @@ struct split_view {
   std::uint32_t* begins[2];  ///< of each partition, and where the last one ends
   std::uint32_t bits;        ///< 2^bits partitions: 1 to kMostBits
 
+  /// Of messages or of receives; so that what a thread is given stays in registers.
+  template <typename T>
+  [[nodiscard]] static POLYPATH_HOST_DEVICE T of_side(T const (&both)[2], unsigned side) {
+    return side == 0 ? both[0] : both[1];
+  }
   [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t count(unsigned side) const {
     return side == 0 ? batch.message_count : batch.receive_count;
   }
@@ -74,7 +80,7 @@ struct partitioned_workspace {
   static constexpr unsigned kOfSplit = 9;
   static constexpr unsigned kPhases = kOfSplit + mpi_workspace::kPhases;
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr bool runs_in_one_warp(unsigned phase) {
-    return phase >= kOfSplit && mpi_workspace::runs_in_one_warp(phase - kOfSplit);
+    return phase == 0 || (phase >= kOfSplit && mpi_workspace::runs_in_one_warp(phase - kOfSplit));
   }
   [[nodiscard]] static POLYPATH_HOST_DEVICE std::uint64_t bytes(std::uint32_t capacity) {
     return of_mpi(capacity) + mpi_workspace::bytes(capacity);

@@ -95,19 +95,25 @@ SIMT_DEVICE void match_outcome_of(const MatchGridArgs& args) {
   count_outcome(args.state, outcome);
 }
 
-#define POLYPATH_MATCH_KERNELS(order)                                               \
+#define POLYPATH_MATCH_QUEUES(order)                                                \
   SIMT_KERNEL(polypath_match_queues_##order, kMatchThreads, MatchQueuesArgs args) { \
     match_queues<device::order>(args);                                              \
   }                                                                                 \
-  SIMT_FOLDS(polypath_match_queues_##order, 64);                                    \
-  SIMT_KERNEL(polypath_match_grid_##order, kMatchGridThreads, MatchGridArgs args,   \
-              std::uint32_t phase) {                                                \
-    match_phase<device::order>(args, phase);                                        \
-  }                                                                                 \
-  SIMT_FOLDS(polypath_match_grid_##order, 32);                                      \
-  SIMT_KERNEL(polypath_match_outcome_##order, 32, MatchGridArgs args) {             \
-    match_outcome_of<device::order>(args);                                          \
-  }                                                                                 \
+  SIMT_FOLDS(polypath_match_queues_##order, 64)
+#define POLYPATH_MATCH_GRID(order, blocks)                                                        \
+  SIMT_CROWDED_KERNEL(polypath_match_grid_##order, kMatchGridThreads, blocks, MatchGridArgs args, \
+                      std::uint32_t phase) {                                                      \
+    match_phase<device::order>(args, phase);                                                      \
+  }                                                                                               \
+  SIMT_FOLDS(polypath_match_grid_##order, 32)
+#define POLYPATH_MATCH_OUTCOME(order)                                   \
+  SIMT_KERNEL(polypath_match_outcome_##order, 32, MatchGridArgs args) { \
+    match_outcome_of<device::order>(args);                              \
+  }                                                                     \
   static_assert(kMatchThreads % 32 == 0)
+#define POLYPATH_MATCH_KERNELS(order) \
+  POLYPATH_MATCH_QUEUES(order);       \
+  POLYPATH_MATCH_GRID(order, 1);      \
+  POLYPATH_MATCH_OUTCOME(order)
 
 }  // namespace polypath
