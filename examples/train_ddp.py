@@ -4,9 +4,10 @@ times both.
     torchrun --nproc-per-node 4 train_ddp.py
     python train_ddp.py --spawn 2 --models resnet50 --batches 32,8 --json figures.json
 
-Each way has a replica of its own: "nccl" and "polypath" with DDP's own allreduce of gradients,
-"hook" with `polypath.torch.allreduce_hook`, which averages in the call itself. Iterations without
-synchronisation are those of the first replica under ``no_sync()``. Rounds of the ways alternate;
+Each way has a replica of its own: "nccl"; "polypath", where DDP takes polypath's hook by itself,
+which averages in the call itself; "plain", the same with the setting ``ddp_hook`` off, so that
+DDP's own C++ calls the group. Iterations without synchronisation are those of the first replica
+under ``no_sync()``. Rounds of the ways alternate;
 figures are medians of rounds, those of the slowest rank. ``times``: how many times as fast as NCCL,
 the median of the ratios of rounds.
 
@@ -32,7 +33,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-WAYS = ("nccl", "polypath", "hook")
+WAYS = ("nccl", "polypath", "plain")
 MODELS = "resnet50,resnet152,densenet201,vgg16,cosmoflow"
 CLOSE = 1e-3  # of losses on more than two ranks, where NCCL sums in another order
 
@@ -79,7 +80,6 @@ class Way:
     """A replica, and how its gradients are summed."""
 
     def __init__(self, name: str, model: Any, groups: dict[str, Any], gpu: int) -> None:
-        import polypath.torch
         from torch import nn, optim
 
         self.name = name
@@ -89,14 +89,14 @@ class Way:
             process_group=groups["nccl" if name == "nccl" else "polypath"],
             gradient_as_bucket_view=True,
         )
-        if name == "hook":
-            self.model.register_comm_hook(groups["polypath"], polypath.torch.allreduce_hook)
         self.optimizer = optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
 
     def step(self, task: Any, batch: tuple[Any, Any], precision: str) -> Any:
         import torch
 
         samples, wanted = batch
+        # Read with a model's first forward pass.
+        os.environ["POLYPATH_DDP_HOOK"] = "off" if self.name == "plain" else "on"
         self.optimizer.zero_grad(set_to_none=False)
         with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
             loss = task.loss(self.model(samples), wanted)

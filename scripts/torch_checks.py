@@ -8,12 +8,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import polypath.torch  # noqa: F401  it registers the backend
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import train_ddp
+from polypath.torch import ddp
 from torch import Tensor
+from torch_hook_checks import check_hooks, name_of
 from train_models import TASKS
 
 POISON = 93
@@ -418,7 +419,7 @@ def check_groups(on: Place) -> int:
 
 
 def check_ddp(on: Place) -> int:
-    """Losses of DDP by NCCL, by polypath and by its hook, from the same weights."""
+    """Losses of DDP by NCCL, by polypath, and without its hook, from the same weights."""
     options = train_ddp.parse(["--steps", "6"])
     groups = {"nccl": on.nccl, "polypath": on.group}
     torch.manual_seed(5)
@@ -428,6 +429,8 @@ def check_ddp(on: Place) -> int:
     ways = [train_ddp.Way(name, copy.deepcopy(model), groups, on.gpu) for name in train_ddp.WAYS]
     losses = train_ddp.compare_losses(ways, TASKS["resnet50"], batch, options)
     assert train_ddp.equal(losses, on.size), losses
+    hooks = {way.name: name_of(way.model) for way in ways}
+    assert hooks == {"nccl": None, "polypath": ddp.NAME, "plain": None}, hooks
     for mine in ways:
         for parameter in mine.model.parameters():
             given = parameter.detach().clone()
@@ -446,5 +449,6 @@ CHECKS: dict[str, Callable[[Place], int]] = {
     "async": check_async,
     "graphs": check_graphs,
     "groups": check_groups,
+    "hooks": check_hooks,
     "ddp": check_ddp,
 }

@@ -112,8 +112,10 @@ bool parse_registry(std::string_view text, Options& options) {
 }
 
 /// What UNICONN's headers read, which are in programs: they refuse a word on all ranks together.
-/// And what the library between programs and NCCL reads.
+/// And what the library between programs and NCCL reads, and Python's part for PyTorch.
 bool of_programs(std::string_view, Options&) { return true; }
+
+bool on_or_off(std::string_view text, Options&) { return text == "on" || text == "off"; }
 
 bool bit(std::string_view text, Options&) { return text == "0" || text == "1"; }
 
@@ -180,7 +182,7 @@ const std::vector<Row>& table() {
       {"nccl_collectives", "POLYPATH_NCCL_COLLECTIVES", "on", "on, off",
        "whether collectives of NCCL are taken from programs under `polypath run`; off on one rank "
        "of a communicator leaves them to NCCL on all",
-       [](std::string_view text, Options&) { return text == "on" || text == "off"; }},
+       on_or_off},
       {"nccl_library", "POLYPATH_NCCL_LIBRARY", "", "a library name or path",
        "the NCCL behind libpolypath_nccl.so; default: what the program has loaded, else "
        "libnccl.so.2",
@@ -192,6 +194,10 @@ const std::vector<Row>& table() {
          Options unused;
          return count_into(&Options::comm_time_limit_ms, false, 1, 86'400'000)(text, unused);
        }},
+      {"ddp_hook", "POLYPATH_DDP_HOOK", "on", "on, off",
+       "whether DistributedDataParallel takes polypath's hook by itself, where the program "
+       "registers none; the same on all ranks",
+       on_or_off},
       {"reproducible", "POLYPATH_REPRODUCIBLE", "0", "0 or 1",
        "1: every sum of floats of NCCL's is taken, in rank order (`polypath run --reproducible`)",
        bit},

@@ -24,10 +24,15 @@ def _environment(*folders: Path) -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-@pytest.mark.parametrize("case", ["reductions", "moves", "order", "choice", "messages", "alone"])
-def test_on_a_simulated_node(case, tmp_path):
+_OF_GROUP = ["reductions", "moves", "order", "choice", "messages", "alone"]
+_OF_DDP = ["taken", "left", "off", "given_way", "copies", "join", "unlike", "old"]
+_CASES = [("torch_ranks", one) for one in _OF_GROUP] + [("torch_ddp_ranks", one) for one in _OF_DDP]
+
+
+@pytest.mark.parametrize(("program", "case"), _CASES)
+def test_on_a_simulated_node(program, case, tmp_path):
     done = subprocess.run(
-        [sys.executable, _HERE / "torch_ranks.py", case],
+        [sys.executable, _HERE / f"{program}.py", case],
         env={**_environment(_HERE / "torch_standin"), "XDG_CACHE_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -38,7 +43,8 @@ def test_on_a_simulated_node(case, tmp_path):
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="there is no PyTorch")
 @pytest.mark.parametrize(
-    ("case", "size"), [("collectives", 3), ("messages", 2), ("messages", 3), ("ddp", 2)]
+    ("case", "size"),
+    [("collectives", 3), ("messages", 2), ("messages", 3), ("ddp", 2), ("hooks", 2), ("hooks", 3)],
 )
 def test_with_a_real_torch(case, size, tmp_path):
     root = _HERE.parents[1]

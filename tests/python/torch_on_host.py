@@ -8,6 +8,7 @@ streams and events (by nothing: all is done at once). What is real: torch's own 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from polypath import _api
-from polypath.torch import connection, creation, group, messages, others
+from polypath.torch import connection, creation, ddp, group, messages, others
 from torch import Tensor
 
 _TYPES = {number: getattr(torch, name) for name, number in _api.TYPES.items()}
@@ -212,6 +213,9 @@ def install() -> None:
 
     connection.Connection.__init__ = with_library  # type: ignore[method-assign]
     connection._api.library = lambda: None  # type: ignore[assignment]
+    ddp.settings = lambda: [
+        {"name": "ddp_hook", "value": os.environ.get("POLYPATH_DDP_HOOK", "on")}
+    ]
     connection.current_stream = lambda _: _STREAM
     torch.cuda.Stream, torch.cuda.Event = _Stream, _Event  # type: ignore[misc, assignment]
     torch.cuda.current_stream = lambda _=None: _Stream()  # type: ignore[assignment]

@@ -401,8 +401,7 @@ def calls(on: Rank) -> int:
 # ---- All ranks -----------------------------------------------------------------------------------
 
 
-def main() -> None:
-    case = globals()[sys.argv[1]]
+def main(case: Callable[[Rank], None]) -> None:
     context = polypath.Context(node=NODE)
     library = context.devices()["driver"]["library"]
     store, failed = Store(), []
@@ -437,4 +436,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(globals()[sys.argv[1]])

@@ -2,8 +2,7 @@
 
 >>> import polypath.torch
 >>> torch.distributed.init_process_group("cpu:gloo,cuda:polypath")
->>> model = DistributedDataParallel(model, device_ids=[gpu])
->>> model.register_comm_hook(None, polypath.torch.allreduce_hook)  # averages in the call itself
+>>> model = DistributedDataParallel(model, device_ids=[gpu])  # takes `allreduce_hook` by itself
 
 Collectives on GPU tensors go over polypath's communicators, where the ranks of a group are on one
 node and polypath has the operation, the type and the operator; all others go to NCCL, and those on
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 import torch.distributed
 
-from . import batch
+from . import batch, ddp
 from .group import ProcessGroupPolypath
 from .hook import allreduce_hook
 
@@ -25,3 +24,4 @@ if "POLYPATH" not in torch.distributed.Backend._plugins:
         "polypath", ProcessGroupPolypath.create, extended_api=True, devices=["cuda"]
     )
     batch.install()
+    ddp.install()

@@ -63,6 +63,12 @@ def combined(tensors: Sequence[torch.Tensor], opts: Any) -> tuple[int, int] | No
     return operators.get(int(opts.reduceOp.op))  # the number: its hash is slow
 
 
+def averaged(tensor: torch.Tensor) -> bool:
+    """Whether polypath averages tensors like this one."""
+    operators = _REDUCTIONS.get(tensor.dtype, {})
+    return int(_RedOpType.AVG) in operators and not tensor.is_sparse
+
+
 def real(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory, with pairs of real elements for complex ones."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor

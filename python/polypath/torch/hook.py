@@ -11,6 +11,7 @@ from .connection import Pending
 
 _AVG = dist.AllreduceOptions()
 _AVG.reduceOp = dist.ReduceOp.AVG
+_SUM = dist.AllreduceOptions()
 
 
 def allreduce_hook(
@@ -21,11 +22,21 @@ def allreduce_hook(
 
     >>> model.register_comm_hook(None, polypath.torch.allreduce_hook)
 
-    ``group``: None for the default one. One of another backend does, too.
+    DDP over a group of ours takes it by itself (`ddp`). ``group``: None for the default one. One of
+    another backend does, too.
     """
-    used: Any = dist.group.WORLD if group is None else group
-    buffer = bucket.buffer()
-    work = used.allreduce([buffer], _AVG)
+    return _reduced(group, bucket.buffer(), _AVG)
+
+
+def divided_hook(group: Any, bucket: Any, count: Any) -> Any:
+    """The same in two steps, as DDP has it without a hook: each rank divides by ``count``, a number
+    or a tensor of one element, then the bucket is summed."""
+    return _reduced(group, bucket.buffer().div_(count), _SUM)
+
+
+def _reduced(group: Any, buffer: Any, options: Any) -> Any:
+    used = dist.group.WORLD if group is None else group
+    work = used.allreduce([buffer], options)
     if isinstance(work, Pending):
         return work.future_of(buffer)
     return work.get_future().then(lambda done: done.value()[0])

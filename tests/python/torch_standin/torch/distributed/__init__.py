@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from . import distributed_c10d
+from .algorithms.ddp_comm_hooks import default_hooks
 from .distributed_c10d import AllreduceOptions, ReduceOp
 
 __all__ = ["AllreduceOptions", "ReduceOp", "distributed_c10d"]
@@ -39,6 +40,20 @@ class GradBucket:
 
     def buffer(self) -> Any:
         return self._tensor
+
+
+class BuiltinCommHookType(enum.Enum):
+    ALLREDUCE = 0
+    FP16_COMPRESS = 1
+
+
+def _register_comm_hook(reducer: Any, state: Any, hook: Any) -> None:
+    reducer.register(lambda bucket: hook(state, bucket))
+
+
+def _register_builtin_comm_hook(reducer: Any, kind: BuiltinCommHookType) -> None:
+    hook, group = getattr(default_hooks, f"{kind.name.lower()}_hook"), reducer.group
+    reducer.register(lambda bucket: hook(group, bucket))
 
 
 class Backend:

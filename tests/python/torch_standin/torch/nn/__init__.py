@@ -1,0 +1,3 @@
+from . import parallel
+
+__all__ = ["parallel"]
