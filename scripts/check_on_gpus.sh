@@ -170,6 +170,8 @@ polypath bench.p2p-window bench p2p --window 1,4,16 --sizes 4M:64M \
 polypath bench.bidir-window bench bidir --window 16 --sizes 64M \
   --json "$results/bench.bidir-window.json"
 polypath bench.messaging bench messaging --what all --json "$results/bench.messaging.json"
+nccl_of_torch=$(python3 -c 'import nvidia.nccl; print(nvidia.nccl.__path__[0])' 2>/dev/null)/lib/libnccl.so.2
+[[ -f $nccl_of_torch ]] && step nccl.call-cost "$build/bin/nccl_call_cost" "$build/libpolypath_nccl.so" "$nccl_of_torch"
 # Sums of a program that only knows NCCL: by NCCL, whose bits may depend on the size, and in rank order.
 if python3 -c 'import torch' 2>/dev/null && (($(nvidia-smi -L | wc -l) > 1)); then
   rows=(python3 -m torch.distributed.run --nproc-per-node "$(nvidia-smi -L | wc -l)" bench/nccl/same_bits.py)
