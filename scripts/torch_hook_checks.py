@@ -116,7 +116,8 @@ def check_hooks(on: Any) -> int:
                 model(samples(on, turn)).square().mean().backward()
                 optimizer.step()
 
-    for by_all in (True, False):
+    # One rank has none to join.
+    for by_all in (True, False) if on.size > 1 else ():
         run = lambda model: uneven(model, divide_by_initial_world_size=by_all)  # noqa: E731, B023
         both(pair(), run, ddp.NAME, f"join, {by_all}")
     return steps
@@ -143,7 +144,8 @@ def check_own_hooks(on: Any, pair: Any, both: Any) -> int:
 
     came: list[Any] = []
 
-    def mine(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    # DDP compares annotations with types, which here would be text: none.
+    def mine(state, bucket):  # type: ignore[no-untyped-def]
         came.append(state)
         return default_hooks.allreduce_hook(on.group, bucket)
 

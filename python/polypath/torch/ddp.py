@@ -141,9 +141,11 @@ def _by_the_program(register: Any) -> Any:
 
 
 def _built_in(register: Any) -> Any:
+    """Hooks of torch's C++ want what a group written in C++ gives (``TensorList``): over one of
+    ours they are those of the same names in Python."""
+
     def _register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
-        ours = _hooks.get(self)
-        if ours is None or ours.given is not None:
+        if not isinstance(self.process_group, groups.ProcessGroupPolypath):
             register(self, comm_hook_type)
             return
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -153,7 +155,12 @@ def _built_in(register: Any) -> Any:
             kinds.ALLREDUCE: default_hooks.allreduce_hook,
             kinds.FP16_COMPRESS: default_hooks.fp16_compress_hook,
         }
-        ours.given = alike[comm_hook_type], self.process_group
+        hook, state = alike[comm_hook_type], self.process_group
+        ours = _hooks.get(self)
+        if ours is None or ours.given is not None:  # then torch refuses a second one
+            dist._register_comm_hook(self.reducer, state, hook)
+        else:
+            ours.given = hook, state
         self.logger._set_comm_hook_name(str(comm_hook_type))
 
     return _register_builtin_comm_hook
