@@ -106,8 +106,9 @@ struct BitsOf<16> {
   using type = Bits16;
 };
 
+/// By value: of what lies in memory memcpy would be a load for each byte.
 template <typename To, typename From>
-POLYPATH_DEVICE To bits_as(const From& from) {
+POLYPATH_DEVICE To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From));
   To to;
   memcpy(&to, &from, sizeof(to));
