@@ -56,6 +56,9 @@ inline unsigned count_of_low_ones(unsigned bits) {
   return static_cast<unsigned>(std::countr_one(bits));
 }
 inline unsigned count_of_ones(unsigned bits) { return static_cast<unsigned>(std::popcount(bits)); }
+inline unsigned count_of_high_zeros(unsigned bits) {
+  return static_cast<unsigned>(std::countl_zero(bits));
+}
 
 void fence_sys();
 void fence_gpu();

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "messaging/kernels/matching_args.h"
 #include "messaging/kernels/matching_images.hpp"
+#include "polypath/device/matcher_storage.hpp"
 #include "polypath/device/matcher_tables.hpp"
 #include "polypath/device/split_view.hpp"
 #include "polypath/device/table_view.hpp"

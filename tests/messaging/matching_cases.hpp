@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "polypath/device/matcher_storage.hpp"
 #include "polypath/device/matcher_view.hpp"
 
 namespace polypath::test {
@@ -109,15 +110,12 @@ inline Traffic chain(std::uint32_t length) {
   return traffic;
 }
 
-/// Keys of one bucket: their slots begin at the same place of a table of 2^log2, as
-/// matcher_phases.cuh computes it.
+/// Keys whose slots begin at the same place of a table of 2^log2, of a warp or block and seed 0.
 inline Traffic one_bucket(std::uint32_t count, unsigned log2) {
   Traffic traffic;
   for (std::uint32_t tag = 0; traffic.messages.size() < count; ++tag) {
     const envelope one{tag, 7, 3};
-    std::uint64_t key = bits_of(one);
-    key ^= key >> 31;
-    if (key * 0x9E3779B97F4A7C15U >> (64 - log2) == 5) traffic.messages.push_back(one);
+    if (device::detail::SlotHash(0, log2)(bits_of(one)) == 5) traffic.messages.push_back(one);
   }
   traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
   return traffic;
@@ -140,6 +138,10 @@ inline constexpr TrafficCase kTraffic[] = {
     {"no_messages", 0, 40, 2, 2, 1, 10, 10},
     {"no_receives", 40, 0, 2, 2},
     {"nothing", 0, 0, 1, 1},
+    {"long_chains", 250, 250, 5, 2},
+    {"long_chains_and_wildcards", 256, 240, 3, 2, 1, 10, 10},
+    {"long_chains_of_messages", 256, 60, 2, 2, 1, 10, 10},
+    {"long_chains_of_receives", 60, 256, 2, 2, 1, 5, 5},
 };
 
 }  // namespace polypath::test

@@ -30,5 +30,6 @@ SIMT_KERNEL(polypath_test_match_256, 256, MatchRow row) {
   else
     run_match<256>(simt::Block{}, row);
 }
+SIMT_KERNEL(polypath_test_match_1024, 1024, MatchRow row) { run_match<1024>(simt::Block{}, row); }
 
 }  // namespace polypath::test

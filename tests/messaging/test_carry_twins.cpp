@@ -9,6 +9,7 @@
 #include "messaging/kernels/matching_args.h"
 #include "messaging/kernels/planted_carry_faults.h"
 #include "polypath/device/matcher_mpi.cuh"
+#include "polypath/device/matcher_wildcards.cuh"
 #include "simt/run.hpp"
 
 namespace polypath::test {

@@ -32,6 +32,8 @@ struct Way {
 constexpr Way kByWarp{"polypath_test_match_64", 32, 64};
 constexpr Way kByBlock{"polypath_test_match_256", 128, 256};
 constexpr Way kByOneWarp{"polypath_test_match_256", 32, 256, true};
+constexpr Way kByWholeBlock{"polypath_test_match_1024", 1024, 1024};
+constexpr Way kByHalfABlock{"polypath_test_match_1024", 512, 1024};
 constexpr Way kTwice{"polypath_test_match_256", 64, 256, false, 2};
 
 template <unsigned kCapacity>
@@ -52,7 +54,9 @@ Matched run_match(const Way& way, const Traffic& traffic, std::uint64_t seed) {
   simt::RunOptions options;
   options.seed = seed;
   simt::Launch launch = simt::launch(way.kernel, 0, 1, way.threads, row);
-  launch.shared_bytes = way.capacity == 64 ? storage_bytes<64>() : storage_bytes<256>();
+  launch.shared_bytes = way.capacity == 64    ? storage_bytes<64>()
+                        : way.capacity == 256 ? storage_bytes<256>()
+                                              : storage_bytes<1024>();
   matched.error = simt::run({{launch}}, options);
   return matched;
 }
@@ -113,6 +117,39 @@ TEST_P(Matching, StorageNeedsNoPreparation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Traffic, Matching, testing::ValuesIn(kTraffic),
+                         [](const auto& at) { return at.param.name; });
+
+/// Tags with one print, so that receives from any source see messages that they do not ask for.
+TEST(MatchingAdversary, PatternsWithOnePrint) {
+  const device::detail::SlotHash print(0, 15);
+  const auto of = [&](std::uint32_t tag) { return print(device::pattern_of({tag, 0, 0}, 1)); };
+  Traffic traffic;
+  for (std::uint32_t tag = 1; traffic.messages.size() < 120; ++tag)
+    if (of(tag) == of(0)) traffic.messages.push_back({tag, static_cast<std::uint16_t>(tag % 7), 0});
+  traffic.messages.insert(traffic.messages.begin() + 60, traffic.messages[119]);
+  for (std::uint32_t i = 0; i < 121; i += 3)
+    traffic.receives.push_back({traffic.messages[120 - i].tag, any_source, 0});
+  EXPECT_EQ(run_and_compare(kByBlock, traffic, 1), "");
+  planted_fault<MatchFault> = MatchFault::prints_are_believed;
+  EXPECT_NE(run_and_compare(kByBlock, traffic, 1), "");
+  planted_fault<MatchFault> = MatchFault::none;
+}
+
+constexpr TrafficCase kLarge[] = {{"keys", 1024, 1024, 16, 64},
+                                  {"some_wildcards", 1024, 1000, 16, 64, 1, 6, 6},
+                                  {"many_wildcards", 1000, 1024, 8, 8, 2, 40, 40},
+                                  {"any_any_alone", 1024, 1024, 16, 64, 1, 100, 100},
+                                  {"one_key", 1024, 1024, 1, 1},
+                                  {"one_key_and_wildcards", 1024, 1024, 1, 1, 1, 20, 20},
+                                  {"long_chains", 1024, 1024, 7, 4, 1, 3, 3}};
+class LargeMatching : public testing::TestWithParam<TrafficCase> {};
+
+TEST_P(LargeMatching, IsTheLiteralRule) {
+  for (const Way& way : {kByWholeBlock, kByHalfABlock})
+    EXPECT_EQ(run_and_compare(way, draw(GetParam(), way.threads), 1), "") << way.threads;
+}
+
+INSTANTIATE_TEST_SUITE_P(Traffic, LargeMatching, testing::ValuesIn(kLarge),
                          [](const auto& at) { return at.param.name; });
 
 TEST(MatchingAdversary, ChainsOfWildcards) {
@@ -212,8 +249,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(MatchFault::any_order_of_receives, MatchFault::any_order_of_messages,
                     MatchFault::any_order_of_long_groups, MatchFault::wildcards_overtake,
                     MatchFault::keys_do_not_shift, MatchFault::shift_is_one_early,
-                    MatchFault::one_pattern_a_key, MatchFault::no_barrier_of_tables,
-                    MatchFault::first_of_a_look, MatchFault::looks_are_stale));
+                    MatchFault::no_any_any, MatchFault::looks_are_stale,
+                    MatchFault::first_of_a_look, MatchFault::no_barrier_of_tables,
+                    MatchFault::no_barrier_of_rounds, MatchFault::long_is_not_noticed,
+                    MatchFault::taken_are_candidates, MatchFault::taken_keep_their_bits,
+                    MatchFault::wildcards_in_no_order));
 
 }  // namespace
 }  // namespace polypath::test

@@ -49,6 +49,11 @@ static_assert(sizeof(envelope) == 8);
           static_cast<std::uint16_t>(bits >> 48)};
 }
 
+namespace detail {
+/// The bits of no envelope that may be matched: its tag is out of range.
+inline constexpr std::uint64_t kNoKey = 0x80000000;
+}  // namespace detail
+
 /// True when a receive with that pattern may take that message. Both are in range.
 [[nodiscard]] POLYPATH_HOST_DEVICE constexpr bool accepts(const envelope& receive,
                                                           const envelope& message) {
@@ -59,6 +64,17 @@ static_assert(sizeof(envelope) == 8);
 
 [[nodiscard]] POLYPATH_HOST_DEVICE constexpr bool has_wildcard(const envelope& receive) {
   return receive.tag == any_tag || receive.source == any_source;
+}
+
+/// Kinds of receives, and patterns of messages: bit 0: any source, bit 1: any tag.
+[[nodiscard]] POLYPATH_HOST_DEVICE constexpr unsigned kind_of(const envelope& receive) {
+  return (receive.source == any_source ? 1U : 0U) | (receive.tag == any_tag ? 2U : 0U);
+}
+/// The bits of the receive of that kind that accepts this message.
+[[nodiscard]] POLYPATH_HOST_DEVICE constexpr std::uint64_t pattern_of(const envelope& message,
+                                                                      unsigned kind) {
+  return bits_of({(kind & 2) != 0 ? any_tag : message.tag,
+                  (kind & 1) != 0 ? any_source : message.source, message.communicator});
 }
 
 /// What is out of range in an envelope.

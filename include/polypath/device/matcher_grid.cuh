@@ -2,7 +2,9 @@
 // the grid, with tables in memory of the GPU.
 #pragma once
 
-#include "polypath/device/matcher_mpi.cuh"
+#include "polypath/device/match_checks.cuh"
+#include "polypath/device/matcher.cuh"
+#include "polypath/device/matcher_wildcards.cuh"
 
 namespace polypath::device {
 

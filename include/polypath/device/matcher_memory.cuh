@@ -11,8 +11,6 @@ namespace polypath::device {
 
 /// Tables of a warp or block. Threads see what others wrote behind a barrier of the group.
 struct in_shared {
-  using index = std::uint16_t;
-
   template <typename T>
   POLYPATH_DEVICE static T get(const T* from) {
     return *from;
@@ -43,6 +41,10 @@ struct in_shared {
   POLYPATH_DEVICE static std::uint32_t set(std::uint32_t* at, std::uint32_t bits) {
     return atomicOr(at, bits);
   }
+  POLYPATH_DEVICE static std::uint32_t swap(std::uint32_t* at, std::uint32_t value) {
+    return atomicExch(at, value);
+  }
+  POLYPATH_DEVICE static void unset(std::uint32_t* at, std::uint32_t bits) { atomicAnd(at, ~bits); }
 #else
   // Fibers take turns where they call the machine, and nowhere here.
   static std::uint32_t add(std::uint32_t* at, std::uint32_t value) {
@@ -69,6 +71,12 @@ struct in_shared {
     *at |= bits;
     return old;
   }
+  static std::uint32_t swap(std::uint32_t* at, std::uint32_t value) {
+    const std::uint32_t old = *at;
+    *at = value;
+    return old;
+  }
+  static void unset(std::uint32_t* at, std::uint32_t bits) { *at &= ~bits; }
 #endif
 };
 

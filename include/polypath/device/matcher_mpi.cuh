@@ -4,15 +4,13 @@
 #include "polypath/device/group.cuh"
 #include "polypath/device/match_checks.cuh"
 #include "polypath/device/matcher.cuh"
-#include "polypath/device/matcher_wildcards.cuh"
+#include "polypath/device/matcher_chains.cuh"
+#include "polypath/device/matcher_rounds.cuh"
 
 namespace polypath::device {
 
 template <unsigned kCapacity>
 class matcher<mpi, kCapacity> {
-  static_assert(kCapacity >= 32 && kCapacity <= 1024 && (kCapacity & (kCapacity - 1)) == 0,
-                "a matcher of one block has room for 32 to 1024, a power of two");
-
  public:
   using storage = mpi_storage<kCapacity>;
 
@@ -21,62 +19,58 @@ class matcher<mpi, kCapacity> {
                                              const match_batch& batch) {
     const unsigned rank = group.rank();
     const unsigned size = group.size();
-    const bool is_full = batch.message_count > kCapacity || batch.receive_count > kCapacity;
-    if (is_full) {
+    if (batch.message_count > kCapacity || batch.receive_count > kCapacity) {
       detail::match_nothing(batch, rank, size);
-      return {match_status::full, 0, 0, 0, 0, 0};
+      return detail::refused(match_status::full, 0);
     }
-    const std::uint32_t slots_log2 = detail::log2_above(2 * batch.receive_count);
-    const mpi_phases<in_shared> phases(tables_in(memory, slots_log2), batch, rank, size);
-    phases.clear();
+    // What a call clears before its first barrier, no thread uses behind the last one of the call
+    // before.
+    const detail::Chains<kCapacity> chains(memory, batch, rank, size);
+    chains.clear();
     group.sync();
-    phases.enter_receives();
+    chains.enter_receives();
+    if (!planted(MatchFault::no_barrier_of_tables)) group.sync();
+    chains.enter_messages();
     group.sync();
-    phases.enter_messages();
-    group.sync();
-    if (phases.is_refused()) {
+    if (const std::uint64_t reason = chains.reason(); reason != 0) {
       detail::match_nothing(batch, rank, size);
+      group.sync();
+      return detail::refused(static_cast<match_status>(reason >> 32),
+                             static_cast<std::uint32_t>(reason));
+    }
+    const bool any_wildcard = chains.any_wildcard();
+    const detail::WildcardRounds<kCapacity> rounds(memory, chains, batch, rank, size);
+    if (any_wildcard) {
+      rounds.prepare();
+      chains.template pair_short_groups<true>();
     } else {
-      phases.give_out_lists();
+      chains.template pair_short_groups<false>();
+    }
+    group.sync();
+    const bool any_long_group = chains.any_long_group();
+    if (any_long_group) {
+      chains.mark_long_groups();
       group.sync();
-      phases.fill_lists();
-      if (!planted(MatchFault::no_barrier_of_tables)) group.sync();
-      constexpr unsigned kWords = sizeof(memory.bits[0]) / sizeof(memory.bits[0][0]);
-      phases.template find_ranks<kWords>(memory.bits[rank / kWarp]);
+      chains.count_long_groups();
       group.sync();
-      phases.order_lists();
+      if (any_wildcard)
+        chains.template pair_long_groups<true>();
+      else
+        chains.template pair_long_groups<false>();
       group.sync();
-      if (phases.wildcards() != 0) {
-        if (rank < kWarp) phases.choose_for_wildcards();
+    }
+    if (any_wildcard) {
+      rounds.choose(group);
+      if (any_long_group) {
+        chains.unmark_taken();
+        group.sync();
+        chains.count_long_groups_of_messages();
         group.sync();
       }
-      phases.take_the_rest();
+      chains.pair_the_rest();
       group.sync();
     }
-    const match_outcome outcome = phases.outcome();
-    group.sync();  // the next call begins with other tables
-    return outcome;
-  }
-
- private:
-  POLYPATH_DEVICE static mpi_tables<in_shared::index> tables_in(storage& memory,
-                                                                std::uint32_t slots_log2) {
-    return {memory.keys,
-            memory.receive_counts,
-            memory.message_counts,
-            memory.receive_begins,
-            memory.message_begins,
-            memory.taken,
-            memory.receives,
-            memory.messages,
-            memory.receive_slots,
-            memory.receive_ranks,
-            memory.message_slots,
-            memory.message_ranks,
-            memory.longs,
-            &memory.all,
-            slots_log2,
-            kCapacity};
+    return chains.write_results();
   }
 };
 

@@ -14,42 +14,15 @@
 // table; the order in a group comes by counting, of long groups by a bitmap.
 #pragma once
 
+#include "polypath/device/match_faults.hpp"
 #include "polypath/device/matcher_memory.cuh"
 #include "polypath/device/matcher_tables.hpp"
 #include "polypath/device/matcher_view.hpp"
-#include "polypath/device/planted.hpp"
 
 namespace polypath::device {
 
-/// Defects of matching in MPI's order (planted.hpp).
-enum class MatchFault {
-  none,
-  any_order_of_receives,  ///< as they came into their group
-  any_order_of_messages,
-  any_order_of_long_groups,
-  wildcards_overtake,    ///< they take what receives before them have taken
-  keys_do_not_shift,     ///< a key's receives stay with their messages when a wildcard took one
-  shift_is_one_early,    ///< ... or move for a message that comes behind theirs, too
-  one_pattern_a_key,     ///< lists of messages for any source and any tag have no such messages
-  no_barrier_of_tables,  ///< of shared memory; of kernels there is always one
-  first_of_a_look,       ///< a wildcard looks at 32 messages, and at no more
-  looks_are_stale        ///< what it has seen it takes, whatever others took since
-};
-
 namespace detail {
 
-inline constexpr std::uint64_t kNoKey = 0x80000000;  // its tag is out of range
-
-/// Which pattern of a message: bit 0: any source, bit 1: any tag.
-POLYPATH_DEVICE std::uint64_t pattern_of(const envelope& of, unsigned kind) {
-  envelope pattern = of;
-  if ((kind & 1) != 0) pattern.source = any_source;
-  if ((kind & 2) != 0) pattern.tag = any_tag;
-  return bits_of(pattern);
-}
-POLYPATH_DEVICE unsigned kind_of(const envelope& receive) {
-  return (receive.source == any_source ? 1U : 0U) | (receive.tag == any_tag ? 2U : 0U);
-}
 POLYPATH_DEVICE envelope load_envelope(const envelope* from) {
   return envelope_of(load(reinterpret_cast<const std::uint64_t*>(from)));
 }
@@ -96,7 +69,7 @@ class mpi_phases {
       if (i < b_.receive_count) {
         const envelope receive = detail::load_envelope(b_.receives + i);
         if (check_receive(receive) != envelope_error::none) refuse(match_status::receive_tag, i);
-        kind = detail::kind_of(receive);
+        kind = kind_of(receive);
         const std::uint32_t slot = enter(bits_of(receive));
         Place::put(t_.receive_slots + i, slot);
         Place::put(t_.receive_ranks + i,
@@ -121,7 +94,7 @@ class mpi_phases {
       for (unsigned kind = 0; kind < detail::kPatterns; ++kind) {
         if (!has_lists(kinds, kind)) continue;
         const std::uint32_t at = place_of(kind, i);
-        const std::uint32_t slot = find(detail::pattern_of(message, kind));
+        const std::uint32_t slot = find(pattern_of(message, kind));
         Place::put(t_.message_slots + at, slot);
         Place::put(t_.message_ranks + at,
                    slot == tables::kNoSlot ? 0U : Place::add(t_.message_counts + slot, 1U));
@@ -268,7 +241,7 @@ class mpi_phases {
   }
   /// Whether messages have lists of that kind.
   [[nodiscard]] POLYPATH_DEVICE static bool has_lists(std::uint32_t kinds, unsigned kind) {
-    if (kind == 3 && planted(MatchFault::one_pattern_a_key)) return false;
+    if (kind == 3 && planted(MatchFault::no_any_any)) return false;
     return kind == 0 || (kinds >> (8 * kind) & 1) != 0;
   }
   POLYPATH_DEVICE void note_long(std::uint32_t which) const {
@@ -361,7 +334,7 @@ POLYPATH_DEVICE void mpi_phases<Place>::find_long_ranks(std::uint32_t* bits, std
   const index* const list = of_messages ? t_.messages + Place::get(t_.message_begins + slot)
                                         : t_.receives + Place::get(t_.receive_begins + slot);
   index* ranks = of_messages ? t_.message_ranks : t_.receive_ranks;
-  if (of_messages) ranks += place_of(detail::kind_of(envelope_of(Place::get(t_.keys + slot))), 0);
+  if (of_messages) ranks += place_of(kind_of(envelope_of(Place::get(t_.keys + slot))), 0);
 
   for (std::uint32_t word = lane_; word < kWords; word += kWarp) bits[word] = 0;
   warp_sync();

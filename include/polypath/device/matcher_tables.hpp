@@ -1,4 +1,4 @@
-// The tables of matching in MPI's order, and how large they are. C++17: shared by host and device.
+// The tables of matching in MPI's order by the whole GPU, and how large they are. C++17: shared by host and device.
 #pragma once
 
 #include <cstdint>
@@ -60,32 +60,6 @@ struct mpi_tables {
 
   static constexpr index kNoSlot = static_cast<index>(~index{0});
   [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t slots() const { return 1U << slots_log2; }
-};
-
-/// Those of a warp or block, in its shared memory.
-template <unsigned kCapacity>
-struct mpi_storage {
-  static_assert(kCapacity >= 32 && kCapacity <= 1024 && (kCapacity & (kCapacity - 1)) == 0,
-                "a matcher of one block has room for 32 to 1024, a power of two");
-  static constexpr std::uint32_t kSlots = 2 * kCapacity;
-  static constexpr std::uint32_t kMostWarps = 32;
-  using index = std::uint16_t;
-
-  std::uint64_t keys[kSlots];
-  mpi_tables<index>::counters all;
-  std::uint32_t receive_counts[kSlots + 1];
-  std::uint32_t message_counts[kSlots];
-  std::uint32_t longs[detail::most_long_groups(kCapacity)];
-  std::uint32_t bits[kMostWarps][kCapacity < 1024 ? 32 : kCapacity / 32];
-  index receive_begins[kSlots + 1];
-  index message_begins[kSlots];
-  index taken[kSlots + kCapacity];
-  index receives[kCapacity];
-  index messages[detail::kPatterns * kCapacity];
-  index receive_slots[kCapacity];
-  index receive_ranks[kCapacity];
-  index message_slots[detail::kPatterns * kCapacity];
-  index message_ranks[detail::kPatterns * kCapacity];
 };
 
 /// Those of the whole GPU, one behind the other in its memory.

@@ -26,6 +26,7 @@
 //   warp_sync() warp_ballot(bool) warp_any(bool) warp_all(bool)
 //   count_of_low_ones(bits)             of a ballot: lanes from 0 on that said true
 //   count_of_ones(bits)                 of a ballot: lanes that said true
+//   count_of_high_zeros(bits)           32 of none
 //   warp_shuffle(value, lane) warp_shuffle_xor(value, mask)   values of 4 or 8 bytes
 //   group.cuh has thread, warp, block, and some warps of a block, as groups
 //

@@ -62,6 +62,9 @@ POLYPATH_DEVICE unsigned count_of_low_ones(unsigned bits) {
 POLYPATH_DEVICE unsigned count_of_ones(unsigned bits) {
   return static_cast<unsigned>(__popc(static_cast<int>(bits)));
 }
+POLYPATH_DEVICE unsigned count_of_high_zeros(unsigned bits) {
+  return static_cast<unsigned>(__clz(static_cast<int>(bits)));
+}
 template <typename T>
 POLYPATH_DEVICE T warp_shuffle(T value, unsigned lane) {
   return __shfl_sync(~0U, value, static_cast<int>(lane));
@@ -106,8 +109,9 @@ struct BitsOf<16> {
   using type = Bits16;
 };
 
+/// By value: of what lies in memory memcpy would be a load for each byte.
 template <typename To, typename From>
-POLYPATH_DEVICE To bits_as(const From& from) {
+POLYPATH_DEVICE To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From));
   To to;
   memcpy(&to, &from, sizeof(to));

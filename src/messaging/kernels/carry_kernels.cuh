@@ -52,7 +52,8 @@ struct OrderedPlaces {
     if (lane == 0)
       counts[simt::warp_index()] = simt::count_of_ones(firsts) | simt::count_of_ones(seconds) << 16;
     if (!planted(CarryFault::no_barrier_of_counts)) simt::block_sync();
-    const std::uint32_t of_warp = lane < simt::block_size() / 32 ? counts[lane] : 0;
+    std::uint32_t of_warp = lane < simt::block_size() / 32 ? counts[lane] : 0;
+    if (planted(CarryFault::no_barrier_of_counts)) of_warp &= 0x000F000F;  // within the arrays
     const std::uint32_t up_to_warp = simt::detail::sum_up_to_me(of_warp);
     total = simt::warp_shuffle(up_to_warp, 31);
     const std::uint32_t before = simt::warp_shuffle(up_to_warp - of_warp, simt::warp_index());
