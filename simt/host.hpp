@@ -17,6 +17,8 @@
   static const ::polypath::simt::TwinEntry name##_twin_entry(   \
       ::polypath::simt::make_twin(#name, most_threads, &name)); \
   static void name(__VA_ARGS__)
+#define SIMT_KERNEL_BESIDE(name, most_threads, blocks, ...) \
+  SIMT_KERNEL(name, most_threads, __VA_ARGS__)
 #define SIMT_FOLDS(name, threads) \
   static const ::polypath::simt::TwinFold name##_twin_fold(#name, threads)
 #define SIMT_SHARED(Type, name)       \

@@ -22,6 +22,8 @@
 //
 //   SIMT_KERNEL(polypath_example, 512, ExampleArgs args) { ... }
 // defines the kernel: its name (not mangled), the most threads a block may have, its parameters.
+// SIMT_KERNEL_BESIDE(name, 512, 3, ...): the same, with so few registers that three blocks fit on a
+// multiprocessor.
 // SIMT_FOLDS(name, threads); behind it: so few threads do the same as more.
 // SIMT_DEVICE, SIMT_DEVICE_CALLED: POLYPATH_DEVICE and POLYPATH_DEVICE_CALLED, before every other
 // function of a kernel.
@@ -41,6 +43,8 @@
 #if defined(__CUDACC__)
 #define SIMT_KERNEL(name, most_threads, ...) \
   extern "C" __global__ void __launch_bounds__(most_threads, 1) name(__VA_ARGS__)
+#define SIMT_KERNEL_BESIDE(name, most_threads, blocks, ...) \
+  extern "C" __global__ void __launch_bounds__(most_threads, blocks) name(__VA_ARGS__)
 #define SIMT_FOLDS(name, threads) static_assert((threads) % 32 == 0)
 #define SIMT_SHARED(Type, name) __shared__ Type name
 #endif

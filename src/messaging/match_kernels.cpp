@@ -14,6 +14,7 @@ namespace {
 
 struct Names {
   const char* queues;
+  const char* many;
   const char* grid;
   const char* outcome;
 };
@@ -24,6 +25,7 @@ OrderOfMatching order_of(std::span<const unsigned char> image, const Names& name
                          device::match_outcome (*on_host)(const device::match_batch& batch)) {
   return {image,
           names.queues,
+          names.many,
           names.grid,
           names.outcome,
           sizeof(Storage),
@@ -46,22 +48,23 @@ const OrderOfMatching& order_of_matching(std::int64_t order) {
   constexpr std::uint32_t kM = 1U << 20;
   static const OrderOfMatching mpi = order_of<mpi_workspace, mpi_storage<kMostOfAQueue>>(
       matching_mpi_image(),
-      {"polypath_match_queues_mpi", "polypath_match_grid_mpi", "polypath_match_outcome_mpi"}, kM,
-      &match_mpi_on_host);
+      {"polypath_match_queues_mpi", "polypath_match_many_mpi", "polypath_match_grid_mpi",
+       "polypath_match_outcome_mpi"},
+      kM, &match_mpi_on_host);
   static const OrderOfMatching partitioned = order_of<partitioned_workspace, match_sums>(
       matching_partitioned_image(),
-      {"polypath_match_queues_partitioned", "polypath_match_grid_partitioned",
-       "polypath_match_outcome_partitioned"},
+      {"polypath_match_queues_partitioned", "polypath_match_queues_partitioned",
+       "polypath_match_grid_partitioned", "polypath_match_outcome_partitioned"},
       kM, &match_partitioned_on_host);
   static const OrderOfMatching hashed = order_of<hashed_workspace, hashed_storage<kMostOfAQueue>>(
       matching_hashed_image(),
-      {"polypath_match_queues_hashed", "polypath_match_grid_hashed",
+      {"polypath_match_queues_hashed", "polypath_match_queues_hashed", "polypath_match_grid_hashed",
        "polypath_match_outcome_hashed"},
       16 * kM, &match_hashed_on_host);
   static const OrderOfMatching unique = order_of<hashed_workspace, hashed_storage<kMostOfAQueue>>(
       matching_hashed_image(),
-      {"polypath_match_queues_hashed_unique", "polypath_match_grid_hashed_unique",
-       "polypath_match_outcome_hashed_unique"},
+      {"polypath_match_queues_hashed_unique", "polypath_match_queues_hashed_unique",
+       "polypath_match_grid_hashed_unique", "polypath_match_outcome_hashed_unique"},
       16 * kM, &match_hashed_unique_on_host);
   switch (order) {
     case POLYPATH_ORDER_MPI: return mpi;

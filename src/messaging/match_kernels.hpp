@@ -13,6 +13,7 @@ namespace polypath {
 struct OrderOfMatching {
   std::span<const unsigned char> image;
   const char* queues;  ///< kernels' names
+  const char* many;    ///< the same, where there are many; may be the same kernel
   const char* grid;
   const char* outcome;
   std::uint32_t queue_bytes;  ///< of shared memory

@@ -10,8 +10,6 @@
 namespace polypath {
 namespace {
 
-/// Of a block that is one of many on its multiprocessor.
-constexpr unsigned kThreadsOfMany = 512;
 constexpr unsigned kBlocksOfAMultiprocessor = 8;
 
 unsigned whole_warps(std::uint32_t threads) { return std::max(32U, (threads + 31) / 32 * 32); }
@@ -60,6 +58,7 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
   module_ = KernelModule::of(driver_, context_, order_.image);
   carry_ = KernelModule::of(driver_, context_, carry_image());
   queues_ = module_->function(order_.queues);
+  many_ = module_->function(order_.many);
   grid_ = module_->function(order_.grid);
   outcome_ = module_->function(order_.outcome);
   append_ = carry_->function(kAppendKernel);
@@ -69,14 +68,15 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
           order_.queue_bytes)
     throw NotSupported("matching needs a GPU whose blocks may have " +
                        std::to_string(order_.queue_bytes) + " bytes of shared memory");
-  POLYPATH_CHECK(driver_,
-                 func_set_attribute(queues_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                    static_cast<int>(order_.queue_bytes)));
+  for (const CUfunction kernel : {queues_, many_})
+    POLYPATH_CHECK(driver_,
+                   func_set_attribute(kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                      static_cast<int>(order_.queue_bytes)));
   multiprocessors_ = device_attribute(driver_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   int blocks = 1;
   if (driver_.occupancy_max_active_blocks != nullptr)
-    POLYPATH_CHECK(
-        driver_, occupancy_max_active_blocks(&blocks, queues_, kThreadsOfMany, order_.queue_bytes));
+    POLYPATH_CHECK(driver_, occupancy_max_active_blocks(&blocks, many_, kMatchManyThreads,
+                                                        order_.queue_bytes));
   queues_at_once_ = multiprocessors_ * static_cast<unsigned>(std::max(1, blocks));
 
   const auto cut = [&](CUdeviceptr from) {
@@ -179,7 +179,7 @@ void Matching::match_many(const ManyQueues& queues, device::match_batch arrays,
                              state_};
   in_order(stream, [&] {
     if (queues.queues > 0)
-      launch(queues_, std::min(queues.queues, queues_at_once_), kThreadsOfMany, order_.queue_bytes,
+      launch(many_, std::min(queues.queues, queues_at_once_), kMatchManyThreads, order_.queue_bytes,
              stream, args);
   });
   counts_.queues += queues.queues;
