@@ -13,6 +13,7 @@ namespace polypath {
 struct OrderOfMatching {
   std::span<const unsigned char> image;
   const char* queues;  ///< kernels' names
+  const char* many;    ///< the same, where there are many; may be the same kernel
   const char* grid;
   const char* outcome;            ///< behind the phases
   bool ends_with_all;             ///< by blocks of kMatchThreads that run at once; else by one warp

@@ -58,6 +58,7 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
   module_ = KernelModule::of(driver_, context_, order_.image);
   carry_ = KernelModule::of(driver_, context_, carry_image());
   queues_ = module_->function(order_.queues);
+  many_ = module_->function(order_.many);
   grid_ = module_->function(order_.grid);
   outcome_ = module_->function(order_.outcome);
   append_ = carry_->function(kAppendKernel);
@@ -69,13 +70,14 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
                        std::to_string(order_.queue_bytes) + " bytes of shared memory");
   if (order_.ends_with_all && driver_.launch_kernel_ex == nullptr)
     throw NotSupported("matching in this order needs a driver with cooperative launches");
-  POLYPATH_CHECK(driver_,
-                 func_set_attribute(queues_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                    static_cast<int>(order_.queue_bytes)));
+  for (const CUfunction kernel : {queues_, many_})
+    POLYPATH_CHECK(driver_,
+                   func_set_attribute(kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                      static_cast<int>(order_.queue_bytes)));
   multiprocessors_ = device_attribute(driver_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   int blocks = 1;
   if (driver_.occupancy_max_active_blocks != nullptr)
-    POLYPATH_CHECK(driver_, occupancy_max_active_blocks(&blocks, queues_, order_.threads_of_many,
+    POLYPATH_CHECK(driver_, occupancy_max_active_blocks(&blocks, many_, order_.threads_of_many,
                                                         order_.queue_bytes));
   queues_at_once_ = multiprocessors_ * static_cast<unsigned>(std::max(1, blocks));
 
@@ -192,7 +194,7 @@ void Matching::match_many(const ManyQueues& queues, device::match_batch arrays,
                              state_};
   in_order(stream, [&] {
     if (queues.queues > 0)
-      launch(queues_, std::min(queues.queues, queues_at_once_), order_.threads_of_many,
+      launch(many_, std::min(queues.queues, queues_at_once_), order_.threads_of_many,
              order_.queue_bytes, stream, args);
   });
   counts_.queues += queues.queues;

@@ -68,6 +68,7 @@ class Matching {
   std::shared_ptr<const KernelModule> module_;
   std::shared_ptr<const KernelModule> carry_;
   CUfunction queues_ = nullptr;
+  CUfunction many_ = nullptr;
   CUfunction grid_ = nullptr;
   CUfunction outcome_ = nullptr;
   CUfunction append_ = nullptr;

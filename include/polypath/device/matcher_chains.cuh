@@ -1,10 +1,10 @@
-// Messages and receives of a batch in chains by their keys, in shared memory of a warp or block; and
-// which message a receive without wildcard takes: of the same key and rank, if no wildcard has
+// Messages and receives of a batch in chains by their keys, in shared memory of a warp or block;
+// and which message a receive without wildcard takes: of the same key and rank, if no wildcard has
 // taken one before.
 //
 // Of each side there are slots with the head of a chain, which has the indices of one key in any
-// order. A rank is found by counting along the chain. Who finds more than kLongChain of them notes a
-// long group (matcher_longs.cuh); its messages wait until those are in order.
+// order. A rank is found by counting along the chain. Who finds more than kLongChain of them notes
+// a long group (matcher_longs.cuh); its messages wait until those are in order.
 #pragma once
 
 #include "polypath/device/match_checks.cuh"
@@ -230,8 +230,7 @@ class Chains {
     return {of.bits[group], of.before[group]};
   }
   POLYPATH_DEVICE void refuse(match_status why, std::uint32_t i) const {
-    in_shared::exchange(&m_.reason, 0,
-                        std::uint64_t{static_cast<std::uint32_t>(why)} << 32 | i);
+    in_shared::exchange(&m_.reason, 0, std::uint64_t{static_cast<std::uint32_t>(why)} << 32 | i);
   }
 
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t enter(std::uint64_t key) const {
@@ -282,7 +281,8 @@ class Chains {
   POLYPATH_DEVICE void mark(groups& of, std::uint32_t count) const {
     for (std::uint32_t i = rank_; i < count; i += size_) {
       const std::uint32_t slot = of.slots[i];
-      if (slot != kNoSlot && is_long(of.heads[slot])) long_group(of, group_of(of.heads[slot])).set(i);
+      if (slot != kNoSlot && is_long(of.heads[slot]))
+        long_group(of, group_of(of.heads[slot])).set(i);
     }
   }
 

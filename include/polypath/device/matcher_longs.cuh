@@ -1,6 +1,7 @@
 // Groups of many messages or receives of one key, as bitmaps of their indices in shared memory.
 #pragma once
 
+#include "polypath/device/envelope.hpp"
 #include "polypath/device/match_faults.hpp"
 #include "polypath/device/matcher_memory.cuh"
 

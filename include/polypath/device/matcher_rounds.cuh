@@ -1,10 +1,10 @@
 // Receives with wildcards of a warp or block: they choose one after another, in rounds.
 //
 // While the first warp decides a round, the others find what each of the next one may choose among:
-// the first messages of its list that were free for it when they looked. What is not free never will
-// be, and each receive that was undecided then takes no more than one message, so one more
-// than there are of those is enough. At its turn a receive's warp looks only at how many messages
-// wildcards have taken of each key, which is all that may have changed.
+// the first messages that it accepts and that were free for it when they looked. What is not free
+// never will be, and each receive that was undecided then takes no more than one message, so one
+// more than there are of those is enough. At a receive's turn nothing is looked at but how many
+// messages wildcards have taken of each key, which is all that may have changed.
 #pragma once
 
 #include "polypath/device/matcher_chains.cuh"
@@ -184,9 +184,8 @@ class WildcardRounds {
   /// What a message looks like to a receive; false: it is taken, or not what is asked for.
   [[nodiscard]] POLYPATH_DEVICE bool is_free(std::uint32_t message, const envelope& pattern,
                                              std::uint32_t receive, candidate& as) const {
-    const bool is_wanted =
-        accepts(pattern, envelope_of(load_key(b_.messages + message))) ||
-        planted(MatchFault::prints_are_believed);
+    const bool is_wanted = accepts(pattern, envelope_of(load_key(b_.messages + message))) ||
+                           planted(MatchFault::prints_are_believed);
     std::uint32_t slot = m_.messages.slots[message];
     std::uint32_t limit = 1;
     if (slot == storage::kNoSlot) {

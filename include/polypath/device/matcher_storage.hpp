@@ -1,4 +1,5 @@
-// The shared memory of matching in MPI's order by a warp or block. C++17: shared by host and device.
+// The shared memory of matching in MPI's order by a warp or block. C++17: shared by host and
+// device.
 #pragma once
 
 #include <cstdint>

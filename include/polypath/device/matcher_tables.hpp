@@ -1,4 +1,5 @@
-// The tables of matching in MPI's order by the whole GPU, and how large they are. C++17: shared by host and device.
+// The tables of matching in MPI's order by the whole GPU, and how large they are. C++17: shared by
+// host and device.
 #pragma once
 
 #include <cstdint>

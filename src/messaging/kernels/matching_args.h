@@ -75,5 +75,8 @@ inline constexpr std::uint32_t kMostOfAQueue = 1024;
 /// Blocks have up to so many threads, whole warps.
 inline constexpr unsigned kMatchThreads = 1024;
 inline constexpr unsigned kMatchGridThreads = 256;
+/// Of queues one of which is one of many on its multiprocessor.
+inline constexpr unsigned kMatchManyThreads = 512;
+inline constexpr unsigned kMatchManyBlocks = 3;
 
 }  // namespace polypath

@@ -95,6 +95,14 @@ SIMT_DEVICE void match_outcome_of(const MatchGridArgs& args) {
   count_outcome(args.state, outcome);
 }
 
+/// Many queues, with so few registers that a multiprocessor has several blocks.
+#define POLYPATH_MATCH_MANY_KERNEL(order)                                               \
+  SIMT_CROWDED_KERNEL(polypath_match_many_##order, kMatchManyThreads, kMatchManyBlocks, \
+                      MatchQueuesArgs args) {                                           \
+    match_queues<device::order>(args);                                                  \
+  }                                                                                     \
+  SIMT_FOLDS(polypath_match_many_##order, 64)
+
 #define POLYPATH_MATCH_QUEUES(order)                                                \
   SIMT_KERNEL(polypath_match_queues_##order, kMatchThreads, MatchQueuesArgs args) { \
     match_queues<device::order>(args);                                              \

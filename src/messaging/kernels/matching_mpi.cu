@@ -5,5 +5,6 @@
 namespace polypath {
 
 POLYPATH_MATCH_KERNELS(mpi);
+POLYPATH_MATCH_MANY_KERNEL(mpi);
 
 }  // namespace polypath
