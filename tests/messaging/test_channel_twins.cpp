@@ -128,6 +128,20 @@ TEST_F(ChannelOfOne, KnowsItsRequests) {
   EXPECT_EQ(status(0), device::status::bad_request);
 }
 
+TEST_F(ChannelOfOne, TellsNoRequestWhatBecameOfTheOneBefore) {
+  unsigned char* const in = memory_.window(0);
+  run({{ChannelCall::receive, 0, 1, 0, 4, in},
+       {ChannelCall::send, 0, 1, 1, 8, in + 100},
+       {ChannelCall::wait, 0, 0, 0, 0, nullptr},
+       {ChannelCall::send, 0, 2, 2, 100, in + 200},  // in the slot of the first
+       {ChannelCall::receive, 0, 2, 3, 100, in + 400},
+       {ChannelCall::wait, 0, 0, 2, 0, nullptr},
+       {ChannelCall::wait, 0, 0, 3, 0, nullptr}});
+  EXPECT_EQ(status(0), device::status::truncated);
+  EXPECT_EQ(status(2), device::status::done);
+  EXPECT_EQ(status(3), device::status::done);
+}
+
 TEST_F(ChannelOfOne, SaysThatItsRequestsAreAll) {
   std::vector<ChannelOp> calls;
   for (std::uint32_t i = 0; i < kMostRequests; ++i)
