@@ -208,8 +208,9 @@ class queue {
 
   /// Whether the cell of this turn has been read in the lap before.
   [[nodiscard]] POLYPATH_DEVICE bool has_credit(std::uint64_t turn) const {
+    // The first lap alone needs none, not each that 32 bits number 0.
+    if (turn >> view_.capacity_log2 == 0 || planted(QueueFault::no_credit)) return true;
     const std::uint32_t lap = cells_.lap_of(turn);
-    if (lap == 0 || planted(QueueFault::no_credit)) return true;
     const std::uint32_t given =
         load_relaxed<Scope>(view_.credit + segment_of(turn) * queue_view::kWordStride);
     const std::uint32_t early = planted(QueueFault::credit_of_other_lap) ? 1 : 0;
