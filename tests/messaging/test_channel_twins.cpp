@@ -83,7 +83,10 @@ class ChannelOfOne : public testing::Test {
                          calls_.data(),
                          requests_.data(),
                          results_.data()};
-    ASSERT_EQ(simt::run({{simt::launch("polypath_test_channel", 0, contexts, 64, row)}}), "");
+    simt::RunOptions options;
+    options.most_turns = 20'000'000;
+    ASSERT_EQ(simt::run({{simt::launch("polypath_test_channel", 0, contexts, 64, row)}}, options),
+              "");
   }
   [[nodiscard]] device::status status(std::size_t request) const {
     return static_cast<device::status>(results_[request].status);
@@ -171,6 +174,16 @@ TEST_F(ChannelOfOne, EndsItsWaitsWithTheTimeLimit) {
   EXPECT_EQ(status(0), device::status::gave_up);
   EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::time_limit);
   EXPECT_EQ(memory_.patience(0).status.offset, 53U) << "the number of the channel";
+}
+
+TEST_F(ChannelOfOne, EndsItsWaitsForAMessageWhoseSenderStopsWithinIt) {
+  const device::channel_view& view = memory_.view(0);
+  auto* const ring = reinterpret_cast<device::Packet*>(view.mine + view.table_bytes() +
+                                                       view.rings() + view.ring_bytes());
+  *ring = {{7, 60, 0}, 1};  // the first unit of six
+  run({{ChannelCall::blocking_receive, 1, 7, 0, 60, memory_.window(0)}});
+  EXPECT_EQ(status(0), device::status::gave_up);
+  EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::time_limit);
 }
 
 TEST_F(ChannelOfOne, OverwritesNothingWhileNobodyReceives) {

@@ -132,7 +132,15 @@ class ChannelControl : private ChannelRequests {
     for (Watch watch;;) {
       Unit unit{};
       const unsigned there = warp_ballot(ring.get(turn + rank_in_warp(), unit));
-      if ((there & 1U) == 0) {
+      const std::uint32_t found = warp_shuffle(unit.words[0], 0);
+      const std::uint32_t length = warp_shuffle(unit.words[1], 0);
+      std::uint32_t units = 1;
+      if ((there & 1U) != 0) {
+        if ((tag != any_tag && tag != found) || (length & kLarge) != 0) return step;
+        units = View::units_of(length);
+        if (units > kWarp) return step;
+      }
+      if (count_of_low_ones(there) < units) {  // not all of it: its sender may never go on
         if (!is_in_time(watch, source)) {
           step.result = status::gave_up;
           return step;
@@ -140,12 +148,6 @@ class ChannelControl : private ChannelRequests {
         rest(request{});
         continue;
       }
-      const std::uint32_t found = warp_shuffle(unit.words[0], 0);
-      const std::uint32_t length = warp_shuffle(unit.words[1], 0);
-      if ((tag != any_tag && tag != found) || (length & kLarge) != 0) return step;
-      const std::uint32_t units = View::units_of(length);
-      if (units > kWarp) return step;
-      if (count_of_low_ones(there) < units) continue;
       const std::uint32_t taken = length < bytes ? length : static_cast<std::uint32_t>(bytes);
       write_unit(data, rank_in_warp(), taken, unit);
       warp_sync();  // all have read
