@@ -205,6 +205,24 @@ TEST_F(ChannelOfOne, EndsItsWaitsWithAnAbort) {
   EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::aborted);
 }
 
+TEST_F(ChannelOfOne, EndsItsTestsWithAnAbortAlone) {
+  unsigned char* const in = memory_.window(0);
+  run({{ChannelCall::receive, 1, 7, 0, 4, in}, {ChannelCall::poll, 0, 0, 0, 0, nullptr}});
+  EXPECT_EQ(status(0), device::status::under_way);
+  memory_.patience(0).abort_word = 1;
+  run({{ChannelCall::receive, 1, 8, 0, 4, in}, {ChannelCall::poll, 0, 0, 0, 0, nullptr}});
+  EXPECT_EQ(status(0), device::status::gave_up);
+  EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::aborted);
+}
+TEST_F(ChannelOfOne, EndsItsProgressWithAnAbort) {
+  memory_.patience(0).abort_word = 1;
+  // Of no request: what is under way is carried on, and nothing is waited for.
+  std::vector<ChannelOp> calls(kMostRequests,
+                               ChannelOp{ChannelCall::test, 0, 0, kMostRequests - 1, 0, nullptr});
+  run(calls);
+  EXPECT_EQ(status(kMostRequests - 1), device::status::gave_up);
+}
+
 /// Calls that wait, by two ranks. Small messages that come in order go past the lists, others not.
 TEST(ChannelCalls, ReceiveAtOnceWhatIsNext) {
   constexpr std::uint32_t kSizes[] = {8, 60, 0, 3, 61, 8, 2000, 12, 7, 59};

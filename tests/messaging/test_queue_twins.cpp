@@ -179,6 +179,23 @@ TEST(QueueWaits, EndWithAnAbort) {
   EXPECT_EQ(memory.patience().status.reason, device::StatusRecord::aborted);
 }
 
+TEST(QueuePolls, EndWithAnAbortWhereTheyAskForIt) {
+  for (const Members members : {Members::thread, Members::warp, Members::block}) {
+    QueueMemory memory(3, 7, 5);
+    memory.patience().abort_word = 1;
+    std::vector<Found> found(32 * 16, Found{7, 7, 7, 7});
+    QueueRow row = row_alone(memory, found);
+    row.members = members;
+    row.calls = Calls::trying;
+    row.room = 1;
+    simt::RunOptions options;
+    options.most_turns = 2'000'000;
+    ASSERT_EQ(simt::run({{simt::launch("polypath_test_pops", 0, 1, 64, row)}}, options), "");
+    EXPECT_EQ(memory.patience().status.reason, device::StatusRecord::aborted);
+    EXPECT_EQ(memory.patience().status.offset, 41U) << "the number of the queue";
+  }
+}
+
 /// Loads of a long wait of a warp for items of eight packets: how many beyond the first packet.
 std::size_t loads_of_later_packets() {
   QueueMemory memory(24, 7, 5);

@@ -170,6 +170,13 @@ class active_messages {
     return ++idle_windows_ > windows(team) ? status::closed : status::empty;
   }
 
+  /// Whether the communicator was aborted, or a wait of this rank gave up. progress() does not
+  /// look, so who polls asks now and then: all of a group, of a block each warp for itself.
+  template <typename Members>
+  [[nodiscard]] POLYPATH_DEVICE bool is_aborted(const Members& group) const {
+    return device::is_aborted(detail::team_of(group), view_.patience, view_.number);
+  }
+
   /// progress(), until it is `closed`. Waits no longer than the time limit for a message.
   template <typename Members>
   POLYPATH_DEVICE status progress_until_closed(const Members& group) {

@@ -166,7 +166,13 @@ class ChannelControl : private ChannelRequests {
     start_queued();
     step.has_put = next_put(step.put) ? 1 : 0;
     step.result = step.has_put != 0 ? status::under_way : look_at(of, step.got);
-    if (step.result != status::under_way || step.has_put != 0 || !waits) return step;
+    if (step.has_put != 0) return step;
+    if (!waits) {
+      const bool ends = step.result != status::under_way && of.slot != request::kNothing;
+      if (!ends && is_polled_in_vain()) step.result = status::gave_up;
+      return step;
+    }
+    if (step.result != status::under_way) return step;
     if (!is_in_time(watch, of.slot)) {
       step.result = status::gave_up;
       return step;
@@ -197,6 +203,11 @@ class ChannelControl : private ChannelRequests {
     if (is_over)
       report(view_.patience, watch.reason(), {StatusRecord::kNobody, awaited, 0, view_.number, 0});
     return !warp_any(is_over);
+  }
+
+  /// Whether polling is to end with an abort: asked now and then.
+  POLYPATH_DEVICE bool is_polled_in_vain() {
+    return ++polls_ % kTurnsPerLook == 0 && is_aborted(Warp{}, view_.patience, view_.number);
   }
 
   // ---- sends ----
@@ -477,7 +488,8 @@ class ChannelControl : private ChannelRequests {
   std::uint32_t queued_ = 0;  ///< ranks that sends wait for room to
   std::uint32_t first_ = 0;   ///< rank to look at first
   std::uint32_t turns_ = 0;
-  bool stalled_ = false;  ///< what has come finds no place
+  std::uint32_t polls_ = 0;  ///< steps that did not wait
+  bool stalled_ = false;     ///< what has come finds no place
 };
 
 }  // namespace polypath::device::detail

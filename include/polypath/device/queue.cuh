@@ -166,6 +166,14 @@ class queue {
     }
   }
 
+  /// Whether the communicator was aborted, or a wait of this rank gave up: try_push() and try_pop()
+  /// do not look, so who polls with them asks now and then, by all of a group (a block: each of its
+  /// warps for itself). True: the queue is of no use any more.
+  template <typename Members>
+  [[nodiscard]] POLYPATH_DEVICE bool is_aborted(const Members& group) const {
+    return device::is_aborted(team_of(group), view_.patience, view_.number);
+  }
+
   /// No push comes any more: pops that have nothing left end with `closed`. Called by one thread,
   /// once, when all pushes have returned, or been ordered before it.
   POLYPATH_DEVICE void close() const {
