@@ -382,7 +382,15 @@ class pool {
   POLYPATH_DEVICE_CALLED static Candidate find_slab(const Team team, const std::uint32_t* all_gates,
                                                     std::uint32_t count, std::uint32_t wanted,
                                                     std::uint32_t blocks, std::uint32_t start) {
-    for (std::uint32_t done = 0; done < count; done += team.size() * kGatesAtOnce) {
+    // A gate that counts more than there are blocks was raised in vain, and will be lowered: until
+    // then it says nothing about its slab.
+    bool is_raised = false;
+    for (std::uint32_t done = 0;; done += team.size() * kGatesAtOnce) {
+      if (done >= count) {
+        if (ballot(team, is_raised) == 0) break;
+        is_raised = false;
+        done = 0;
+      }
       std::uint32_t gates[kGatesAtOnce];
       std::uint32_t slabs[kGatesAtOnce];
       POLYPATH_UNROLL
@@ -397,6 +405,8 @@ class pool {
       std::uint32_t found = 0;
       POLYPATH_UNROLL
       for (unsigned i = 0; i < kGatesAtOnce; ++i) {
+        if (of_class(gates[i]) == wanted && (gates[i] & pool_view::kGateCount) > blocks)
+          is_raised = true;
         const unsigned merit = slabs[i] == kNoSlab ? 0 : merit_of(gates[i], wanted, blocks);
         if (merit <= best) continue;
         best = merit;
