@@ -86,6 +86,9 @@ SIMT_DEVICE_CALLED void run_channel(const ChannelRow& row) {
     if (answer == device::status::gave_up) break;
   }
   channel.leave(group);
+  // All of the group know that it is another one's now.
+  if (channel.progress(group) == device::status::done)
+    write_result(group, row.results + context * row.stride, device::status::bad_request, {});
   for (unsigned i = 0; group.is_leader() && i < kMostRequests; ++i) {
     simt::store_relaxed(&kept[i].slot, requests[i].slot);
     simt::store_relaxed(&kept[i].generation, requests[i].generation);

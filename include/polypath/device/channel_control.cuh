@@ -77,8 +77,8 @@ class ChannelControl : private ChannelRequests {
     set(lists, posted_.end());
     set(lists + 1, sends_.end());
     set(lists + 2, unexpected_.end());
+    warp_sync();  // all have stored theirs, and one says so
     fence<device_scope>();
-    warp_sync();
     set(word(mine_ + View::kInUse), 0);
   }
 
