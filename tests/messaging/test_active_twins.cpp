@@ -94,8 +94,7 @@ std::string run_active(const ActiveCase& of, std::uint64_t seed) {
       if (own.answered[i] != (replies ? 1U : 0U)) return "a reply lost, or too many";
     }
     for (std::uint32_t peer = 0; peer < of.ranks; ++peer)
-      if (of.blocks == 1 && size == 32 && teams == 1 &&
-          own.counts[2 * peer] != ranks[peer].counts[2 * rank + 1])
+      if (of.order == 0 && own.counts[2 * peer] != ranks[peer].counts[2 * rank + 1])
         return "other counts";
   }
   return "";
