@@ -23,12 +23,6 @@ enum class PairFault {
 
 namespace detail {
 
-/// What of a group reads and stores whole lines together: its warps.
-POLYPATH_DEVICE Thread team_of(const Thread& thread) { return thread; }
-template <typename Members>
-POLYPATH_DEVICE Warp team_of(const Members&) {
-  return Warp{};
-}
 /// The place of the calling thread's team among the threads of its group.
 template <typename Members>
 POLYPATH_DEVICE unsigned team_begin(const Members& group) {

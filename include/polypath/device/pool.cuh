@@ -77,7 +77,7 @@ class pool {
   template <typename Members>
   POLYPATH_DEVICE status allocate(const Members& group, std::uint32_t bytes,
                                   std::uint32_t& handle) const {
-    return allocate_each(team_of(group), bytes, handle);
+    return allocate_each(detail::team_of(group), bytes, handle);
   }
   /// One for all of the warp.
   POLYPATH_DEVICE status allocate_one(const Warp& warp, std::uint32_t bytes,
@@ -98,7 +98,7 @@ class pool {
     group.sync();
     if (!planted(PoolFault::no_release)) fence<device_scope>();
     const status result = handle == kNoBlock ? status::done : give_back(handle);
-    count_frees(team_of(group), handle != kNoBlock && result == status::done,
+    count_frees(detail::team_of(group), handle != kNoBlock && result == status::done,
                 result != status::done);
     return result;
   }
@@ -136,12 +136,6 @@ class pool {
   };
 
   // ---- Groups -----------------------------------------------------------------------------------
-
-  // A block allocates by its warps.
-  POLYPATH_DEVICE static Thread team_of(const Thread& group) { return group; }
-  POLYPATH_DEVICE static Warp team_of(const Warp& group) { return group; }
-  POLYPATH_DEVICE static Warp team_of(const Block&) { return Warp{}; }
-  POLYPATH_DEVICE static Warp team_of(const Group&) { return Warp{}; }
 
   POLYPATH_DEVICE static std::uint32_t from(const Thread&, std::uint32_t value, unsigned) {
     return value;

@@ -40,7 +40,7 @@ class queue {
   /// `kItems` of each thread, in one turn: items[0] of all threads, then items[1], ...
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status push(const Members& group, const T (&items)[kItems]) const {
-    const auto team = team_of(group);
+    const auto team = detail::team_of(group);
     const unsigned turns = team.size() * kItems;
     if (turns > segment_cells()) return status::too_many;
     const std::uint64_t first = take(team, view_.tail, turns);
@@ -58,7 +58,7 @@ class queue {
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status pop(const Members& group, T (&items)[kItems],
                              unsigned* got = nullptr) const {
-    const auto team = team_of(group);
+    const auto team = detail::team_of(group);
     const unsigned turns = team.size() * kItems;
     if (got != nullptr) *got = 0;
     if (turns > segment_cells()) return status::too_many;
@@ -90,7 +90,7 @@ class queue {
   /// As push(), and what this thread stored before, whoever pops the items by pop_acquire() sees.
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status push_release(const Members& group, const T (&items)[kItems]) const {
-    team_of(group).sync();  // neighbours may store this thread's item
+    detail::team_of(group).sync();  // neighbours may store this thread's item
     if (!planted(QueueFault::no_release)) fence<Scope>();
     return push(group, items);
   }
@@ -99,7 +99,7 @@ class queue {
                                      unsigned* got = nullptr) const {
     const status result = pop(group, items, got);
     if (!planted(QueueFault::no_acquire)) fence<Scope>();
-    team_of(group).sync();  // neighbours may have read it
+    detail::team_of(group).sync();  // neighbours may have read it
     return result;
   }
   template <typename Members>
@@ -114,7 +114,7 @@ class queue {
   /// As push(), but never waits: `full`, and nothing was pushed, when there is no room for all.
   template <typename Members>
   POLYPATH_DEVICE status try_push(const Members& group, const T& item) const {
-    const auto team = team_of(group);
+    const auto team = detail::team_of(group);
     const unsigned turns = team.size();
     if (turns > segment_cells()) return status::too_many;
     std::uint64_t first = kNoTurn;
@@ -141,7 +141,7 @@ class queue {
   /// rank come first.
   template <typename Members>
   POLYPATH_DEVICE status try_pop(const Members& group, T& item) const {
-    const auto team = team_of(group);
+    const auto team = detail::team_of(group);
     for (;;) {
       std::uint64_t first = team.is_leader() ? load_relaxed<Scope>(view_.head) : 0;
       first = from_leader(team, first);
@@ -171,7 +171,7 @@ class queue {
   /// warps for itself). True: the queue is of no use any more.
   template <typename Members>
   [[nodiscard]] POLYPATH_DEVICE bool is_aborted(const Members& group) const {
-    return device::is_aborted(team_of(group), view_.patience, view_.number);
+    return device::is_aborted(detail::team_of(group), view_.patience, view_.number);
   }
 
   /// No push comes any more: pops that have nothing left end with `closed`. Called by one thread,
@@ -182,10 +182,6 @@ class queue {
 
  private:
   static constexpr std::uint64_t kNoTurn = ~std::uint64_t{0};
-  // A block takes turns by its warps.
-  POLYPATH_DEVICE static Thread team_of(const Thread& group) { return group; }
-  POLYPATH_DEVICE static Warp team_of(const Warp& group) { return group; }
-  POLYPATH_DEVICE static Warp team_of(const Block&) { return Warp{}; }
 
   POLYPATH_DEVICE static std::uint64_t from_leader(const Thread&, std::uint64_t value) {
     return value;
