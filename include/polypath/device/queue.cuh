@@ -70,13 +70,16 @@ class queue {
       is_there[i] = cells_.get_each(team, first + i * team.size(), items[i]);
     status result = status::done;
     unsigned count = 0;
+    unsigned looks = 0;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i) {
       status answer = status::done;
       if (!team.all(is_there[i]))
         answer = cells_.await_each(
             team, view_.patience, first + i * team.size(), items[i], is_there[i],
-            [this](std::uint64_t turn) { return load_relaxed<Scope>(view_.closed) <= turn; },
+            [this, &looks](std::uint64_t turn) {
+              return ++looks % kLooksPerClosed == 0 && load_relaxed<Scope>(view_.closed) <= turn;
+            },
             [this](std::uint64_t turn) { return awaited(turn); });
       if (result == status::done) result = answer;
       if (result == status::done) ++count;
@@ -182,6 +185,13 @@ class queue {
 
  private:
   static constexpr std::uint64_t kNoTurn = ~std::uint64_t{0};
+  // All that wait load the same word to see whether the queue is closed: not at each look. On the
+  // host a wait sleeps until something changes that its last look loaded.
+#if defined(__CUDACC__)
+  static constexpr unsigned kLooksPerClosed = 8;
+#else
+  static constexpr unsigned kLooksPerClosed = 1;
+#endif
 
   POLYPATH_DEVICE static std::uint64_t from_leader(const Thread&, std::uint64_t value) {
     return value;
