@@ -101,4 +101,18 @@ SIMT_KERNEL(polypath_test_active, 256, ActiveRow row) {
   if (row.members == Members::block) run_active<simt::Block>(row);
 }
 
+/// One block that sends nothing, and executes what comes until it hears of an abort.
+SIMT_KERNEL(polypath_test_active_polls, 256, ActiveRow row) {
+  device::active_messages<Mark> messages(row.view, Mark{row});
+  const device::Block group{};
+  device::status result = device::status::empty;
+  bool is_aborted = false;
+  while ((result == device::status::empty || result == device::status::done) && !is_aborted) {
+    result = messages.progress(group);
+    is_aborted = messages.is_aborted(group);
+  }
+  simt::store(row.results + simt::thread_index() / 32,
+              is_aborted ? 1000 + static_cast<std::uint32_t>(result) : 0U);
+}
+
 }  // namespace polypath::test

@@ -70,6 +70,11 @@ SIMT_DEVICE_CALLED void run_channel(const ChannelRow& row) {
     } else if (call == ChannelCall::test) {
       answer = channel.test(group, request, &got);
       if (answer != device::status::under_way) write_result(group, result, answer, got);
+    } else if (call == ChannelCall::poll) {
+      answer = device::status::under_way;
+      for (unsigned turn = 0; turn < 1000 && answer == device::status::under_way; ++turn)
+        answer = channel.test(group, request, &got);
+      write_result(group, result, answer, got);
     } else if (call == ChannelCall::blocking_receive) {
       if (group.rank() < bytes) (void)simt::load(data + group.rank());  // it may be kept
       answer = channel.recv(group, peer, tag, data, bytes, &got);
@@ -81,6 +86,9 @@ SIMT_DEVICE_CALLED void run_channel(const ChannelRow& row) {
     if (answer == device::status::gave_up) break;
   }
   channel.leave(group);
+  // All of the group know that it is another one's now.
+  if (channel.progress(group) == device::status::done)
+    write_result(group, row.results + context * row.stride, device::status::bad_request, {});
   for (unsigned i = 0; group.is_leader() && i < kMostRequests; ++i) {
     simt::store_relaxed(&kept[i].slot, requests[i].slot);
     simt::store_relaxed(&kept[i].generation, requests[i].generation);

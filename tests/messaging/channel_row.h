@@ -14,7 +14,8 @@ enum class ChannelCall : std::uint32_t {
   wait,
   test,
   blocking_send,
-  blocking_receive
+  blocking_receive,
+  poll  ///< tests until it is not under way, a thousand times at the most
 };
 
 struct ChannelOp {

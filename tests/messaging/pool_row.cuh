@@ -194,6 +194,17 @@ SIMT_KERNEL(polypath_test_pool, 256, PoolRow row) {
   if (row.members == PoolMembers::one_of_warp) run_pool<OneOfWarp>(row);
   if (row.members == PoolMembers::block) run_pool<simt::Block>(row);
 }
+/// `handle` are the bytes of the block.
+SIMT_KERNEL(polypath_test_pool_allocate, 32, PoolFree call) {
+  if (simt::thread_index() != 0) return;
+  std::uint32_t handle = 0;
+  const auto result = device::pool(call.view).allocate(simt::Thread{}, call.handle, handle);
+  simt::store(call.result, static_cast<std::uint32_t>(result));
+}
+/// As who has raised the first gate in vain, by `handle`.
+SIMT_KERNEL(polypath_test_pool_lower, 32, PoolFree call) {
+  if (simt::thread_index() == 0) simt::red_add_relaxed(call.view.gates, 0U - call.handle);
+}
 SIMT_KERNEL(polypath_test_pool_free, 32, PoolFree its) {
   if (simt::thread_index() != 0) return;
   const device::status result = device::pool(its.view).free(simt::Thread{}, its.handle);

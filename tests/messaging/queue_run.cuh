@@ -89,7 +89,7 @@ class QueueRun {
         result = queue.try_pop(Group{}, items[0]);
         got = result == device::status::done ? 1 : 0;
         if (!any(team, got != 0)) {
-          if (result == device::status::closed) return;
+          if (result == device::status::closed || queue.is_aborted(Group{})) return;
           rest(team);
           continue;
         }

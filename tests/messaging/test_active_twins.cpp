@@ -94,8 +94,7 @@ std::string run_active(const ActiveCase& of, std::uint64_t seed) {
       if (own.answered[i] != (replies ? 1U : 0U)) return "a reply lost, or too many";
     }
     for (std::uint32_t peer = 0; peer < of.ranks; ++peer)
-      if (of.blocks == 1 && size == 32 && teams == 1 &&
-          own.counts[2 * peer] != ranks[peer].counts[2 * rank + 1])
+      if (of.order == 0 && own.counts[2 * peer] != ranks[peer].counts[2 * rank + 1])
         return "other counts";
   }
   return "";
@@ -146,12 +145,14 @@ INSTANTIATE_TEST_SUITE_P(Active, PlantedActiveFault,
 /// Rank 0 of two, alone.
 struct ActiveAlone {
   explicit ActiveAlone(std::uint32_t cell_bytes) : memory(2, 0, cell_bytes, 7, 5) {}
-  std::string run() {
+  std::string run(const char* kernel = "polypath_test_active") {
     const ActiveRow row{
         memory.view(0),  Members::warp,   2,      1,           0,     64,
         executed.data(), answered.data(), &wrong, last.data(), &done, results.data(),
         counts.data()};
-    return simt::run({{simt::launch("polypath_test_active", 0, 1, 64, row)}});
+    simt::RunOptions options;
+    options.most_turns = 20'000'000;
+    return simt::run({{simt::launch(kernel, 0, 1, 64, row)}}, options);
   }
   [[nodiscard]] device::status result(std::size_t team) const {
     return static_cast<device::status>(results.at(team));
@@ -179,6 +180,15 @@ TEST(ActiveAlone, GivesUpAfterAnAbort) {
   ActiveAlone alone(64);
   alone.memory.patience(0).abort_word = 1;
   ASSERT_EQ(alone.run(), "");
+  EXPECT_EQ(alone.memory.patience(0).status.reason, device::StatusRecord::aborted);
+}
+
+TEST(ActiveAlone, HearsOfAnAbortWhereItPollsAndAsks) {
+  ActiveAlone alone(64);
+  alone.memory.patience(0).abort_word = 1;
+  ASSERT_EQ(alone.run("polypath_test_active_polls"), "");
+  for (const std::size_t team : {0U, 1U})
+    EXPECT_EQ(alone.results[team], 1000 + static_cast<std::uint32_t>(device::status::empty));
   EXPECT_EQ(alone.memory.patience(0).status.reason, device::StatusRecord::aborted);
 }
 

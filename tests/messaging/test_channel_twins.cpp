@@ -83,7 +83,10 @@ class ChannelOfOne : public testing::Test {
                          calls_.data(),
                          requests_.data(),
                          results_.data()};
-    ASSERT_EQ(simt::run({{simt::launch("polypath_test_channel", 0, contexts, 64, row)}}), "");
+    simt::RunOptions options;
+    options.most_turns = 20'000'000;
+    ASSERT_EQ(simt::run({{simt::launch("polypath_test_channel", 0, contexts, 64, row)}}, options),
+              "");
   }
   [[nodiscard]] device::status status(std::size_t request) const {
     return static_cast<device::status>(results_[request].status);
@@ -128,6 +131,20 @@ TEST_F(ChannelOfOne, KnowsItsRequests) {
   EXPECT_EQ(status(0), device::status::bad_request);
 }
 
+TEST_F(ChannelOfOne, TellsNoRequestWhatBecameOfTheOneBefore) {
+  unsigned char* const in = memory_.window(0);
+  run({{ChannelCall::receive, 0, 1, 0, 4, in},
+       {ChannelCall::send, 0, 1, 1, 8, in + 100},
+       {ChannelCall::wait, 0, 0, 0, 0, nullptr},
+       {ChannelCall::send, 0, 2, 2, 100, in + 200},  // in the slot of the first
+       {ChannelCall::receive, 0, 2, 3, 100, in + 400},
+       {ChannelCall::wait, 0, 0, 2, 0, nullptr},
+       {ChannelCall::wait, 0, 0, 3, 0, nullptr}});
+  EXPECT_EQ(status(0), device::status::truncated);
+  EXPECT_EQ(status(2), device::status::done);
+  EXPECT_EQ(status(3), device::status::done);
+}
+
 TEST_F(ChannelOfOne, SaysThatItsRequestsAreAll) {
   std::vector<ChannelOp> calls;
   for (std::uint32_t i = 0; i < kMostRequests; ++i)
@@ -159,6 +176,16 @@ TEST_F(ChannelOfOne, EndsItsWaitsWithTheTimeLimit) {
   EXPECT_EQ(memory_.patience(0).status.offset, 53U) << "the number of the channel";
 }
 
+TEST_F(ChannelOfOne, EndsItsWaitsForAMessageWhoseSenderStopsWithinIt) {
+  const device::channel_view& view = memory_.view(0);
+  auto* const ring = reinterpret_cast<device::Packet*>(view.mine + view.table_bytes() +
+                                                       view.rings() + view.ring_bytes());
+  *ring = {{7, 60, 0}, 1};  // the first unit of six
+  run({{ChannelCall::blocking_receive, 1, 7, 0, 60, memory_.window(0)}});
+  EXPECT_EQ(status(0), device::status::gave_up);
+  EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::time_limit);
+}
+
 TEST_F(ChannelOfOne, OverwritesNothingWhileNobodyReceives) {
   unsigned char* const in = memory_.window(0);
   run({{ChannelCall::send, 1, 7, 0, 60, in},
@@ -176,6 +203,24 @@ TEST_F(ChannelOfOne, EndsItsWaitsWithAnAbort) {
   run({{ChannelCall::receive, 1, 7, 0, 4, in}, {ChannelCall::wait, 0, 0, 0, 0, in}});
   EXPECT_EQ(status(0), device::status::gave_up);
   EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::aborted);
+}
+
+TEST_F(ChannelOfOne, EndsItsTestsWithAnAbortAlone) {
+  unsigned char* const in = memory_.window(0);
+  run({{ChannelCall::receive, 1, 7, 0, 4, in}, {ChannelCall::poll, 0, 0, 0, 0, nullptr}});
+  EXPECT_EQ(status(0), device::status::under_way);
+  memory_.patience(0).abort_word = 1;
+  run({{ChannelCall::receive, 1, 8, 0, 4, in}, {ChannelCall::poll, 0, 0, 0, 0, nullptr}});
+  EXPECT_EQ(status(0), device::status::gave_up);
+  EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::aborted);
+}
+TEST_F(ChannelOfOne, EndsItsProgressWithAnAbort) {
+  memory_.patience(0).abort_word = 1;
+  // Of no request: what is under way is carried on, and nothing is waited for.
+  std::vector<ChannelOp> calls(kMostRequests,
+                               ChannelOp{ChannelCall::test, 0, 0, kMostRequests - 1, 0, nullptr});
+  run(calls);
+  EXPECT_EQ(status(kMostRequests - 1), device::status::gave_up);
 }
 
 /// Calls that wait, by two ranks. Small messages that come in order go past the lists, others not.

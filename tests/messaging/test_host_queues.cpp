@@ -139,6 +139,32 @@ TEST(HostQueues, AndByTrying) {
   run_queue<10>(true);
 }
 
+TEST(HostQueues, OverwriteNothingBeyond32BitsOfLaps) {
+  QueueMemory memory(3, 4, 2);
+  memory.start_at(0xFFFFFFFD);
+  const host_queue<Words<3>> queue(patient(memory.view()));
+  std::uint32_t pushed = 0;
+  std::uint32_t popped = 0;
+  const auto push = [&] {
+    const Words<3> item = Words<3>::of(1, pushed);
+    const status result = queue.try_push(&item, 1);
+    if (result == status::done) ++pushed;
+    return result;
+  };
+  const auto pop = [&] {
+    Words<3> item;
+    std::size_t got = 0;
+    ASSERT_EQ(queue.try_pop(&item, 1, &got), status::done);
+    ASSERT_TRUE(item.is_right());
+    ASSERT_EQ(item.words[1], popped++);
+  };
+  for (int lap = 0; lap < 6; ++lap) {
+    for (int i = 0; i < 16; ++i) ASSERT_EQ(push(), status::done) << lap;
+    ASSERT_EQ(push(), status::full) << lap;
+    for (int i = 0; i < 16; ++i) pop();
+  }
+}
+
 /// What was stored before a push, whoever pops the item sees.
 TEST(HostQueues, PublishWhatWasStoredBefore) {
   QueueMemory memory(3, 5, 3);

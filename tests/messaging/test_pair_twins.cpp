@@ -145,6 +145,18 @@ TEST(PairWaits, OfAProducingGroupEndForAllOfItAlike) {
   }
 }
 
+TEST(PairWaits, ThatGaveUpAreFollowedByNoPushThatIsDone) {
+  PairMemory memory(3, 8, 6, 1);
+  *memory.view().sent = 96;  // nothing of it was read: there is room for five times 32
+  std::vector<std::uint32_t> results(6, 7);
+  ASSERT_EQ(simt::run({{simt::launch("polypath_test_pair_small_push_last", 0, 1, 32, memory.view(),
+                                     results.data())}}),
+            "");
+  for (std::size_t call = 0; call < 6; ++call)
+    EXPECT_EQ(results[call], static_cast<std::uint32_t>(call < 4 ? device::status::done
+                                                                 : device::status::gave_up));
+}
+
 TEST(PairWaits, EndWithAnAbort) {
   PairMemory memory(3, 8, 6, 1);
   memory.patience().abort_word = 1;

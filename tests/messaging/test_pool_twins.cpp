@@ -197,6 +197,30 @@ std::string free_wrong_handles() {
 
 TEST(PoolHandles, ThatAreNoneOrWereFreedAreRefused) { EXPECT_EQ(free_wrong_handles(), ""); }
 
+/// One of eight blocks is free; the gate was raised by two in vain, and is lowered at some time.
+TEST(PoolGates, ThatAreAboutToBeLoweredDoNotSayEmpty) {
+  for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+    PoolMemory memory(1, 13);
+    const pool_view view = memory.view();
+    constexpr std::uint32_t kClass = 5;  // of 1024 bytes, as gates have it
+    *view.gates = kClass << pool_view::kGateShift | 9;
+    *view.bits = 0x7F;
+    std::uint32_t result = 77;
+    simt::RunOptions options;
+    options.seed = seed;
+    options.most_turns = 1'000'000;
+    ASSERT_EQ(
+        simt::run(
+            {{simt::launch("polypath_test_pool_allocate", 0, 1, 32, PoolFree{view, 1024, &result})},
+             {simt::launch("polypath_test_pool_lower", 0, 1, 32, PoolFree{view, 2, nullptr})}},
+            options),
+        "");
+    EXPECT_EQ(result, static_cast<std::uint32_t>(status::done)) << seed;
+    EXPECT_EQ(*view.gates & pool_view::kGateCount, 8U);
+    EXPECT_EQ(*view.bits, 0xFFU);
+  }
+}
+
 TEST(PoolSizes, BeyondTheLargestClassAreRefused) {
   PoolAndNotes memory(4, 14);
   PoolRow row = memory.row(PoolMembers::warp, 3);

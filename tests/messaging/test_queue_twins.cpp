@@ -99,6 +99,8 @@ constexpr QueueCase kCases[] = {
     {"more_warps_than_cells", Members::warp, Calls::waiting, 24, 1, 7, 5, 5, 5, 3, (1U << 27) - 3},
     {"more_threads_than_cells", Members::thread, Calls::waiting, 3, 1, 3, 1, 2, 2, 6,
      (1U << 31) - 3},
+    // ... and so do the laps themselves.
+    {"laps_beyond_32_bits", Members::thread, Calls::waiting, 3, 1, 3, 1, 2, 2, 6, 0xFFFFFFFD},
     {"trying_threads", Members::thread, Calls::trying, 3, 1, 3, 1, 1, 2},
     {"trying_warps", Members::warp, Calls::trying, 5, 1, 7, 5},
     {"publishing_threads", Members::thread, Calls::publishing, 3, 2, 5, 2},
@@ -132,9 +134,9 @@ INSTANTIATE_TEST_SUITE_P(Queue, PlantedQueueFault,
                                          FaultCase{QueueFault::flag_behind_the_data, 2},
                                          FaultCase{QueueFault::first_packet_alone, 6},
                                          FaultCase{QueueFault::any_lap, 2},
-                                         FaultCase{QueueFault::two_looks_at_the_head, 13},
-                                         FaultCase{QueueFault::no_release, 15},
-                                         FaultCase{QueueFault::no_acquire, 15}));
+                                         FaultCase{QueueFault::two_looks_at_the_head, 14},
+                                         FaultCase{QueueFault::no_release, 16},
+                                         FaultCase{QueueFault::no_acquire, 16}));
 
 /// One team pops from a queue that nobody pushes to, or pushes to one that nobody pops from.
 QueueRow row_alone(QueueMemory& memory, std::vector<Found>& found) {
@@ -175,6 +177,23 @@ TEST(QueueWaits, EndWithAnAbort) {
   ASSERT_EQ(simt::run({{simt::launch("polypath_test_pops", 0, 1, 64, row_alone(memory, found))}}),
             "");
   EXPECT_EQ(memory.patience().status.reason, device::StatusRecord::aborted);
+}
+
+TEST(QueuePolls, EndWithAnAbortWhereTheyAskForIt) {
+  for (const Members members : {Members::thread, Members::warp, Members::block}) {
+    QueueMemory memory(3, 7, 5);
+    memory.patience().abort_word = 1;
+    std::vector<Found> found(32 * 16, Found{7, 7, 7, 7});
+    QueueRow row = row_alone(memory, found);
+    row.members = members;
+    row.calls = Calls::trying;
+    row.room = 1;
+    simt::RunOptions options;
+    options.most_turns = 2'000'000;
+    ASSERT_EQ(simt::run({{simt::launch("polypath_test_pops", 0, 1, 64, row)}}, options), "");
+    EXPECT_EQ(memory.patience().status.reason, device::StatusRecord::aborted);
+    EXPECT_EQ(memory.patience().status.offset, 41U) << "the number of the queue";
+  }
 }
 
 /// Loads of a long wait of a warp for items of eight packets: how many beyond the first packet.

@@ -1,8 +1,10 @@
 // Runs of the benchmark that do not end (bench/messaging/run_watch.hpp) are said to, and ended.
 #include "run_watch.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -11,6 +13,9 @@ namespace messaging_bench {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::EndsWith;
+using testing::StartsWith;
 
 struct Told {
   std::atomic<int> words{0};
@@ -43,19 +48,29 @@ TEST(RunWatch, SaysHowFarARunHasComeAndEndsIt) {
   EXPECT_GE(told.words, 1);
   EXPECT_EQ(told.ends, 1);
   const std::lock_guard lock(told.mutex);
-  EXPECT_EQ(told.reason, "a line: run 2 has not ended after 0 s: 3 of 9 turns");
+  EXPECT_THAT(told.reason, AllOf(StartsWith("a line: run 2 has not ended after "),
+                                 EndsWith(" s: 3 of 9 turns")));
 }
 
 TEST(RunWatch, ManyRunsThatEndMayLastLongTogether) {
-  Told told;
-  {
-    RunWatch watch("a line", {milliseconds(400), milliseconds(500)}, told.calls());
-    for (int run = 0; run < 120; ++run) {
-      watch.next_run();
-      std::this_thread::sleep_for(milliseconds(5));
+  // A busy machine may keep one run for longer than it is to have: then nothing is known.
+  constexpr milliseconds kWord{400};
+  for (;;) {
+    Told told;
+    std::chrono::steady_clock::duration longest{};
+    {
+      RunWatch watch("a line", {kWord, milliseconds(500)}, told.calls());
+      for (int run = 0; run < 120; ++run) {
+        const auto began = std::chrono::steady_clock::now();
+        watch.next_run();
+        std::this_thread::sleep_for(milliseconds(5));
+        longest = std::max(longest, std::chrono::steady_clock::now() - began);
+      }
     }
+    if (longest >= kWord / 2) continue;
+    EXPECT_EQ(told.words + told.ends + told.kills, 0);
+    return;
   }
-  EXPECT_EQ(told.words + told.ends + told.kills, 0);
 }
 
 }  // namespace

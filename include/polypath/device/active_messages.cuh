@@ -23,9 +23,11 @@
 // have rings of their own, and whoever waits for room executes meanwhile what can always be
 // executed: so two full queues never wait for each other.
 //
-// Messages of one group to one rank begin in the order in which they were sent; those of several
-// threads side by side, and of several groups, in any. What a handler stores, others see by its
-// own atomics and fences: a message publishes its arguments and nothing else.
+// Messages of one group to one rank are popped in the order in which they were sent. Where one
+// group executes they also begin in it; where several do, each begins with what it popped when it
+// comes to it. Those of several threads are side by side, and of several groups in any order. What
+// a handler stores, others see by its own atomics and fences: a message publishes its arguments and
+// nothing else.
 #pragma once
 
 #include <cstddef>
@@ -168,6 +170,13 @@ class active_messages {
     }
     // As many windows in a row as there are, with all of their rings at an end.
     return ++idle_windows_ > windows(team) ? status::closed : status::empty;
+  }
+
+  /// Whether the communicator was aborted, or a wait of this rank gave up. progress() does not
+  /// look, so who polls asks now and then: all of a group, of a block each warp for itself.
+  template <typename Members>
+  [[nodiscard]] POLYPATH_DEVICE bool is_aborted(const Members& group) const {
+    return device::is_aborted(detail::team_of(group), view_.patience, view_.number);
   }
 
   /// progress(), until it is `closed`. Waits no longer than the time limit for a message.

@@ -153,8 +153,8 @@ class channel {
   template <typename Members>
   POLYPATH_DEVICE void leave(const Members& group) {
     group.sync();
-    if (state_ != status::done || !controls(group)) return;
-    control_.close();
+    if (state_ != status::done) return;
+    if (controls(group)) control_.close();
     state_ = status::bad_context;  // it is another group's now
   }
 

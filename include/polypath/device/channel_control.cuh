@@ -77,8 +77,8 @@ class ChannelControl : private ChannelRequests {
     set(lists, posted_.end());
     set(lists + 1, sends_.end());
     set(lists + 2, unexpected_.end());
+    warp_sync();  // all have stored theirs, and one says so
     fence<device_scope>();
-    warp_sync();
     set(word(mine_ + View::kInUse), 0);
   }
 
@@ -132,7 +132,15 @@ class ChannelControl : private ChannelRequests {
     for (Watch watch;;) {
       Unit unit{};
       const unsigned there = warp_ballot(ring.get(turn + rank_in_warp(), unit));
-      if ((there & 1U) == 0) {
+      const std::uint32_t found = warp_shuffle(unit.words[0], 0);
+      const std::uint32_t length = warp_shuffle(unit.words[1], 0);
+      std::uint32_t units = 1;
+      if ((there & 1U) != 0) {
+        if ((tag != any_tag && tag != found) || (length & kLarge) != 0) return step;
+        units = View::units_of(length);
+        if (units > kWarp) return step;
+      }
+      if (count_of_low_ones(there) < units) {  // not all of it: its sender may never go on
         if (!is_in_time(watch, source)) {
           step.result = status::gave_up;
           return step;
@@ -140,12 +148,6 @@ class ChannelControl : private ChannelRequests {
         rest(request{});
         continue;
       }
-      const std::uint32_t found = warp_shuffle(unit.words[0], 0);
-      const std::uint32_t length = warp_shuffle(unit.words[1], 0);
-      if ((tag != any_tag && tag != found) || (length & kLarge) != 0) return step;
-      const std::uint32_t units = View::units_of(length);
-      if (units > kWarp) return step;
-      if (count_of_low_ones(there) < units) continue;
       const std::uint32_t taken = length < bytes ? length : static_cast<std::uint32_t>(bytes);
       write_unit(data, rank_in_warp(), taken, unit);
       warp_sync();  // all have read
@@ -164,7 +166,13 @@ class ChannelControl : private ChannelRequests {
     start_queued();
     step.has_put = next_put(step.put) ? 1 : 0;
     step.result = step.has_put != 0 ? status::under_way : look_at(of, step.got);
-    if (step.result != status::under_way || step.has_put != 0 || !waits) return step;
+    if (step.has_put != 0) return step;
+    if (!waits) {
+      const bool ends = step.result != status::under_way && of.slot != request::kNothing;
+      if (!ends && is_polled_in_vain()) step.result = status::gave_up;
+      return step;
+    }
+    if (step.result != status::under_way) return step;
     if (!is_in_time(watch, of.slot)) {
       step.result = status::gave_up;
       return step;
@@ -195,6 +203,11 @@ class ChannelControl : private ChannelRequests {
     if (is_over)
       report(view_.patience, watch.reason(), {StatusRecord::kNobody, awaited, 0, view_.number, 0});
     return !warp_any(is_over);
+  }
+
+  /// Whether polling is to end with an abort: asked now and then.
+  POLYPATH_DEVICE bool is_polled_in_vain() {
+    return ++polls_ % kTurnsPerLook == 0 && is_aborted(Warp{}, view_.patience, view_.number);
   }
 
   // ---- sends ----
@@ -475,7 +488,8 @@ class ChannelControl : private ChannelRequests {
   std::uint32_t queued_ = 0;  ///< ranks that sends wait for room to
   std::uint32_t first_ = 0;   ///< rank to look at first
   std::uint32_t turns_ = 0;
-  bool stalled_ = false;  ///< what has come finds no place
+  std::uint32_t polls_ = 0;  ///< steps that did not wait
+  bool stalled_ = false;     ///< what has come finds no place
 };
 
 }  // namespace polypath::device::detail

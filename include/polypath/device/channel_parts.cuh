@@ -124,9 +124,8 @@ class ChannelList {
 
  private:
   POLYPATH_DEVICE static unsigned leading_zeros(unsigned bits) {
-    unsigned count = 0;
-    while ((bits & 0x80000000U >> count) == 0) ++count;
-    return count;
+    for (unsigned shift = 1; shift < 32; shift *= 2) bits |= bits >> shift;
+    return 32 - count_of_ones(bits);
   }
   POLYPATH_DEVICE void put(std::uint32_t place, const ChannelEntry& entry) {
     const std::uint64_t bits = bits_of(entry.of);
@@ -146,21 +145,16 @@ class ChannelList {
       warp_sync();  // all have loaded
       if (is_live) {
         const std::uint64_t bits = bits_of(entry.of);
-        store_relaxed<device_scope>(at_ + kept + ones(before),
+        store_relaxed<device_scope>(at_ + kept + count_of_ones(before),
                                     Packet{{static_cast<std::uint32_t>(bits),
                                             static_cast<std::uint32_t>(bits >> 32), entry.value},
                                            1});
       }
-      kept += ones(live);
+      kept += count_of_ones(live);
       warp_sync();
     }
     begin_ = 0;
     end_ = kept;
-  }
-  POLYPATH_DEVICE static unsigned ones(unsigned bits) {
-    unsigned count = 0;
-    for (; bits != 0; bits &= bits - 1) ++count;
-    return count;
   }
 
   Packet* at_;

@@ -139,6 +139,7 @@ class ChannelRequests {
     set(at + 1, reinterpret_cast<std::uint64_t>(buffer));
     set(at + 2, bytes);
     set(at + 3, window);
+    set(at + 6, static_cast<std::uint64_t>(status::done));  // a send has no other result
     warp_sync();
     return {status::done, slot, generation};
   }

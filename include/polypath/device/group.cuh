@@ -68,4 +68,14 @@ class Group {
   unsigned barrier_;
 };
 
+namespace detail {
+
+/// What of a group acts together where not all of it does: its warps.
+POLYPATH_DEVICE Thread team_of(const Thread& thread) { return thread; }
+template <typename Members>
+POLYPATH_DEVICE Warp team_of(const Members&) {
+  return Warp{};
+}
+
+}  // namespace detail
 }  // namespace polypath::device

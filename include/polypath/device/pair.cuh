@@ -23,12 +23,6 @@ enum class PairFault {
 
 namespace detail {
 
-/// What of a group reads and stores whole lines together: its warps.
-POLYPATH_DEVICE Thread team_of(const Thread& thread) { return thread; }
-template <typename Members>
-POLYPATH_DEVICE Warp team_of(const Members&) {
-  return Warp{};
-}
 /// The place of the calling thread's team among the threads of its group.
 template <typename Members>
 POLYPATH_DEVICE unsigned team_begin(const Members& group) {
@@ -59,6 +53,7 @@ class pair_producer {
   /// `kItems` of each thread: items[0] of all threads, then items[1], ...
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status push(const Members& group, const T (&items)[kItems]) {
+    if (gave_up_) return status::gave_up;  // also where there would be room for less
     const unsigned turns = group.size() * kItems;
     if (turns > std::uint64_t{1} << view_.segment_log2) return status::too_many;
     if (!has_come(room_until_, turn_ + turns) && !await_room(group, turn_ + turns))
@@ -83,7 +78,6 @@ class pair_producer {
   /// have seen: half a ring more where they have, so that they do not look again for each push.
   template <typename Members>
   POLYPATH_DEVICE_CALLED bool await_room(const Members& group, std::uint64_t end) {
-    if (gave_up_) return false;
     const std::uint64_t capacity = std::uint64_t{1} << view_.capacity_log2;
     std::uint64_t room_until = 0;
     const bool came = wait_together(

@@ -77,7 +77,7 @@ class pool {
   template <typename Members>
   POLYPATH_DEVICE status allocate(const Members& group, std::uint32_t bytes,
                                   std::uint32_t& handle) const {
-    return allocate_each(team_of(group), bytes, handle);
+    return allocate_each(detail::team_of(group), bytes, handle);
   }
   /// One for all of the warp.
   POLYPATH_DEVICE status allocate_one(const Warp& warp, std::uint32_t bytes,
@@ -98,7 +98,7 @@ class pool {
     group.sync();
     if (!planted(PoolFault::no_release)) fence<device_scope>();
     const status result = handle == kNoBlock ? status::done : give_back(handle);
-    count_frees(team_of(group), handle != kNoBlock && result == status::done,
+    count_frees(detail::team_of(group), handle != kNoBlock && result == status::done,
                 result != status::done);
     return result;
   }
@@ -136,12 +136,6 @@ class pool {
   };
 
   // ---- Groups -----------------------------------------------------------------------------------
-
-  // A block allocates by its warps.
-  POLYPATH_DEVICE static Thread team_of(const Thread& group) { return group; }
-  POLYPATH_DEVICE static Warp team_of(const Warp& group) { return group; }
-  POLYPATH_DEVICE static Warp team_of(const Block&) { return Warp{}; }
-  POLYPATH_DEVICE static Warp team_of(const Group&) { return Warp{}; }
 
   POLYPATH_DEVICE static std::uint32_t from(const Thread&, std::uint32_t value, unsigned) {
     return value;
@@ -382,7 +376,15 @@ class pool {
   POLYPATH_DEVICE_CALLED static Candidate find_slab(const Team team, const std::uint32_t* all_gates,
                                                     std::uint32_t count, std::uint32_t wanted,
                                                     std::uint32_t blocks, std::uint32_t start) {
-    for (std::uint32_t done = 0; done < count; done += team.size() * kGatesAtOnce) {
+    // A gate that counts more than there are blocks was raised in vain, and will be lowered: until
+    // then it says nothing about its slab.
+    bool is_raised = false;
+    for (std::uint32_t done = 0;; done += team.size() * kGatesAtOnce) {
+      if (done >= count) {
+        if (ballot(team, is_raised) == 0) break;
+        is_raised = false;
+        done = 0;
+      }
       std::uint32_t gates[kGatesAtOnce];
       std::uint32_t slabs[kGatesAtOnce];
       POLYPATH_UNROLL
@@ -397,6 +399,8 @@ class pool {
       std::uint32_t found = 0;
       POLYPATH_UNROLL
       for (unsigned i = 0; i < kGatesAtOnce; ++i) {
+        if (of_class(gates[i]) == wanted && (gates[i] & pool_view::kGateCount) > blocks)
+          is_raised = true;
         const unsigned merit = slabs[i] == kNoSlab ? 0 : merit_of(gates[i], wanted, blocks);
         if (merit <= best) continue;
         best = merit;

@@ -40,7 +40,7 @@ class queue {
   /// `kItems` of each thread, in one turn: items[0] of all threads, then items[1], ...
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status push(const Members& group, const T (&items)[kItems]) const {
-    const auto team = team_of(group);
+    const auto team = detail::team_of(group);
     const unsigned turns = team.size() * kItems;
     if (turns > segment_cells()) return status::too_many;
     const std::uint64_t first = take(team, view_.tail, turns);
@@ -58,7 +58,7 @@ class queue {
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status pop(const Members& group, T (&items)[kItems],
                              unsigned* got = nullptr) const {
-    const auto team = team_of(group);
+    const auto team = detail::team_of(group);
     const unsigned turns = team.size() * kItems;
     if (got != nullptr) *got = 0;
     if (turns > segment_cells()) return status::too_many;
@@ -70,13 +70,16 @@ class queue {
       is_there[i] = cells_.get_each(team, first + i * team.size(), items[i]);
     status result = status::done;
     unsigned count = 0;
+    unsigned looks = 0;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kItems; ++i) {
       status answer = status::done;
       if (!team.all(is_there[i]))
         answer = cells_.await_each(
             team, view_.patience, first + i * team.size(), items[i], is_there[i],
-            [this](std::uint64_t turn) { return load_relaxed<Scope>(view_.closed) <= turn; },
+            [this, &looks](std::uint64_t turn) {
+              return ++looks % kLooksPerClosed == 0 && load_relaxed<Scope>(view_.closed) <= turn;
+            },
             [this](std::uint64_t turn) { return awaited(turn); });
       if (result == status::done) result = answer;
       if (result == status::done) ++count;
@@ -90,7 +93,7 @@ class queue {
   /// As push(), and what this thread stored before, whoever pops the items by pop_acquire() sees.
   template <unsigned kItems, typename Members>
   POLYPATH_DEVICE status push_release(const Members& group, const T (&items)[kItems]) const {
-    team_of(group).sync();  // neighbours may store this thread's item
+    detail::team_of(group).sync();  // neighbours may store this thread's item
     if (!planted(QueueFault::no_release)) fence<Scope>();
     return push(group, items);
   }
@@ -99,7 +102,7 @@ class queue {
                                      unsigned* got = nullptr) const {
     const status result = pop(group, items, got);
     if (!planted(QueueFault::no_acquire)) fence<Scope>();
-    team_of(group).sync();  // neighbours may have read it
+    detail::team_of(group).sync();  // neighbours may have read it
     return result;
   }
   template <typename Members>
@@ -114,7 +117,7 @@ class queue {
   /// As push(), but never waits: `full`, and nothing was pushed, when there is no room for all.
   template <typename Members>
   POLYPATH_DEVICE status try_push(const Members& group, const T& item) const {
-    const auto team = team_of(group);
+    const auto team = detail::team_of(group);
     const unsigned turns = team.size();
     if (turns > segment_cells()) return status::too_many;
     std::uint64_t first = kNoTurn;
@@ -141,7 +144,7 @@ class queue {
   /// rank come first.
   template <typename Members>
   POLYPATH_DEVICE status try_pop(const Members& group, T& item) const {
-    const auto team = team_of(group);
+    const auto team = detail::team_of(group);
     for (;;) {
       std::uint64_t first = team.is_leader() ? load_relaxed<Scope>(view_.head) : 0;
       first = from_leader(team, first);
@@ -166,6 +169,14 @@ class queue {
     }
   }
 
+  /// Whether the communicator was aborted, or a wait of this rank gave up: try_push() and try_pop()
+  /// do not look, so who polls with them asks now and then, by all of a group (a block: each of its
+  /// warps for itself). True: the queue is of no use any more.
+  template <typename Members>
+  [[nodiscard]] POLYPATH_DEVICE bool is_aborted(const Members& group) const {
+    return device::is_aborted(detail::team_of(group), view_.patience, view_.number);
+  }
+
   /// No push comes any more: pops that have nothing left end with `closed`. Called by one thread,
   /// once, when all pushes have returned, or been ordered before it.
   POLYPATH_DEVICE void close() const {
@@ -174,10 +185,13 @@ class queue {
 
  private:
   static constexpr std::uint64_t kNoTurn = ~std::uint64_t{0};
-  // A block takes turns by its warps.
-  POLYPATH_DEVICE static Thread team_of(const Thread& group) { return group; }
-  POLYPATH_DEVICE static Warp team_of(const Warp& group) { return group; }
-  POLYPATH_DEVICE static Warp team_of(const Block&) { return Warp{}; }
+  // All that wait load the same word to see whether the queue is closed: not at each look. On the
+  // host a wait sleeps until something changes that its last look loaded.
+#if defined(__CUDACC__)
+  static constexpr unsigned kLooksPerClosed = 8;
+#else
+  static constexpr unsigned kLooksPerClosed = 1;
+#endif
 
   POLYPATH_DEVICE static std::uint64_t from_leader(const Thread&, std::uint64_t value) {
     return value;
@@ -208,8 +222,9 @@ class queue {
 
   /// Whether the cell of this turn has been read in the lap before.
   [[nodiscard]] POLYPATH_DEVICE bool has_credit(std::uint64_t turn) const {
+    // The first lap alone needs none, not each that 32 bits number 0.
+    if (turn >> view_.capacity_log2 == 0 || planted(QueueFault::no_credit)) return true;
     const std::uint32_t lap = cells_.lap_of(turn);
-    if (lap == 0 || planted(QueueFault::no_credit)) return true;
     const std::uint32_t given =
         load_relaxed<Scope>(view_.credit + segment_of(turn) * queue_view::kWordStride);
     const std::uint32_t early = planted(QueueFault::credit_of_other_lap) ? 1 : 0;

@@ -109,16 +109,13 @@ class shared_pool {
 
   POLYPATH_DEVICE static bool any(const Thread&, bool value) { return value; }
   POLYPATH_DEVICE static bool any(const Warp&, bool value) { return warp_any(value); }
-  POLYPATH_DEVICE static Thread team_of(const Thread& group) { return group; }
-  POLYPATH_DEVICE static Warp team_of(const Warp& group) { return group; }
-  POLYPATH_DEVICE static Warp team_of(const Block&) { return Warp{}; }
 
   /// Threads of a warp may have blocks of several owners: those of one go together.
   template <typename Members, typename Push>
   POLYPATH_DEVICE status give_each(const Members& group, int owner, std::uint32_t handle,
                                    const Push& push) const {
     group.sync();
-    const auto team = team_of(group);
+    const auto team = detail::team_of(group);
     status result = status::done;
     if (handle != kNoBlock && (owner < 0 || owner >= view_.ranks)) result = status::no_block;
     for (int rank = 0; rank < view_.ranks; ++rank) {

@@ -97,6 +97,18 @@ class Watch {
   }
   [[nodiscard]] POLYPATH_DEVICE StatusRecord::Reason reason() const { return reason_; }
 
+  /// Whether the abort word was set, or another wait of this rank gave up, as far as is known: for
+  /// one who polls, and has no limit of time. The host's memory is looked at when it is due.
+  POLYPATH_DEVICE static bool is_aborted(const Patience& patience) {
+    if (!planted(WaitFault::no_look_at_the_reports) && load_volatile(patience.reports) != 0)
+      return true;
+    const std::uint64_t now = global_timer_ns();
+    if (planted(WaitFault::no_look_at_the_abort_word) || !is_to_look(patience, now)) return false;
+    const bool is_set = load_volatile(patience.abort_word) != 0;
+    has_looked(patience, now);
+    return is_set;
+  }
+
  private:
   // In memory of this GPU: of a kernel that waits many times, only the first wait is long.
   POLYPATH_DEVICE bool others_gave_up(const Patience& patience) {
@@ -129,6 +141,21 @@ class Watch {
   std::uint64_t pause_ns_ = kHostLookNs;
   StatusRecord::Reason reason_ = StatusRecord::none;
 };
+
+/// The same, for one thread that polls and asks now and then. True: all waits of this rank end from
+/// now on; where none has before, the status record says so of `number`.
+POLYPATH_DEVICE_CALLED bool is_aborted(const Patience& patience, std::uint32_t number) {
+  if (!Watch::is_aborted(patience)) return false;
+  report(patience, StatusRecord::aborted, {StatusRecord::kNobody, 0, 0, number, 0});
+  return true;
+}
+/// For a group, one of whose threads looks.
+POLYPATH_DEVICE bool is_aborted(const Thread&, const Patience& patience, std::uint32_t number) {
+  return is_aborted(patience, number);
+}
+POLYPATH_DEVICE bool is_aborted(const Warp& warp, const Patience& patience, std::uint32_t number) {
+  return warp_any(warp.is_leader() && is_aborted(patience, number));
+}
 
 /// Waits until `ready()`, which loads what it looks at. False: the abort word was set, the time is
 /// up, or another wait of this rank gave up; the status record says what the first of them was

@@ -125,6 +125,7 @@ bool wait_on_host(const device::Patience& patience, const Ready& ready) {
   constexpr unsigned kOften = 512;  // looks before others may have the core
   constexpr unsigned kLook = 64;    // ... before a look at the clock
   std::chrono::steady_clock::time_point began;
+  bool has_begun = false;  // `turn` comes around
   for (unsigned turn = 0;; ++turn) {
     if (ready()) return true;
     if (turn < kOften)
@@ -134,7 +135,8 @@ bool wait_on_host(const device::Patience& patience, const Ready& ready) {
     if (turn % kLook != kLook - 1) continue;
     if (patience.abort_word != nullptr && load_word(patience.abort_word) != 0) return false;
     const auto now = std::chrono::steady_clock::now();
-    if (turn == kLook - 1) began = now;
+    if (!has_begun) began = now;
+    has_begun = true;
     if (now - began > std::chrono::nanoseconds(patience.time_limit_ns)) return false;
   }
 }

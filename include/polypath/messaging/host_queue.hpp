@@ -96,8 +96,9 @@ class HostQueue {
            device::queue_view::kWordStride;
   }
   [[nodiscard]] bool has_credit(std::uint64_t turn) const {
+    // The first lap alone needs none, not each that 32 bits number 0.
+    if (turn >> view_.capacity_log2 == 0) return true;
     const std::uint32_t lap = cells_.lap_of(turn);
-    if (lap == 0) return true;
     return static_cast<std::int32_t>(load_word(view_.credit + word_of(turn)) - lap) >= 0;
   }
   bool wait_for_credit(std::uint64_t turn) const {

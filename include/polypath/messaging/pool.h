@@ -25,7 +25,8 @@ typedef struct polypath_pool_options {
   uint32_t slab_bytes;  /* what one size class takes at a time, and a pool has seven of at least: a
                           power of two, 8 KiB to 4 MiB; 0: 128 KiB, less where that are not 64 */
   uint32_t returns;     /* of shared pools: blocks that may be on their way back from one rank to
-                          another, a power of two, 128 at least; 0: 4096 */
+                          another, a power of two, 128 at least; 0: 4096. A warp that gives back
+                          takes 32 of them, whether it has one block or 32 */
   uint32_t reserved[4]; /* 0 */
 } polypath_pool_options;
 
