@@ -125,6 +125,11 @@ void let_go(Communicator* gone) noexcept {
     delete gone;
     return;
   }
+  // The next communicator of the program may be made before the background comes to this one.
+  if (gone->comm != nullptr && !is_used(*gone)) {
+    const RelaxedCapture relaxed(*cuda());
+    gone->engine->comm_retire(gone->comm);
+  }
   static std::once_flag once;
   std::call_once(once, [] { std::atexit(&wait_for_leaving); });
   leaving.fetch_add(1);

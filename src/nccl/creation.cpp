@@ -24,6 +24,10 @@ using preload::LogLevel;
 /// As many as polypath's kernels sum at once at the most; more are not in one node either.
 constexpr int kMostRanks = 64;
 
+/// Three communicators' fit beside NCCL's on 132 multiprocessors.
+constexpr std::uint32_t kBlocks = 32;
+constexpr std::uint32_t kMostBlocksOfNccl = 32;
+
 /// Why this rank cannot take part; "": it can.
 std::string missing_here(int ranks, bool is_blocking) noexcept {
   if (!settings().is_on) return "switched off (nccl_collectives)";
@@ -153,6 +157,10 @@ int Creation::agree(Communicator& its) noexcept {
 
   polypath_comm_options options{};
   options.time_limit_ms = settings().time_limit_ms;
+  // NCCL's kernels of other communicators wait for other GPUs too, with so many blocks at the most:
+  // both must fit, or two GPUs wait for each other's.
+  options.max_blocks = kBlocks;
+  options.spared_multiprocessors = kMostBlocksOfNccl;
   polypath_comm* comm = nullptr;
   const polypath_status status = with.comm_create(
       with.context, its.rank, its.size, gpu, &Exchange::gather_for, &exchange, &options, &comm);

@@ -196,6 +196,29 @@ TEST(NcclLife, ACaptureGoesOnWhileAnotherCommunicatorGoes) {
       Each(""));
 }
 
+/// More than have room beside NCCL's kernels: the last ones are NCCL's. Those that were destroyed
+/// make room at once.
+TEST(NcclLife, ManyCommunicatorsLeaveRoomForNccls) {
+  const CountsOf calls("ncclAllReduce");
+  EXPECT_THAT(on_nccl_ranks(2,
+                            [](NcclRank& its) {
+                              for (unsigned time = 0; time < 3; ++time) {
+                                std::vector<NcclRank> parts(5, its);
+                                for (NcclRank& part : parts) {
+                                  NCCL_OK(its.nccl.ncclCommSplit(its.comm, 0, its.rank, &part.comm,
+                                                                 nullptr));
+                                  expect_sum(part, 1000, time);
+                                }
+                                for (const NcclRank& part : parts)
+                                  NCCL_OK(its.nccl.ncclCommDestroy(part.comm));
+                              }
+                            }),
+              Each(""));
+  // It and two parts have 32 of 132 multiprocessors each, a third part has the other four of 100.
+  EXPECT_EQ(calls.taken(), 2 * 3 * 3);
+  EXPECT_EQ(calls.by_nccl(), 2 * 3 * 2);
+}
+
 /// A program's watchdog aborts while its own thread is in a call, or has a group open.
 TEST(NcclLife, AnotherThreadAbortsDuringCalls) {
   for (unsigned time = 0; time < 12; ++time)
