@@ -38,7 +38,10 @@ const Cuda* load() noexcept {
   find(found.stream_query, "cuStreamQuery");
   find(found.stream_wait_event, "cuStreamWaitEvent");
   find(found.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
-  return is_whole ? &found : nullptr;
+  const bool has_needed = is_whole;
+  find(found.stream_get_id, "cuStreamGetId");
+  find(found.stream_get_capture_info, "cuStreamGetCaptureInfo_v3");
+  return has_needed ? &found : nullptr;
 }
 
 }  // namespace
