@@ -33,12 +33,12 @@ int carry(void* handle, const Call& call, Pass&& pass) noexcept {
   if (InsideNccl::is_inside()) return pass();
   InUse comm(handle);
   Reason reason = Reason::no_communicator;
-  if (comm && comm->comm != nullptr)
+  if (comm && (comm->comm != nullptr || comm->has_policy))
     reason = comm->is_lost ? Reason::lost
                            : choose(comm->policy, call.operation, call.count, call.type,
                                     call.reduction, comm->size);
   count_call(call.operation, reason, call.count * bytes_of_type(call.type));
-  if (reason == Reason::taken) {
+  if (reason == Reason::taken && comm->comm != nullptr) {
     Group& group = Group::current();
     if (!group.is_open()) return issue(*comm, call);
     group.hold(std::move(comm), call);

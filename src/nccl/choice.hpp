@@ -50,6 +50,9 @@ struct Policy {
   friend bool operator==(const Policy&, const Policy&) = default;
 };
 
+/// Whether there are calls that it takes.
+bool takes_any(const Policy& policy) noexcept;
+
 /// Bytes of an element; 0: a type that polypath has not.
 std::size_t bytes_of_type(int type) noexcept;
 /// polypath_type and polypath_operator of NCCL's; -1: there is none.

@@ -33,7 +33,9 @@ struct Communicator {
   /// Aborted or revoked: nothing more is taken on this rank. (NCCL leaves the communicator unusable
   /// on all.)
   std::atomic<bool> is_lost = false;
+  /// What the ranks agreed on. `has_policy`: that nothing is taken, and `comm` is null.
   Policy policy;
+  bool has_policy = false;
   StreamOrder order;
   Scratch scratch;
 };

@@ -43,6 +43,8 @@ std::string missing_here(int ranks, bool is_blocking) noexcept {
   return engine(&why) != nullptr ? "" : std::string(why);
 }
 
+constexpr const char* kNothingFaster = "nothing was measured to be faster here";
+
 /// A configuration file can make it so: its setting is not seen here.
 void wait_until_made(const Real& real, void* handle) noexcept {
   constexpr timespec kPause{0, 100'000};
@@ -164,30 +166,44 @@ int Creation::agree(Communicator& its) noexcept {
   polypath_comm* comm = nullptr;
   const polypath_status status = with.comm_create(
       with.context, its.rank, its.size, gpu, &Exchange::gather_for, &exchange, &options, &comm);
-  if (status == POLYPATH_SUCCESS && with.comm_prepare(comm) == POLYPATH_SUCCESS)
+  if (status == POLYPATH_SUCCESS) {
     outcome.is_made = 1;
-  if (outcome.is_made == 0) its.refusal = with.last_error();
-  if (outcome.is_made != 0) outcome.policy = measured_policy(with, comm, its.size);
-  if (!exchange.gather(&outcome, outcomes.data(), sizeof outcome)) {
+    outcome.policy = measured_policy(with, comm, its.size);
+  } else {
+    its.refusal = with.last_error();
+  }
+  const auto give_up = [&] {
     if (comm != nullptr) with.comm_abort(comm, "NCCL failed");
     return failed();
-  }
-  its.engine = &with;
-  its.comm = comm;
-  if (settle(outcomes, is_reproducible(records), its.policy)) {
-    its.context = context;
-    its.order = StreamOrder(driver, context);
-    its.scratch = Scratch(driver, context);
-    return kSuccess;
-  }
-  if (its.refusal.empty()) its.refusal = "a rank could not make a communicator of polypath's";
-  if (comm != nullptr) {
+  };
+  const auto keep_nccl = [&](const char* why) {
+    if (its.refusal.empty()) its.refusal = why;
+    its.comm = nullptr;
+    if (comm == nullptr) return kSuccess;
     auto* const gone = new Communicator;
     gone->engine = &with;
     gone->comm = comm;
     let_go(gone);
+    return kSuccess;
+  };
+  constexpr const char* kNotMade = "a rank could not make a communicator of polypath's";
+  if (!exchange.gather(&outcome, outcomes.data(), sizeof outcome)) return give_up();
+  if (!settle(outcomes, is_reproducible(records), its.policy)) return keep_nccl(kNotMade);
+  // Its memory is taken by what follows.
+  its.has_policy = !takes_any(its.policy);
+  if (its.has_policy) return keep_nccl(kNothingFaster);
+  if (with.comm_prepare(comm) != POLYPATH_SUCCESS) {
+    outcome.is_made = 0;
+    its.refusal = with.last_error();
   }
-  its.comm = nullptr;
+  if (!exchange.gather(&outcome, outcomes.data(), sizeof outcome)) return give_up();
+  Policy same;
+  if (!settle(outcomes, false, same)) return keep_nccl(kNotMade);
+  its.engine = &with;
+  its.comm = comm;
+  its.context = context;
+  its.order = StreamOrder(driver, context);
+  its.scratch = Scratch(driver, context);
   return kSuccess;
 }
 

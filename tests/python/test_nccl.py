@@ -47,6 +47,9 @@ def test_without_a_measurement_they_are_nccls(run):
     done = run("--stats", "text")
     assert (done.returncode, done.stdout) == (0, "right\n")
     assert "ncclAllReduce: 2 calls, 0.0 MiB, 0 taken; to NCCL: 2 x not measured" in done.stderr
+    # Nothing is kept for communicators whose calls would never be taken.
+    assert "communicators: 2, of which polypath's as well: 0" in done.stderr
+    assert "2 x nothing was measured to be faster here" in done.stderr
 
 
 def test_named_as_the_library(run):
