@@ -196,6 +196,26 @@ TEST(NcclLife, ACaptureGoesOnWhileAnotherCommunicatorGoes) {
       Each(""));
 }
 
+/// With check=1 (a test of its own): the call is named, and not made again.
+TEST(NcclChecked, CallsThatAreNotAlikeAreNamed) {
+  if (std::getenv("POLYPATH_CHECK") == nullptr) GTEST_SKIP() << "needs check=1";
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(on_nccl_ranks(2,
+                            [](NcclRank& its) {
+                              DeviceBytes buffer(4000);
+                              const std::size_t count = its.rank == 0 ? 1000 : 999;
+                              EXPECT_NE(
+                                  its.nccl.ncclAllReduce(buffer.get(), buffer.get(), count,
+                                                         kFloat32, kSum, its.comm, its.streams[0]),
+                                  0);
+                              expect_sum(its, 100, 1);
+                            }),
+              Each(""));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("the count of rank 1 (999) is not that of rank 0 (1000)"), std::string::npos)
+      << said;
+}
+
 /// More than have room beside NCCL's kernels: the last ones are NCCL's. Those that were destroyed
 /// make room at once.
 TEST(NcclLife, ManyCommunicatorsLeaveRoomForNccls) {
