@@ -97,6 +97,10 @@ TEST(NcclLife, ARevokeEndsTheWaitsOfAll) {
                               DeviceBytes buffer(4000);
                               if (its.rank == 0) {
                                 NCCL_OK(its.nccl.ncclCommRevoke(its.comm, 0));
+                                // As NCCL has it: it knows of its own revoke.
+                                int error = -1;
+                                NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+                                EXPECT_EQ(error, 0);
                               } else {
                                 static_cast<void>(its.nccl.ncclAllReduce(buffer.get(), buffer.get(),
                                                                          1000, kFloat32, kSum,
