@@ -92,6 +92,12 @@ int ncclBroadcast(const void* send, void* recv, std::size_t count, int type, int
                [=] { return real->ncclBroadcast(send, recv, count, type, root, comm, stream); });
 }
 
+int ncclBcast(void* buffer, std::size_t count, int type, int root, void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclBcast);
+  return carry(comm, {Operation::broadcast, buffer, buffer, count, type, kSum, root, stream},
+               [=] { return real->ncclBcast(buffer, count, type, root, comm, stream); });
+}
+
 int ncclAlltoAll(const void* send, void* recv, std::size_t count, int type, void* comm,
                  CUstream stream) {
   POLYPATH_NCCL_REAL(ncclAlltoAll);
