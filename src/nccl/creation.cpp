@@ -21,8 +21,8 @@ namespace {
 using preload::log_line;
 using preload::LogLevel;
 
-/// As many as polypath's kernels sum at once at the most; more are not in one node either.
-constexpr int kMostRanks = 64;
+/// As many as polypath's kernels serve (collective_args.h).
+constexpr int kMostRanks = 8;
 
 /// Three communicators' fit beside NCCL's on 132 multiprocessors.
 constexpr std::uint32_t kBlocks = 32;
@@ -32,7 +32,6 @@ constexpr std::uint32_t kMostBlocksOfNccl = 32;
 std::string missing_here(int ranks, bool is_blocking) noexcept {
   if (!settings().is_on) return "switched off (nccl_collectives)";
   if (ranks < 2) return "one rank";
-  if (ranks > kMostRanks) return "more than 64 ranks";
   if (!is_blocking) return "not blocking";
   const Real* const real = known_real_library();
   if (real == nullptr || real->ncclAllGather == nullptr || real->ncclCommCuDevice == nullptr ||
@@ -118,6 +117,8 @@ int Creation::finish() noexcept {
     const int present = presence_.count(ranks_);
     if (its->size < 2) {
       its->refusal = "one rank";
+    } else if (its->size > kMostRanks) {
+      its->refusal = "more than 8 ranks";
     } else if (present != its->size) {
       its->refusal = "not all ranks are here under polypath";
       tell_partial(present, its->size);
