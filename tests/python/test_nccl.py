@@ -52,6 +52,20 @@ def test_without_a_measurement_they_are_nccls(run):
     assert "2 x nothing was measured to be faster here" in done.stderr
 
 
+def test_children_of_a_program_do_not_report_again(polypath, tmp_path):
+    program = (
+        f"import os, runpy, sys; sys.argv = ['p', {str(STANDIN)!r}]\n"
+        f"runpy.run_path({str(PROGRAM)!r})\n"
+        "child = os.fork()\n"
+        "if child == 0: sys.exit(0)\n"
+        "os.waitpid(child, 0)"
+    )
+    stats = ("--stats", str(tmp_path / "stats.json"))
+    done = polypath("run", *NODE, *stats, "--", sys.executable, "-c", program)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("stats.*.nccl.json"))) == 1
+
+
 def test_named_as_the_library(run):
     library = find_nccl()
     done = run(
