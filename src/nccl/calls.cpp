@@ -9,11 +9,6 @@ using namespace polypath::nccl;
 
 namespace {
 
-/// The real library; null, or one without the function, is the program's mistake.
-#define POLYPATH_NCCL_REAL(name)                                            \
-  const Real* const real = real_library(__builtin_return_address(0), true); \
-  if (real == nullptr || real->name == nullptr) return kInvalidUsage
-
 /// A call that NCCL gets, at its place among those of the communicator.
 template <typename Pass>
 int pass_on(InUse comm, CUstream stream, Pass&& pass) noexcept {

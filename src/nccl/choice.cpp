@@ -56,7 +56,6 @@ const char* text_of(Reason reason) noexcept {
     case Reason::not_measured: return "not measured";
     case Reason::not_faster: return "not faster";
     case Reason::lost: return "communicator aborted";
-    case Reason::in_other: return "in a call of NCCL's";
   }
   return "";
 }

@@ -16,10 +16,6 @@ namespace preload = polypath::preload;
 
 namespace {
 
-#define POLYPATH_NCCL_REAL(name)                                            \
-  const Real* const real = real_library(__builtin_return_address(0), true); \
-  if (real == nullptr || real->name == nullptr) return kInvalidUsage
-
 void pause_briefly() noexcept {
   constexpr timespec kPause{0, 50'000};
   nanosleep(&kPause, nullptr);
