@@ -87,7 +87,12 @@ typedef struct polypath_comm_options {
   /* Ranks may be on several nodes, equally many on each; NULL: they are of one. The same on all
    * ranks. Which node a rank is of: the setting comm_node. */
   const polypath_network* network;
-  uint64_t reserved[5]; /* 0 */
+  /* Of this rank's GPU, for collectives: thread blocks of a kernel, at the most (0: 128), and
+   * multiprocessors that are left to kernels of other libraries that wait for other GPUs as well,
+   * no more than half of all. */
+  uint32_t max_blocks;
+  uint32_t spared_multiprocessors;
+  uint64_t reserved[4]; /* 0 */
 } polypath_comm_options;
 
 /* Creates the communicator of `size` ranks; this one is `rank`, and works on GPU `gpu` as `context`
@@ -291,6 +296,11 @@ POLYPATH_API polypath_status polypath_comm_prepare_all(polypath_comm* const* com
  * their calls. POLYPATH_INVALID_ARGUMENT: it is negative. Collective where nothing prepared the
  * collectives before. */
 POLYPATH_API polypath_status polypath_comm_limit_blocks(polypath_comm* comm, int blocks);
+
+/* Not collective: this rank makes no collective call any more, and its share of the GPU's
+ * multiprocessors is free for other communicators, before it is destroyed.
+ * POLYPATH_INVALID_ARGUMENT: a call is under way, and nothing is changed. */
+POLYPATH_API polypath_status polypath_comm_retire(polypath_comm* comm);
 
 /* `count` elements of every rank, combined, to all. */
 POLYPATH_API polypath_status polypath_allreduce(polypath_comm* comm, const void* send, void* recv,

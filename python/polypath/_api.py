@@ -84,7 +84,9 @@ class CommOptions(ctypes.Structure):
         ("time_limit_ms", c_uint32),
         ("port", c_uint32),
         ("network", c_void_p),
-        ("reserved", c_uint64 * 5),
+        ("max_blocks", c_uint32),
+        ("spared_multiprocessors", c_uint32),
+        ("reserved", c_uint64 * 4),
     ]
 
 

@@ -26,18 +26,26 @@ int evenly_spread(int blocks) {
   return blocks < kClusters ? blocks : blocks / kClusters * kClusters;
 }
 
+/// Of a communicator that comes late, beside others' kernels.
+constexpr int kModest = 4;
+
+int share_of(int left, int most, bool is_modest) {
+  if (!is_modest) return std::clamp(left * 7 / 8, 1, most);
+  return left >= most ? most : std::min({left, most, kModest});
+}
+
 }  // namespace
 
-BlockGrant::BlockGrant(CUcontext context, int capacity, int most) : context_(context) {
+BlockGrant::BlockGrant(CUcontext context, int capacity, int most, int spared) : context_(context) {
   Given& all = given();
   const std::lock_guard lock(all.mutex);
   int& used = all.blocks[context];
-  const int left = capacity - used;
+  const int left = capacity - std::min(spared, capacity / 2) - used;
   if (left < 1)
     throw Error(
         "too many communicators have collectives on this GPU: their kernels would not fit on it "
         "at once; destroy one first");
-  blocks_ = evenly_spread(std::clamp(left * 7 / 8, 1, most));
+  blocks_ = evenly_spread(share_of(left, most, spared > 0));
   used += blocks_;
 }
 

@@ -12,8 +12,10 @@ class BlockGrant {
  public:
   /// Seven eighths of what is left of `capacity` blocks in `context`, `most` at the most, one at
   /// least: a program's first communicator is its busiest.
+  /// With `spared` blocks (half of all at the most) that are never granted: `most` where so many
+  /// are left, else a few, so that several late ones have as many as each other.
   /// Throws Error when nothing is left.
-  BlockGrant(CUcontext context, int capacity, int most);
+  BlockGrant(CUcontext context, int capacity, int most, int spared = 0);
   ~BlockGrant();
   BlockGrant(const BlockGrant&) = delete;
   BlockGrant& operator=(const BlockGrant&) = delete;

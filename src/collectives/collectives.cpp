@@ -132,9 +132,10 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
     POLYPATH_CHECK(comm_.driver(),
                    device_get_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                                         comm_.gpu()));
-    grant_ = std::make_unique<BlockGrant>(comm_.context(),
-                                          multiprocessors * modules_->blocks_a_multiprocessor(),
-                                          options_.max_blocks);
+    const int each = modules_->blocks_a_multiprocessor();
+    const int spared = options_.spared_multiprocessors * each;
+    grant_ = std::make_unique<BlockGrant>(comm_.context(), multiprocessors * each,
+                                          options_.max_blocks, spared);
     last_ = std::make_unique<Event>(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING);
     last_captured_ =
         std::make_unique<Event>(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING);
@@ -436,8 +437,7 @@ const Collectives::Launch& Collectives::launch_to_run(const CollectiveCall& call
 
 void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveChoice choice) {
   comm_.check();
-  const int size = comm_.size();
-  require_valid(call, comm_.rank(), size);
+  require_valid(call, comm_.rank(), comm_.size());
   if (options_.check) compare(call);
   ++number_;
   if (call.count == 0) return;
@@ -445,7 +445,7 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   const CudaDriver& driver = comm_.driver();
   ContextGuard guard(driver);
   guard.use(comm_.context());
-  if (size == 1) {
+  if (comm_.size() == 1) {
     ++counts_.copies;
     if (call.send != call.recv)
       POLYPATH_CHECK(driver, memcpy_async(call.recv, call.send, bytes_of(call), stream));

@@ -55,6 +55,8 @@ CollectiveChoice parse_collective_choice(std::string_view text);
 
 struct CollectivesOptions {
   int max_blocks = 128;  ///< of a kernel, at the most
+  /// Left to kernels of others that wait for other GPUs as well; of all at most half.
+  int spared_multiprocessors = 0;
   /// Compares each call with those of the other ranks before it is issued: the host then waits for
   /// them. For finding mistakes.
   bool check = false;
@@ -101,6 +103,10 @@ class Collectives {
   /// Kernels of later calls take at most so many blocks; 0: as many as are best. The same on all
   /// ranks, at the same place among their calls.
   void limit_blocks(int blocks) noexcept { block_limit_ = blocks; }
+
+  /// No call of this rank is under way, and none comes: gives its blocks back.
+  void retire() noexcept { grant_.reset(); }
+  [[nodiscard]] bool is_retired() const noexcept { return grant_ == nullptr; }
 
   /// How such a call is carried out, outside of capture.
   [[nodiscard]] const CollectivePlan& plan(const CollectiveCall& call,

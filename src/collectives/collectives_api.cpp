@@ -37,6 +37,7 @@ polypath_status run(polypath_comm* comm, CollectiveOp op, const void* send, void
     require(operation >= 0 && operation < kOperators, "op is none");
     require_ready(comm, static_cast<CUstream>(stream));
     CollectivesOfHandle& its = collectives_of(comm);
+    require(!its.inside.is_retired(), "comm was retired");
     const CollectiveCall call{op,
                               static_cast<DataType>(type),
                               static_cast<Operator>(operation),
@@ -61,6 +62,8 @@ CollectivesOfHandle& collectives_of(polypath_comm* comm, bool copies) {
     CollectivesOptions options;
     options.check = comm->context->options().check != 0;
     options.copies = copies;
+    if (comm->max_blocks > 0) options.max_blocks = comm->max_blocks;
+    options.spared_multiprocessors = comm->spared_multiprocessors;
     options.tuned = comm->context->source().collectives;
     const auto made = std::make_shared<CollectivesOfHandle>(communicator, options);
     if (comm->nodes != nullptr)
@@ -88,6 +91,15 @@ polypath_status polypath_comm_limit_blocks(polypath_comm* comm, int blocks) {
   return guarded([&] {
     require(blocks >= 0, "blocks is negative");
     collectives_of(comm).inside.limit_blocks(blocks);
+  });
+}
+
+polypath_status polypath_comm_retire(polypath_comm* comm) {
+  return guarded([&] {
+    local_of(comm);
+    if (comm->above == nullptr) return;
+    require(!comm->above_in_flight(), "a collective is under way");
+    collectives_of(comm).inside.retire();
   });
 }
 

@@ -47,6 +47,10 @@ polypath_comm_options options_of(const Context& context, const polypath_comm_opt
     options.time_limit_ms = static_cast<std::uint32_t>(context.options().comm_time_limit_ms);
   if (options.port == 0) options.port = static_cast<std::uint32_t>(context.options().comm_port);
   require(options.port <= kMostPort, "options->port is more than 65535");
+  constexpr std::uint32_t kMost = 1U << 16;
+  require(options.max_blocks <= kMost, "options->max_blocks is more than 65536");
+  require(options.spared_multiprocessors <= kMost,
+          "options->spared_multiprocessors is more than 65536");
   for (const std::uint64_t reserved : options.reserved)
     require(reserved == 0, "options->reserved is not 0");
   require(options.network == nullptr || options.network->reserved == 0,
@@ -65,6 +69,8 @@ std::unique_ptr<polypath_comm> create(Context& context, int rank, int size, int 
   options.engine = &context;
   auto handle = std::make_unique<polypath_comm>();
   handle->context = &context;
+  handle->max_blocks = static_cast<int>(given.max_blocks);
+  handle->spared_multiprocessors = static_cast<int>(given.spared_multiprocessors);
   if (given.network == nullptr) {
     handle->communicator =
         std::make_unique<Communicator>(context.source().driver, context.node(), options);

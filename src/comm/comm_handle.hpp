@@ -25,6 +25,9 @@ struct polypath_comm {
   /// What layers above keep with it: destroyed before it; and whether that has work under way.
   std::shared_ptr<void> above;
   std::function<bool()> above_in_flight;
+  /// As given to create; 0: the collectives' own number.
+  int max_blocks = 0;
+  int spared_multiprocessors = 0;
   std::vector<std::unique_ptr<polypath_symmetric>> memories;  ///< that were not freed
 };
 

@@ -10,9 +10,10 @@
 
 namespace polypath::nccl {
 
-/// Of one rank, before anything is made. A version that differs in anything has another `layout`.
+/// Of one rank, before anything is made. A version that differs in
+/// anything, or in how ranks ask each other, has another `layout`.
 struct Record {
-  static constexpr std::uint32_t kLayout = 1;
+  static constexpr std::uint32_t kLayout = 2;
 
   std::uint32_t layout = kLayout;
   std::array<std::uint16_t, 4> version{};  ///< of polypath

@@ -9,11 +9,6 @@ using namespace polypath::nccl;
 
 namespace {
 
-/// The real library; null, or one without the function, is the program's mistake.
-#define POLYPATH_NCCL_REAL(name)                                            \
-  const Real* const real = real_library(__builtin_return_address(0), true); \
-  if (real == nullptr || real->name == nullptr) return kInvalidUsage
-
 /// A call that NCCL gets, at its place among those of the communicator.
 template <typename Pass>
 int pass_on(InUse comm, CUstream stream, Pass&& pass) noexcept {
@@ -33,12 +28,12 @@ int carry(void* handle, const Call& call, Pass&& pass) noexcept {
   if (InsideNccl::is_inside()) return pass();
   InUse comm(handle);
   Reason reason = Reason::no_communicator;
-  if (comm && comm->comm != nullptr)
+  if (comm && (comm->comm != nullptr || comm->has_policy))
     reason = comm->is_lost ? Reason::lost
                            : choose(comm->policy, call.operation, call.count, call.type,
                                     call.reduction, comm->size);
   count_call(call.operation, reason, call.count * bytes_of_type(call.type));
-  if (reason == Reason::taken) {
+  if (reason == Reason::taken && comm->comm != nullptr) {
     Group& group = Group::current();
     if (!group.is_open()) return issue(*comm, call);
     group.hold(std::move(comm), call);
@@ -90,6 +85,12 @@ int ncclBroadcast(const void* send, void* recv, std::size_t count, int type, int
   POLYPATH_NCCL_REAL(ncclBroadcast);
   return carry(comm, {Operation::broadcast, send, recv, count, type, kSum, root, stream},
                [=] { return real->ncclBroadcast(send, recv, count, type, root, comm, stream); });
+}
+
+int ncclBcast(void* buffer, std::size_t count, int type, int root, void* comm, CUstream stream) {
+  POLYPATH_NCCL_REAL(ncclBcast);
+  return carry(comm, {Operation::broadcast, buffer, buffer, count, type, kSum, root, stream},
+               [=] { return real->ncclBcast(buffer, count, type, root, comm, stream); });
 }
 
 int ncclAlltoAll(const void* send, void* recv, std::size_t count, int type, void* comm,

@@ -1,5 +1,6 @@
 #include "nccl/choice.hpp"
 
+#include <algorithm>
 #include <bit>
 
 #include "nccl/abi.hpp"
@@ -55,7 +56,6 @@ const char* text_of(Reason reason) noexcept {
     case Reason::not_measured: return "not measured";
     case Reason::not_faster: return "not faster";
     case Reason::lost: return "communicator aborted";
-    case Reason::in_other: return "in a call of NCCL's";
   }
   return "";
 }
@@ -72,6 +72,11 @@ bool is_float(int type) noexcept { return type >= kFirstFloat; }
 bool is_promised(Operation operation, std::size_t count, int type, int reduction) noexcept {
   return combines(operation) && count > 0 && is_float(type) && reduction != kMin &&
          reduction != kMax;
+}
+
+bool takes_any(const Policy& policy) noexcept {
+  return policy.reproducible ||
+         std::ranges::any_of(policy.faster, [](std::uint64_t bits) { return bits != 0; });
 }
 
 Reason choose(const Policy& policy, Operation operation, std::size_t count, int type, int reduction,

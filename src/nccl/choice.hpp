@@ -33,10 +33,9 @@ enum class Reason : std::uint8_t {
   integer_average,
   not_measured,  ///< nothing says that it is faster here: no entry of `polypath tune comm`
   not_faster,
-  lost,      ///< of a communicator that was aborted or revoked
-  in_other,  ///< a call of NCCL's own functions
+  lost,  ///< of a communicator that was aborted or revoked
 };
-inline constexpr std::size_t kReasons = 10;
+inline constexpr std::size_t kReasons = 9;
 const char* text_of(Reason reason) noexcept;
 
 /// What all ranks of a communicator have alike.
@@ -49,6 +48,9 @@ struct Policy {
 
   friend bool operator==(const Policy&, const Policy&) = default;
 };
+
+/// Whether there are calls that it takes.
+bool takes_any(const Policy& policy) noexcept;
 
 /// Bytes of an element; 0: a type that polypath has not.
 std::size_t bytes_of_type(int type) noexcept;

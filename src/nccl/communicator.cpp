@@ -43,8 +43,9 @@ Place* find(const void* handle) noexcept {
   return nullptr;
 }
 
-/// Threads that let communicators go.
+/// Threads that let communicators go; of the process that made them, not of those that it forks.
 std::atomic<int> leaving{0};
+std::atomic<pid_t> leaving_of{0};
 
 void pause_briefly() noexcept {
   constexpr timespec kPause{0, 1'000'000};
@@ -52,7 +53,8 @@ void pause_briefly() noexcept {
 }
 
 void wait_for_leaving() noexcept {
-  constexpr int kMost = 5000;  // milliseconds
+  constexpr int kMost = 1000;  // milliseconds
+  if (leaving_of.load() != getpid()) return;
   for (int i = 0; i < kMost && leaving.load() > 0; ++i) pause_briefly();
 }
 
@@ -125,8 +127,14 @@ void let_go(Communicator* gone) noexcept {
     delete gone;
     return;
   }
+  // The next communicator of the program may be made before the background comes to this one.
+  if (gone->comm != nullptr && !is_used(*gone)) {
+    const RelaxedCapture relaxed(*cuda());
+    gone->engine->comm_retire(gone->comm);
+  }
   static std::once_flag once;
   std::call_once(once, [] { std::atexit(&wait_for_leaving); });
+  if (leaving_of.exchange(getpid()) != getpid()) leaving.store(0);
   leaving.fetch_add(1);
   std::thread(&destroy, gone).detach();
 }

@@ -33,7 +33,11 @@ struct Communicator {
   /// Aborted or revoked: nothing more is taken on this rank. (NCCL leaves the communicator unusable
   /// on all.)
   std::atomic<bool> is_lost = false;
+  /// Why a call failed is said once.
+  std::atomic<bool> has_failed = false;
+  /// What the ranks agreed on. `has_policy`: that nothing is taken, and `comm` is null.
   Policy policy;
+  bool has_policy = false;
   StreamOrder order;
   Scratch scratch;
 };

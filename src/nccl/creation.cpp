@@ -21,14 +21,17 @@ namespace {
 using preload::log_line;
 using preload::LogLevel;
 
-/// As many as polypath's kernels sum at once at the most; more are not in one node either.
-constexpr int kMostRanks = 64;
+/// As many as polypath's kernels serve (collective_args.h).
+constexpr int kMostRanks = 8;
+
+/// Three communicators' fit beside NCCL's on 132 multiprocessors.
+constexpr std::uint32_t kBlocks = 32;
+constexpr std::uint32_t kMostBlocksOfNccl = 32;
 
 /// Why this rank cannot take part; "": it can.
 std::string missing_here(int ranks, bool is_blocking) noexcept {
   if (!settings().is_on) return "switched off (nccl_collectives)";
   if (ranks < 2) return "one rank";
-  if (ranks > kMostRanks) return "more than 64 ranks";
   if (!is_blocking) return "not blocking";
   const Real* const real = known_real_library();
   if (real == nullptr || real->ncclAllGather == nullptr || real->ncclCommCuDevice == nullptr ||
@@ -38,6 +41,8 @@ std::string missing_here(int ranks, bool is_blocking) noexcept {
   const char* why = nullptr;
   return engine(&why) != nullptr ? "" : std::string(why);
 }
+
+constexpr const char* kNothingFaster = "nothing was measured to be faster here";
 
 /// A configuration file can make it so: its setting is not seen here.
 void wait_until_made(const Real& real, void* handle) noexcept {
@@ -112,6 +117,8 @@ int Creation::finish() noexcept {
     const int present = presence_.count(ranks_);
     if (its->size < 2) {
       its->refusal = "one rank";
+    } else if (its->size > kMostRanks) {
+      its->refusal = "more than 8 ranks";
     } else if (present != its->size) {
       its->refusal = "not all ranks are here under polypath";
       tell_partial(present, its->size);
@@ -153,33 +160,51 @@ int Creation::agree(Communicator& its) noexcept {
 
   polypath_comm_options options{};
   options.time_limit_ms = settings().time_limit_ms;
+  // NCCL's kernels of other communicators wait for other GPUs too, with so many blocks at the most:
+  // both must fit, or two GPUs wait for each other's.
+  options.max_blocks = kBlocks;
+  options.spared_multiprocessors = kMostBlocksOfNccl;
   polypath_comm* comm = nullptr;
   const polypath_status status = with.comm_create(
       with.context, its.rank, its.size, gpu, &Exchange::gather_for, &exchange, &options, &comm);
-  if (status == POLYPATH_SUCCESS && with.comm_prepare(comm) == POLYPATH_SUCCESS)
+  if (status == POLYPATH_SUCCESS) {
     outcome.is_made = 1;
-  if (outcome.is_made == 0) its.refusal = with.last_error();
-  if (outcome.is_made != 0) outcome.policy = measured_policy(with, comm, its.size);
-  if (!exchange.gather(&outcome, outcomes.data(), sizeof outcome)) {
+    outcome.policy = measured_policy(with, comm, its.size);
+  } else {
+    its.refusal = with.last_error();
+  }
+  const auto give_up = [&] {
     if (comm != nullptr) with.comm_abort(comm, "NCCL failed");
     return failed();
-  }
-  its.engine = &with;
-  its.comm = comm;
-  if (settle(outcomes, is_reproducible(records), its.policy)) {
-    its.context = context;
-    its.order = StreamOrder(driver, context);
-    its.scratch = Scratch(driver, context);
-    return kSuccess;
-  }
-  if (its.refusal.empty()) its.refusal = "a rank could not make a communicator of polypath's";
-  if (comm != nullptr) {
+  };
+  const auto keep_nccl = [&](const char* why) {
+    if (its.refusal.empty()) its.refusal = why;
+    its.comm = nullptr;
+    if (comm == nullptr) return kSuccess;
     auto* const gone = new Communicator;
     gone->engine = &with;
     gone->comm = comm;
     let_go(gone);
+    return kSuccess;
+  };
+  constexpr const char* kNotMade = "a rank could not make a communicator of polypath's";
+  if (!exchange.gather(&outcome, outcomes.data(), sizeof outcome)) return give_up();
+  if (!settle(outcomes, is_reproducible(records), its.policy)) return keep_nccl(kNotMade);
+  // Its memory is taken by what follows.
+  its.has_policy = !takes_any(its.policy);
+  if (its.has_policy) return keep_nccl(kNothingFaster);
+  if (with.comm_prepare(comm) != POLYPATH_SUCCESS) {
+    outcome.is_made = 0;
+    its.refusal = with.last_error();
   }
-  its.comm = nullptr;
+  if (!exchange.gather(&outcome, outcomes.data(), sizeof outcome)) return give_up();
+  Policy same;
+  if (!settle(outcomes, false, same)) return keep_nccl(kNotMade);
+  its.engine = &with;
+  its.comm = comm;
+  its.context = context;
+  its.order = StreamOrder(driver, context);
+  its.scratch = Scratch(driver, context);
   return kSuccess;
 }
 

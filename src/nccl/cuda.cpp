@@ -32,13 +32,17 @@ const Cuda* load() noexcept {
   find(found.mem_alloc, "cuMemAlloc_v2");
   find(found.mem_free, "cuMemFree_v2");
   find(found.memcpy_async, "cuMemcpyAsync");
+  find(found.pointer_get_attribute, "cuPointerGetAttribute");
   find(found.stream_create, "cuStreamCreate");
   find(found.stream_destroy, "cuStreamDestroy_v2");
   find(found.stream_is_capturing, "cuStreamIsCapturing");
   find(found.stream_query, "cuStreamQuery");
   find(found.stream_wait_event, "cuStreamWaitEvent");
   find(found.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
-  return is_whole ? &found : nullptr;
+  const bool has_needed = is_whole;
+  find(found.stream_get_id, "cuStreamGetId");
+  find(found.stream_get_capture_info, "cuStreamGetCaptureInfo_v3");
+  return has_needed ? &found : nullptr;
 }
 
 }  // namespace

@@ -18,9 +18,13 @@ struct Cuda {
   decltype(&::cuMemAlloc) mem_alloc;
   decltype(&::cuMemFree) mem_free;
   decltype(&::cuMemcpyAsync) memcpy_async;
+  decltype(&::cuPointerGetAttribute) pointer_get_attribute;
   decltype(&::cuStreamCreate) stream_create;
   decltype(&::cuStreamDestroy) stream_destroy;
   decltype(&::cuStreamIsCapturing) stream_is_capturing;
+  // Null in drivers that lack them.
+  decltype(&::cuStreamGetId) stream_get_id;
+  decltype(&::cuStreamGetCaptureInfo_v3) stream_get_capture_info;
   decltype(&::cuStreamQuery) stream_query;
   decltype(&::cuStreamWaitEvent) stream_wait_event;
   decltype(&::cuThreadExchangeStreamCaptureMode) exchange_capture_mode;

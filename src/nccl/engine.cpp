@@ -52,6 +52,7 @@ void make(Made& made) noexcept {
   find(its.last_error, "polypath_last_error");
   find(its.comm_create, "polypath_comm_create");
   find(its.comm_prepare, "polypath_comm_prepare");
+  find(its.comm_retire, "polypath_comm_retire");
   find(its.comm_destroy, "polypath_comm_destroy");
   find(its.comm_abort, "polypath_comm_abort");
   find(its.comm_check, "polypath_comm_check");

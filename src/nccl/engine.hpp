@@ -13,6 +13,7 @@ struct Engine {
   decltype(&polypath_last_error) last_error;
   decltype(&polypath_comm_create) comm_create;
   decltype(&polypath_comm_prepare) comm_prepare;
+  decltype(&polypath_comm_retire) comm_retire;
   decltype(&polypath_comm_destroy) comm_destroy;
   decltype(&polypath_comm_abort) comm_abort;
   decltype(&polypath_comm_check) comm_check;

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "nccl/inside.hpp"
+#include "nccl/promises.hpp"
+#include "preload/statistics/text.hpp"
 
 namespace polypath::nccl {
 
@@ -91,13 +93,37 @@ polypath_status run_over_scratch(Communicator& comm, const Call& call) noexcept 
   return status;
 }
 
+/// Memory that polypath's kernels cannot have: not this GPU's, or not aligned.
+bool is_foreign(const Cuda& driver, const void* memory, int type) noexcept {
+  const auto address = reinterpret_cast<CUdeviceptr>(memory);
+  if (memory == nullptr) return false;
+  if (address % bytes_of_type(type) != 0) return true;
+  CUmemorytype kind{};
+  return driver.pointer_get_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
+             CUDA_SUCCESS ||
+         kind != CU_MEMORYTYPE_DEVICE;
+}
+
+/// Whether what was refused can be mended. With checks it may have been the comparison with other
+/// ranks that failed: on all of them, and the call is not made again.
+bool may_go_over_scratch(const Communicator& comm, const Call& call) noexcept {
+  if (!settings().checks) return true;
+  const Cuda& driver = *cuda();
+  const InContext current(driver, comm.context);
+  return is_foreign(driver, call.send, call.type) || is_foreign(driver, call.recv, call.type);
+}
+
 }  // namespace
 
 int issue(Communicator& comm, const Call& call) noexcept {
   const InsideNccl inside;
   comm.order.before(Carrier::polypath, call.stream);
   polypath_status status = run(comm, call, call.send, call.recv);
-  if (status == POLYPATH_INVALID_ARGUMENT) status = run_over_scratch(comm, call);
+  if (status == POLYPATH_INVALID_ARGUMENT && may_go_over_scratch(comm, call))
+    status = run_over_scratch(comm, call);
+  if (status != POLYPATH_SUCCESS && !comm.is_lost && !comm.has_failed.exchange(true))
+    preload::log_line(preload::LogLevel::error, "%s of rank %d failed: %s", name_of(call.operation),
+                      comm.rank, comm.engine->last_error());
   comm.order.after(Carrier::polypath, call.stream);
   return result_of(status);
 }

@@ -9,14 +9,12 @@
 #include "nccl/exports.hpp"
 #include "nccl/groups.hpp"
 #include "nccl/inside.hpp"
+#include "preload/loaded_objects.hpp"
 
 using namespace polypath::nccl;
+namespace preload = polypath::preload;
 
 namespace {
-
-#define POLYPATH_NCCL_REAL(name)                                            \
-  const Real* const real = real_library(__builtin_return_address(0), true); \
-  if (real == nullptr || real->name == nullptr) return kInvalidUsage
 
 void pause_briefly() noexcept {
   constexpr timespec kPause{0, 50'000};
@@ -205,7 +203,10 @@ int ncclCommGetAsyncError(void* comm, int* error) {
   const int result = real->ncclCommGetAsyncError(comm, error);
   if (result != kSuccess || error == nullptr || *error != kSuccess) return result;
   const InUse its(comm);
-  if (its && its->comm != nullptr && !InsideNccl::is_inside() &&
+  // NCCL asks itself by this name too. What this rank gave up itself is no error of another one.
+  const bool is_nccls_own =
+      InsideNccl::is_inside() || preload::object_of(__builtin_return_address(0)) == real->object;
+  if (its && its->comm != nullptr && !its->is_lost && !is_nccls_own &&
       its->engine->comm_check(its->comm) == POLYPATH_COMMUNICATOR_ERROR)
     *error = kRemoteError;
   return result;

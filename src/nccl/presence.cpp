@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "nccl/agreement.hpp"
+
 namespace polypath::nccl {
 namespace {
 
@@ -24,10 +26,12 @@ struct Address {
 
   Address(const Key& key, int rank) noexcept {
     its.sun_family = AF_UNIX;
-    // A name that begins with a zero is in no file system.
+    // A name that begins with a zero is in no file system. Versions that would ask each other
+    // otherwise do not find each other.
     const int length =
-        std::snprintf(its.sun_path + 1, sizeof its.sun_path - 1, "polypath-nccl-%016llx%016llx-%d",
-                      static_cast<unsigned long long>(key.first),
+        std::snprintf(its.sun_path + 1, sizeof its.sun_path - 1,
+                      "polypath-nccl-%u.%zu.%zu-%016llx%016llx-%d", Record::kLayout, sizeof(Record),
+                      sizeof(Outcome), static_cast<unsigned long long>(key.first),
                       static_cast<unsigned long long>(key.second), rank);
     bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
                                    static_cast<std::size_t>(length));

@@ -100,9 +100,6 @@ const link_map* find_object(const void* caller, bool may_open) noexcept {
 template <typename Function>
 void find(const Real& real, Function& function, const char* name) noexcept {
   function = reinterpret_cast<Function>(real.find(name));
-  // What is found must not be this library's own, as in a program that has it in its scope.
-  if (function != nullptr && object_of(reinterpret_cast<const void*>(function)) == own_object())
-    function = nullptr;
 }
 
 const Real* bind(const link_map* object) noexcept {
@@ -127,6 +124,11 @@ const Real* bind(const link_map* object) noexcept {
 }
 
 }  // namespace
+
+void* Real::find(const char* name) const noexcept {
+  void* const found = own_dlsym(handle, name);
+  return found != nullptr && object_of(found) == own_object() ? nullptr : found;
+}
 
 void* own_dlsym(void* handle, const char* name) noexcept {
   using Dlsym = void* (*)(void*, const char*);

@@ -27,7 +27,9 @@ struct Real {
   int (*ncclCommUserRank)(void*, int*) = nullptr;
   int version = 0;  ///< as ncclGetVersion gives it: 22809 is 2.28.9
 
-  [[nodiscard]] void* find(const char* name) const noexcept { return own_dlsym(handle, name); }
+  /// Null where it would be this library's own, as in a program that has both in its scope: a call
+  /// of that would come back for ever.
+  [[nodiscard]] void* find(const char* name) const noexcept;
 };
 
 /// What a call by name would have reached without this library: the library that

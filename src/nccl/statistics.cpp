@@ -142,7 +142,12 @@ std::string file_of(const std::string& setting) {
   return name + ".nccl" + setting.substr(dot);
 }
 
+/// The process that last made a communicator, or wanted to: children that it forks have its counts,
+/// and do not report them once more.
+std::atomic<pid_t> reporter{0};
+
 void write_report() noexcept {
+  if (reporter.load() != getpid()) return;
   const char* const setting = std::getenv("POLYPATH_STATS");
   if (setting == nullptr || *setting == '\0' || known_real_library() == nullptr) return;
   Text out;
@@ -181,6 +186,7 @@ void count_communicator(const std::string& refusal) noexcept {
 }
 
 void report_at_exit() noexcept {
+  reporter.store(getpid());
   static std::once_flag once;
   std::call_once(once, [] { std::atexit(&write_report); });
 }

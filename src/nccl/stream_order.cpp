@@ -7,51 +7,79 @@ namespace polypath::nccl {
 StreamOrder& StreamOrder::operator=(StreamOrder&& other) noexcept {
   std::swap(cuda_, other.cuda_);
   std::swap(context_, other.context_);
-  std::swap(event_, other.event_);
   std::swap(last_, other.last_);
-  std::swap(last_stream_, other.last_stream_);
+  std::swap(last_captured_, other.last_captured_);
   return *this;
 }
 
 StreamOrder::~StreamOrder() {
-  if (event_ == nullptr) return;
+  if (cuda_ == nullptr) return;
   const RelaxedCapture relaxed(*cuda_);
-  cuda_->event_destroy(event_);
+  for (const CUevent event : {last_.event, last_captured_.event})
+    if (event != nullptr) cuda_->event_destroy(event);
 }
 
-bool StreamOrder::is_captured(CUstream stream) const noexcept {
+std::optional<unsigned long long> StreamOrder::capture_of(CUstream stream) const noexcept {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return cuda_->stream_is_capturing(stream, &status) != CUDA_SUCCESS ||
-         status != CU_STREAM_CAPTURE_STATUS_NONE;
+  cuuint64_t number = 0;
+  if (cuda_->stream_get_capture_info != nullptr) {
+    if (cuda_->stream_get_capture_info(stream, &status, &number, nullptr, nullptr, nullptr,
+                                       nullptr) != CUDA_SUCCESS)
+      return {};
+  } else if (cuda_->stream_is_capturing(stream, &status) != CUDA_SUCCESS) {
+    return {};
+  }
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return 0;
+  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE || number == 0) return {};
+  return number;
 }
 
-bool StreamOrder::record(CUstream stream) noexcept {
-  if (event_ == nullptr) {
+unsigned long long StreamOrder::id_of(CUstream stream) const noexcept {
+  unsigned long long id = 0;
+  const auto get = cuda_->stream_get_id;
+  return get != nullptr && get(stream, &id) == CUDA_SUCCESS ? id : 0;
+}
+
+bool StreamOrder::record(CUevent& event, CUstream stream) noexcept {
+  if (event == nullptr) {
     const RelaxedCapture relaxed(*cuda_);
-    if (cuda_->event_create(&event_, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) event_ = nullptr;
+    if (cuda_->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) event = nullptr;
   }
-  return event_ != nullptr && cuda_->event_record(event_, stream) == CUDA_SUCCESS;
+  return event != nullptr && cuda_->event_record(event, stream) == CUDA_SUCCESS;
 }
 
 void StreamOrder::before(Carrier carrier, CUstream stream) noexcept {
-  if (last_ == Carrier::nobody || last_ == carrier || last_stream_ == stream) return;
+  const auto is_open = [&](const Last& last) {
+    return last.carrier != Carrier::nobody && last.carrier != carrier;
+  };
+  if (!is_open(last_) && !is_open(last_captured_)) return;
   const InContext current(*cuda_, context_);
-  if (!is_captured(stream)) cuda_->stream_wait_event(stream, event_, 0);
+  const auto capture = capture_of(stream);
+  if (!capture) return;
+  const Last& last = *capture == 0 ? last_ : last_captured_;
+  if (!is_open(last) || last.capture != *capture) return;
+  // A stream keeps its own calls in order; its handle may have been another one's before.
+  if (last.stream == stream && last.stream_id != 0 && last.stream_id == id_of(stream)) return;
+  cuda_->stream_wait_event(stream, last.event, 0);
 }
 
 void StreamOrder::after(Carrier carrier, CUstream stream) noexcept {
   if (cuda_ == nullptr) return;
   const InContext current(*cuda_, context_);
-  if (is_captured(stream)) return;
-  last_ = record(stream) ? carrier : Carrier::nobody;
-  last_stream_ = stream;
+  const auto capture = capture_of(stream);
+  if (!capture) return;
+  Last& last = *capture == 0 ? last_ : last_captured_;
+  last.carrier = record(last.event, stream) ? carrier : Carrier::nobody;
+  last.stream = stream;
+  last.stream_id = id_of(stream);
+  last.capture = *capture;
 }
 
 void StreamOrder::join(CUstream waiting, CUstream stream) noexcept {
   const InContext current(*cuda_, context_);
   CUevent event = nullptr;
   const RelaxedCapture relaxed(*cuda_);
-  // One of its own: `event_` stands for the last call.
+  // One of its own: those of `last_` stand for the last call.
   if (cuda_->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return;
   if (cuda_->event_record(event, stream) == CUDA_SUCCESS)
     cuda_->stream_wait_event(waiting, event, 0);
@@ -59,7 +87,8 @@ void StreamOrder::join(CUstream waiting, CUstream stream) noexcept {
 }
 
 bool StreamOrder::is_idle() const noexcept {
-  return last_ != Carrier::polypath || cuda_->event_query(event_) != CUDA_ERROR_NOT_READY;
+  return last_.carrier != Carrier::polypath ||
+         cuda_->event_query(last_.event) != CUDA_ERROR_NOT_READY;
 }
 
 }  // namespace polypath::nccl

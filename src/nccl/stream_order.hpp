@@ -3,6 +3,8 @@
 // could hold a GPU while it waits for another GPU, on which the other's kernel waits for this one.
 #pragma once
 
+#include <optional>
+
 #include "nccl/cuda.hpp"
 
 namespace polypath::nccl {
@@ -20,7 +22,7 @@ class StreamOrder {
   ~StreamOrder();
 
   /// Before a call is issued on the stream: it waits for the call before, where that was the
-  /// other's on another stream. Streams in capture have the program's order alone.
+  /// other's on another stream. In a capture it waits for what was called in the same one.
   void before(Carrier carrier, CUstream stream) noexcept;
   /// Behind it.
   void after(Carrier carrier, CUstream stream) noexcept;
@@ -30,14 +32,23 @@ class StreamOrder {
   [[nodiscard]] bool is_idle() const noexcept;
 
  private:
-  [[nodiscard]] bool is_captured(CUstream stream) const noexcept;
-  bool record(CUstream stream) noexcept;
+  /// The latest call outside of capture, or in one.
+  struct Last {
+    CUevent event = nullptr;
+    Carrier carrier = Carrier::nobody;
+    CUstream stream = nullptr;
+    unsigned long long stream_id = 0;  ///< no other stream ever has it; 0: it has none
+    unsigned long long capture = 0;    ///< in which it was; 0: in none
+  };
+  /// The number of the capture that the stream is in; 0: none. Nothing: the driver does not say.
+  [[nodiscard]] std::optional<unsigned long long> capture_of(CUstream stream) const noexcept;
+  [[nodiscard]] unsigned long long id_of(CUstream stream) const noexcept;
+  bool record(CUevent& event, CUstream stream) noexcept;
 
   const Cuda* cuda_ = nullptr;
   CUcontext context_ = nullptr;
-  CUevent event_ = nullptr;
-  Carrier last_ = Carrier::nobody;
-  CUstream last_stream_ = nullptr;
+  Last last_;
+  Last last_captured_;
 };
 
 }  // namespace polypath::nccl

@@ -330,6 +330,10 @@ TEST(Nccl, CallsOfNcclsOwnAreNotTakenTwice) {
                             }),
               Each(""));
   EXPECT_EQ(bcasts.by_nccl(), 2);
+  // Counted once each, as the broadcast in place that it is.
+  const nlohmann::json counted = nccl_report()["calls"]["ncclBroadcast"];
+  EXPECT_EQ(counted["to_nccl"]["not measured"].get<int>(), 2) << counted;
+  EXPECT_EQ(broadcasts.taken(), 0);
 }
 
 }  // namespace

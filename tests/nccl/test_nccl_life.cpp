@@ -97,6 +97,10 @@ TEST(NcclLife, ARevokeEndsTheWaitsOfAll) {
                               DeviceBytes buffer(4000);
                               if (its.rank == 0) {
                                 NCCL_OK(its.nccl.ncclCommRevoke(its.comm, 0));
+                                // As NCCL has it: it knows of its own revoke.
+                                int error = -1;
+                                NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+                                EXPECT_EQ(error, 0);
                               } else {
                                 static_cast<void>(its.nccl.ncclAllReduce(buffer.get(), buffer.get(),
                                                                          1000, kFloat32, kSum,
@@ -194,6 +198,49 @@ TEST(NcclLife, ACaptureGoesOnWhileAnotherCommunicatorGoes) {
                       CUDA_OK(cuGraphDestroy(graph));
                     }),
       Each(""));
+}
+
+/// With check=1 (a test of its own): the call is named, and not made again.
+TEST(NcclChecked, CallsThatAreNotAlikeAreNamed) {
+  if (std::getenv("POLYPATH_CHECK") == nullptr) GTEST_SKIP() << "needs check=1";
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(on_nccl_ranks(2,
+                            [](NcclRank& its) {
+                              DeviceBytes buffer(4000);
+                              const std::size_t count = its.rank == 0 ? 1000 : 999;
+                              EXPECT_NE(
+                                  its.nccl.ncclAllReduce(buffer.get(), buffer.get(), count,
+                                                         kFloat32, kSum, its.comm, its.streams[0]),
+                                  0);
+                              expect_sum(its, 100, 1);
+                            }),
+              Each(""));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("the count of rank 1 (999) is not that of rank 0 (1000)"), std::string::npos)
+      << said;
+}
+
+/// More than have room beside NCCL's kernels: the last ones are NCCL's. Those that were destroyed
+/// make room at once.
+TEST(NcclLife, ManyCommunicatorsLeaveRoomForNccls) {
+  const CountsOf calls("ncclAllReduce");
+  EXPECT_THAT(on_nccl_ranks(2,
+                            [](NcclRank& its) {
+                              for (unsigned time = 0; time < 3; ++time) {
+                                std::vector<NcclRank> parts(5, its);
+                                for (NcclRank& part : parts) {
+                                  NCCL_OK(its.nccl.ncclCommSplit(its.comm, 0, its.rank, &part.comm,
+                                                                 nullptr));
+                                  expect_sum(part, 1000, time);
+                                }
+                                for (const NcclRank& part : parts)
+                                  NCCL_OK(its.nccl.ncclCommDestroy(part.comm));
+                              }
+                            }),
+              Each(""));
+  // It and two parts have 32 of 132 multiprocessors each, a third part has the other four of 100.
+  EXPECT_EQ(calls.taken(), 2 * 3 * 3);
+  EXPECT_EQ(calls.by_nccl(), 2 * 3 * 2);
 }
 
 /// A program's watchdog aborts while its own thread is in a call, or has a group open.

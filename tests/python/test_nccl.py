@@ -47,6 +47,23 @@ def test_without_a_measurement_they_are_nccls(run):
     done = run("--stats", "text")
     assert (done.returncode, done.stdout) == (0, "right\n")
     assert "ncclAllReduce: 2 calls, 0.0 MiB, 0 taken; to NCCL: 2 x not measured" in done.stderr
+    # Nothing is kept for communicators whose calls would never be taken.
+    assert "communicators: 2, of which polypath's as well: 0" in done.stderr
+    assert "2 x nothing was measured to be faster here" in done.stderr
+
+
+def test_children_of_a_program_do_not_report_again(polypath, tmp_path):
+    program = (
+        f"import os, runpy, sys; sys.argv = ['p', {str(STANDIN)!r}]\n"
+        f"runpy.run_path({str(PROGRAM)!r})\n"
+        "child = os.fork()\n"
+        "if child == 0: sys.exit(0)\n"
+        "os.waitpid(child, 0)"
+    )
+    stats = ("--stats", str(tmp_path / "stats.json"))
+    done = polypath("run", *NODE, *stats, "--", sys.executable, "-c", program)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("stats.*.nccl.json"))) == 1
 
 
 def test_named_as_the_library(run):
