@@ -64,7 +64,9 @@ def main() -> int:
         for captured in (False, True):
             result = summed(rows, captured)
             is_first = not captured and have < count
-            differing += int((result[:have].view(torch.int16) != known[:have].view(torch.int16)).sum())
+            differing += int(
+                (result[:have].view(torch.int16) != known[:have].view(torch.int16)).sum()
+            )
             if is_first:
                 known[have:count], have = result[have:count], count
         worst += differing

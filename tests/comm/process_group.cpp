@@ -237,8 +237,7 @@ void expect_all_well(ProcessGroup& group, int size) {
 }
 
 std::vector<std::string> results_of_kill(const std::string& name, int size,
-                                         const std::string& stage,
-                                         const std::vector<int>& held) {
+                                         const std::string& stage, const std::vector<int>& held) {
   ::setenv("POLYPATH_TEST_STAGE", stage.c_str(), 1);
   ProcessGroup group(name, size);
   for (const int rank : held) group.wait_for(rank, stage);
