@@ -1,24 +1,12 @@
 // Groups of many messages or receives of one key, as bitmaps of their indices in shared memory.
 #pragma once
 
+#include "polypath/device/bits.cuh"
 #include "polypath/device/envelope.hpp"
 #include "polypath/device/match_faults.hpp"
 #include "polypath/device/matcher_memory.cuh"
 
 namespace polypath::device::detail {
-
-/// The place of the `n`-th bit (from 0) of a word that has more.
-POLYPATH_DEVICE std::uint32_t place_of_one(std::uint32_t word, std::uint32_t n) {
-  std::uint32_t place = 0;
-  POLYPATH_UNROLL
-  for (unsigned half = 16; half > 0; half /= 2) {
-    const std::uint32_t low = count_of_ones(word >> place & ((1U << half) - 1));
-    if (n < low) continue;
-    n -= low;
-    place += half;
-  }
-  return place;
-}
 
 template <unsigned kWords>
 struct LongGroup {

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 
+#include "polypath/device/bits.cuh"
 #include "polypath/device/group.cuh"
 #include "polypath/device/planted.hpp"
 #include "polypath/device/pool_view.hpp"
@@ -41,19 +42,6 @@ enum class PoolFault {
 
 namespace detail {
 
-/// The place of the one of `bits` that has `rank` ones below it; there is one.
-POLYPATH_DEVICE unsigned place_of_one(std::uint32_t bits, unsigned rank) {
-  unsigned place = 0;
-  POLYPATH_UNROLL
-  for (unsigned half = 16; half > 0; half /= 2) {
-    const unsigned low = count_of_ones(bits >> place & ((1U << half) - 1));
-    if (rank >= low) {
-      rank -= low;
-      place += half;
-    }
-  }
-  return place;
-}
 /// As many of `bits` as `count` says, or all; those from `from` on, in a circle, first.
 POLYPATH_DEVICE std::uint32_t some_of(std::uint32_t bits, unsigned count, unsigned from) {
   from &= 31U;
