@@ -192,7 +192,10 @@ class WildcardRounds {
       slot = storage::kSlots + message;
     } else {
       limit += Chains<kCapacity>::rank_of(m_.messages.links[message]);
-      if (!planted(MatchFault::wildcards_overtake)) limit -= chains_.receives_before(slot, receive);
+      // No more than the limit, or the receive of the message's rank were in front of this one;
+      // orders that are planted wrong must not reach beyond the tables.
+      const std::uint32_t before = chains_.receives_before(slot, receive);
+      if (!planted(MatchFault::wildcards_overtake)) limit -= before < limit ? before : limit;
     }
     as = {slot | message << 16, limit | storage::place_of(message) << 16};
     return is_wanted && (m_.taken[slot] < limit || planted(MatchFault::taken_are_candidates));
