@@ -2,9 +2,8 @@
 // says what to type.
 #include <gmock/gmock.h>
 
-#include <fstream>
-
 #include "support/simulated_test.hpp"
+#include "topology/temporary_folder.hpp"
 
 namespace polypath::test {
 namespace {
@@ -36,15 +35,16 @@ TEST(NodeSource, UnknownNodesAreNamedWithTheKnownOnes) {
 }
 
 TEST(NodeSource, BadNodeFilesAreNamedWithLineAndRange) {
-  const std::string file = testing::TempDir() + "polypath-bad-node.toml";
-  std::ofstream(file) << "schema = 1\nname = \"bad\"\ntitle = \"t\"\nsource = \"s\"\n"
-                         "[[gpu]]\ncount = 2\nname = \"g\"\nmemory_gib = 1\nnuma = 0\n"
-                         "[[host]]\nnuma = 0\nmemory_gib = 1\n"
-                         "[[link]]\nfrom = \"gpu*\"\nto = \"gpu*\"\ntype = \"nvlink\"\ngbps = -5\n"
-                         "source = \"s\"\n";
+  const TemporaryFolder folder;
+  const std::string file =
+      folder.write("bad-node.toml",
+                   "schema = 1\nname = \"bad\"\ntitle = \"t\"\nsource = \"s\"\n"
+                   "[[gpu]]\ncount = 2\nname = \"g\"\nmemory_gib = 1\nnuma = 0\n"
+                   "[[host]]\nnuma = 0\nmemory_gib = 1\n"
+                   "[[link]]\nfrom = \"gpu*\"\nto = \"gpu*\"\ntype = \"nvlink\"\ngbps = -5\n"
+                   "source = \"s\"\n");
   EXPECT_THAT(message_of<InvalidArgument>({{"node", file}}),
               AllOf(HasSubstr(file + ":17:"), HasSubstr("gbps")));
-  std::remove(file.c_str());
 }
 
 TEST(NodeSource, BadSettingsAreNamedWithTheirRange) {

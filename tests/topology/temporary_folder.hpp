@@ -2,10 +2,13 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 namespace polypath::test {
 
@@ -16,9 +19,11 @@ class TemporaryFolder {
     std::string name = std::string(test->test_suite_name()) + "." + test->name();
     for (char& c : name)
       if (c == '/') c = '.';
-    path_ = std::filesystem::path(testing::TempDir()) / name;
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
+    // One of its own: the same test of another node or another build may run at the same time.
+    std::string path = testing::TempDir() + name + ".XXXXXX";
+    if (mkdtemp(path.data()) == nullptr)
+      throw std::system_error(errno, std::generic_category(), path);
+    path_ = path;
   }
   ~TemporaryFolder() {
     std::error_code ignored;

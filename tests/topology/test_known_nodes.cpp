@@ -10,6 +10,7 @@
 #include <set>
 
 #include "link_of.hpp"
+#include "temporary_folder.hpp"
 #include "topology/node_file.hpp"
 
 namespace polypath {
@@ -138,10 +139,8 @@ TEST_P(KnownNode, ClaimsNoMoreThanTheDataSheet) {
 
 TEST_P(KnownNode, ReadsBackAsWritten) {
   const Node node = read_node_file(find_node_file(GetParam().name));
-  const fs::path file = fs::path(testing::TempDir()) / (std::string("back-") + GetParam().name);
-  std::ofstream(file) << format_node_file(node);
-  EXPECT_TRUE(read_node_file(file) == node);
-  fs::remove(file);
+  const TemporaryFolder folder;
+  EXPECT_TRUE(read_node_file(folder.write("back.toml", format_node_file(node))) == node);
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, KnownNode, testing::ValuesIn(kTable), [](const auto& test) {
