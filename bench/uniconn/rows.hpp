@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -29,13 +28,9 @@ inline double median(std::vector<double> values) {
 /// Times `turns` calls of `iterate`. Collective.
 template <typename Iterate>
 Row timed(const uc::Bootstrap& meeting, const Gpu& gpu, int turns, const Iterate& iterate) {
-  static_cast<void>(meeting.gather(char{}));
-  gpu.begin();
-  const auto began = std::chrono::steady_clock::now();
-  for (int turn = 0; turn < turns; ++turn) iterate();
-  const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - began;
-  gpu.end();
-  const Row mine{gpu.elapsed_us() / turns, spent.count() / turns};
+  const double spent_ns = gpu.issue(
+      meeting.rank(), turns, [&] { static_cast<void>(meeting.gather(char{})); }, iterate);
+  const Row mine{gpu.elapsed_us() / turns, spent_ns / turns};
   Row slower{};
   for (const Row& one : meeting.gather(mine))
     slower = {std::max(slower.us, one.us), std::max(slower.cpu_ns, one.cpu_ns)};

@@ -98,10 +98,7 @@ class ConjugateGradients {
   }
 
   CgResult solve(int iterations) {
-    comm_.Barrier(gpu_.stream);
-    gpu_.begin();
-    iterate(iterations);
-    gpu_.end();
+    gpu_.issue(comm_.GlobalRank(), iterations, [this] { meet(); }, [this] { iterate(1); });
     multiply_.WaitComm();
     CgResult result;
     const double mine_us = gpu_.elapsed_us() / std::max(1, iterations);
@@ -124,6 +121,10 @@ class ConjugateGradients {
         [this](uc::Stream) { steps_.turn(own_, sums_); });
   }
 
+  void meet() {
+    comm_.Barrier(gpu_.stream);
+    gpu_.synchronize();
+  }
   void gather() { multiply_.AllGatherv(vector_, parts_.counts(), parts_.firsts(), &comm_); }
   void sum_up(uc::Coordinator<B, M>& behind, double* word) {
     behind.template AllReduce<uc::ReductionOperator::SUM>(word, 1, &comm_);

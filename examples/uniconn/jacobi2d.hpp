@@ -102,10 +102,11 @@ class Jacobi2d {
   /// Iterates, timed behind the first `warmup`, and says what came of it.
   JacobiResult solve(int iterations, int warmup) {
     iterate(warmup);
-    comm_.Barrier(gpu_.stream);
-    gpu_.begin();
-    iterate(iterations - warmup);
-    gpu_.end();
+    const auto meet = [this] {
+      comm_.Barrier(gpu_.stream);
+      gpu_.synchronize();
+    };
+    gpu_.issue(rank_, iterations - warmup, meet, [this] { iterate(1); });
     step_.WaitComm();
     JacobiResult result;
     result.iteration_us =
