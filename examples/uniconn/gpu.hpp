@@ -20,6 +20,13 @@ namespace uniconn_example {
 
 namespace uc = polypath::uniconn;
 
+/// As cuda_runtime.h's dim3.
+struct Extent {
+  unsigned x = 1;
+  unsigned y = 1;
+  unsigned z = 1;
+};
+
 /// Of the current context; for one thread.
 class Gpu {
  public:
