@@ -54,11 +54,16 @@ struct Compared {
   double more_cpu_ns = 0;
 };
 
-/// `ours` and `native` give a Row; the first two pairs do not count.
+/// To warm up.
+constexpr int kUncounted = 2;
+/// Of each way, for so many pairs that count.
+constexpr int rows_of_each(int pairs) { return kUncounted + pairs; }
+
+/// `ours` and `native` give a Row.
 template <typename Ours, typename Native>
 Compared compared(int pairs, bool has_native, const Ours& ours, const Native& native) {
   std::vector<double> us, ns, native_us, native_ns, times, control, more;
-  for (int pair = -2; pair < pairs; ++pair) {
+  for (int pair = -kUncounted; pair < pairs; ++pair) {
     const Row mine = ours();
     const Row first = has_native ? native() : Row{};
     const Row second = has_native ? native() : Row{};
