@@ -33,8 +33,12 @@ void polypath_sim_advance_us(double us) {
   call([us](Driver& driver) { driver.devices().pass(us); });
 }
 
-void polypath_sim_issuing(int issuing) {
-  call([issuing](Driver& driver) { driver.devices().set_issuing(issuing != 0); });
+void polypath_sim_issuing(int number) {
+  call([number](Driver& driver) { driver.devices().set_issuing(number); });
+}
+
+void polypath_sim_turn() {
+  call([](Driver& driver) { driver.devices().take_turn(); });
 }
 
 uint64_t polypath_sim_link_bytes(const char* from, const char* to) {

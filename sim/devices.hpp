@@ -86,8 +86,10 @@ class Devices {
   /// The CPU does something else for so long; the lock may be released meanwhile.
   virtual void pass(double us) = 0;
 
-  /// From now on, or no longer, the calling thread issues work: see polypath_sim_issuing().
-  virtual void set_issuing(bool issuing) = 0;
+  /// From now on, or no longer (0), the calling thread issues work: see polypath_sim_issuing().
+  virtual void set_issuing(int number) = 0;
+  /// Waits for the calling thread's turn among them: see polypath_sim_turn().
+  virtual void take_turn() = 0;
 
   /// Lets the operation run as soon as what it waits for has completed.
   virtual OperationPtr issue(Operation operation) = 0;

@@ -19,10 +19,17 @@ extern "C" {
 POLYPATH_SIM_API double polypath_sim_clock_us(void);
 /* Lets the CPU spend time, as if it computed; in functional mode the call sleeps. */
 POLYPATH_SIM_API void polypath_sim_advance_us(double us);
-/* Until it says otherwise (0) the calling thread issues work: in virtual time no other thread's
- * wait lets devices go past its clock, which begins where the latest thread is. So threads that
- * stand for processes issue side by side, whichever of them the machine lets run first. */
-POLYPATH_SIM_API void polypath_sim_issuing(int issuing);
+/* Until it says otherwise (0) the calling thread issues work, as this number: in virtual time no
+ * other thread's wait lets devices go past its clock, which begins where the latest thread is, and
+ * so do those of other ones that have issued nothing yet. So threads that stand for processes issue
+ * side by side, whichever of them the machine lets run first. */
+POLYPATH_SIM_API void polypath_sim_issuing(int number);
+/* To be called by threads that issue work, with no lock held, before each call that plans by what
+ * others have issued: in virtual time it blocks until no other one of them has a turn or is earlier
+ * than the caller; at the same instant the lower number is. A turn lasts until the thread's next, or
+ * until it issues no more; a call that blocks lends it out. Who has done nothing for
+ * POLYPATH_SIM_PATIENCE counts no longer, and stderr says so. */
+POLYPATH_SIM_API void polypath_sim_turn(void);
 
 /* What completed copies moved over the link between two memories ("gpu0", "host0") since the start
  * or the last reset. 0 where there is no such link. */

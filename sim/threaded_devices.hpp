@@ -20,7 +20,8 @@ class ThreadedDevices : public Devices {
   [[nodiscard]] double clock_us() const override;
   void spend(double) override {}  // real time passes by itself
   void pass(double us) override;
-  void set_issuing(bool /*issuing*/) override {}
+  void set_issuing(int /*number*/) override {}
+  void take_turn() override {}
   OperationPtr issue(Operation operation) override;
   void catch_up() override {}
   void wait_until(const std::function<bool()>& holds) override;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "failure.hpp"
 
@@ -22,24 +24,84 @@ double VirtualDevices::own_clock_us() const {
 void VirtualDevices::set_clock(double us) {
   clock_of_thread() = {this, us};
   latest_us_ = std::max(latest_us_, us);
-  const auto own = issuing_.find(std::this_thread::get_id());
-  if (own != issuing_.end()) own->second = us;
+  if (Issuer* const own = own_issuer()) {
+    own->us = us;
+    own->has_begun = true;
+  }
 }
 
-void VirtualDevices::set_issuing(bool issuing) {
-  if (!issuing) {
-    issuing_.erase(std::this_thread::get_id());
-    return;
+VirtualDevices::Issuer* VirtualDevices::own_issuer() {
+  const auto own = std::ranges::find(issuers_, std::this_thread::get_id(), &Issuer::thread);
+  return own == issuers_.end() ? nullptr : &*own;
+}
+
+void VirtualDevices::set_issuing(int number) {
+  const double begin_us = std::max(latest_us_, own_clock_us());
+  if (Issuer* const own = own_issuer()) {
+    if (whose_turn_ == own) whose_turn_ = nullptr;
+    issuers_.remove_if([own](const Issuer& one) { return &one == own; });
   }
-  issuing_.emplace(std::this_thread::get_id(), 0);
-  set_clock(std::max(latest_us_, own_clock_us()));
+  if (number == 0) return;
+  issuers_.push_back({.thread = std::this_thread::get_id(), .number = number});
+  for (Issuer& one : issuers_)
+    if (!one.has_begun) one.us = begin_us;
+}
+
+double VirtualDevices::next_call_us(const Issuer& one) const {
+  if (!one.counts || (one.holds != nullptr && !(*one.holds)())) return Timeline::kNever;
+  return one.holds == nullptr ? one.us : std::max(one.us, timeline_.now_us());
 }
 
 double VirtualDevices::horizon_us() const {
   double horizon = Timeline::kNever;
-  for (const auto& [thread, us] : issuing_)
-    if (thread != std::this_thread::get_id()) horizon = std::min(horizon, us);
+  for (const Issuer& one : issuers_)
+    if (one.thread != std::this_thread::get_id()) horizon = std::min(horizon, next_call_us(one));
   return horizon;
+}
+
+void VirtualDevices::take_turn() {
+  Issuer* const own = own_issuer();
+  if (own == nullptr) return;
+  // Where it began others may have moved it to.
+  if (!own->has_begun) set_clock(own->us);
+  own->counts = true;
+  if (whose_turn_ == own) whose_turn_ = nullptr;
+  wait_for_turn(*own);
+}
+
+bool VirtualDevices::is_next(const Issuer& own) {
+  if (whose_turn_ != nullptr) return false;
+  // Until then the devices may do what another one waits for.
+  catch_up();
+  return std::ranges::none_of(issuers_, [&](const Issuer& one) {
+    return &one != &own &&
+           std::pair(next_call_us(one), one.number) < std::pair(own.us, own.number);
+  });
+}
+
+void VirtualDevices::wait_for_turn(Issuer& own) {
+  const auto all_us = [this] {
+    double sum = timeline_.now_us();
+    for (const Issuer& one : issuers_) sum += one.us;
+    return std::pair(sum, issuers_.size());
+  };
+  auto at = all_us();
+  auto since = std::chrono::steady_clock::now();
+  while (!is_next(own)) {
+    if (all_us() != at) {
+      at = all_us();
+      since = std::chrono::steady_clock::now();
+    } else if (std::chrono::steady_clock::now() - since > patience_) {
+      std::fprintf(stderr, "polypath_sim: a thread that issues work waits for others in vain\n");
+      for (Issuer& one : issuers_) one.counts = &one == &own;
+      whose_turn_ = nullptr;
+      continue;
+    }
+    mutex_.unlock();
+    std::this_thread::sleep_for(kPollInterval);
+    mutex_.lock();
+  }
+  whose_turn_ = &own;
 }
 
 void VirtualDevices::catch_up() {
@@ -47,6 +109,9 @@ void VirtualDevices::catch_up() {
   timeline_.poll(clock_us);
   // The program may have written what kernels wait for.
   if (Companion* const companion = timeline_.companion()) companion->look(timeline_.now_us());
+  // One thing after another: each may be what a thread that issues work waits for.
+  while (!issuers_.empty() && timeline_.next_us() <= std::min(clock_us, horizon_us()))
+    timeline_.step();
   timeline_.run_until(std::min(clock_us, horizon_us()));
 }
 
@@ -54,10 +119,13 @@ void VirtualDevices::wait_until(const std::function<bool()>& holds) {
   auto stuck_since = std::chrono::steady_clock::now();
   double stuck_at_us = timeline_.now_us();
   bool complained = false;
-  // Whoever waits issues nothing.
-  const auto own = issuing_.find(std::this_thread::get_id());
-  const bool issues = own != issuing_.end();
-  if (issues) issuing_.erase(own);
+  // Whoever waits issues nothing, and lends out its turn.
+  Issuer* const own = own_issuer();
+  const bool has_turn = own != nullptr && whose_turn_ == own;
+  if (has_turn) whose_turn_ = nullptr;
+  if (own != nullptr) own->holds = &holds;
+  const auto ends = [](Issuer* its) { its->holds = nullptr; };
+  std::unique_ptr<Issuer, decltype(ends)> waiting(own, ends);
   while (!holds()) {
     // Where this thread keeps others out, none of them issues anything.
     if (!mutex_.is_alone() && timeline_.next_us() > horizon_us()) {
@@ -96,7 +164,10 @@ void VirtualDevices::wait_until(const std::function<bool()>& holds) {
     std::this_thread::sleep_for(kPollInterval);
     mutex_.lock();
   }
-  if (issues) issuing_.emplace(std::this_thread::get_id(), own_clock_us());
+  waiting.reset();
+  if (own == nullptr) return;
+  own->us = own_clock_us();
+  if (has_turn && !mutex_.is_alone()) wait_for_turn(*own);
 }
 
 void VirtualDevices::wait(const OperationPtr& operation) {

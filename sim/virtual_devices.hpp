@@ -6,7 +6,7 @@
 #pragma once
 
 #include <chrono>
-#include <map>
+#include <list>
 #include <thread>
 
 #include "devices.hpp"
@@ -27,7 +27,8 @@ class VirtualDevices : public Devices {
   [[nodiscard]] double clock_us() const override { return own_clock_us(); }
   void spend(double us) override { set_clock(own_clock_us() + us); }
   void pass(double us) override { spend(us); }
-  void set_issuing(bool issuing) override;
+  void set_issuing(int number) override;
+  void take_turn() override;
   OperationPtr issue(Operation operation) override {
     return timeline_.issue(std::move(operation), own_clock_us());
   }
@@ -42,18 +43,38 @@ class VirtualDevices : public Devices {
     const VirtualDevices* of = nullptr;
     double us = 0;
   };
+  /// A thread that issues work.
+  struct Issuer {
+    std::thread::id thread;
+    int number = 0;
+    double us = 0;           ///< its clock
+    bool has_begun = false;  ///< to issue
+    bool counts = true;      ///< false: nothing came of it for too long
+    /// What it waits for in a call; it issues nothing meanwhile.
+    const std::function<bool()>* holds = nullptr;
+  };
+  using Issuers = std::list<Issuer>;
+
   static Clock& clock_of_thread();
+  [[nodiscard]] Issuer* own_issuer();
+  /// Whether it is nobody's turn, and the next is that of `own`.
+  [[nodiscard]] bool is_next(const Issuer& own);
+  /// Releases the lock until it is the turn of `own`, the calling thread's.
+  void wait_for_turn(Issuer& own);
   /// Of the calling thread.
   [[nodiscard]] double own_clock_us() const;
   void set_clock(double us);
+  /// When it may call next; kNever while it waits.
+  [[nodiscard]] double next_call_us(const Issuer& one) const;
   /// How far devices may go: to where the first of the other threads is that issue work.
   [[nodiscard]] double horizon_us() const;
 
   DriverMutex& mutex_;
   Timeline timeline_;
   std::chrono::seconds patience_;
-  double latest_us_ = 0;                       // of all threads' clocks
-  std::map<std::thread::id, double> issuing_;  // clocks of threads that issue work
+  double latest_us_ = 0;  // of all threads' clocks
+  Issuers issuers_;
+  const Issuer* whose_turn_ = nullptr;  // one of them
 };
 
 }  // namespace polypath::sim

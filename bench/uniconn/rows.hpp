@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -29,13 +28,9 @@ inline double median(std::vector<double> values) {
 /// Times `turns` calls of `iterate`. Collective.
 template <typename Iterate>
 Row timed(const uc::Bootstrap& meeting, const Gpu& gpu, int turns, const Iterate& iterate) {
-  static_cast<void>(meeting.gather(char{}));
-  gpu.begin();
-  const auto began = std::chrono::steady_clock::now();
-  for (int turn = 0; turn < turns; ++turn) iterate();
-  const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - began;
-  gpu.end();
-  const Row mine{gpu.elapsed_us() / turns, spent.count() / turns};
+  const double spent_ns = gpu.issue(
+      meeting.rank(), turns, [&] { static_cast<void>(meeting.gather(char{})); }, iterate);
+  const Row mine{gpu.elapsed_us() / turns, spent_ns / turns};
   Row slower{};
   for (const Row& one : meeting.gather(mine))
     slower = {std::max(slower.us, one.us), std::max(slower.cpu_ns, one.cpu_ns)};
@@ -59,11 +54,16 @@ struct Compared {
   double more_cpu_ns = 0;
 };
 
-/// `ours` and `native` give a Row; the first two pairs do not count.
+/// To warm up.
+constexpr int kUncounted = 2;
+/// Of each way, for so many pairs that count.
+constexpr int rows_of_each(int pairs) { return kUncounted + pairs; }
+
+/// `ours` and `native` give a Row.
 template <typename Ours, typename Native>
 Compared compared(int pairs, bool has_native, const Ours& ours, const Native& native) {
   std::vector<double> us, ns, native_us, native_ns, times, control, more;
-  for (int pair = -2; pair < pairs; ++pair) {
+  for (int pair = -kUncounted; pair < pairs; ++pair) {
     const Row mine = ours();
     const Row first = has_native ? native() : Row{};
     const Row second = has_native ? native() : Row{};

@@ -12,6 +12,8 @@
 //   --iterations N      of a solver, a row
 //   --exchange NAME     of jacobi: both neighbours at once, or in turns
 //   --compute NAME      of a solver, as examples/uniconn has it
+//   --mode NAME         of a solver: host, or partial or device, for kernels that send over polypath,
+//                       against the library's own calls from the host
 //   --threads N         N ranks in this process, which a simulated node in virtual time needs; 0: this
 //                       process is one rank of those that torchrun's variables, or mpirun, started
 //
@@ -23,6 +25,8 @@
 #include <optional>
 
 #include "arguments.hpp"
+#include "jacobi2d.hpp"
+#include "kernels_that_send.hpp"
 #include "native_gpuccl.hpp"
 #include "native_gpushmem.hpp"
 #include "native_polypath.hpp"
@@ -63,6 +67,7 @@ struct Options {
   bool in_turns = false;
   std::string compute;
   std::string matrix;
+  std::string mode;
 };
 
 template <typename B>
@@ -212,8 +217,21 @@ class Bench {
       throw std::runtime_error("a row each, of 12 bytes, is wanted");
     for (const int to : {(own_ + 1) % ranks_, (own_ + ranks_ - 1) % ranks_}) prepare(to, bytes);
     const auto compute = sweeps(options_.compute, rank_.gpu);
-    JacobiBy<Ours> ours(rank_.gpu, *compute, ours_, grid, options_.in_turns, own_, ranks_);
     JacobiBy<Theirs> native(rank_.gpu, *compute, *theirs_, grid, options_.in_turns, own_, ranks_);
+    in_mode<B>(options_.mode, [&](auto mode) {
+      if constexpr (mode() == uc::LaunchMode::PureHost) {
+        JacobiBy<Ours> ours(rank_.gpu, *compute, ours_, grid, options_.in_turns, own_, ranks_);
+        compare(ours, native, grid, compute->name());
+      } else {
+        const int most = options_.iterations * (1 + rows_of_each(options_.pairs));
+        Jacobi2d<B, mode()> ours(rank_.gpu, *compute, rank_.comm, grid, most, options_.in_turns);
+        compare(ours, native, grid, "kernel");
+      }
+    });
+  }
+
+  template <typename Solver>
+  void compare(Solver& ours, JacobiBy<Theirs>& native, const Grid& grid, const char* compute) {
     const auto by = [&](auto& solver) {
       return timed(rank_.meeting, rank_.gpu, options_.iterations, [&] { solver.iterate(); });
     };
@@ -222,30 +240,32 @@ class Bench {
     const Compared row =
         compared(options_.pairs, has_native_, [&] { return by(ours); }, [&] { return by(native); });
     if (own_ != 0) return;
-    char more[200];
+    char more[240];
     std::snprintf(more, sizeof more,
-                  ", \"bytes\": %zu, \"rows\": %" PRIu64
-                  ", \"iterations\": %d, \"exchange\": \"%s\", \"compute\": \"%s\"",
-                  bytes, grid.rows, options_.iterations, options_.in_turns ? "turns" : "both",
-                  compute->name());
+                  ", \"bytes\": %" PRIu64 ", \"rows\": %" PRIu64
+                  ", \"iterations\": %d, \"exchange\": \"%s\", \"mode\": \"%s\", \"compute\": \"%s\"",
+                  grid.columns * sizeof(float), grid.rows, options_.iterations,
+                  options_.in_turns ? "turns" : "both", options_.mode.c_str(), compute);
     print(fields() + more, row, 1, 1, is_right);
     if (!is_right) throw std::runtime_error("both ways do not give the same grid");
   }
 
-  template <typename A, typename C>
-  bool is_alike(A& ours, C& native, const Grid& grid, int iterations) {
+  template <typename Solver>
+  bool is_alike(Solver& ours, JacobiBy<Theirs>& native, const Grid& grid, int iterations) {
     for (int i = 0; i < iterations; ++i) {
       ours.iterate();
       if (has_native_) native.iterate();
     }
     rank_.gpu.synchronize();
-    const bool is_same = !has_native_ || (ours.digest() == native.digest() &&
-                                          ours.halo_digest() == native.halo_digest());
-    if (options_.compute == "timed") {
-      // It is copied alone: the halos are the neighbours' first values.
-      const auto whole = host_sweeps(rank_.gpu);
-      JacobiBy<Ours> begun(rank_.gpu, *whole, ours_, grid, options_.in_turns, own_, ranks_);
-      return all_well(is_same && begun.halo_digest() == ours.halo_digest());
+    bool is_same = !has_native_ || ours.digest() == native.digest();
+    if constexpr (requires { ours.halo_digest(); }) {
+      is_same = is_same && (!has_native_ || ours.halo_digest() == native.halo_digest());
+      if (options_.compute == "timed") {
+        // It is copied alone: the halos are the neighbours' first values.
+        const auto whole = host_sweeps(rank_.gpu);
+        JacobiBy<Ours> begun(rank_.gpu, *whole, ours_, grid, options_.in_turns, own_, ranks_);
+        return all_well(is_same && begun.halo_digest() == ours.halo_digest());
+      }
     }
     // That of one host, where that does not take long.
     if (grid.rows * grid.columns > std::uint64_t{1} << 20) return all_well(is_same);
@@ -259,7 +279,20 @@ class Bench {
     const RowParts parts(brick.rows(), ranks_);
     const Rows rows = rows_of(brick, parts.first(own_), parts.count(own_));
     const auto steps = cg_steps(options_.compute, rank_.gpu, brick, rows);
-    CgBy<Ours> ours(rank_.gpu, *steps, ours_, brick, own_, ranks_);
+    in_mode<B>(options_.mode, [&](auto mode) {
+      if constexpr (mode() == uc::LaunchMode::PureHost) {
+        CgBy<Ours> ours(rank_.gpu, *steps, ours_, brick, own_, ranks_);
+        compare(ours, brick, *steps, steps->name());
+      } else {
+        ConjugateGradients<B, mode()> ours(rank_.gpu, *steps, rank_.comm, brick, rows,
+                                           options_.iterations);
+        compare(ours, brick, *steps, "kernel");
+      }
+    });
+  }
+
+  template <typename Solver>
+  void compare(Solver& ours, const Brick& brick, CgSteps& steps, const char* compute) {
     double residual[2] = {0, 0};
     for (int i = 0; i < options_.iterations; ++i) ours.iterate();
     residual[0] = ours.residual();
@@ -267,7 +300,7 @@ class Bench {
     std::optional<CgBy<Theirs>> native;
     residual[1] = residual[0];
     if (has_native_) {
-      native.emplace(rank_.gpu, *steps, *theirs_, brick, own_, ranks_);
+      native.emplace(rank_.gpu, steps, *theirs_, brick, own_, ranks_);
       for (int i = 0; i < options_.iterations; ++i) native->iterate();
       residual[1] = native->residual();
     }
@@ -280,12 +313,12 @@ class Bench {
     const Compared row = compared(
         options_.pairs, has_native_, [&] { return by(ours); }, [&] { return by(*native); });
     if (own_ != 0) return;
-    char more[200];
+    char more[240];
     std::snprintf(more, sizeof more,
                   ", \"matrix\": \"%s\", \"rows\": %" PRIu64
-                  ", \"iterations\": %d, \"compute\": \"%s\", \"residual\": %.17g",
-                  brick.name.c_str(), brick.rows(), options_.iterations, steps->name(),
-                  residual[0]);
+                  ", \"iterations\": %d, \"mode\": \"%s\", \"compute\": \"%s\", \"residual\": %.17g",
+                  brick.name.c_str(), brick.rows(), options_.iterations, options_.mode.c_str(),
+                  compute, residual[0]);
     print(fields() + more, row, 1, 1, is_right);
     if (!is_right) throw std::runtime_error("both ways do not give the same residual");
   }
@@ -321,6 +354,7 @@ Options options_of(const Arguments& arguments) {
   options.in_turns = arguments.text("exchange") == "turns";
   options.compute = arguments.text("compute");
   options.matrix = arguments.text("matrix");
+  options.mode = arguments.text("mode");
   return options;
 }
 
@@ -340,6 +374,7 @@ int main(int argc, char** argv) {
                                {"iterations", "10"},
                                {"exchange", "both"},
                                {"compute", "auto"},
+                               {"mode", "host"},
                                {"matrix", "serena-like"},
                                {"threads", "0"}});
     const Options options = options_of(arguments);

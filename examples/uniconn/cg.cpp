@@ -9,7 +9,7 @@
 namespace uniconn_example {
 namespace {
 
-template <uc::BackendLibrary B>
+template <uc::LaunchMode M, uc::BackendLibrary B>
 void run(Rank<B>& rank, const Arguments& arguments) {
   const Brick brick = uniconn_example::brick(arguments.text("matrix"));
   const int iterations = arguments.count("iterations", 1);
@@ -20,7 +20,7 @@ void run(Rank<B>& rank, const Arguments& arguments) {
   const auto steps = cg_steps(arguments.text("compute"), rank.gpu, brick, rows);
   CgResult result;
   {
-    ConjugateGradients<B> solver(rank.gpu, *steps, rank.comm, brick, iterations);
+    ConjugateGradients<B, M> solver(rank.gpu, *steps, rank.comm, brick, rows, iterations);
     result = solver.solve(iterations);
   }
   if (own != 0) return;
@@ -28,10 +28,11 @@ void run(Rank<B>& rank, const Arguments& arguments) {
   // What is left of b - A x, to the error of sums in double precision.
   const bool is_right = result.true_residual <= 2 * result.residuals.back() + 1e-12 * begun;
   std::printf(
-      "{\"program\": \"cg\", \"backend\": \"%s\", \"ranks\": %d, \"compute\": \"%s\", \"matrix\": "
-      "\"%s\", \"rows\": %zu, \"iterations\": %d, \"iteration_us\": %.3f, \"residual\": %.17g, "
+      "{\"program\": \"cg\", \"backend\": \"%s\", \"ranks\": %d, \"mode\": \"%s\", \"compute\": "
+      "\"%s\", \"matrix\": \"%s\", \"rows\": %zu, \"iterations\": %d, \"iteration_us\": %.3f, \"residual\": %.17g, "
       "\"relative_residual\": %.3g, \"true_residual\": %.3g, \"verified\": %s, \"residuals\": [",
-      rank.env.BackendName().c_str(), ranks, steps->name(), brick.name.c_str(),
+      rank.env.BackendName().c_str(), ranks, uc::name_of(M),
+      M == uc::LaunchMode::PureHost ? steps->name() : "kernel", brick.name.c_str(),
       static_cast<std::size_t>(brick.rows()), iterations, result.iteration_us,
       result.residuals.back(), result.residuals.back() / begun, result.true_residual,
       is_right ? "true" : "false");
@@ -51,6 +52,10 @@ int main(int argc, char** argv) {
                       {"threads", "0"},
                       {"matrix", "serena-like"},
                       {"iterations", "1000"},
-                      {"compute", "auto"}},
-                     [](auto& rank, const Arguments& arguments) { run(rank, arguments); });
+                      {"compute", "auto"},
+                      {"mode", "host"}},
+                     []<typename B>(Rank<B>& rank, const Arguments& arguments) {
+                       in_mode<B>(arguments.text("mode"),
+                                  [&](auto mode) { run<mode()>(rank, arguments); });
+                     });
 }

@@ -7,12 +7,18 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "cg_arithmetic.h"
+#include "cg_arrays.hpp"
+#include "cg_image.hpp"
+#include "cg_kernel.h"
 #include "cg_steps.hpp"
+#include "kernels_that_send.hpp"
 #include "polypath/uniconn.hpp"
 
 namespace uniconn_example {
@@ -51,13 +57,14 @@ class RowParts {
   std::vector<std::size_t> counts_;
 };
 
-/// One rank's part. Made, used and destroyed by all ranks together.
+/// One rank's part. Made, used and destroyed by all ranks together. The kernel of the device launch
+/// modes communicates over polypath (cg.cuh).
 template <uc::BackendLibrary B, uc::LaunchMode M = uc::LaunchMode::PureHost>
 class ConjugateGradients {
  public:
-  /// `iterations`: that will be run at most. `steps` are of rows parts(comm).
+  /// `iterations`: that will be run at most. `steps` are of `rows`, which are those of RowParts.
   ConjugateGradients(const Gpu& gpu, CgSteps& steps, uc::Communicator<B>& comm, const Brick& brick,
-                     int iterations)
+                     const Rows& rows, int iterations)
       : gpu_(gpu),
         steps_(steps),
         comm_(comm),
@@ -66,42 +73,58 @@ class ConjugateGradients {
         most_(static_cast<std::size_t>(iterations)),
         multiply_(gpu.stream),
         update_(gpu.stream),
-        turn_(gpu.stream) {
+        turn_(gpu.stream),
+        host_(gpu.stream) {
     vector_ = uc::Memory<B>::template Alloc<double>(brick.rows());
-    own_ = vector_ + parts_.first(comm.GlobalRank());
+    own_ = vector_ + parts_.first(rank());
     squared_ = uc::Memory<B>::template Alloc<double>(most_ + 1);
     product_ = uc::Memory<B>::template Alloc<double>(most_ + 1);
-    gpu_.zero(squared_, (most_ + 1) * sizeof(double));
-    gpu_.zero(product_, (most_ + 1) * sizeof(double));
-    bind();
-    steps_.begin(own_, squared_);
-    sum_up(update_, squared_);
+    words_ = uc::Memory<B>::template Alloc<std::uint64_t>(static_cast<std::size_t>(ranks()));
+    gpu_.zero(words_, static_cast<std::size_t>(ranks()) * sizeof(std::uint64_t));
+    bind(rows);
+    // Nobody posts before all words are 0.
+    comm_.Barrier(gpu_.stream);
+    begin();
   }
   ~ConjugateGradients() {
     for (double* const memory : {vector_, squared_, product_}) uc::Memory<B>::Free(memory);
+    uc::Memory<B>::Free(words_);
   }
   ConjugateGradients(const ConjugateGradients&) = delete;
   ConjugateGradients& operator=(const ConjugateGradients&) = delete;
 
-  /// So many more.
-  void iterate(int iterations) {
+  /// Forgets what was done.
+  void begin() {
+    done_ = 0;
+    gpu_.zero(squared_, (most_ + 1) * sizeof(double));
+    gpu_.zero(product_, (most_ + 1) * sizeof(double));
+    steps_.begin(own_, squared_);
+    if constexpr (kKernelSends) arrays_->begin();
+    host_.template AllReduce<uc::ReductionOperator::SUM>(squared_, 1, &comm_);
+    host_.AllGatherv(vector_, parts_.counts(), parts_.firsts(), &comm_);
+  }
+
+  /// So many more. Each leaves the direction of all ranks with all.
+  void iterate(int iterations = 1) {
     for (const std::size_t end = done_ + static_cast<std::size_t>(iterations); done_ < end;
          ++done_) {
       sums_ = {squared_ + done_, product_ + done_, squared_ + done_ + 1};
-      gather();
+      if constexpr (kKernelSends) place_sums();
       multiply_.LaunchKernel();
-      sum_up(multiply_, product_ + done_);
+      sum_up(multiply_, sums_.product);
       update_.LaunchKernel();
-      sum_up(update_, squared_ + done_ + 1);
+      sum_up(update_, sums_.next_squared);
       turn_.LaunchKernel();
+      gather();
     }
   }
 
   CgResult solve(int iterations) {
-    comm_.Barrier(gpu_.stream);
-    gpu_.begin();
-    iterate(iterations);
-    gpu_.end();
+    const auto meet = [this] {
+      comm_.Barrier(gpu_.stream);
+      gpu_.synchronize();
+    };
+    gpu_.issue(rank(), iterations, meet, [this] { iterate(); });
     multiply_.WaitComm();
     CgResult result;
     const double mine_us = gpu_.elapsed_us() / std::max(1, iterations);
@@ -112,19 +135,49 @@ class ConjugateGradients {
     result.iteration_us = over_all<uc::ReductionOperator::MAX>(mine_us);
     return result;
   }
+  /// The residual's norm.
+  [[nodiscard]] double residual() const {
+    return std::sqrt(gpu_.read<double>(squared_ + done_, 1).front());
+  }
 
  private:
+  static constexpr bool kKernelSends = M != uc::LaunchMode::PureHost;
+
+  [[nodiscard]] int rank() const { return comm_.GlobalRank(); }
+  [[nodiscard]] int ranks() const { return comm_.GlobalSize(); }
+
   /// The kernels of all launch modes: the Coordinators take those of their own.
-  void bind() {
+  void bind(const Rows& rows) {
     multiply_.template BindKernel<uc::LaunchMode::PureHost>(
         [this](uc::Stream) { steps_.multiply(vector_, own_, sums_); });
     update_.template BindKernel<uc::LaunchMode::PureHost>(
         [this](uc::Stream) { steps_.update(own_, sums_); });
     turn_.template BindKernel<uc::LaunchMode::PureHost>(
         [this](uc::Stream) { steps_.turn(own_, sums_); });
+    if constexpr (kKernelSends) {
+      prepare_launches(rows);
+      bind_kernel(multiply_, CgStep::multiply);
+      bind_kernel(update_, CgStep::update);
+      bind_kernel(turn_, CgStep::turn);
+    }
   }
 
-  void gather() { multiply_.AllGatherv(vector_, parts_.counts(), parts_.firsts(), &comm_); }
+  /// The parts of the direction to all. Of PartialDevice kernels have sent them.
+  void gather() {
+    if constexpr (M != uc::LaunchMode::PartialDevice)
+      return turn_.AllGatherv(vector_, parts_.counts(), parts_.firsts(), &comm_);
+    const std::size_t count = parts_.count(rank());
+    ++sent_;
+    turn_.CommStart();
+    for (int step = 1; step < ranks(); ++step)
+      turn_.Post(own_, own_, count, words_ + rank(), sent_, (rank() + step) % ranks(), &comm_);
+    for (int step = 1; step < ranks(); ++step) {
+      const int from = (rank() + ranks() - step) % ranks();
+      turn_.Acknowledge(vector_ + parts_.first(from), parts_.count(from), words_ + from, sent_,
+                        from, &comm_);
+    }
+    turn_.CommEnd();
+  }
   void sum_up(uc::Coordinator<B, M>& behind, double* word) {
     behind.template AllReduce<uc::ReductionOperator::SUM>(word, 1, &comm_);
   }
@@ -132,8 +185,8 @@ class ConjugateGradients {
   double over_all(double mine) {
     double* const word = product_ + most_;
     gpu_.write(word, &mine, sizeof mine);
-    update_.template AllReduce<Operator>(word, 1, &comm_);
-    update_.WaitComm();
+    host_.template AllReduce<Operator>(word, 1, &comm_);
+    host_.WaitComm();
     return gpu_.read<double>(word, 1).front();
   }
 
@@ -148,21 +201,66 @@ class ConjugateGradients {
                                  ": a sum is larger than its rounding allows");
   }
 
-  /// By a product more.
+  /// By a product more, in every launch mode the host's.
   double true_residual() {
-    const int rank = comm_.GlobalRank();
-    steps_.solution(own_);
-    gather();
+    if constexpr (kKernelSends)
+      arrays_->copy_solution(own_);
+    else
+      steps_.solution(own_);
+    host_.AllGatherv(vector_, parts_.counts(), parts_.firsts(), &comm_);
     gpu_.zero(product_, sizeof(double));  // what it adds to is of no use
-    sums_ = {squared_, product_, squared_};
-    multiply_.LaunchKernel();
-    multiply_.WaitComm();
-    const auto right = right_side(parts_.first(rank), parts_.count(rank));
+    steps_.multiply(vector_, own_, {squared_, product_, squared_});
+    host_.WaitComm();
+    const auto right = right_side(parts_.first(rank()), parts_.count(rank()));
     const auto product = steps_.product();
     double sum = 0;
     for (std::size_t row = 0; row < right.size(); ++row)
       sum += (right[row] - product[row]) * (right[row] - product[row]);
     return std::sqrt(over_all<uc::ReductionOperator::SUM>(sum));
+  }
+
+  // ---- Kernels that send ------------------------------------------------------------------------
+
+  void prepare_launches(const Rows& rows) {
+    arrays_ = std::make_unique<CgArrays>(gpu_, rows);
+    const std::uint64_t blocks = (arrays_->rows + cg::kBlockRows - 1) / cg::kBlockRows;
+    blocks_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(blocks, 1, kCgBlocks));
+    kernel_ = kernel_that_sends(gpu_, cg_kernel_image(), "uniconn_cg");
+    CgLaunch one{};
+    one.waits = M == uc::LaunchMode::PureDevice ? 1 : 0;
+    one.rows = arrays_->rows;
+    one.offsets = arrays_->offsets;
+    one.columns = arrays_->columns;
+    one.values = arrays_->values;
+    one.vector = vector_;
+    one.own = own_;
+    one.product = arrays_->product;
+    one.solution = arrays_->solution;
+    one.residual = arrays_->residual;
+    one.norm = brick_.norm();
+    one.parts = arrays_->template room<double>(blocks);
+    one.ended = arrays_->template room<std::uint32_t>(1);
+    one.comm = comm_of_kernels(comm_);
+    gpu_.zero(one.ended, sizeof *one.ended);
+    launches_.fill(one);
+  }
+  void bind_kernel(uc::Coordinator<B, M>& step, CgStep number) {
+    const auto at = static_cast<std::size_t>(number);
+    launches_[at].step = number;
+    args_[at] = &launches_[at];
+    const Extent blocks{blocks_};
+    const Extent threads{cg::kThreads};
+    step.template BindKernel<uc::LaunchMode::PartialDevice>(kernel_, blocks, threads, kCgShared,
+                                                            &args_[at]);
+    step.template BindKernel<uc::LaunchMode::PureDevice>(kernel_, blocks, threads, kCgShared,
+                                                         &args_[at]);
+  }
+  void place_sums() {
+    for (CgLaunch& each : launches_) {
+      each.squared = sums_.squared;
+      each.along = sums_.product;
+      each.next_squared = sums_.next_squared;
+    }
   }
 
   const Gpu& gpu_;
@@ -174,12 +272,20 @@ class ConjugateGradients {
   uc::Coordinator<B, M> multiply_;
   uc::Coordinator<B, M> update_;
   uc::Coordinator<B, M> turn_;
+  uc::Coordinator<B> host_;  ///< of what is before and behind the iterations
   CgSums sums_;
   std::size_t done_ = 0;
   double* vector_ = nullptr;   ///< the direction, of all ranks
   double* own_ = nullptr;      ///< this rank's part of it
   double* squared_ = nullptr;  ///< of the residual, by iteration
   double* product_ = nullptr;  ///< direction times product, by iteration; one word more
+  std::uint64_t* words_ = nullptr;  ///< of each rank's part of the direction
+  std::uint64_t sent_ = 0;
+  std::unique_ptr<CgArrays> arrays_;
+  CUfunc_st* kernel_ = nullptr;
+  std::uint32_t blocks_ = 0;
+  std::array<CgLaunch, 3> launches_{};  ///< by CgStep
+  std::array<void*, 3> args_{};
 };
 
 }  // namespace uniconn_example

@@ -1,4 +1,4 @@
-// The compiled kernels of cg.cu.
+// The compiled kernels of cg.cu, and that of cg_kernel.cu.
 #pragma once
 
 #include <span>
@@ -9,3 +9,10 @@ namespace cg {
 std::span<const unsigned char> cg_image() noexcept;
 
 }  // namespace cg
+
+namespace uniconn_example {
+
+/// Likewise; in a build without nvcc a text that only a simulated driver takes.
+std::span<const unsigned char> cg_kernel_image() noexcept;
+
+}  // namespace uniconn_example

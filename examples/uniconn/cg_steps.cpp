@@ -4,6 +4,7 @@
 #include <array>
 
 #include "cg_arithmetic.h"
+#include "cg_arrays.hpp"
 #include "cg_image.hpp"
 
 namespace uniconn_example {
@@ -20,67 +21,40 @@ class GpuSteps final : public CgSteps {
         update_(gpu.kernel(module, "cg_update")),
         turn_(gpu.kernel(module, "cg_turn")),
         square_(gpu.kernel(module, "cg_square")),
-        first_(rows.first),
-        rows_(rows.count()),
+        its_(gpu, rows),
         norm_(brick.norm()),
-        bound_(bound_of_square(brick)) {
-    offsets_ = copied(rows.offsets);
-    columns_ = copied(rows.columns);
-    values_ = copied(rows.values);
-    for (double** const each : {&product_vector_, &x_, &residual_})
-      *each = static_cast<double*>(room(rows_ * sizeof(double)));
-  }
-  ~GpuSteps() override {
-    for (const auto piece : pieces_) gpu_.cuda.free(piece);
-  }
+        bound_(bound_of_square(brick)) {}
 
   [[nodiscard]] const char* name() const noexcept override { return "gpu"; }
 
   void begin(double* direction, double* sum) override {
-    gpu_.zero(x_, rows_ * sizeof(double));
-    const std::vector<double> right = right_side(first_, rows_);
-    gpu_.write(residual_, right);
-    gpu_.write(direction, right);
-    void* args[] = {&rows_, &residual_, &bound_, &sum};
+    gpu_.write(direction, its_.begin());
+    void* args[] = {&its_.rows, &its_.residual, &bound_, &sum};
     launch(square_, args);
   }
   void multiply(const double* x, const double* own, const CgSums& sums) override {
     CgSums its = sums;
-    void* args[] = {&offsets_, &columns_,        &values_,     &x,     &own,
-                    &rows_,    &product_vector_, &its.squared, &norm_, &its.product};
+    void* args[] = {&its_.offsets, &its_.columns, &its_.values, &x,     &own,
+                    &its_.rows,    &its_.product, &its.squared, &norm_, &its.product};
     launch(multiply_, args);
   }
   void update(const double* direction, const CgSums& sums) override {
     CgSums its = sums;
-    void* args[] = {&rows_,     &direction,   &product_vector_, &x_,
-                    &residual_, &its.squared, &its.product,     &its.next_squared};
+    void* args[] = {&its_.rows,     &direction,   &its_.product, &its_.solution,
+                    &its_.residual, &its.squared, &its.product,  &its.next_squared};
     launch(update_, args);
   }
   void turn(double* direction, const CgSums& sums) override {
     CgSums its = sums;
-    void* args[] = {&rows_, &residual_, &direction, &its.squared, &its.next_squared};
+    void* args[] = {&its_.rows, &its_.residual, &direction, &its.squared, &its.next_squared};
     launch(turn_, args);
   }
-  void solution(double* to) override {
-    uc::detail::copy_own(gpu_.cuda, to, x_, rows_ * sizeof(double), gpu_.stream);
-  }
-  std::vector<double> product() override { return gpu_.read<double>(product_vector_, rows_); }
+  void solution(double* to) override { its_.copy_solution(to); }
+  std::vector<double> product() override { return gpu_.read<double>(its_.product, its_.rows); }
 
  private:
-  void* room(std::size_t bytes) {
-    uc::detail::DevicePointer made = 0;
-    gpu_.cuda.check(gpu_.cuda.alloc(&made, std::max<std::size_t>(bytes, 8)), "cuMemAlloc");
-    pieces_.push_back(made);
-    return reinterpret_cast<void*>(made);
-  }
-  template <typename T>
-  T* copied(const std::vector<T>& values) {
-    void* const made = room(values.size() * sizeof(T));
-    gpu_.write(made, values);
-    return static_cast<T*>(made);
-  }
   void launch(CUfunc_st* kernel, void** args) const {
-    const auto blocks = static_cast<unsigned>((rows_ + cg::kBlockRows - 1) / cg::kBlockRows);
+    const auto blocks = static_cast<unsigned>((its_.rows + cg::kBlockRows - 1) / cg::kBlockRows);
     if (blocks == 0) return;
     gpu_.cuda.check(
         gpu_.cuda.launch(kernel, blocks, 1, 1, cg::kThreads, 1, 1, 0, gpu_.stream, args, nullptr),
@@ -92,17 +66,9 @@ class GpuSteps final : public CgSteps {
   CUfunc_st* update_;
   CUfunc_st* turn_;
   CUfunc_st* square_;
-  std::uint64_t first_;
-  std::uint64_t rows_;
+  CgArrays its_;
   double norm_;
   double bound_;
-  std::vector<uc::detail::DevicePointer> pieces_;
-  std::uint64_t* offsets_ = nullptr;
-  std::int32_t* columns_ = nullptr;
-  double* values_ = nullptr;
-  double* product_vector_ = nullptr;
-  double* x_ = nullptr;
-  double* residual_ = nullptr;
 };
 
 /// The upper half onto the lower, until one is left: as the kernels' threads do.

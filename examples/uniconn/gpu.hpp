@@ -1,6 +1,7 @@
 // A rank's GPU: its stream, events, bytes and kernels, by the driver that UNICONN uses.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,6 +20,13 @@ namespace uniconn_example {
 
 namespace uc = polypath::uniconn;
 
+/// As cuda_runtime.h's dim3.
+struct Extent {
+  unsigned x = 1;
+  unsigned y = 1;
+  unsigned z = 1;
+};
+
 /// Of the current context; for one thread.
 class Gpu {
  public:
@@ -33,8 +41,12 @@ class Gpu {
     find(elapsed_, "cuEventElapsedTime");
     find(load_, "cuModuleLoadData");
     find(function_, "cuModuleGetFunction");
-    issuing_ = reinterpret_cast<void (*)(int)>(
-        polypath_driver_function(engine_.get(), "polypath_sim_issuing"));
+    const auto find_of_node = [this](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
+          polypath_driver_function(engine_.get(), name));
+    };
+    find_of_node(issuing_, "polypath_sim_issuing");
+    find_of_node(turn_, "polypath_sim_turn");
     constexpr unsigned kNonBlocking = 1;
     cuda.check(stream_create_(&stream, kNonBlocking), "cuStreamCreate");
     for (auto* const event : {&begin_, &end_}) cuda.check(cuda.event_create(event, 0), "event");
@@ -47,17 +59,25 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
 
   void synchronize() const { cuda.check(cuda.synchronize(stream), "cuStreamSynchronize"); }
-  /// What is issued from here to end() is timed. On a simulated node other threads' waits do not let
-  /// time pass meanwhile (polypath_sim.h).
-  void begin() const {
-    if (issuing_ != nullptr) issuing_(1);
+  /// Issues `turns` iterations, and times them; CPU time in ns is returned. On a simulated node ranks
+  /// that are threads issue in turns by virtual time, so that what each plans beside does not depend on
+  /// how busy this machine is (polypath_sim.h). Collective: `meet` returns when all ranks have come.
+  template <typename Meet, typename Iterate>
+  double issue(int rank, int turns, const Meet& meet, const Iterate& iterate) const {
+    const InTurns in_turns(issuing_, rank + 1);
+    meet();
+    in_turn();
     cuda.check(cuda.event_record(begin_, stream), "cuEventRecord");
-  }
-  void end() const {
+    const auto began = std::chrono::steady_clock::now();
+    for (int turn = 0; turn < turns; ++turn) {
+      in_turn();
+      iterate();
+    }
+    const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - began;
     cuda.check(cuda.event_record(end_, stream), "cuEventRecord");
-    if (issuing_ != nullptr) issuing_(0);
+    return spent.count();
   }
-  /// Between both, of the GPU's clock; waits for the stream.
+  /// Of what issue() issued last, by the GPU's clock; waits for the stream.
   [[nodiscard]] double elapsed_us() const {
     synchronize();
     float ms = 0;
@@ -108,11 +128,28 @@ class Gpu {
   }
 
  private:
+  struct InTurns {
+    InTurns(void (*issuing)(int), int number) : issuing_(issuing) { tell(number); }
+    ~InTurns() { tell(0); }
+    InTurns(const InTurns&) = delete;
+    InTurns& operator=(const InTurns&) = delete;
+
+   private:
+    void tell(int number) const {
+      if (issuing_ != nullptr) issuing_(number);
+    }
+    void (*issuing_)(int);
+  };
+  void in_turn() const {
+    if (turn_ != nullptr) turn_();
+  }
+
   std::shared_ptr<polypath_context> engine_;
   int (*stream_create_)(uc::Stream*, unsigned) = nullptr;
   int (*stream_destroy_)(uc::Stream) = nullptr;
   int (*elapsed_)(float*, CUevent_st*, CUevent_st*) = nullptr;
   void (*issuing_)(int) = nullptr;
+  void (*turn_)() = nullptr;
   int (*load_)(CUmod_st**, const void*) = nullptr;
   int (*function_)(CUfunc_st**, CUmod_st*, const char*) = nullptr;
   CUevent_st* begin_ = nullptr;

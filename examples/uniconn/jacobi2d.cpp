@@ -55,20 +55,6 @@ void run(Rank<B>& rank, const Arguments& arguments) {
   if (verified == "false") throw std::runtime_error("the result is not that of one rank");
 }
 
-/// In the launch mode that an option names.
-template <uc::BackendLibrary B>
-void run_in_mode(Rank<B>& rank, const Arguments& arguments) {
-  const std::string& mode = arguments.text("mode");
-  if (mode == "host") return run<uc::LaunchMode::PureHost>(rank, arguments);
-  if constexpr (B::launches(uc::LaunchMode::PureDevice)) {
-    if (mode == "partial") return run<uc::LaunchMode::PartialDevice>(rank, arguments);
-    if (mode == "device") return run<uc::LaunchMode::PureDevice>(rank, arguments);
-  } else if (mode == "partial" || mode == "device") {
-    throw std::runtime_error("--mode " + mode + ": kernels do not communicate over this backend");
-  }
-  throw std::runtime_error("--mode is host, partial or device");
-}
-
 }  // namespace
 }  // namespace uniconn_example
 
@@ -85,5 +71,8 @@ int main(int argc, char** argv) {
                       {"compute", "auto"},
                       {"mode", "host"},
                       {"verify", "no"}},
-                     [](auto& rank, const Arguments& arguments) { run_in_mode(rank, arguments); });
+                     []<typename B>(Rank<B>& rank, const Arguments& arguments) {
+                       in_mode<B>(arguments.text("mode"),
+                                  [&](auto mode) { run<mode()>(rank, arguments); });
+                     });
 }

@@ -15,6 +15,7 @@
 #include "jacobi2d_image.hpp"
 #include "jacobi2d_kernel.h"
 #include "jacobi2d_sweeps.hpp"
+#include "kernels_that_send.hpp"
 #include "polypath/uniconn.hpp"
 
 namespace uniconn_example {
@@ -63,7 +64,7 @@ class Jacobi2d {
   Jacobi2d& operator=(const Jacobi2d&) = delete;
 
   /// So many more.
-  void iterate(int iterations) {
+  void iterate(int iterations = 1) {
     const int top = (rank_ + size_ - 1) % size_;
     const int bottom = (rank_ + 1) % size_;
     const std::uint64_t columns = grid_.columns;
@@ -102,10 +103,11 @@ class Jacobi2d {
   /// Iterates, timed behind the first `warmup`, and says what came of it.
   JacobiResult solve(int iterations, int warmup) {
     iterate(warmup);
-    comm_.Barrier(gpu_.stream);
-    gpu_.begin();
-    iterate(iterations - warmup);
-    gpu_.end();
+    const auto meet = [this] {
+      comm_.Barrier(gpu_.stream);
+      gpu_.synchronize();
+    };
+    gpu_.issue(rank_, iterations - warmup, meet, [this] { iterate(); });
     step_.WaitComm();
     JacobiResult result;
     result.iteration_us =
@@ -115,13 +117,17 @@ class Jacobi2d {
                                                          static_cast<std::size_t>(most_), &comm_);
     host_.WaitComm();
     result.residuals = gpu_.read<float>(residuals_, static_cast<std::size_t>(done_));
-    const std::uint64_t mine =
-        sweeps_.digest(now_ + grid_.columns, first_of(rank_), sweep_.rows, grid_);
+    const std::uint64_t mine = digest();
     gpu_.write(sum_, &mine, sizeof mine);
     host_.template AllReduce<uc::ReductionOperator::SUM>(sum_, 1, &comm_);
     host_.WaitComm();
     result.digest = gpu_.read<std::uint64_t>(sum_, 1).front();
     return result;
+  }
+
+  /// Of this rank's rows.
+  [[nodiscard]] std::uint64_t digest() {
+    return sweeps_.digest(now_ + grid_.columns, first_of(rank_), sweep_.rows, grid_);
   }
 
   /// The row of the grid that the halo in front of the block holds, and that behind it.
@@ -163,16 +169,9 @@ class Jacobi2d {
   // ---- Kernels that send ------------------------------------------------------------------------
 
   CUfunc_st* prepare_launch() {
-    CUmod_st* const module = gpu_.load(jacobi2d_kernel_image(), "uniconn_jacobi2d");
-    if (module == nullptr)
-      throw std::runtime_error("this driver, or this build, has no kernel for this launch mode");
-    if constexpr (std::is_same_v<B, uc::PolypathBackend>) {
-      launch_.comm = comm_.toDevice();
-    } else if constexpr (requires { comm_.template toDevice<uc::PolypathBackend>(); }) {
-      launch_.comm = comm_.template toDevice<uc::PolypathBackend>();
-    } else {
-      throw std::runtime_error("the kernels of this program communicate over polypath alone");
-    }
+    CUfunc_st* const kernel =
+        kernel_that_sends(gpu_, jacobi2d_kernel_image(), "uniconn_jacobi2d");
+    launch_.comm = comm_of_kernels(comm_);
     changes_ = uc::Memory<B>::template Alloc<float>(changes_of(most_));
     gpu_.zero(changes_, changes_of(most_) * sizeof(float));
     launch_.rows = sweep_.rows;
@@ -184,7 +183,7 @@ class Jacobi2d {
         (grid_.columns + kJacobiThreads - 1) / kJacobiThreads, kJacobiBlocks));
     launch_.waits = M == uc::LaunchMode::PureDevice ? 1 : 0;
     launch_.words = words_;
-    return gpu_.kernel(module, "uniconn_jacobi2d");
+    return kernel;
   }
   /// Rows of blocks.
   [[nodiscard]] std::uint32_t down() const {

@@ -10,13 +10,6 @@
 
 namespace uniconn_example {
 
-/// As cuda_runtime.h's dim3.
-struct Extent {
-  unsigned x = 1;
-  unsigned y = 1;
-  unsigned z = 1;
-};
-
 /// The grid's rows are a ring, its first and last column never change (examples/jacobi). A block of
 /// rows lies between two halo rows, numbers 0 and rows + 1.
 struct Grid {

@@ -3,6 +3,7 @@ right over every backend, and what calls cost where the library behind them does
 
 import json
 import subprocess
+import sys
 
 import pytest
 from polypath._library import find_library
@@ -28,7 +29,6 @@ def rows_of(polypath):
 
 @pytest.mark.parametrize(("node", "gbps"), [("narval", 280), ("marenostrum5", 380)])
 def test_a_post_takes_all_routes(rows_of, node, gbps):
-    """One way: posts to and fro plan beside each other when threads issue them ahead."""
     arguments = (
         "--test",
         "bandwidth",
@@ -44,13 +44,30 @@ def test_a_post_takes_all_routes(rows_of, node, gbps):
 
 
 def test_latency_is_that_of_the_library(rows_of):
-    """Which of two threads calls first differs from row to row, on a busy machine more."""
     arguments = ("--sizes", "0,64K,1M,16M", "--backends", "polypath", "--pairs", "5")
     rows = rows_of(*arguments, "--node", "narval")
     assert [row["bytes"] for row in rows] == [0, 65536, 1 << 20, 16 << 20]
-    for row in rows[1:]:
-        assert row["times_native"] == pytest.approx(1, abs=0.5), row
-    assert rows[-1]["times_native"] == pytest.approx(1, abs=0.15)
+    for row in rows:
+        assert row["times_native"] == pytest.approx(1, abs=0.01), row
+
+
+def test_figures_are_the_same_on_a_busy_machine(rows_of):
+    """Ranks are threads: what each plans beside is what others have posted in virtual time."""
+    arguments = ("--sizes", "0,64K,16M", "--backends", "polypath", "--node", "narval")
+    jacobi = ("--test", "jacobi", "--sizes", "4M", *arguments[2:])
+
+    def figures():
+        found = rows_of(*arguments) + rows_of(*jacobi, POLYPATH_ROUTES="direct,gpu")
+        return [(row["us"], row["native_us"]) for row in found]
+
+    quiet = figures()
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+    try:
+        assert figures() == quiet
+    finally:
+        for loop in busy:
+            loop.kill()
+            loop.wait()
 
 
 def test_a_window_for_each(rows_of):
@@ -62,15 +79,15 @@ def test_a_window_for_each(rows_of):
 
 @pytest.mark.parametrize("exchange", ["turns", "both"])
 def test_jacobi_with_large_halos(rows_of, exchange):
-    """Rows of 16 MiB on a mesh of four. In turns, a single path leaves two thirds of the links
+    """Rows of 32 MiB on a mesh of four. In turns, a single path leaves two thirds of the links
     idle. Both at once, a ring of four keeps those between neighbours busy, and any way around takes
-    one of them; ranks that a busy machine holds up plan before the others' posts are seen."""
-    arguments = ("--test", "jacobi", "--sizes", "16M", "--rows", "8", "--exchange", exchange)
-    arguments += ("--backends", "polypath", "--node", "narval", "--pairs", "3")
+    one of them."""
+    arguments = ("--test", "jacobi", "--sizes", "32M", "--rows", "8", "--exchange", exchange)
+    arguments += ("--backends", "polypath", "--node", "narval", "--pairs", "1")
     (every,) = rows_of(*arguments, POLYPATH_ROUTES="direct,gpu")
     (single,) = rows_of(*arguments, POLYPATH_ROUTES="direct")
     speedup = single["us"] / every["us"]
-    assert speedup > (1.25 if exchange == "turns" else 0.8), (single, every)
+    assert speedup > (1.25 if exchange == "turns" else 0.97), (single, every)
 
 
 @pytest.mark.parametrize("backend", ["polypath", "gpuccl", "gpushmem", "any"])

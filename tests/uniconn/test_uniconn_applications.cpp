@@ -183,7 +183,7 @@ TYPED_TEST(UniconnApplications, CgIsThatOfOneHost) {
       const int own = rank.comm.GlobalRank();
       const Rows rows = rows_of(small, parts.first(own), parts.count(own));
       const auto steps = cg_steps("auto", rank.gpu, small, rows);
-      ConjugateGradients<TypeParam> solver(rank.gpu, *steps, rank.comm, small, kIterations);
+      ConjugateGradients<TypeParam> solver(rank.gpu, *steps, rank.comm, small, rows, kIterations);
       return solver.solve(kIterations);
     });
     EXPECT_THAT(found.residuals, ElementsAreArray(wanted));
@@ -218,6 +218,34 @@ TYPED_TEST(UniconnApplicationModes, JacobiIsThatOfOneHost) {
       in_mode.template operator()<uc::LaunchMode::PartialDevice>();
       in_mode.template operator()<uc::LaunchMode::PureDevice>();
     }
+  }
+}
+
+/// A few blocks of rows, the last one not whole; at four ranks one of them has none.
+TYPED_TEST(UniconnApplicationModes, CgIsThatOfOneHost) {
+  constexpr int kIterations = 4;
+  const Brick bricks{"test", 9, 15};
+  static const std::vector<double> wanted = cg_alone(bricks, kIterations);
+  for (const int ranks : {1, 2, 4}) {
+    if (ranks > gpus() || (ranks != 2 && !std::is_same_v<TypeParam, uc::PolypathBackend>)) continue;
+    const auto in_mode = [&]<uc::LaunchMode M>() {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, " + uc::name_of(M));
+      const auto found = on_all<TypeParam, CgResult>(ranks, [&](Rank<TypeParam>& rank) {
+        const RowParts parts(bricks.rows(), ranks);
+        const int own = rank.comm.GlobalRank();
+        const Rows rows = rows_of(bricks, parts.first(own), parts.count(own));
+        const auto steps = cg_steps("auto", rank.gpu, bricks, rows);
+        ConjugateGradients<TypeParam, M> solver(rank.gpu, *steps, rank.comm, bricks, rows,
+                                                kIterations);
+        solver.iterate(2);
+        solver.begin();  // and again
+        return solver.solve(kIterations);
+      });
+      EXPECT_THAT(found.residuals, ElementsAreArray(wanted));
+      EXPECT_NEAR(found.true_residual, wanted.back(), 1e-9 * wanted.front());
+    };
+    in_mode.template operator()<uc::LaunchMode::PartialDevice>();
+    in_mode.template operator()<uc::LaunchMode::PureDevice>();
   }
 }
 

@@ -25,6 +25,8 @@ _MATRICES = ("serena-like", "queen-like", "small")
 
 
 _LINES = "lines"
+_MODES = ("host", "partial", "device")
+_BACKENDS_OF_KERNELS = ("polypath", "any")
 
 
 def _test(text: str) -> str:
@@ -102,6 +104,15 @@ def bench_uniconn(
             "--exchange", "jacobi: with the neighbours both at once, or in turns.", "both|turns"
         ),
     ] = "both",
+    mode: Annotated[
+        str,
+        options.text_option(
+            "--mode",
+            "Of a solver: the host sends, or kernels do over polypath, by themselves or with the "
+            "host's signals.",
+            "host|partial|device",
+        ),
+    ] = "host",
     matrix: Annotated[
         str | None,
         options.text_option(
@@ -134,6 +145,18 @@ def bench_uniconn(
     """
     if exchange not in ("both", "turns"):
         raise InvalidArgument(f"--exchange {exchange}: both or turns is wanted")
+    if mode not in _MODES:
+        raise InvalidArgument(f"--mode {mode}: {', '.join(_MODES)} is wanted")
+    if mode != "host":
+        if test not in ("jacobi", "cg"):
+            raise InvalidArgument(f"--mode {mode}: --test jacobi or cg is wanted")
+        for name in backends or ():
+            if name not in _BACKENDS_OF_KERNELS:
+                raise InvalidArgument(
+                    f"--mode {mode}: kernels of these programs communicate over polypath, or any "
+                    f"that is polypath, and not over {name}"
+                )
+        backends = backends or ["polypath"]
     if test == _LINES and plot is not None:
         raise InvalidArgument("--plot: lines of source are not drawn")
     with Context(node=node) as context:
@@ -160,8 +183,13 @@ def bench_uniconn(
             {
                 "rows": str(rows_ or (8 if simulated else 16384)),
                 "exchange": exchange,
+                "mode": mode,
                 "iterations": str(iterations or (4 if simulated else 1000)),
-                "compute": ("timed" if test == "jacobi" else "host") if simulated else "gpu",
+                "compute": "gpu"
+                if not simulated
+                else "timed"
+                if test == "jacobi" and mode == "host"
+                else "host",
             },
             [matrix] if matrix else ["small"] if simulated else list(_MATRICES[:2]),
         )
@@ -226,6 +254,8 @@ def _columns(test: str) -> Iterator[str]:
         yield "matrix"
     else:
         yield "size"
+    if test in ("jacobi", "cg"):
+        yield "mode"
     if test == "bandwidth":
         yield from ("window", "GB/s")
     yield from ("us", "native us", "times native", "control", "CPU ns", "more CPU ns", "right")
@@ -235,7 +265,7 @@ def _show(out: Console, found: Sequence[dict[str, Any]]) -> None:
     names = list(_columns(found[0]["test"]))
     table = PlainTable(
         *names,
-        right=[name for name in names if name not in ("backend", "matrix")],
+        right=[name for name in names if name not in ("backend", "matrix", "mode")],
         caption="medians of pairs; control: the library against itself; CPU ns of a call, of a "
         "solver's iteration",
     )
@@ -246,6 +276,7 @@ def _show(out: Console, found: Sequence[dict[str, Any]]) -> None:
             "matrix": row.get("matrix", ""),
             "size": format_size(row.get("bytes", 0)),
             "window": str(row.get("window", "")),
+            "mode": row.get("mode", ""),
             "GB/s": figure(row.get("gbps", 0)),
             "us": figure(row["us"]),
             "native us": figure(row["native_us"]) if native else "-",
