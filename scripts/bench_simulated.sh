@@ -40,6 +40,7 @@ run narval.ring-both.direct-gpu ring --both-directions --node narval --routes di
 # as published.
 run mist.allreduce.64m allreduce --node mist --against ring --sizes 64M --calls 2
 run mist.allreduce.1g allreduce --node mist --against ring --sizes 1G --calls 1
+run mist.all_gather all_gather --node mist --against kernels --sizes 64M,256M --calls 2
 run cedar.allreduce.64m allreduce --node cedar --against ring --sizes 64M --calls 2
 run cedar.allreduce.published allreduce --node cedar --against published --sizes 64M --calls 2
 for node in narval beluga marenostrum5; do

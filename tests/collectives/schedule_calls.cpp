@@ -17,6 +17,11 @@ namespace {
 bool runs_all(CollectiveChoice choice) {
   return choice == CollectiveChoice::rotation || choice == CollectiveChoice::host_trees;
 }
+bool runs(CollectiveChoice choice, CollectiveOp op) {
+  const bool by_owners = op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_gather;
+  return runs_all(choice) || op == CollectiveOp::allreduce ||
+         (by_owners && choice == CollectiveChoice::hierarchical);
+}
 /// Less is in no two parts.
 constexpr std::uint64_t kLeastMixed = 16 << 10;
 
@@ -56,9 +61,10 @@ PlannedCall call_for(Random& random, int ranks, CollectiveChoice choice, std::ui
   PlannedCall call;
   do {
     call.what = random_case(random, any_shape, most_bytes, 1);
-    if (!runs_all(choice)) call.what.op = CollectiveOp::allreduce;
-    if (call.what.placement == Placement::own_part && !runs_all(choice))
-      call.what.placement = Placement::in_place;
+    if (!runs(choice, call.what.op)) {
+      call.what.op = CollectiveOp::allreduce;
+      if (call.what.placement == Placement::own_part) call.what.placement = Placement::in_place;
+    }
   } while (
       (choice == CollectiveChoice::host && call.what.in_bytes() < kLeastMixed) ||
       (call.what.op == CollectiveOp::all_to_all && call.what.placement != Placement::apart) ||

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "collectives/plan/schedules.hpp"
 #include "collectives/schedule/rank_program.hpp"
@@ -93,7 +94,7 @@ void plant(Fault fault, RankProgram& program) {
 }
 
 /// Which schedules a row has.
-enum class Kind : std::uint8_t { any, host_part };
+enum class Kind : std::uint8_t { any, host_part, by_owners };
 
 CollectiveSchedule random_schedule(Random& random, const Node& node, Kind kind) {
   CollectiveRequest request;
@@ -105,6 +106,10 @@ CollectiveSchedule random_schedule(Random& random, const Node& node, Kind kind) 
   const std::vector<std::vector<int>> islands{{0, 1}, {2, 3}};
   const std::vector<int> ring{0, 1, 2, 3};
   if (kind == Kind::host_part) return host_part_schedule(node, request, chunk);
+  if (kind == Kind::by_owners) {
+    request.op = random() % 2 == 0 ? CollectiveOp::all_gather : CollectiveOp::reduce_scatter;
+    return hierarchical_schedule(node, request, islands, request.ranks(), chunk);
+  }
   switch (pick(random, 0, 3)) {
     case 0: return hierarchical_schedule(node, request, islands, pick(random, 1, 2), chunk);
     case 1: return ring_schedule(node, request, ring, chunk);
@@ -124,14 +129,18 @@ std::vector<Call> random_row(Random& random, const Node& node, Fault fault, Kind
     for (int rank = 0; rank < 4; ++rank) {
       call.programs.push_back(program_of(call.schedule, rank));
       plant(fault, call.programs.back());
-      auto& input = call.inputs.emplace_back(call.schedule.request.count);
+      const CollectiveRequest& request = call.schedule.request;
+      auto& input = call.inputs.emplace_back(
+          request.op == CollectiveOp::reduce_scatter ? request.elements() : request.count);
       for (auto& element : input) element = static_cast<std::uint32_t>(random());
     }
     calls.push_back(std::move(call));
   }
   for (Call& call : calls) {
-    call.run = std::make_unique<ReferenceRun<E>>(node, call.schedule, call.inputs,
-                                                 call.schedule.request.count, false);
+    const CollectiveRequest& request = call.schedule.request;
+    call.run = std::make_unique<ReferenceRun<E>>(
+        node, call.schedule, call.inputs,
+        request.op == CollectiveOp::all_gather ? request.elements() : request.count, false);
     if (&call != &calls.front()) call.run->share_scratch(*calls.front().run);
   }
   return calls;
@@ -269,11 +278,20 @@ class Rank {
 };
 
 bool is_right(const Call& call) {
-  std::vector<std::uint32_t> sums(call.schedule.request.count, 0);
+  const CollectiveRequest& request = call.schedule.request;
+  std::vector<std::uint32_t> all(call.inputs.front().size(), 0);
   for (const auto& input : call.inputs)
-    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += input[i];
-  for (int rank = 0; rank < 4; ++rank)
-    if (call.run->output(rank) != sums) return false;
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] += input[i];
+  if (request.op == CollectiveOp::all_gather) {
+    all.clear();
+    for (const auto& input : call.inputs) all.insert(all.end(), input.begin(), input.end());
+  }
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    std::span<const std::uint32_t> wanted(all);
+    if (request.op == CollectiveOp::reduce_scatter)
+      wanted = wanted.subspan(rank * request.count, request.count);
+    if (!std::ranges::equal(call.run->output(static_cast<int>(rank)), wanted)) return false;
+  }
   return true;
 }
 
@@ -303,7 +321,7 @@ bool row_is_right(std::uint64_t seed, Fault fault, Kind kind = Kind::any) {
 
 TEST(RankPrograms, RowsOfCallsAreRightWhoeverIsAhead) {
   for (std::uint64_t seed = 0; seed < 60; ++seed)
-    for (const Kind kind : {Kind::any, Kind::host_part})
+    for (const Kind kind : {Kind::any, Kind::host_part, Kind::by_owners})
       ASSERT_TRUE(row_is_right(seed, Fault::none, kind)) << "seed " << seed;
 }
 
@@ -316,11 +334,13 @@ bool is_between_calls(Fault fault) {
 class ProtocolFault : public testing::TestWithParam<std::pair<Fault, const char*>> {};
 
 TEST_P(ProtocolFault, IsFound) {
-  int found = 0;
   const std::uint64_t rows = is_between_calls(GetParam().first) ? 400 : 72;
-  for (std::uint64_t seed = 0; seed < rows; ++seed)
-    found += row_is_right(seed, GetParam().first) ? 0 : 1;
-  EXPECT_GE(found, 3);
+  for (const Kind kind : {Kind::any, Kind::by_owners}) {
+    int found = 0;
+    for (std::uint64_t seed = 0; seed < rows; ++seed)
+      found += row_is_right(seed, GetParam().first, kind) ? 0 : 1;
+    EXPECT_GE(found, 3) << "kind " << static_cast<int>(kind);
+  }
 }
 
 /// Where sums go through host memory, among them: a slot of it that is filled before all have read

@@ -231,8 +231,12 @@ class PlanMaker {
 
   Weighed weigh_hierarchical() const {
     Weighed weighed{Algorithm::hierarchical, 0, {}, {}, 0, 1, ""};
-    if (request_.op != CollectiveOp::allreduce) {
-      weighed.reason = "for allreduce only";
+    const bool by_owners =
+        request_.op == CollectiveOp::all_gather || request_.op == CollectiveOp::reduce_scatter;
+    if (request_.op != CollectiveOp::allreduce && !by_owners) {
+      weighed.reason = "for allreduce, reduce_scatter and all_gather only";
+    } else if (by_owners && options_.lanes != 0) {
+      weighed.reason = "as published for allreduce only";
     } else if (plan_.islands.size() < 2) {
       weighed.reason = "one island: all links between these GPUs are alike";
     } else {
@@ -242,10 +246,11 @@ class PlanMaker {
     if (by_links_.size() < 2)
       weighed.reason = "links between GPUs carry as much across sockets as within";
     // With a lane for each rank of the largest island all links across are used; where an island
-    // has fewer, its ranks lead several.
+    // has fewer, its ranks lead several. Of operations by parts each rank's part is a lane.
     std::size_t members = 0;
     for (const auto& island : plan_.islands) members = std::max(members, island.size());
-    for (const int lanes : {1, static_cast<int>(members)}) {
+    for (const int lanes :
+         by_owners ? std::vector{request_.ranks()} : std::vector{1, static_cast<int>(members)}) {
       if (options_.lanes != 0 && options_.lanes != lanes) continue;
       Weighed with = weighed;
       with.us = 0;

@@ -101,6 +101,34 @@ TEST(CollectivePlans, OfKnownNodes) {
   }
 }
 
+/// Between islands a part crosses once. A sum keeps the order of ranks, so half of what an owner in
+/// the first island gets crosses as it is, and the other half goes there and back: three quarters of
+/// what the kernels send across.
+TEST(CollectivePlans, OfOperationsByPartsBetweenIslands) {
+  struct Row {
+    CollectiveOp op;
+    std::uint64_t bytes;
+    Algorithm algorithm;
+    double over_flat;
+  };
+  for (const Row& row : {Row{CollectiveOp::all_gather, kMiB, Algorithm::flat, 1},
+                         Row{CollectiveOp::all_gather, 64 * kMiB, Algorithm::hierarchical, 1.7},
+                         Row{CollectiveOp::all_gather, kGiB, Algorithm::hierarchical, 1.9},
+                         Row{CollectiveOp::reduce_scatter, 64 * kMiB, Algorithm::flat, 1},
+                         Row{CollectiveOp::reduce_scatter, kGiB, Algorithm::hierarchical, 1.19}}) {
+    SCOPED_TRACE(std::string(to_string(row.op)) + " " + format_bytes(row.bytes));
+    CollectiveOptions options;
+    options.compare = true;
+    const CollectivePlan plan = plan_collective(
+        known("mist"), request_of_bytes(row.op, DataType::float32, row.bytes, 4), options);
+    EXPECT_EQ(plan.algorithm, row.algorithm) << to_string(plan.algorithm);
+    EXPECT_GE(us_of(plan, Algorithm::flat) / plan.predicted_us, row.over_flat);
+    EXPECT_LE(plan.bus_gbps, plan.limit_bus_gbps);
+    EXPECT_TRUE(plan.rank_order);
+    EXPECT_EQ(plan.lanes, row.algorithm == Algorithm::hierarchical ? 4 : 1);
+  }
+}
+
 /// Predictions beside what the paper of the hierarchical and the flat algorithm measured against
 /// NCCL, whose place the ring over direct links takes.
 TEST(CollectivePlans, AgainstTheRingOverDirectLinks) {
@@ -251,6 +279,8 @@ TEST(CollectivePlans, WhatCannotRunSaysWhy) {
               HasSubstr("gpu0 does not reach gpu1's memory"));
   EXPECT_THAT(why("narval", Algorithm::hierarchical, CollectiveOp::allreduce),
               HasSubstr("one island"));
+  EXPECT_THAT(why("mist", Algorithm::hierarchical, CollectiveOp::broadcast),
+              HasSubstr("for allreduce, reduce_scatter and all_gather only"));
   EXPECT_THAT(why("narval", Algorithm::mixed, CollectiveOp::all_gather),
               HasSubstr("for allreduce only; host memory as well could add 7 %"));
   EXPECT_THAT(why("mist", Algorithm::ring, CollectiveOp::broadcast),

@@ -203,11 +203,12 @@ TYPED_TEST(CollectiveSchedules, HostPartInRankOrder) {
 }
 
 TYPED_TEST(CollectiveSchedules, HierarchicalInTheOrderOfIslands) {
-  for (std::uint64_t seed = 0; seed < 120; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  for (std::uint64_t seed = 0; seed < 240; ++seed) {
+    const CollectiveOp op = kOps[seed % 3];
+    SCOPED_TRACE("seed " + std::to_string(seed) + " " + std::string(to_string(op)));
     Random random(seed);
     const Node node = random_node(random);
-    const auto request = random_request<TypeParam>(random, node, CollectiveOp::allreduce);
+    const auto request = random_request<TypeParam>(random, node, op);
     // Ranks in one to three islands of any size.
     const std::vector<int> order = shuffled(random, request.ranks());
     std::vector<std::vector<int>> islands(1);
@@ -216,7 +217,8 @@ TYPED_TEST(CollectiveSchedules, HierarchicalInTheOrderOfIslands) {
         islands.emplace_back();
       islands.back().push_back(rank);
     }
-    const auto schedule = hierarchical_schedule(node, request, islands, pick(random, 1, 3),
+    const int lanes = request.by_parts() ? request.ranks() : pick(random, 1, 3);
+    const auto schedule = hierarchical_schedule(node, request, islands, lanes,
                                                 static_cast<std::uint64_t>(pick(random, 1, 4000)));
     ASSERT_NO_FATAL_FAILURE(run_and_check<TypeParam>(random, node, schedule, order));
   }
