@@ -153,9 +153,9 @@ class Hierarchical {
   }
 
   /// The island whose leader makes the result. Of a reduce-scatter the sum of a slice whose owner
-  /// is not of the last island could go on to the last one and back, or the ranks behind give theirs
-  /// as it is, which keeps the order as well: one loads the links across in both directions, the
-  /// other one twice. In turn they load them alike.
+  /// is not of the last island could go on to the last one and back, or the ranks behind give
+  /// theirs as it is, which keeps the order as well: one loads the links across in both directions,
+  /// the other one twice. In turn they load them alike.
   [[nodiscard]] std::size_t last_of_sum(std::uint64_t lane, std::uint64_t i) const {
     const std::size_t last = islands_.size() - 1;
     return request_.by_parts() && i % 2 == 1 ? std::min(last, home(lane).island) : last;
