@@ -26,8 +26,8 @@ POLYPATH_SIM_API void polypath_sim_advance_us(double us);
 POLYPATH_SIM_API void polypath_sim_issuing(int number);
 /* To be called by threads that issue work, with no lock held, before each call that plans by what
  * others have issued: in virtual time it blocks until no other one of them has a turn or is earlier
- * than the caller; at the same instant the lower number is. A turn lasts until the thread's next, or
- * until it issues no more; a call that blocks lends it out. Who has done nothing for
+ * than the caller; at the same instant the lower number is. A turn lasts until the thread's next,
+ * or until it issues no more; a call that blocks lends it out. Who has done nothing for
  * POLYPATH_SIM_PATIENCE counts no longer, and stderr says so. */
 POLYPATH_SIM_API void polypath_sim_turn(void);
 

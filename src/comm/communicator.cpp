@@ -186,6 +186,10 @@ void Communicator::free(SymmetricMemory&& memory) {
   memory = {};
 }
 
+void Communicator::require_own(const SymmetricMemory& memory, const char* what) const {
+  impl_->heap->require_range(memory, 0, 0, what);
+}
+
 std::shared_ptr<const SharedHostMemory> Communicator::alloc_host(std::uint64_t bytes) {
   check();
   const SharedHostMemory::Place place{impl_->driver,         impl_->node,    impl_->board,

@@ -112,6 +112,8 @@ class Communicator {
   SymmetricMemory alloc(std::uint64_t bytes);
   /// Collective. Work that uses the memory, of whatever rank, must have completed.
   void free(SymmetricMemory&& memory);
+  /// Throws InvalidArgument unless the memory is of this communicator; `what` names it.
+  void require_own(const SymmetricMemory& memory, const char* what) const;
 
   /// Collective: pinned host memory that all ranks share, `bytes` in each host memory of the node;
   /// zeroed. When memory is short on one rank all throw, and the communicator stays usable. It may

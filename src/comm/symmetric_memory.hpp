@@ -31,6 +31,8 @@ class SymmetricMemory {
     return addresses_.at(static_cast<std::size_t>(rank));
   }
   [[nodiscard]] CUdeviceptr local() const { return address(rank_); }
+  /// Of all that its communicator has allocated: the same on all ranks, and no other's.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   explicit operator bool() const noexcept { return !addresses_.empty(); }
 
  private:

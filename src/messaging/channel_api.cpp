@@ -1,4 +1,5 @@
 // The C API of channels and active messages (messaging/channel.h).
+#include <array>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -40,17 +41,18 @@ std::unique_ptr<polypath_channel> make_channel(Communicator& communicator,
   const device::channel_view layout =
       layout_of(options, communicator.rank(), communicator.size(), count);
   require(count == 0 || windows != nullptr, "windows is null");
-  for (int i = 0; i < count; ++i) {
-    require(windows[i] != nullptr, "one of windows is null");
-    require(windows[i]->memory.size() == communicator.size(),
-            "one of windows is memory of another communicator");
-  }
   struct Wish {
     polypath_channel_options options;
     int count;
     int reserved = 0;
+    std::array<std::uint64_t, device::channel_view::kMostWindows> windows{};  // their numbers
   };
-  const Wish wish{options, count};
+  Wish wish{options, count};
+  for (int i = 0; i < count; ++i) {
+    require(windows[i] != nullptr, "one of windows is null");
+    communicator.require_own(windows[i]->memory, "one of windows");
+    wish.windows.at(static_cast<std::size_t>(i)) = windows[i]->memory.number();
+  }
   auto made = std::make_unique<polypath_channel>(
       polypath_channel{RankMemory(communicator, layout.bytes(), wish_of(wish), "a channel"), layout,
                        options.time_limit_ms});

@@ -118,13 +118,13 @@ template <typename Issue>
 void Matching::in_order(CUstream stream, Issue&& issue) {
   const CurrentContext current(driver_, context_);
   const bool captured = is_captured(driver_, stream);
-  if (has_run_ && !captured && stream != last_stream_)
-    POLYPATH_CHECK(driver_, stream_wait_event(stream, last_->get(), 0));
+  // Also on the stream of the last batch: its handle may be that of another one by now, and
+  // CU_STREAM_PER_THREAD is one of each thread.
+  if (has_run_ && !captured) POLYPATH_CHECK(driver_, stream_wait_event(stream, last_->get(), 0));
   issue();
   ++counts_.batches;
   if (captured) return;
   POLYPATH_CHECK(driver_, event_record(last_->get(), stream));
-  last_stream_ = stream;
   has_run_ = true;
 }
 

@@ -81,7 +81,6 @@ class Matching {
   unsigned char* workspace_ = nullptr;
   std::uint64_t seed_;  ///< of its batches
   std::unique_ptr<Event> last_;
-  CUstream last_stream_ = nullptr;
   bool has_run_ = false;
   MatcherCounts counts_;
 };

@@ -25,7 +25,12 @@ constexpr std::uint32_t kLeastReturns = 128;  // a warp's in a segment, and four
 constexpr std::uint32_t kMostReturns = 1U << 20;
 constexpr std::uint64_t kLeastBytes = std::uint64_t{64} << 10;
 
-constexpr std::uint64_t round_up(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+/// What blocks are aligned to at the most; the driver promises 256.
+constexpr std::uint64_t kAlignment = pool_view::kLargest;
+
+constexpr std::uint64_t round_up(std::uint64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 std::uint32_t usual_slab_log2(std::uint64_t bytes) {
   std::uint32_t log2 = kUsualSlabLog2;
@@ -92,11 +97,12 @@ std::unique_ptr<MemoryPool> MemoryPool::local(Communicator& communicator, const 
   const CudaDriver& driver = communicator.driver();
   const CurrentContext current(driver, communicator.context());
   const device::pool_layout& layout = made->layout_;
-  POLYPATH_CHECK(driver, mem_alloc(&made->device_, round_up(layout.bytes)));
-  POLYPATH_CHECK(driver, memset_d8_async(made->device_ + layout.zeros, 0,
-                                         layout.bytes - layout.zeros, made->stream_.get()));
+  POLYPATH_CHECK(driver, mem_alloc(&made->device_, round_up(layout.bytes) + kAlignment));
+  const CUdeviceptr begin = round_up(made->device_);
+  POLYPATH_CHECK(driver, memset_d8_async(begin + layout.zeros, 0, layout.bytes - layout.zeros,
+                                         made->stream_.get()));
   POLYPATH_CHECK(driver, stream_synchronize(made->stream_.get()));
-  made->view_ = layout.view_at(reinterpret_cast<unsigned char*>(made->device_));
+  made->view_ = layout.view_at(reinterpret_cast<unsigned char*>(begin));
   return made;
 }
 
@@ -120,10 +126,16 @@ std::unique_ptr<MemoryPool> MemoryPool::shared(Communicator& communicator, const
   // Behind the pool the views of the queues.
   const std::uint64_t views = round_up(made->layout_.bytes);
   const std::uint64_t of_side = sizeof(device::queue_view) * static_cast<std::uint64_t>(ranks);
-  made->symmetric_ = communicator.alloc(views + round_up(2 * of_side));
+  made->symmetric_ = communicator.alloc(views + round_up(2 * of_side) + kAlignment);
   const SymmetricMemory& memory = made->symmetric_;
+  // Each rank aligns its own pool; the others' memory may be mapped to other addresses here.
+  const std::uint64_t skipped = round_up(memory.local()) - memory.local();
+  std::vector<std::uint64_t> skips(all.size());
+  communicator.exchange(std::as_bytes(std::span(&skipped, 1)),
+                        std::as_writable_bytes(std::span(skips)));
   const auto begin_of = [&](int rank) {
-    return reinterpret_cast<unsigned char*>(memory.address(rank));
+    return reinterpret_cast<unsigned char*>(memory.address(rank) +
+                                            skips[static_cast<std::size_t>(rank)]);
   };
   shared_pool_view& view = made->shared_;
   made->view_ = made->layout_.view_at(begin_of(communicator.rank()));
@@ -137,7 +149,7 @@ std::unique_ptr<MemoryPool> MemoryPool::shared(Communicator& communicator, const
   view.to_owner = both;
   view.from_holder = both + ranks;
   Opened opened;
-  opened.problem.catch_from([&] { made->fill_queue_views(memory.local() + views); });
+  opened.problem.catch_from([&] { made->fill_queue_views(memory.local() + skipped + views); });
   std::vector<Opened> others(all.size());
   communicator.exchange(std::as_bytes(std::span(&opened, 1)),
                         std::as_writable_bytes(std::span(others)));

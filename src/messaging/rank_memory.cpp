@@ -23,7 +23,8 @@ RankMemory::RankMemory(Communicator& communicator, std::uint64_t bytes,
     if (!std::equal(wish.begin(), wish.end(),
                     all.begin() + static_cast<std::ptrdiff_t>(rank * wish.size())) ||
         !std::equal(wish.begin(), wish.end(), all.begin()))
-      throw CommunicatorError(fmt::format("{}: the options of the ranks differ", what_));
+      throw CommunicatorError(
+          fmt::format("{}: the options or the windows of the ranks differ", what_));
   symmetric_ = communicator.alloc(bytes);
   const std::uint32_t first = communicator.number_waits(
       1, [name = what_](const StatusRecord&, std::uint32_t) { return "a message of " + name; });

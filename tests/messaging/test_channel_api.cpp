@@ -121,8 +121,38 @@ TEST_F(ChannelApi, RefusesWindowsOfAnotherCommunicator) {
   EXPECT_EQ(POLYPATH_INVALID_ARGUMENT,
             polypath_channel_create_all(comms_.data(), kRanks, &options, windows.data(), 1,
                                         channels_.data()));
-  EXPECT_THAT(polypath_last_error(), HasSubstr("another communicator"));
+  EXPECT_THAT(polypath_last_error(), HasSubstr("one of windows is not memory of this communi"));
   polypath_comm_destroy(alone);
+}
+
+TEST_F(ChannelApi, RefusesWindowsOfAnotherCommunicatorOfAsManyRanks) {
+  std::array<polypath_comm*, kRanks> others{};
+  std::array<polypath_symmetric*, kRanks> windows{};
+  ASSERT_EQ(POLYPATH_SUCCESS,
+            polypath_comm_create_all(context_, nullptr, kRanks, nullptr, others.data()));
+  ASSERT_EQ(POLYPATH_SUCCESS,
+            polypath_comm_alloc_all(others.data(), kRanks, kBytes, windows.data()));
+  const polypath_channel_options options{};
+  EXPECT_EQ(POLYPATH_INVALID_ARGUMENT,
+            polypath_channel_create_all(comms_.data(), kRanks, &options, windows.data(), 1,
+                                        channels_.data()));
+  EXPECT_THAT(polypath_last_error(), HasSubstr("one of windows is not memory of this communi"));
+  for (polypath_comm* comm : others) polypath_comm_destroy(comm);
+}
+
+TEST_F(ChannelApi, RefusesWindowsInAnotherOrder) {
+  std::array<polypath_symmetric*, kRanks> more{};
+  ASSERT_EQ(POLYPATH_SUCCESS, polypath_comm_alloc_all(comms_.data(), kRanks, kBytes, more.data()));
+  const polypath_channel_options options{};
+  std::vector<const polypath_symmetric*> windows;
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    windows.push_back(rank == 2 ? more[rank] : windows_[rank]);
+    windows.push_back(rank == 2 ? windows_[rank] : more[rank]);
+  }
+  EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR,
+            polypath_channel_create_all(comms_.data(), kRanks, &options, windows.data(), 2,
+                                        channels_.data()));
+  EXPECT_THAT(polypath_last_error(), HasSubstr("windows of the ranks differ"));
 }
 
 TEST_F(ChannelApi, OfRanksThatWantOthersIsRefusedOnAll) {

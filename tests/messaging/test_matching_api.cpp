@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "matching_gpu.hpp"
 
@@ -157,6 +159,43 @@ TEST_F(MatchingApi, OutOfRangeIsAStatus) {
     EXPECT_EQ(made.outcome.index, 7U);
     EXPECT_EQ(made.message_of_receive, std::vector<std::uint32_t>(count, kNone));
   }
+}
+
+/// One handle, and a stream of each thread: batches are in the order of their calls all the same.
+TEST_F(MatchingApi, BatchesOfThreadsOnTheirOwnStreamsAreInOrder) {
+  create(64);
+  constexpr std::size_t kLong = std::size_t{1} << 28;
+  const OnGpu one(std::vector<envelope>{{1, 1, 1}});
+  const OnGpu pairs(std::vector<polypath_match_pair>(4, {kPoison, kPoison}));
+  const OnGpu outcomes(std::vector<polypath_match_outcome>(2));
+  CUcontext context = nullptr;
+  ASSERT_EQ(CUDA_SUCCESS, cuCtxGetCurrent(&context));
+  CUdeviceptr memory = 0;
+  ASSERT_EQ(CUDA_SUCCESS, cuMemAlloc(&memory, kLong));
+  const auto batch = [&](std::size_t messages, std::size_t receives, std::size_t number) {
+    EXPECT_OK(polypath_match_next(matcher_, one.get<polypath_envelope>(), messages,
+                                  one.get<polypath_envelope>(), receives, pairs.get() + number,
+                                  outcomes.get() + number, CU_STREAM_PER_THREAD));
+  };
+  std::atomic<bool> is_issued{false};
+  std::atomic<bool> may_end{false};
+  std::jthread first([&] {
+    EXPECT_EQ(CUDA_SUCCESS, cuCtxSetCurrent(context));
+    for (int i = 0; i < 8; ++i)
+      EXPECT_EQ(CUDA_SUCCESS, cuMemsetD8Async(memory, 1, kLong, CU_STREAM_PER_THREAD));
+    batch(1, 0, 0);
+    is_issued = true;
+    while (!may_end) std::this_thread::yield();
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(CU_STREAM_PER_THREAD));
+  });
+  while (!is_issued) std::this_thread::yield();
+  batch(0, 1, 1);
+  EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(CU_STREAM_PER_THREAD));
+  may_end = true;
+  first.join();
+  EXPECT_EQ(outcomes.read()[0].matches, 0U);
+  EXPECT_EQ(outcomes.read()[1].matches, 1U);
+  EXPECT_EQ(CUDA_SUCCESS, cuMemFree(memory));
 }
 
 TEST_F(MatchingApi, ArgumentsAreLookedAt) {

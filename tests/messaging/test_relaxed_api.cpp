@@ -210,5 +210,21 @@ TEST(RelaxedOnHost, RefusesWhatKernelsRefuse) {
             Pair(POLYPATH_MATCH_RECEIVE_TWICE, 1));
 }
 
+/// What is left over has no place in the batch that is refused for it.
+TEST_F(MatchingApi, OfTwoThatAreAlikeTheNewOneIsTold) {
+  create(2000, POLYPATH_ORDER_HASHED_UNIQUE);
+  ASSERT_EQ(next({{9, 1, 1}, {1, 1, 1}}, {{2, 2, 2}}, 10).outcome.messages_left, 2U);
+  for (int time = 0; time < 8; ++time) {
+    Next made = next({{4, 1, 1}, {5, 1, 1}, {1, 1, 1}}, {{4, 1, 1}}, 10);
+    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_MESSAGE_TWICE);
+    EXPECT_EQ(made.outcome.index, 2U);
+    made = next({{4, 1, 1}}, {{4, 1, 1}, {2, 2, 2}}, 10);
+    EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_RECEIVE_TWICE);
+    EXPECT_EQ(made.outcome.index, 1U);
+    EXPECT_EQ(made.outcome.messages_left, 2U);
+    EXPECT_EQ(made.outcome.receives_left, 1U);
+  }
+}
+
 }  // namespace
 }  // namespace polypath::test

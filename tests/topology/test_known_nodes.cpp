@@ -139,7 +139,7 @@ TEST_P(KnownNode, ClaimsNoMoreThanTheDataSheet) {
 
 TEST_P(KnownNode, ReadsBackAsWritten) {
   const Node node = read_node_file(find_node_file(GetParam().name));
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   EXPECT_TRUE(read_node_file(folder.write("back.toml", format_node_file(node))) == node);
 }
 

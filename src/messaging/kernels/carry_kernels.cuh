@@ -70,10 +70,29 @@ SIMT_DEVICE void move_envelope(device::envelope* envelopes, std::uint64_t* numbe
   simt::store(numbers + to, number);
 }
 
+/// By all threads of a block: the place among the new ones of the one at `index`. Of two that are
+/// alike the one that is left over may have been told; then it is the first new one like it.
+SIMT_DEVICE std::uint32_t index_of_new(OrderedPlaces& places, std::uint32_t& found,
+                                       const device::envelope* envelopes, std::uint32_t index,
+                                       std::uint32_t left, std::uint32_t count) {
+  if (index >= left) return index - left;
+  const auto* const all = reinterpret_cast<const std::uint64_t*>(envelopes);
+  const std::uint64_t wanted = simt::load(all + index);
+  std::uint32_t total = 0;
+  for (std::uint32_t base = left; base < count && total == 0; base += simt::block_size()) {
+    const std::uint32_t i = base + simt::thread_index();
+    const bool is_like_it = i < count && simt::load(all + i) == wanted;
+    if (places.give(is_like_it, false, total) == 0 && is_like_it) found = i - left;
+  }
+  simt::block_sync();
+  return total == 0 ? 0 : found;
+}
+
 /// By one block: what is left never moves behind where it was, so all of a turn is read before
 /// anything of it is written.
 SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
   SIMT_SHARED(OrderedPlaces, places);
+  SIMT_SHARED(std::uint32_t, found);
   MatchState* const state = args.state;
   const MatchBuffers& buffers = args.buffers;
   const std::uint32_t messages = simt::load(&state->messages);
@@ -130,9 +149,9 @@ SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
   } else if (status == device::match_status::message_tag ||
              status == device::match_status::message_source ||
              status == device::match_status::message_twice) {
-    outcome.index = index - messages_left;  // of the new ones: those before had been looked at
+    outcome.index = index_of_new(places, found, buffers.messages, index, messages_left, messages);
   } else if (status != device::match_status::full) {
-    outcome.index = index - receives_left;
+    outcome.index = index_of_new(places, found, buffers.receives, index, receives_left, receives);
   }
   simt::block_sync();
   if (simt::thread_index() != 0) return;
