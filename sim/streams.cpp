@@ -291,7 +291,12 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
 }
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
-  return call([&](Driver& driver) { out(id) = driver.stream(handle).id; });
+  return call([&](Driver& driver) {
+    const Stream& stream = driver.stream(handle);
+    if (stream.capture.is_active()) stream.capture.capture->is_valid = false;
+    Driver::require_no_capture(stream);
+    out(id) = stream.id;
+  });
 }
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,

@@ -6,8 +6,7 @@
 
 Rows of a [n, 5120] bfloat16 matrix, n from 1 to 4096, are all-reduced, eager and captured; each row
 is compared with what it was in the first call that had it. Prints a line a size: elements that
-differ, and the median time of a call in us. Exit code 1 when any differs. It was not run on GPUs
-yet.
+differ, and the median time of a call in us. Exit code 1 when any differs.
 """
 
 from __future__ import annotations

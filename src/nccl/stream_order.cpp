@@ -58,8 +58,11 @@ void StreamOrder::before(Carrier carrier, CUstream stream) noexcept {
   if (!capture) return;
   const Last& last = *capture == 0 ? last_ : last_captured_;
   if (!is_open(last) || last.capture != *capture) return;
-  // A stream keeps its own calls in order; its handle may have been another one's before.
-  if (last.stream == stream && last.stream_id != 0 && last.stream_id == id_of(stream)) return;
+  // A stream keeps its own calls in order. Its handle may have been another one's before, but not in
+  // one capture; there its id must not be asked for, which would end the capture.
+  if (last.stream == stream &&
+      (*capture != 0 || (last.stream_id != 0 && last.stream_id == id_of(stream))))
+    return;
   cuda_->stream_wait_event(stream, last.event, 0);
 }
 
@@ -71,7 +74,7 @@ void StreamOrder::after(Carrier carrier, CUstream stream) noexcept {
   Last& last = *capture == 0 ? last_ : last_captured_;
   last.carrier = record(last.event, stream) ? carrier : Carrier::nobody;
   last.stream = stream;
-  last.stream_id = id_of(stream);
+  last.stream_id = *capture == 0 ? id_of(stream) : 0;
   last.capture = *capture;
 }
 

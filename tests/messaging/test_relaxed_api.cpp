@@ -205,7 +205,9 @@ TEST(RelaxedOnHost, RefusesWhatKernelsRefuse) {
   const Traffic twice{{{1, 1, 1}, {2, 1, 1}, {1, 1, 1}}, {{1, 1, 1}}};
   EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED, twice), Pair(POLYPATH_MATCH_DONE, 0));
   EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED_UNIQUE, twice), Pair(POLYPATH_MATCH_MESSAGE_TWICE, 2));
-  const Traffic receives_twice{{{1, 1, 1}}, {{3, 1, 1}, {3, 1, 1}}};
+  const Traffic none_came{{{1, 1, 1}}, {{3, 1, 1}, {3, 1, 1}}};
+  EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED_UNIQUE, none_came), Pair(POLYPATH_MATCH_DONE, 0));
+  const Traffic receives_twice{{{3, 1, 1}}, {{3, 1, 1}, {3, 1, 1}}};
   EXPECT_EQ(status_of(POLYPATH_ORDER_HASHED_UNIQUE, receives_twice),
             Pair(POLYPATH_MATCH_RECEIVE_TWICE, 1));
 }
@@ -218,7 +220,7 @@ TEST_F(MatchingApi, OfTwoThatAreAlikeTheNewOneIsTold) {
     Next made = next({{4, 1, 1}, {5, 1, 1}, {1, 1, 1}}, {{4, 1, 1}}, 10);
     EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_MESSAGE_TWICE);
     EXPECT_EQ(made.outcome.index, 2U);
-    made = next({{4, 1, 1}}, {{4, 1, 1}, {2, 2, 2}}, 10);
+    made = next({{2, 2, 2}}, {{4, 1, 1}, {2, 2, 2}}, 10);
     EXPECT_EQ(made.outcome.status, POLYPATH_MATCH_RECEIVE_TWICE);
     EXPECT_EQ(made.outcome.index, 1U);
     EXPECT_EQ(made.outcome.messages_left, 2U);

@@ -94,6 +94,15 @@ TEST_F(CaptureTest, AForbiddenCallInvalidatesIt) {
   EXPECT_CUDA(CUDA_SUCCESS, cuMemAlloc(&address, kMiB));
 }
 
+TEST_F(CaptureTest, AskingForTheIdOfItsStreamInvalidatesIt) {
+  unsigned long long id = 0;
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamGetId(side, &id));
+  EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamGetId(stream, &id));
+  EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_INVALIDATED, status(stream));
+  CUgraph graph = nullptr;
+  EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &graph));
+}
+
 TEST_F(CaptureTest, ARelaxedThreadMayCallAnything) {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   ASSERT_CUDA(cuThreadExchangeStreamCaptureMode(&mode));
