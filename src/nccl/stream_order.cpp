@@ -58,8 +58,8 @@ void StreamOrder::before(Carrier carrier, CUstream stream) noexcept {
   if (!capture) return;
   const Last& last = *capture == 0 ? last_ : last_captured_;
   if (!is_open(last) || last.capture != *capture) return;
-  // A stream keeps its own calls in order. Its handle may have been another one's before, but not in
-  // one capture; there its id must not be asked for, which would end the capture.
+  // A stream keeps its own calls in order. Its handle may have been another one's before, but not
+  // in one capture; there its id must not be asked for, which would end the capture.
   if (last.stream == stream &&
       (*capture != 0 || (last.stream_id != 0 && last.stream_id == id_of(stream))))
     return;
