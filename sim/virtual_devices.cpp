@@ -74,8 +74,7 @@ bool VirtualDevices::is_next(const Issuer& own) {
   // Until then the devices may do what another one waits for.
   catch_up();
   return std::ranges::none_of(issuers_, [&](const Issuer& one) {
-    return &one != &own &&
-           std::pair(next_call_us(one), one.number) < std::pair(own.us, own.number);
+    return &one != &own && std::pair(next_call_us(one), one.number) < std::pair(own.us, own.number);
   });
 }
 

@@ -8,10 +8,10 @@
 namespace polypath::sim {
 namespace {
 
-constexpr std::size_t kWord = 16;                           // bytes: up to here, no bulk
+constexpr std::size_t kWord = 16;                          // bytes: up to here, no bulk
 constexpr std::size_t kFlowBytes = std::size_t{64} << 10;  // of one flow, about
-constexpr unsigned kBlockThreads = 512;                     // that block_gbps counts with
-constexpr double kTimeIntervalUs = 10'000;                  // between looks at the time
+constexpr unsigned kBlockThreads = 512;                    // that block_gbps counts with
+constexpr double kTimeIntervalUs = 10'000;                 // between looks at the time
 
 class VirtualOutside : public KernelMemory {
  public:

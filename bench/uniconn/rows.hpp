@@ -28,8 +28,8 @@ inline double median(std::vector<double> values) {
 /// Times `turns` calls of `iterate`. Collective.
 template <typename Iterate>
 Row timed(const uc::Bootstrap& meeting, const Gpu& gpu, int turns, const Iterate& iterate) {
-  const double spent_ns = gpu.issue(
-      meeting.rank(), turns, [&] { static_cast<void>(meeting.gather(char{})); }, iterate);
+  const double spent_ns =
+      gpu.issue(meeting.rank(), turns, [&] { static_cast<void>(meeting.gather(char{})); }, iterate);
   const Row mine{gpu.elapsed_us() / turns, spent_ns / turns};
   Row slower{};
   for (const Row& one : meeting.gather(mine))

@@ -241,11 +241,12 @@ class Bench {
         compared(options_.pairs, has_native_, [&] { return by(ours); }, [&] { return by(native); });
     if (own_ != 0) return;
     char more[240];
-    std::snprintf(more, sizeof more,
-                  ", \"bytes\": %" PRIu64 ", \"rows\": %" PRIu64
-                  ", \"iterations\": %d, \"exchange\": \"%s\", \"mode\": \"%s\", \"compute\": \"%s\"",
-                  grid.columns * sizeof(float), grid.rows, options_.iterations,
-                  options_.in_turns ? "turns" : "both", options_.mode.c_str(), compute);
+    std::snprintf(
+        more, sizeof more,
+        ", \"bytes\": %" PRIu64 ", \"rows\": %" PRIu64
+        ", \"iterations\": %d, \"exchange\": \"%s\", \"mode\": \"%s\", \"compute\": \"%s\"",
+        grid.columns * sizeof(float), grid.rows, options_.iterations,
+        options_.in_turns ? "turns" : "both", options_.mode.c_str(), compute);
     print(fields() + more, row, 1, 1, is_right);
     if (!is_right) throw std::runtime_error("both ways do not give the same grid");
   }
@@ -314,11 +315,12 @@ class Bench {
         options_.pairs, has_native_, [&] { return by(ours); }, [&] { return by(*native); });
     if (own_ != 0) return;
     char more[240];
-    std::snprintf(more, sizeof more,
-                  ", \"matrix\": \"%s\", \"rows\": %" PRIu64
-                  ", \"iterations\": %d, \"mode\": \"%s\", \"compute\": \"%s\", \"residual\": %.17g",
-                  brick.name.c_str(), brick.rows(), options_.iterations, options_.mode.c_str(),
-                  compute, residual[0]);
+    std::snprintf(
+        more, sizeof more,
+        ", \"matrix\": \"%s\", \"rows\": %" PRIu64
+        ", \"iterations\": %d, \"mode\": \"%s\", \"compute\": \"%s\", \"residual\": %.17g",
+        brick.name.c_str(), brick.rows(), options_.iterations, options_.mode.c_str(), compute,
+        residual[0]);
     print(fields() + more, row, 1, 1, is_right);
     if (!is_right) throw std::runtime_error("both ways do not give the same residual");
   }

@@ -29,7 +29,8 @@ void run(Rank<B>& rank, const Arguments& arguments) {
   const bool is_right = result.true_residual <= 2 * result.residuals.back() + 1e-12 * begun;
   std::printf(
       "{\"program\": \"cg\", \"backend\": \"%s\", \"ranks\": %d, \"mode\": \"%s\", \"compute\": "
-      "\"%s\", \"matrix\": \"%s\", \"rows\": %zu, \"iterations\": %d, \"iteration_us\": %.3f, \"residual\": %.17g, "
+      "\"%s\", \"matrix\": \"%s\", \"rows\": %zu, \"iterations\": %d, \"iteration_us\": %.3f, "
+      "\"residual\": %.17g, "
       "\"relative_residual\": %.3g, \"true_residual\": %.3g, \"verified\": %s, \"residuals\": [",
       rank.env.BackendName().c_str(), ranks, uc::name_of(M),
       M == uc::LaunchMode::PureHost ? steps->name() : "kernel", brick.name.c_str(),

@@ -87,7 +87,8 @@ POLYPATH_DEVICE void cg_turn_rows(const CgLaunch& its, std::uint64_t block) {
   const std::uint64_t count = left < cg::kBlockRows ? left : std::uint64_t{cg::kBlockRows};
   double* const own = its.own + first;
   for (std::uint64_t at = device::thread_index(); at < count; at += cg::kThreads)
-    device::store(own + at, device::load(its.residual + first + at) + part * device::load(own + at));
+    device::store(own + at,
+                  device::load(its.residual + first + at) + part * device::load(own + at));
   const int rank = It::Rank(comm);
   const int ranks = It::Size(comm);
   for (int step = 1; step < ranks; ++step)

@@ -275,10 +275,10 @@ class ConjugateGradients {
   uc::Coordinator<B> host_;  ///< of what is before and behind the iterations
   CgSums sums_;
   std::size_t done_ = 0;
-  double* vector_ = nullptr;   ///< the direction, of all ranks
-  double* own_ = nullptr;      ///< this rank's part of it
-  double* squared_ = nullptr;  ///< of the residual, by iteration
-  double* product_ = nullptr;  ///< direction times product, by iteration; one word more
+  double* vector_ = nullptr;        ///< the direction, of all ranks
+  double* own_ = nullptr;           ///< this rank's part of it
+  double* squared_ = nullptr;       ///< of the residual, by iteration
+  double* product_ = nullptr;       ///< direction times product, by iteration; one word more
   std::uint64_t* words_ = nullptr;  ///< of each rank's part of the direction
   std::uint64_t sent_ = 0;
   std::unique_ptr<CgArrays> arrays_;

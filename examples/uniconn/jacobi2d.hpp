@@ -169,8 +169,7 @@ class Jacobi2d {
   // ---- Kernels that send ------------------------------------------------------------------------
 
   CUfunc_st* prepare_launch() {
-    CUfunc_st* const kernel =
-        kernel_that_sends(gpu_, jacobi2d_kernel_image(), "uniconn_jacobi2d");
+    CUfunc_st* const kernel = kernel_that_sends(gpu_, jacobi2d_kernel_image(), "uniconn_jacobi2d");
     launch_.comm = comm_of_kernels(comm_);
     changes_ = uc::Memory<B>::template Alloc<float>(changes_of(most_));
     gpu_.zero(changes_, changes_of(most_) * sizeof(float));

@@ -13,9 +13,8 @@ namespace uniconn_example {
 
 template <uc::BackendLibrary B>
 constexpr bool kKernelsSend =
-    std::is_same_v<B, uc::PolypathBackend> || requires(uc::Communicator<B>& comm) {
-      comm.template toDevice<uc::PolypathBackend>();
-    };
+    std::is_same_v<B, uc::PolypathBackend> ||
+    requires(uc::Communicator<B>& comm) { comm.template toDevice<uc::PolypathBackend>(); };
 
 /// What kernels have of a communicator; collective.
 template <uc::BackendLibrary B>

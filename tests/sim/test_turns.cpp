@@ -131,7 +131,8 @@ TEST_F(Turns, WhoNeverComesIsNotWaitedFor) {
   const std::jthread absent([&] {
     polypath_sim_issuing(1);
     meeting.arrive_and_wait();  // it issues
-    meeting.arrive_and_wait();  // and is there to the end, so nobody else has its number of a thread
+    meeting
+        .arrive_and_wait();  // and is there to the end, so nobody else has its number of a thread
   });
   meeting.arrive_and_wait();
   std::jthread([&] {
