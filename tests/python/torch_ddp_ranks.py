@@ -30,14 +30,16 @@ class Watched(Rank):
     def __init__(self, on: Rank) -> None:
         self.__dict__.update(vars(on))
         self.ops: list[str] = []
-        carry = self.group.allreduce
+        for name in ("allreduce", "allreduce_beside"):
+            setattr(self.group, name, self._kept(getattr(self.group, name)))
+        parallel.here.group = self.group
 
-        def allreduce(tensors: Any, opts: Any = None) -> Any:
+    def _kept(self, carry: Any) -> Any:
+        def call(tensors: Any, opts: Any = None) -> Any:
             self.ops.append(opts.reduceOp.op.name if opts else SUM)
             return carry(tensors, opts)
 
-        self.group.allreduce = allreduce
-        parallel.here.group = self.group
+        return call
 
     def train(self, model: Any, wanted: list[str], what: str, average: bool = True) -> None:
         """One step; ``wanted``: the operators that it takes."""

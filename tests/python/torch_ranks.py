@@ -280,9 +280,15 @@ def order(on: Rank) -> None:
     on.group.allreduce_coalesced(given, on.options(c10d.AllreduceCoalescedOptions)).wait()
     for tensor in given:
         same(tensor, combined("int32", "SUM", tensor.numel()), "coalesced")
+    # Whether a call is asynchronous is each rank's own matter, whatever its size.
+    for mixed in range(2):
+        tensor = on.tensor(values(on.rank, "float32", 2**20))
+        opts = on.options(c10d.AllreduceOptions, (on.rank + mixed) % 2 == 0)
+        on.group.allreduce([tensor], opts).wait()
+        same(tensor, combined("float32", "SUM", 2**20), "asynchronous on some ranks")
     work = on.group.barrier()
     work.wait()
-    assert work.is_completed() and calls(on) == 3 + 1 + 3 + 1
+    assert work.is_completed() and calls(on) == 3 + 1 + 3 + 2 + 1
 
 
 def choice(on: Rank) -> None:

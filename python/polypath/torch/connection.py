@@ -23,8 +23,8 @@ def _set_stream(number: int, index: int, kind: int) -> None:
     torch._C._cuda_setStream(stream_id=number, device_index=index, device_type=kind)
 
 
-#: Thread blocks of asynchronous calls, for these are made to run beside kernels of the program: a
-#: block keeps a multiprocessor, also while it waits for another rank (docs/pytorch.md).
+#: Thread blocks of calls that all ranks make to run beside kernels of the program: a block keeps a
+#: multiprocessor, also while it waits for another rank (docs/pytorch.md).
 BLOCKS_BESIDE = 64
 
 
@@ -127,19 +127,22 @@ class Connection:
         used: Sequence[torch.Tensor],
         outputs: Any,
         kind: type[Pending] = Pending,
+        blocks: int = 0,
     ) -> Work:
         """Runs ``body``, which issues on the stream that it is given, which is also the current
         one: the caller's, or, when it is asynchronous, the group's own, behind what is on the
         caller's by now. Then whoever wants ``outputs`` waits for what this returns, and memory of
-        ``used`` is not given to anybody else before the call has ended."""
+        ``used`` is not given to anybody else before the call has ended. ``blocks``: the most of the
+        call's kernels, 0 for as many as are fastest; the same on all ranks, and so never a matter
+        of ``asynchronous``, which is each rank's own."""
         if not asynchronous:
             with self._lock:
-                self._limit_blocks(0)
+                self._limit_blocks(blocks)
                 body(current_stream(self._index))
             return self._done
         side = self._side
         with self._lock:
-            self._limit_blocks(BLOCKS_BESIDE)
+            self._limit_blocks(blocks)
             self._fork.record(self.current())
             self._fork.wait(side)
             self._on_side(body)

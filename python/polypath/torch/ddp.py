@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import errors
@@ -192,6 +193,23 @@ def _without_input(join_hook: Any) -> Any:
     return wrapped
 
 
+#: What each model's reducer, in C++, waits for last by `join`.
+_works: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _keeping_work(notify: Any) -> Any:
+    """C++ keeps its part of a call's `Work` alone: when the object in Python is gone, ``wait`` is
+    that of torch's base class, which nobody ends."""
+
+    def notify_join_context(joinable: Any) -> Any:
+        work = notify(joinable)
+        if work is not None:
+            _works[joinable] = work
+        return work
+
+    return notify_join_context
+
+
 _METHODS = {
     "_lazy_init": _before_the_first_forward,
     "__setstate__": _in_a_copy,
@@ -216,3 +234,5 @@ def install() -> None:
     for name, replace in _METHODS.items():
         of_torch = getattr(DistributedDataParallel, name)
         setattr(DistributedDataParallel, name, functools.wraps(of_torch)(replace(of_torch)))
+    notify = Join.notify_join_context
+    Join.notify_join_context = staticmethod(functools.wraps(notify)(_keeping_work(notify)))

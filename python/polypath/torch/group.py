@@ -21,7 +21,7 @@ from torch.distributed import Work
 
 from . import creation, elements
 from .checks import require_parts, require_usable
-from .connection import Arrived, Connection
+from .connection import BLOCKS_BESIDE, Arrived, Connection
 from .messages import Message, Messages
 from .others import Others
 
@@ -73,11 +73,18 @@ class ProcessGroupPolypath(dist.ProcessGroup):
             tensors, opts = _in_list(tensors), _opts(c10d.AllreduceOptions, opts, "reduceOp")
         return self._combine("allreduce", tensors, opts)
 
+    def allreduce_beside(self, tensors: Sequence[torch.Tensor], opts: Any) -> Work:
+        """`allreduce` by fewer thread blocks, beside kernels of the program. On all ranks, or on
+        none."""
+        return self._combine("allreduce", tensors, opts, BLOCKS_BESIDE)
+
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Work:
         opts = _opts(c10d.AllreduceCoalescedOptions, opts, "reduceOp")
         return self._combine("allreduce_coalesced", tensors, opts)
 
-    def _combine(self, name: str, tensors: Sequence[torch.Tensor], opts: Any) -> Work:
+    def _combine(
+        self, name: str, tensors: Sequence[torch.Tensor], opts: Any, blocks: int = 0
+    ) -> Work:
         on = self._on(tensors[0].device)
         numbers = elements.combined(tensors, opts) if on else None
         if on is None or numbers is None:
@@ -92,7 +99,7 @@ class ProcessGroupPolypath(dist.ProcessGroup):
                 address = flat.data_ptr()
                 on.call(function, address, address, flat.numel(), *numbers, stream)
 
-        return on.run(opts.asyncOp, body, tensors, tensors)
+        return on.run(opts.asyncOp, body, tensors, tensors, blocks=blocks)
 
     def broadcast(
         self, tensors: Any, opts: Any = None, timeout: Any = None, *, root: int | None = None

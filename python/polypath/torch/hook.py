@@ -36,7 +36,8 @@ def divided_hook(group: Any, bucket: Any, count: Any) -> Any:
 
 def _reduced(group: Any, buffer: Any, options: Any) -> Any:
     used = dist.group.WORLD if group is None else group
-    work = used.allreduce([buffer], options)
+    beside = getattr(used, "allreduce_beside", used.allreduce)  # of ours
+    work = beside([buffer], options)
     if isinstance(work, Pending):
         return work.future_of(buffer)
     return work.get_future().then(lambda done: done.value()[0])

@@ -6,11 +6,13 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.join import Join
 
 #: The default group of a rank, which is a thread here.
 here = threading.local()
@@ -38,8 +40,9 @@ class Reducer:
     def reduce(self, gradients: Any) -> None:
         """One backward pass."""
         bucket = dist.GradBucket(gradients)
+        factor = self.present() if self.present else self.group.size()  # learnt for hooks too
         if self.hook is None:
-            gradients.div_(self.present() if self.present else self.group.size())
+            gradients.div_(factor)
         self._run_comm_hook(bucket).wait()
 
 
@@ -107,17 +110,18 @@ class DistributedDataParallel:
             return
         if not self._lazy_init_ran:
             self._lazy_init()
-        join = self._join_config
-        if join.enable and join.is_first_joinable:
-            present = torch.full((1,), 1, torch.int64, self.device)
-            work = self.process_group.allreduce([present])
-            if not self._divide_by_initial_world_size:
+        work = Join.notify_join_context(self)
+        if work is not None and not self._divide_by_initial_world_size:
+            # The reducer, in C++, keeps the C++ part of a Work alone.
+            held = weakref.ref(work)
 
-                def count() -> float:
-                    work.wait()
-                    return float(present.numpy()[0])
+            def count() -> float:
+                work = held()
+                assert work is not None, "its wait is that of the base class, which nobody ends"
+                work.wait()
+                return float(work.result()[0].numpy()[0])
 
-                self.reducer.present = count
+            self.reducer.present = count
 
     def join_hook(self, **kwargs: Any) -> _DDPJoinHook:
         return _DDPJoinHook(self, kwargs.get("divide_by_initial_world_size", True))
