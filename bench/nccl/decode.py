@@ -5,11 +5,10 @@ of one node, with PyTorch and NCCL:
     polypath run --reproducible --stats text -- \\
         torchrun --nproc-per-node 2 bench/nccl/decode.py [--batches 1,8,64] [--json FILE]
 
-Collectives of the default group are polypath's then; those of a second group, whose communicator
-does not block, stay with NCCL (so `--strict` would end it). For each batch the step is captured
-once with each group, and both graphs are replayed in turn, the first of a pair alternating; times
-are medians of the slowest rank. NCCL is set as vLLM's batch-invariant mode sets its algorithm and
-protocol (a tree, Simple); `--nccl as-it-comes` leaves that out.
+For each batch the step is captured once with each library (beside.py), and both graphs are replayed
+in turn, the first of a pair alternating; times are medians of the slowest rank. NCCL is set as
+vLLM's batch-invariant mode sets it; `--nccl tree` sets its algorithm and protocol alone,
+`--nccl as-it-comes` nothing.
 
 The model: random bfloat16 weights, sharded as Megatron does; hidden size 5120, SwiGLU of 13824, 40
 heads of 128 with 8 KV heads, no position embedding. A step is one token of each request, from its
@@ -24,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 from collections.abc import Callable
@@ -33,12 +31,21 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from beside import (
+    Group,
+    about,
+    add_nccl,
+    captured,
+    differing,
+    in_rank_order,
+    in_turns,
+    make_groups,
+    worst_of_ranks,
+)
 from torch.nn import functional
 
 HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, HEAD, VOCABULARY = 5120, 13824, 40, 8, 128, 32000
 ROUNDS, WARM_ROUNDS, REPLAYS = 15, 2, 10
-BATCH_INVARIANT = {"NCCL_ALGO": "allreduce:tree", "NCCL_PROTO": "Simple"}
-Group = dist.ProcessGroup | None
 
 
 @dataclass
@@ -132,34 +139,22 @@ def step(model: Model, rows: int, batch: int, group: Group) -> torch.Tensor:
     return gathered.view(ranks, batch, -1).transpose(0, 1).reshape(batch, -1)
 
 
-def captured(work: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
+def warm_captured(work: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
     """Run once before, so that connections and workspaces are there."""
     work()
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    # NCCL launches calls of a communicator that does not block from a thread of its own.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        result = work()
-    return graph, result
+    results = []
+    graph = captured(lambda: results.append(work()))
+    return graph, results[0]
 
 
 def replayed(work: Callable[[], torch.Tensor]) -> torch.Tensor:
     """The result of a replay, whose memory was poisoned before."""
-    graph, result = captured(work)
+    graph, result = warm_captured(work)
     result.fill_(float("nan"))
     graph.replay()
     torch.cuda.synchronize()
     return result.clone()
-
-
-def differing(one: torch.Tensor, other: torch.Tensor) -> int:
-    return int((one.view(torch.int16) != other.view(torch.int16)).sum())
-
-
-def worst_of_ranks(values: list[float], nccl: Group) -> list[float]:
-    worst = torch.tensor(values, dtype=torch.float64, device="cuda")
-    dist.all_reduce(worst, op=dist.ReduceOp.MAX, group=nccl)
-    return worst.tolist()
 
 
 def differing_logits(model: Model, batches: list[int], group: Group) -> int:
@@ -173,15 +168,6 @@ def differing_logits(model: Model, batches: list[int], group: Group) -> int:
     if not known.isfinite().all():
         raise RuntimeError("logits are not finite: nothing can be said of them")
     return sum(differing(logits(batch), known[:batch]) for batch in batches)
-
-
-def in_rank_order(own: torch.Tensor, nccl: Group) -> torch.Tensor:
-    parts = own.new_full((dist.get_world_size() * len(own), *own.shape[1:]), float("nan"))
-    dist.all_gather_into_tensor(parts, own, group=nccl)
-    first, *others = parts.float().chunk(dist.get_world_size())
-    for part in others:
-        first = first + part
-    return first.to(own.dtype)
 
 
 def differing_sums(own: torch.Tensor, group: Group, nccl: Group) -> int:
@@ -200,15 +186,13 @@ def step_times(graphs: list[torch.cuda.CUDAGraph]) -> list[float]:
     """Median of rounds in ms a replay, of this rank. All is queued before it is waited for, so that
     the host's launches are not in the times."""
     times: list[list[tuple[torch.cuda.Event, torch.cuda.Event]]] = [[] for _ in graphs]
-    for turn in range(WARM_ROUNDS + ROUNDS):
-        pair = list(zip(graphs, times, strict=True))
-        for graph, its_times in pair if turn % 2 else reversed(pair):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            for _ in range(REPLAYS):
-                graph.replay()
-            end.record()
-            its_times.append((begin, end))
+    for _, (graph, its_times) in in_turns(zip(graphs, times, strict=True), WARM_ROUNDS + ROUNDS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(REPLAYS):
+            graph.replay()
+        end.record()
+        its_times.append((begin, end))
     torch.cuda.synchronize()
     return [
         statistics.median(begin.elapsed_time(end) / REPLAYS for begin, end in row[WARM_ROUNDS:])
@@ -218,7 +202,7 @@ def step_times(graphs: list[torch.cuda.CUDAGraph]) -> list[float]:
 
 def compare(model: Model, batch: int, groups: dict[str, Group]) -> dict[str, float]:
     graphs = [
-        captured(lambda g=group: step(model, batch, batch, g))[0] for group in groups.values()
+        warm_captured(lambda g=group: step(model, batch, batch, g))[0] for group in groups.values()
     ]
     polypath_ms, nccl_ms = worst_of_ranks(step_times(graphs), groups["nccl"])
     return {
@@ -243,32 +227,13 @@ def check(model: Model, batches: list[int], groups: dict[str, Group]) -> dict[st
     return found
 
 
-def make_groups() -> dict[str, Group]:
-    def options(blocking: int) -> dist.ProcessGroupNCCL.Options:
-        result = dist.ProcessGroupNCCL.Options()
-        result.config.blocking = blocking
-        return result
-
-    dist.init_process_group("nccl", pg_options=options(1))
-    groups = {"polypath": None, "nccl": dist.new_group(pg_options=options(0))}
-    for group in groups.values():
-        dist.all_reduce(torch.ones(HIDDEN, device="cuda"), group=group)
-        torch.cuda.synchronize()
-    return groups
-
-
 def is_under_polypath() -> bool:
     return "libpolypath_nccl" in Path("/proc/self/maps").read_text()
 
 
-def about(arguments: argparse.Namespace) -> dict[str, object]:
-    gpus = dist.get_world_size()
+def described(arguments: argparse.Namespace) -> dict[str, object]:
     return {
-        "gpus": gpus,
-        "names": [torch.cuda.get_device_name(gpu) for gpu in range(gpus)],
-        "torch": torch.__version__,
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
-        "nccl_set": arguments.nccl,
+        **about(arguments.nccl),
         "under_polypath": is_under_polypath(),
         "type": "bfloat16",
         "layers": arguments.layers,
@@ -291,8 +256,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batches", type=batches, default=[1, 2, 4, 8, 16, 32, 64])
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--context", type=int, default=512, help="tokens, with that of the step")
-    choices = ["batch-invariant", "as-it-comes"]
-    parser.add_argument("--nccl", choices=choices, default=choices[0])
+    add_nccl(parser, "batch-invariant")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -300,11 +264,7 @@ def parse() -> argparse.Namespace:
 @torch.inference_mode()
 def main() -> int:
     arguments = parse()
-    if arguments.nccl == "batch-invariant":
-        os.environ.update(BATCH_INVARIANT)
-    gpu = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(gpu)
-    groups = make_groups()
+    gpu, groups = make_groups(arguments.nccl)
     if KV_HEADS % dist.get_world_size():
         raise SystemExit(f"{KV_HEADS} KV heads are not to be had on {dist.get_world_size()} ranks")
     is_first = dist.get_rank() == 0
@@ -328,7 +288,7 @@ def main() -> int:
                 flush=True,
             )
     if is_first and arguments.json:
-        result = {**about(arguments), "rows": rows, **found}
+        result = {**described(arguments), "rows": rows, **found}
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
     dist.destroy_process_group()
     return 1 if any(counts["polypath"] for counts in found.values()) else 0

@@ -12,8 +12,8 @@ class BlockGrant {
  public:
   /// Seven eighths of what is left of `capacity` blocks in `context`, `most` at the most, one at
   /// least: a program's first communicator is its busiest.
-  /// With `spared` blocks (half of all at the most) that are never granted: `most` where so many
-  /// are left, else a few, so that several late ones have as many as each other.
+  /// With `spared` blocks (half of all at the most) that are never granted: half of what is left,
+  /// in steps of 16, so that several communicators have some.
   /// Throws Error when nothing is left.
   BlockGrant(CUcontext context, int capacity, int most, int spared = 0);
   ~BlockGrant();

@@ -24,8 +24,7 @@ using preload::LogLevel;
 /// As many as polypath's kernels serve (collective_args.h).
 constexpr int kMostRanks = 8;
 
-/// Three communicators' fit beside NCCL's on 132 multiprocessors.
-constexpr std::uint32_t kBlocks = 32;
+constexpr std::uint32_t kMostBlocks = 64;
 constexpr std::uint32_t kMostBlocksOfNccl = 32;
 
 /// Why this rank cannot take part; "": it can.
@@ -162,7 +161,7 @@ int Creation::agree(Communicator& its) noexcept {
   options.time_limit_ms = settings().time_limit_ms;
   // NCCL's kernels of other communicators wait for other GPUs too, with so many blocks at the most:
   // both must fit, or two GPUs wait for each other's.
-  options.max_blocks = kBlocks;
+  options.max_blocks = kMostBlocks;
   options.spared_multiprocessors = kMostBlocksOfNccl;
   polypath_comm* comm = nullptr;
   const polypath_status status = with.comm_create(

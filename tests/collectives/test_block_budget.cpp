@@ -21,35 +21,37 @@ TEST(BlockBudget, TheFirstCommunicatorHasMost) {
   EXPECT_EQ(second.blocks(), 16);
 }
 
-TEST(BlockBudget, WhatIsSparedIsNeverGranted) {
+/// What communicators are granted one after another, until nothing is left.
+std::vector<int> grants_of(int number, int capacity, int most, int spared) {
   std::vector<std::unique_ptr<BlockGrant>> grants;
-  const auto add = [&] {
-    grants.push_back(std::make_unique<BlockGrant>(some_context(2), 132, 32, 32));
-    return grants.back()->blocks();
-  };
-  EXPECT_EQ(add(), 32);
-  EXPECT_EQ(add(), 32);
-  EXPECT_EQ(add(), 32);
-  EXPECT_EQ(add(), 4);
-  EXPECT_THROW(add(), Error);
-  grants.erase(grants.begin());
-  EXPECT_EQ(add(), 32);
-}
-
-TEST(BlockBudget, HalfOfASmallGpuIsSparedAtTheMost) {
-  const BlockGrant only(some_context(4), 40, 32, 32);
-  EXPECT_EQ(only.blocks(), 4);
-}
-
-TEST(BlockBudget, LateOnesHaveAsManyAsEachOther) {
-  const BlockGrant first(some_context(3), 80, 32, 32);
-  EXPECT_EQ(first.blocks(), 32);
-  std::vector<std::unique_ptr<BlockGrant>> late;
-  for (int i = 0; i < 4; ++i) {
-    late.push_back(std::make_unique<BlockGrant>(some_context(3), 80, 32, 32));
-    EXPECT_EQ(late.back()->blocks(), 4);
+  std::vector<int> blocks;
+  try {
+    for (;;) {
+      grants.push_back(std::make_unique<BlockGrant>(some_context(number), capacity, most, spared));
+      blocks.push_back(grants.back()->blocks());
+    }
+  } catch (const Error&) {
+    return blocks;
   }
-  EXPECT_THROW(BlockGrant(some_context(3), 80, 32, 32), Error);
+}
+
+TEST(BlockBudget, WhatIsSparedIsNeverGranted) {
+  EXPECT_EQ(grants_of(2, 132, 64, 32), (std::vector{48, 32, 8, 4, 4, 4}));
+  EXPECT_EQ(grants_of(2, 108, 64, 32), (std::vector{32, 16, 8, 8, 4, 4, 4}));
+  EXPECT_EQ(grants_of(2, 80, 64, 32), (std::vector{32, 8, 4, 4}));
+  EXPECT_EQ(grants_of(2, 40, 64, 32), (std::vector{8, 4, 4, 4}));  // half of it spared
+  EXPECT_EQ(grants_of(2, 132, 16, 32), (std::vector{16, 16, 16, 16, 16, 8, 4, 4, 4}));
+}
+
+TEST(BlockBudget, WhatIsGivenBackIsGrantedAgain) {
+  auto first = std::make_unique<BlockGrant>(some_context(3), 132, 64, 32);
+  const BlockGrant second(some_context(3), 132, 64, 32);
+  EXPECT_EQ(second.blocks(), 32);
+  first.reset();
+  EXPECT_EQ(BlockGrant(some_context(3), 132, 64, 32).blocks(), 32);  // of 68
+  first = std::make_unique<BlockGrant>(some_context(4), 132, 64, 32);
+  first->keep(20);
+  EXPECT_EQ(BlockGrant(some_context(4), 132, 64, 32).blocks(), 48);  // of 80, halved
 }
 
 }  // namespace
