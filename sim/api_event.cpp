@@ -11,6 +11,27 @@ void require_not_captured(const Event& event) {
 
 }  // namespace
 
+Operation polypath::sim::Driver::record_operation(CUevent handle) {
+  Operation operation;
+  // Of the record that is noted next.
+  operation.effect = [this, handle, serial = events.get(handle).serial + 1] {
+    const Event* const recorded = events.find(handle);
+    if (recorded != nullptr && recorded->serial == serial) events.set_mark(handle, Mark::settled);
+  };
+  return operation;
+}
+
+void polypath::sim::Driver::note_record(CUevent handle, OperationPtr record,
+                                        std::uint64_t stream_id) {
+  Event& event = events.get(handle);
+  event.record = std::move(record);
+  // In virtual time a poll lets time pass, and needs the lock.
+  events.set_mark(handle, mode.is_functional ? Mark::pending : Mark::none);
+  ++event.serial;
+  event.capture = {};
+  event.stream_id = stream_id;
+}
+
 CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
   return call([&](Driver& driver) {
     constexpr unsigned kFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
@@ -41,26 +62,14 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
     Event& event = driver.events.get(handle);
     Stream& stream = driver.stream(stream_handle);
     require(event.context == stream.context, CUDA_ERROR_INVALID_HANDLE);
-    const std::uint64_t serial = event.serial + 1;
     if (stream.capture.is_active()) {
       driver.events.set_mark(handle, Mark::none);
-      event.serial = serial;
+      ++event.serial;
       event.capture = stream.capture;
       event.record = nullptr;
       return;
     }
-    Operation operation;
-    operation.effect = [&driver, handle, serial] {
-      const Event* const recorded = driver.events.find(handle);
-      if (recorded != nullptr && recorded->serial == serial)
-        driver.events.set_mark(handle, Mark::settled);
-    };
-    event.record = driver.enqueue(stream, std::move(operation));
-    // In virtual time a poll lets time pass, and needs the lock.
-    driver.events.set_mark(handle, driver.mode.is_functional ? Mark::pending : Mark::none);
-    event.serial = serial;
-    event.capture = {};
-    event.stream_id = stream.id;
+    driver.note_record(handle, driver.enqueue(stream, driver.record_operation(handle)), stream.id);
     driver.spend(driver.node.costs.call_us);
   });
 }
@@ -71,6 +80,12 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int 
     driver.wait_for_room(stream_handle);
     Stream& stream = driver.stream(stream_handle);
     const Event& event = driver.events.get(handle);
+    if (flags == CU_EVENT_WAIT_EXTERNAL) {
+      require(stream.capture.is_active(), CUDA_ERROR_INVALID_VALUE);
+      require_not_captured(event);
+      driver.add_captured(stream.capture, GraphEvent{handle, event.context, false});
+      return;
+    }
     require(flags == CU_EVENT_WAIT_DEFAULT, CUDA_ERROR_INVALID_VALUE);
     if (event.capture.capture) {
       require(event.capture.is_active(), CUDA_ERROR_CAPTURED_EVENT);

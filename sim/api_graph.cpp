@@ -76,7 +76,7 @@ CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
   return call([&](Driver& driver) {
     CUgraph& result = out(graph);
     require(flags == 0, CUDA_ERROR_INVALID_VALUE);
-    result = driver.add_graph({});
+    result = driver.add_graph();
     driver.spend(driver.node.costs.graph_create_us);
   });
 }
@@ -96,6 +96,34 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNod
     wanted.work = read_graph_copy(driver, parameters, context);
     result = driver.add_graph_node(graph, std::move(wanted));
     driver.spend(driver.node.costs.graph_add_node_us);
+  });
+}
+
+CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph,
+                                   const CUgraphNode* dependencies, size_t count, CUevent event) {
+  return call([&](Driver& driver) {
+    CUgraphNode& result = out(node);
+    GraphNode wanted;
+    wanted.after = driver.find_graph_nodes(graph, dependencies, count);
+    wanted.work = GraphEvent{event, driver.events.get(event).context, true};
+    result = driver.add_graph_node(graph, std::move(wanted));
+    driver.spend(driver.node.costs.graph_add_node_us);
+  });
+}
+
+CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                   const CUgraphEdgeData* edges, size_t count) {
+  return call([&](Driver& driver) {
+    if (edges != nullptr) fail_not_supported("edges with data");
+    for (size_t i = 0; i < count; ++i) driver.change_dependency(graph, from[i], to[i], true);
+  });
+}
+
+CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                      const CUgraphEdgeData* edges, size_t count) {
+  return call([&](Driver& driver) {
+    if (edges != nullptr) fail_not_supported("edges with data");
+    for (size_t i = 0; i < count; ++i) driver.change_dependency(graph, from[i], to[i], false);
   });
 }
 
@@ -145,9 +173,10 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode node,
   return call([&](Driver& driver) {
     GraphExec& exec = driver.graph_execs.get(handle, CUDA_ERROR_INVALID_VALUE);
     const GraphNodeId& id = driver.graph_nodes.get(node, CUDA_ERROR_INVALID_VALUE);
-    const auto index = static_cast<std::size_t>(id.index);
     // A node that was added after the instantiation is no part of it.
-    require(id.graph == exec.graph && index < exec.nodes.size(), CUDA_ERROR_INVALID_VALUE);
+    require(id.graph == exec.graph && static_cast<std::size_t>(id.index) < exec.places.size(),
+            CUDA_ERROR_INVALID_VALUE);
+    const std::size_t index = exec.places[static_cast<std::size_t>(id.index)];
     const GraphCopy wanted = read_graph_copy(driver, parameters, context);
     auto* const known = std::get_if<GraphCopy>(&exec.nodes[index].work);
     require(known != nullptr, CUDA_ERROR_INVALID_VALUE);

@@ -1,31 +1,39 @@
 #include "call.hpp"
+#include "driver.hpp"
 #include "failure.hpp"
 #include "objects.hpp"
 
 namespace polypath::sim {
 
-void CaptureMember::add_node(GraphWork work) {
-  capture->graph.nodes.push_back({nullptr, {last.begin(), last.end()}, std::move(work)});
-  last = {static_cast<int>(capture->graph.nodes.size()) - 1};
-}
-
 void CaptureMember::join(const CaptureMember& other) {
   require(!is_active() || capture == other.capture, CUDA_ERROR_STREAM_CAPTURE_MERGE);
-  if (!is_active()) *this = {other.capture, {}};
+  if (!is_active()) *this = {other.capture, {}, {}};
   last.insert(other.last.begin(), other.last.end());
 }
 
-bool CaptureMember::covers_all() const {
+void Driver::add_captured(CaptureMember& member, GraphWork work) {
+  GraphNode wanted;
+  wanted.after.assign(member.last.begin(), member.last.end());
+  wanted.work = std::move(work);
+  wanted.is_captured = true;
+  add_graph_node(member.capture->graph, std::move(wanted));
+  member.last = {static_cast<int>(graphs.get(member.capture->graph).nodes.size()) - 1};
+}
+
+bool Driver::covers_all(const CaptureMember& member) const {
+  const std::vector<GraphNode>& nodes = graphs.get(member.capture->graph).nodes;
   std::set<int> reached;
-  std::vector<int> open(last.begin(), last.end());
+  std::vector<int> open(member.last.begin(), member.last.end());
   while (!open.empty()) {
-    const int node = open.back();
+    const int index = open.back();
     open.pop_back();
-    if (!reached.insert(node).second) continue;
-    const std::vector<int>& before = capture->graph.nodes[static_cast<std::size_t>(node)].after;
+    if (!reached.insert(index).second) continue;
+    const std::vector<int>& before = nodes[static_cast<std::size_t>(index)].after;
     open.insert(open.end(), before.begin(), before.end());
   }
-  return reached.size() == capture->graph.nodes.size();
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].is_captured && !reached.contains(static_cast<int>(i))) return false;
+  return true;
 }
 
 CUstreamCaptureMode& thread_capture_mode() noexcept {
@@ -57,7 +65,8 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     capture->origin = stream.id;
     capture->thread = std::this_thread::get_id();
     capture->mode = mode;
-    stream.capture = {capture, {}};
+    capture->graph = driver.add_graph();
+    stream.capture = {capture, {}, {}};
     driver.captures.add(std::move(capture));
   });
 }
@@ -75,9 +84,11 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
     const CaptureMember ended = std::exchange(stream.capture, {});
     capture.ended = true;
     driver.captures.remove(ended.capture);
+    const bool is_joined = driver.covers_all(ended);
+    if (!capture.is_valid || !is_joined) driver.destroy_graph(capture.graph);
     require(capture.is_valid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    require(ended.covers_all(), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
-    *graph = driver.add_graph(std::move(capture.graph));
+    require(is_joined, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    *graph = capture.graph;
   });
 }
 
@@ -93,19 +104,25 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
   });
 }
 
-/// Without the graph and the nodes that the next one would depend on: whoever asks for those is
-/// told that they are not simulated.
 CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* status,
                                    cuuint64_t* number, CUgraph* graph, const CUgraphNode** nodes,
                                    const CUgraphEdgeData** edges, std::size_t* count) {
   if (const CUresult result = cuStreamIsCapturing(handle, status); result != CUDA_SUCCESS)
     return result;
   return call([&](Driver& driver) {
-    require(graph == nullptr && nodes == nullptr && edges == nullptr && count == nullptr,
-            CUDA_ERROR_NOT_SUPPORTED);
-    const Stream& stream = driver.stream(handle);
-    if (number != nullptr)
-      *number = stream.capture.is_active() ? stream.capture.capture->number : 0;
+    CaptureMember& member = driver.stream(handle).capture;
+    const bool is_active = member.is_active();
+    if (number != nullptr) *number = is_active ? member.capture->number : 0;
+    if (graph != nullptr) *graph = is_active ? member.capture->graph : nullptr;
+    if (edges != nullptr) *edges = nullptr;  // all of the common kind
+    if (nodes == nullptr && count == nullptr) return;
+    member.told.clear();
+    if (is_active)
+      for (const int node : member.last)
+        member.told.push_back(
+            driver.graphs.get(member.capture->graph).nodes[static_cast<std::size_t>(node)].handle);
+    if (nodes != nullptr) *nodes = member.told.data();
+    out(count) = member.told.size();
   });
 }
 

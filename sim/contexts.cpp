@@ -101,8 +101,11 @@ void Driver::destroy_context(CUcontext handle) {
   const Context& context = contexts.get(handle, CUDA_ERROR_INVALID_CONTEXT);
   for (const CUstream stream : context.streams) {
     const std::shared_ptr<Capture> capture = streams.get(stream).capture.capture;
-    if (capture) capture->ended = true;
-    captures.remove(capture);
+    if (capture && !capture->ended) {
+      capture->ended = true;
+      captures.remove(capture);
+      destroy_graph(capture->graph);
+    }
     streams.remove(stream);
   }
   for (const CUevent event : context.events) events.remove(event);

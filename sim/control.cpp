@@ -94,7 +94,9 @@ uint64_t polypath_sim_live_allocations() {
 }
 
 uint64_t polypath_sim_live_graphs() {
-  return ask([](Driver& driver) { return driver.graphs.live(); });
+  return ask([](Driver& driver) {
+    return driver.graphs.live() - driver.captures.size();  // those under way are nobody's yet
+  });
 }
 
 uint64_t polypath_sim_live_graph_execs() {

@@ -217,7 +217,7 @@ void Driver::copy(const CopyRequest& wanted, CUstream handle, bool is_synchronou
   Stream& on = stream(handle);
   PreparedCopy prepared = prepare_copy(contexts.get(on.context), wanted);
   if (on.capture.is_active()) {
-    on.capture.add_node(graph_copy(contexts.get(on.context), wanted, prepared));
+    add_captured(on.capture, graph_copy(contexts.get(on.context), wanted, prepared));
     return;
   }
   count(prepared);
@@ -244,7 +244,7 @@ void Driver::fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstre
                                             CU_MEM_ACCESS_FLAGS_PROT_READWRITE) == Reach::direct,
           CUDA_ERROR_INVALID_VALUE);
   if (on.capture.is_active()) {
-    on.capture.add_node();
+    add_captured(on.capture, {});
     return;
   }
   Operation operation;

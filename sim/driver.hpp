@@ -219,8 +219,7 @@ class Driver {
 
   // ---- graphs (graphs.cpp, graph_launch.cpp) ----
 
-  /// Takes the graph over, and gives its nodes handles.
-  CUgraph add_graph(Graph graph);
+  CUgraph add_graph();
   void destroy_graph(CUgraph handle);
   /// Adds a node at the end. Failure INVALID_VALUE when the graph is none.
   CUgraphNode add_graph_node(CUgraph handle, GraphNode wanted);
@@ -228,6 +227,9 @@ class Driver {
   /// doubles.
   [[nodiscard]] std::vector<int> find_graph_nodes(CUgraph graph, const CUgraphNode* nodes,
                                                   std::size_t count) const;
+  /// Makes node `to` depend on node `from`, or no longer. Failure INVALID_VALUE when it does
+  /// already, or does not, and when it would come before itself.
+  void change_dependency(CUgraph graph, CUgraphNode from, CUgraphNode to, bool depends);
   /// Failure NOT_SUPPORTED for a graph with captured work of which nothing is known; otherwise as
   /// require_placed.
   CUgraphExec instantiate(CUgraph handle);
@@ -236,6 +238,13 @@ class Driver {
   void require_placed(const GraphCopy& copy);
   /// Runs all nodes as one item of the stream. On any failure none is run.
   void launch(CUgraphExec handle, CUstream stream);
+  /// What a record of the event is on a stream, to be told of when it was issued.
+  Operation record_operation(CUevent handle);
+  void note_record(CUevent handle, OperationPtr record, std::uint64_t stream_id);
+  /// Adds a node that depends on the member's `last`, and becomes it.
+  void add_captured(CaptureMember& member, GraphWork work);
+  /// True when every captured node of the capture comes before the member's `last`, or is in it.
+  [[nodiscard]] bool covers_all(const CaptureMember& member) const;
   /// Destroys all instantiated graphs with a node that runs in the context.
   void destroy_graph_execs(CUcontext context);
   /// To be called before an instantiated graph is destroyed or changed.

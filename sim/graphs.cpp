@@ -6,12 +6,7 @@
 
 namespace polypath::sim {
 
-CUgraph Driver::add_graph(Graph graph) {
-  std::vector<GraphNode> nodes = std::exchange(graph.nodes, {});
-  const CUgraph handle = graphs.add(std::make_unique<Graph>(std::move(graph)));
-  for (GraphNode& wanted : nodes) add_graph_node(handle, std::move(wanted));
-  return handle;
-}
+CUgraph Driver::add_graph() { return graphs.add(std::make_unique<Graph>()); }
 
 void Driver::destroy_graph(CUgraph handle) {
   for (const GraphNode& each : graphs.get(handle, CUDA_ERROR_INVALID_VALUE).nodes)
@@ -41,15 +36,63 @@ std::vector<int> Driver::find_graph_nodes(CUgraph graph, const CUgraphNode* node
   return found;
 }
 
+namespace {
+
+/// The nodes' indices, each behind those that it depends on, else as they were added.
+std::vector<int> ordered(const std::vector<GraphNode>& nodes) {
+  std::vector<int> order;
+  std::vector<bool> is_placed(nodes.size(), false);
+  while (order.size() < nodes.size()) {
+    const std::size_t before = order.size();
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const auto is_there = [&](int node) { return is_placed[static_cast<std::size_t>(node)]; };
+      if (is_placed[i] || !std::ranges::all_of(nodes[i].after, is_there)) continue;
+      is_placed[i] = true;
+      order.push_back(static_cast<int>(i));
+    }
+    require(order.size() > before, CUDA_ERROR_INVALID_VALUE);  // a cycle
+  }
+  return order;
+}
+
+}  // namespace
+
+void Driver::change_dependency(CUgraph handle, CUgraphNode from, CUgraphNode to, bool depends) {
+  const int before = find_graph_nodes(handle, &from, 1).front();
+  const int behind = find_graph_nodes(handle, &to, 1).front();
+  std::vector<GraphNode>& nodes = graphs.get(handle).nodes;
+  std::vector<int>& after = nodes[static_cast<std::size_t>(behind)].after;
+  const auto known = std::ranges::find(after, before);
+  require((known == after.end()) == depends, CUDA_ERROR_INVALID_VALUE);
+  if (!depends) {
+    after.erase(known);
+    return;
+  }
+  after.push_back(before);
+  try {
+    ordered(nodes);
+  } catch (const Failure&) {
+    after.pop_back();
+    throw;
+  }
+}
+
 CUgraphExec Driver::instantiate(CUgraph handle) {
   auto exec = std::make_unique<GraphExec>();
   exec->graph = handle;
-  for (const GraphNode& each : graphs.get(handle, CUDA_ERROR_INVALID_VALUE).nodes) {
+  const std::vector<GraphNode>& nodes = graphs.get(handle, CUDA_ERROR_INVALID_VALUE).nodes;
+  exec->places.resize(nodes.size());
+  for (const int index : ordered(nodes)) {
+    const GraphNode& each = nodes[static_cast<std::size_t>(index)];
     if (std::holds_alternative<std::monostate>(each.work))
       fail_not_supported(
           "instantiating a graph with captured fills, or copies of rows or of pageable memory");
     if (const auto* const copy = std::get_if<GraphCopy>(&each.work)) require_placed(*copy);
-    exec->nodes.push_back({each.after, each.work});
+    exec->places[static_cast<std::size_t>(index)] = exec->nodes.size();
+    exec->nodes.push_back({{}, each.work});
+    for (const int before : each.after)
+      exec->nodes.back().after.push_back(
+          static_cast<int>(exec->places[static_cast<std::size_t>(before)]));
   }
   return graph_execs.add(std::move(exec));
 }
@@ -155,6 +198,9 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
         require_placed(*copy);
         works.push_back(
             prepare_copy(contexts.get(copy->context), {{copy->dst}, {copy->src}, copy->bytes}));
+      } else if (const auto* const event = std::get_if<GraphEvent>(&each.work)) {
+        events.get(event->event);
+        works.emplace_back();
       } else {
         contexts.get(each.context(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
         works.emplace_back().operation = kernel_operation(std::get<KernelCall>(each.work));
@@ -173,10 +219,16 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   spend(node.costs.graph_launch_us);
   for (std::size_t i = 0; i < works.size(); ++i) {
     Context& context = contexts.get(exec.nodes[i].context());
+    const auto* const event = std::get_if<GraphEvent>(&exec.nodes[i].work);
+    if (event != nullptr && event->records)
+      works[i].operation = record_operation(event->event);
+    else if (event != nullptr && events.get(event->event).record != nullptr)
+      works[i].operation.after.push_back(events.get(event->event).record);
     steps.order(works[i].operation, context.device, predecessors(exec.nodes[i]));
     if (std::holds_alternative<GraphCopy>(exec.nodes[i].work)) count(works[i]);
     // As a copy on a stream, a node may run from the begin of its own issue.
     const OperationPtr issued = issue(std::move(works[i].operation));
+    if (event != nullptr && event->records) note_record(event->event, issued, 0);
     spend(node.costs.graph_launch_node_us);
     steps.add(issued, context.device);
     if (context.handle != on.context) context.add_orphan(issued);

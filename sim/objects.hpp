@@ -36,13 +36,21 @@ struct GraphCopy {
   Placement src_placement;
 };
 
+/// A record of an event, or a wait for its latest record at the time of the launch.
+struct GraphEvent {
+  CUevent event = nullptr;
+  CUcontext context = nullptr;  ///< the event's
+  bool records = false;
+};
+
 /// What a node does; nothing known of what is captured and cannot be instantiated.
-using GraphWork = std::variant<std::monostate, GraphCopy, KernelCall>;
+using GraphWork = std::variant<std::monostate, GraphCopy, KernelCall, GraphEvent>;
 
 struct GraphNode {
   CUgraphNode handle = nullptr;
   std::vector<int> after;  ///< indices of the nodes that it depends on, in the order given
   GraphWork work;
+  bool is_captured = false;  ///< not added by hand
 };
 
 struct Graph {
@@ -62,14 +70,16 @@ struct GraphExec {
     GraphWork work;
 
     [[nodiscard]] CUcontext context() const {
-      const auto* const copy = std::get_if<GraphCopy>(&work);
-      return copy != nullptr ? copy->context : std::get<KernelCall>(work).context;
+      if (const auto* const copy = std::get_if<GraphCopy>(&work)) return copy->context;
+      if (const auto* const event = std::get_if<GraphEvent>(&work)) return event->context;
+      return std::get<KernelCall>(work).context;
     }
   };
-  CUgraph graph = nullptr;  ///< that it was made from; it may be gone
-  std::vector<Node> nodes;
-  OperationPtr last;              ///< end of its most recent launch; null: never launched
-  std::uint64_t last_stream = 0;  ///< id of the stream of that launch
+  CUgraph graph = nullptr;          ///< that it was made from; it may be gone
+  std::vector<Node> nodes;          ///< each behind those that it depends on
+  std::vector<std::size_t> places;  ///< among them, of the graph's nodes
+  OperationPtr last;                ///< end of its most recent launch; null: never launched
+  std::uint64_t last_stream = 0;    ///< id of the stream of that launch
 
   [[nodiscard]] bool is_in_flight() const noexcept { return last && !last->done; }
 };
@@ -79,7 +89,7 @@ struct GraphExec {
 
 /// One capture, from cuStreamBeginCapture to cuStreamEndCapture.
 struct Capture {
-  Graph graph;
+  CUgraph graph = nullptr;
   std::uint64_t origin = 0;  ///< id of the stream that began it
   std::thread::id thread;    ///< that began it
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -102,6 +112,7 @@ class Captures {
     count_.store(all_.size(), std::memory_order_release);
   }
   [[nodiscard]] bool any() const noexcept { return count_.load(std::memory_order_acquire) > 0; }
+  [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
   [[nodiscard]] auto begin() const noexcept { return all_.begin(); }
   [[nodiscard]] auto end() const noexcept { return all_.end(); }
 
@@ -115,15 +126,12 @@ class Captures {
 struct CaptureMember {
   std::shared_ptr<Capture> capture;  ///< null, or ended: not in capture
   std::set<int> last;                ///< the nodes that the next one depends on
+  std::vector<CUgraphNode> told;     ///< those, as a program was told of them
 
   [[nodiscard]] bool is_active() const noexcept { return capture && !capture->ended; }
-  /// Adds a node that depends on `last`, and becomes it.
-  void add_node(GraphWork work = {});
   /// Makes what follows depend on the other's nodes as well, joining its capture.
   /// Failure STREAM_CAPTURE_MERGE when both are in different captures.
   void join(const CaptureMember& other);
-  /// True when every node of the capture comes before `last`, or is in it.
-  [[nodiscard]] bool covers_all() const;
 };
 
 /// How far captures restrict the calling thread (cuThreadExchangeStreamCaptureMode).

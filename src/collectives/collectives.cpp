@@ -47,9 +47,6 @@ constexpr std::array kChoices{CollectiveChoice::planned,   CollectiveChoice::ker
                               CollectiveChoice::published, CollectiveChoice::ring,
                               CollectiveChoice::host,      CollectiveChoice::host_trees};
 
-/// A capture that the driver does not number.
-constexpr std::uint64_t kUnknownCapture = ~std::uint64_t{0};
-
 std::uint64_t bytes_of(const CollectiveCall& call) { return call.count * size_of(call.type); }
 
 bool sends(const CollectiveCall& call, int rank) {
@@ -136,9 +133,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
     const int spared = options_.spared_multiprocessors * each;
     grant_ = std::make_unique<BlockGrant>(comm_.context(), multiprocessors * each,
                                           options_.max_blocks, spared);
-    last_ = std::make_unique<Event>(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING);
-    last_captured_ =
-        std::make_unique<Event>(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING);
+    order_ = std::make_unique<CallOrder>(comm_.driver(), comm_.context());
     mine.blocks = grant_->blocks();
   } catch (const std::exception& error) {
     std::strncpy(mine.why.data(), error.what(), mine.why.size() - 1);
@@ -168,9 +163,7 @@ Collectives::~Collectives() {  // the communicator frees the scratch
   while (in_flight() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
 }
 
-bool Collectives::in_flight() const {
-  return any_ && comm_.driver().event_query(last_->get()) == CUDA_ERROR_NOT_READY;
-}
+bool Collectives::in_flight() const { return order_ != nullptr && order_->in_flight(); }
 
 const CollectivePlan& Collectives::plan(const CollectiveCall& call, CollectiveChoice choice) {
   require_root(call, comm_.rank(), comm_.size());
@@ -395,27 +388,6 @@ void Collectives::compare(const CollectiveCall& call) {
                         names[field], rank, all[rank][field], all[0][field]));
 }
 
-std::uint64_t Collectives::id_of(CUstream stream) const {
-  if (comm_.driver().stream_get_id == nullptr) return 0;
-  unsigned long long id = 0;
-  POLYPATH_CHECK(comm_.driver(), stream_get_id(stream, &id));
-  return id;
-}
-
-std::uint64_t Collectives::capture_of(CUstream stream) const {
-  const CudaDriver& driver = comm_.driver();
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  cuuint64_t number = 0;
-  if (driver.stream_get_capture_info != nullptr) {
-    POLYPATH_CHECK(driver, stream_get_capture_info(stream, &status, &number, nullptr, nullptr,
-                                                   nullptr, nullptr));
-  } else if (driver.stream_is_capturing != nullptr) {
-    POLYPATH_CHECK(driver, stream_is_capturing(stream, &status));
-    number = kUnknownCapture;
-  }
-  return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? number : 0;
-}
-
 void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call, CUstream stream,
                                 bool is_captured) const {
   CollectiveArgs args = launch.args;
@@ -451,15 +423,10 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
       POLYPATH_CHECK(driver, memcpy_async(call.recv, call.send, bytes_of(call), stream));
     return;
   }
-  const std::uint64_t capture = capture_of(stream);
+  const std::uint64_t capture = order_->capture_of(stream);
   const Launch& launch = launch_to_run(call, choice, capture != 0);
   if (launch.schedule) require_parts_apart(call);
-  Event& before = capture != 0 ? *last_captured_ : *last_;
-  // A stream keeps its own calls in order.
-  const std::uint64_t id = capture == 0 ? id_of(stream) : 0;
-  const bool is_same = id != 0 && stream == last_stream_ && id == last_stream_id_;
-  if (capture == 0 ? any_ && !is_same : capture == capture_ && capture != kUnknownCapture)
-    POLYPATH_CHECK(driver, stream_wait_event(stream, before.get(), 0));
+  order_->before(stream, capture);
   if (launch.plan.algorithm == Algorithm::mixed) {
     const std::uint64_t first = launch.args.count * size_of(call.type);
     runner_->run(*launch.schedule, launch.program,
@@ -473,14 +440,7 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   } else {
     launch_kernel(launch, call, stream, capture != 0);
   }
-  POLYPATH_CHECK(driver, event_record(before.get(), stream));
-  if (capture != 0) {
-    capture_ = capture;
-  } else {
-    any_ = true;
-    last_stream_ = stream;
-    last_stream_id_ = id;
-  }
+  order_->behind(stream, capture);
   count(launch);
 }
 

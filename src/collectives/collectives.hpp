@@ -15,6 +15,7 @@
 #include <unordered_map>
 
 #include "collectives/block_budget.hpp"
+#include "collectives/call_order.hpp"
 #include "collectives/collective_types.h"
 #include "collectives/kernel_modules.hpp"
 #include "collectives/plan/collective_plan.hpp"
@@ -179,10 +180,6 @@ class Collectives {
   void compare(const CollectiveCall& call);
   void require_buffer(int rank, const char* name, CUdeviceptr address, std::uint64_t bytes,
                       std::size_t element) const;
-  /// The driver's number of a stream, which no other one ever has; 0: it gives none.
-  std::uint64_t id_of(CUstream stream) const;
-  /// The number of the capture that `stream` is in; 0: none.
-  std::uint64_t capture_of(CUstream stream) const;
 
   Communicator& comm_;
   CollectivesOptions options_;
@@ -195,13 +192,8 @@ class Collectives {
   std::unique_ptr<ScheduleRunner> runner_;  // null: kernels alone
   std::unordered_map<Shape, Launch, ShapeHash> launches_;
   CollectiveCounts counts_;
-  std::unique_ptr<Event> last_;           // of the latest call
-  std::unique_ptr<Event> last_captured_;  // of the latest in capture
-  std::uint64_t capture_ = 0;             // in which that was
-  bool any_ = false;
-  CUstream last_stream_ = nullptr;    // of the latest call outside of capture,
-  std::uint64_t last_stream_id_ = 0;  // as the driver numbers them; 0: it does not
-  std::uint32_t number_ = 0;          // of the next call
+  std::unique_ptr<CallOrder> order_;
+  std::uint32_t number_ = 0;  // of the next call
   int block_limit_ = 0;
 };
 

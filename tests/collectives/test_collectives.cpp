@@ -14,6 +14,8 @@
 #include "call_rows.hpp"
 #include "driver/check.hpp"
 #include "group.hpp"
+#include "schedule_calls.hpp"
+#include "support/gate.hpp"
 
 namespace polypath::test {
 namespace {
@@ -184,6 +186,53 @@ TEST_F(CollectivesTest, ACapturedRowIsReplayedAmongOtherCalls) {
     }
     POLYPATH_CHECK(driver(), graph_exec_destroy(launchable));
     POLYPATH_CHECK(driver(), graph_destroy(graph));
+    comm.exchange({}, {});
+  });
+}
+
+// Each rank holds another one of the two streams, so that without an order that is the host's, half of
+// the ranks would run the graph first, and half the calls.
+TEST_F(CollectivesTest, GraphsAndCallsOnAnotherStreamRunInTheOrderOfTheHost) {
+  if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
+  Random random(13);
+  std::vector<PlannedCall> captured;
+  std::vector<PlannedCall> eager;
+  for (int i = 0; i < 2; ++i) {
+    captured.push_back(planned(random, {100, 20000}));
+    captured.back().what.placement = Placement::apart;
+    captured.back().images = images_of(random, captured.back().what);
+    eager.push_back(planned(random, {100, 20000}));
+  }
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, kFewBlocks);
+    const Stream ours(driver(), comm.context());
+    const Stream others(driver(), comm.context());
+    const CallRow mine(driver(), captured, comm.rank());
+    const CapturedRow graph(driver(), ours.get(), [&] {
+      for (std::size_t i = 0; i < captured.size(); ++i)
+        collectives.run(mine.call(captured, i), ours.get());
+    });
+    for (int turn = 0; turn < 4; ++turn) {
+      mine.reset(captured);
+      const CallRow between(driver(), eager, comm.rank());
+      comm.exchange({}, {});
+      {
+        Gate gate(driver(), comm.context());
+        gate.hold((turn / 2 + comm.rank()) % 2 == 0 ? ours.get() : others.get(), comm.context());
+        const auto call = [&] {
+          for (std::size_t i = 0; i < eager.size(); ++i)
+            collectives.run(between.call(eager, i), others.get());
+        };
+        if (turn % 2 == 0) graph.launch(ours.get());
+        call();
+        if (turn % 2 == 1) graph.launch(ours.get());
+        comm.exchange({}, {});
+      }
+      for (const Stream* stream : {&ours, &others})
+        POLYPATH_CHECK(driver(), stream_synchronize(stream->get()));
+      mine.expect_done(captured);
+      between.expect_done(eager);
+    }
     comm.exchange({}, {});
   });
 }

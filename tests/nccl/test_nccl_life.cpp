@@ -227,7 +227,7 @@ TEST(NcclLife, ManyCommunicatorsLeaveRoomForNccls) {
   EXPECT_THAT(on_nccl_ranks(2,
                             [](NcclRank& its) {
                               for (unsigned time = 0; time < 3; ++time) {
-                                std::vector<NcclRank> parts(5, its);
+                                std::vector<NcclRank> parts(7, its);
                                 for (NcclRank& part : parts) {
                                   NCCL_OK(its.nccl.ncclCommSplit(its.comm, 0, its.rank, &part.comm,
                                                                  nullptr));
@@ -238,8 +238,8 @@ TEST(NcclLife, ManyCommunicatorsLeaveRoomForNccls) {
                               }
                             }),
               Each(""));
-  // It and two parts have 32 of 132 multiprocessors each, a third part has the other four of 100.
-  EXPECT_EQ(calls.taken(), 2 * 3 * 3);
+  // It and five parts have 48, 32, 8, and three times 4 of 132 multiprocessors, 32 are spared.
+  EXPECT_EQ(calls.taken(), 2 * 3 * 5);
   EXPECT_EQ(calls.by_nccl(), 2 * 3 * 2);
 }
 
