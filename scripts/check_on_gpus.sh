@@ -9,6 +9,7 @@
 #   MESSAGES=1M,64M   message sizes of the comparisons of MPI programs
 #   POWERS=23:30      sizes of the Jacobi solver's grids, 8 x 2^K elements
 #   WEIGHTS=4G        how much PyTorch loads
+#   TRAINING=none     arguments of examples/train_ddp.py
 #   STEP_SECONDS=300  time limit of one step
 #   STEPS='bench.*'   only the steps whose whole name matches this regular expression
 #   WHEELS=folder     wheels of rich and what it needs, where python3 lacks them; made by
@@ -31,6 +32,11 @@ export CUDA_DEVICE_MAX_CONNECTIONS=32
 export POLYPATH_LIBRARY=$build/libpolypath.so
 export POLYPATH_PROFILE=$results/profile.toml
 export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# Those that PyTorch's wheels bring.
+for library in nccl nvshmem; do
+  folder=$(python3 -c "import nvidia.$library; print(nvidia.$library.__path__[0])" 2>/dev/null)/lib
+  [[ ! -d $folder ]] || LD_LIBRARY_PATH+=:$folder
+done
 export PYTHONPATH=$PWD/python PYTHONUNBUFFERED=1 COLUMNS=140 NO_COLOR=1
 if [[ -n ${WHEELS:-} ]]; then
   python3 -m pip install --quiet --no-index --find-links "$WHEELS" --target "$results/site" rich ||
@@ -170,13 +176,37 @@ polypath bench.p2p-window bench p2p --window 1,4,16 --sizes 4M:64M \
 polypath bench.bidir-window bench bidir --window 16 --sizes 64M \
   --json "$results/bench.bidir-window.json"
 polypath bench.messaging bench messaging --what all --json "$results/bench.messaging.json"
+gpus=$(nvidia-smi -L | wc -l)
+if ((gpus > 1)); then
+  polypath bench.allreduce bench allreduce --json "$results/bench.allreduce.json" \
+    ${plots:+--plot "$results/bench.allreduce.png"}
+  for mode in host partial device; do
+    polypath "uniconn.jacobi-$mode" bench uniconn --test jacobi --mode $mode --pairs 5 \
+      --json "$results/uniconn.jacobi-$mode.json"
+    polypath "uniconn.cg-$mode" bench uniconn --test cg --mode $mode --pairs 3 --iterations 200 \
+      --json "$results/uniconn.cg-$mode.json"
+  done
+  polypath uniconn.latency bench uniconn --test latency --json "$results/uniconn.latency.json"
+  polypath uniconn.bandwidth bench uniconn --test bandwidth --window 1,16 --sizes 1M,64M,512M --pairs 3 \
+    --json "$results/uniconn.bandwidth.json"
+fi
 nccl_of_torch=$(python3 -c 'import nvidia.nccl; print(nvidia.nccl.__path__[0])' 2>/dev/null)/lib/libnccl.so.2
 [[ -f $nccl_of_torch ]] && step nccl.call-cost "$build/bin/nccl_call_cost" "$build/libpolypath_nccl.so" "$nccl_of_torch"
 # Sums of a program that only knows NCCL: by NCCL, whose bits may depend on the size, and in rank order.
-if python3 -c 'import torch' 2>/dev/null && (($(nvidia-smi -L | wc -l) > 1)); then
-  rows=(python3 -m torch.distributed.run --nproc-per-node "$(nvidia-smi -L | wc -l)" bench/nccl/same_bits.py)
-  step nccl.rows bash -c '"$@"; (($? < 2))' - "${rows[@]}"
-  polypath nccl.rows-reproducible run --reproducible --strict --stats text -- "${rows[@]}"
+if python3 -c 'import torch' 2>/dev/null && ((gpus > 1)); then
+  ranks=(python3 -m torch.distributed.run --nproc-per-node "$gpus")
+  reproducible=(run --no-measure --reproducible --stats text -- "${ranks[@]}")
+  step nccl.rows bash -c '"$@"; (($? < 2))' - "${ranks[@]}" bench/nccl/same_bits.py
+  polypath nccl.rows-reproducible run --reproducible --strict --stats text -- "${ranks[@]}" \
+    bench/nccl/same_bits.py
+  for set in as-it-comes tree batch-invariant; do
+    polypath "nccl.calls-$set" "${reproducible[@]}" bench/nccl/calls.py --nccl $set \
+      --json "$results/nccl.calls-$set.json"
+  done
+  polypath nccl.decode "${reproducible[@]}" bench/nccl/decode.py --json "$results/nccl.decode.json"
+  polypath nccl.programs "${reproducible[@]}" scripts/check_nccl_programs.py
+  step torch.collectives env CUDA_DEVICE_MAX_CONNECTIONS=32 python3 scripts/check_torch_collectives.py \
+    --spawn "$gpus" --json "$results/torch.collectives.json" --training "${TRAINING:-none}"
 fi
 python3 -c 'import torch' 2>/dev/null && step bench.rotating python3 bench/rotating_buffers.py
 # As on Beluga and on Narval (docs/emulated-mesh.md).

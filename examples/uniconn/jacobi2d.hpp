@@ -138,7 +138,7 @@ class Jacobi2d {
 
  private:
   static constexpr bool kKernelSends = M != uc::LaunchMode::PureHost;
-  static constexpr std::size_t kWords = std::size_t{2} * kJacobiBlocks;  ///< the host takes two
+  static constexpr std::size_t kWords = std::size_t{2} * kJacobiMostAcross;  ///< the host takes two
 
   [[nodiscard]] std::uint64_t first_of(int rank) const {
     return grid_.rows * static_cast<std::uint64_t>(rank) / static_cast<std::uint64_t>(size_);
@@ -179,7 +179,7 @@ class Jacobi2d {
     launch_.bottom = (rank_ + 1) % size_;
     launch_.rows_of_top = rows_of(launch_.top);
     launch_.across = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-        (grid_.columns + kJacobiThreads - 1) / kJacobiThreads, kJacobiBlocks));
+        (grid_.columns + kJacobiThreads - 1) / kJacobiThreads, kJacobiMostAcross));
     launch_.waits = M == uc::LaunchMode::PureDevice ? 1 : 0;
     launch_.words = words_;
     return kernel;

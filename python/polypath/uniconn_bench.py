@@ -48,6 +48,8 @@ def rows(wanted: UniconnBench, node: str | None, mpirun: str | None) -> Iterator
     environment = dict(os.environ)
     # Nobody wants to time a first transfer that goes without its routes.
     environment.setdefault("POLYPATH_PREPARE", "wait")
+    # NVSHMEM's own is 1 GiB, too little for two halves of a large grid.
+    environment.setdefault("NVSHMEM_SYMMETRIC_SIZE", "4G")
     if node is not None:
         environment["POLYPATH_NODE"] = node
         if wanted.backend == "mpi":
