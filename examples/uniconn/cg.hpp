@@ -224,8 +224,9 @@ class ConjugateGradients {
   void prepare_launches(const Rows& rows) {
     arrays_ = std::make_unique<CgArrays>(gpu_, rows);
     const std::uint64_t blocks = (arrays_->rows + cg::kBlockRows - 1) / cg::kBlockRows;
-    blocks_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(blocks, 1, kCgBlocks));
     kernel_ = kernel_that_sends(gpu_, cg_kernel_image(), "uniconn_cg");
+    blocks_ = static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>(blocks, 1, gpu_.at_once(kernel_, cg::kThreads, kCgShared)));
     CgLaunch one{};
     one.waits = M == uc::LaunchMode::PureDevice ? 1 : 0;
     one.rows = arrays_->rows;

@@ -33,9 +33,8 @@ struct CgLaunch {
   void* comm;            ///< Communicator<PolypathBackend>::toDevice()
 };
 
-/// Thread blocks that run at once on any GPU that there is.
-inline constexpr std::uint32_t kCgBlocks = 320;
-inline constexpr std::uint32_t kCgBlocksAtOnce = 4;  ///< of a multiprocessor
+/// Thread blocks of a multiprocessor at once, at least.
+inline constexpr std::uint32_t kCgBlocksAtOnce = 4;
 /// Of shared memory: a word for each row of a block, and for each thread.
 inline constexpr std::size_t kCgShared =
     static_cast<std::size_t>(cg::kBlockRows + cg::kThreads) * sizeof(double);

@@ -41,6 +41,9 @@ class Gpu {
     find(elapsed_, "cuEventElapsedTime");
     find(load_, "cuModuleLoadData");
     find(function_, "cuModuleGetFunction");
+    find(device_, "cuCtxGetDevice");
+    find(attribute_, "cuDeviceGetAttribute");
+    find(occupancy_, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
     const auto find_of_node = [this](auto& function, const char* name) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
           polypath_driver_function(engine_.get(), name));
@@ -126,6 +129,19 @@ class Gpu {
     cuda.check(function_(&found, module, name), "cuModuleGetFunction");
     return found;
   }
+  /// So many blocks of it run at once.
+  [[nodiscard]] std::uint32_t at_once(CUfunc_st* kernel, unsigned threads,
+                                      std::size_t shared_bytes) const {
+    constexpr int kMultiprocessors = 16;
+    int device = 0;
+    int multiprocessors = 0;
+    int each = 0;
+    cuda.check(device_(&device), "cuCtxGetDevice");
+    cuda.check(attribute_(&multiprocessors, kMultiprocessors, device), "cuDeviceGetAttribute");
+    cuda.check(occupancy_(&each, kernel, static_cast<int>(threads), shared_bytes),
+               "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    return static_cast<std::uint32_t>(multiprocessors * each);
+  }
 
  private:
   struct InTurns {
@@ -152,6 +168,9 @@ class Gpu {
   void (*turn_)() = nullptr;
   int (*load_)(CUmod_st**, const void*) = nullptr;
   int (*function_)(CUfunc_st**, CUmod_st*, const char*) = nullptr;
+  int (*device_)(int*) = nullptr;
+  int (*attribute_)(int*, int, int) = nullptr;
+  int (*occupancy_)(int*, CUfunc_st*, int, std::size_t) = nullptr;
   CUevent_st* begin_ = nullptr;
   CUevent_st* end_ = nullptr;
 

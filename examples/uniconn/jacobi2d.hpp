@@ -158,7 +158,7 @@ class Jacobi2d {
     }
     if constexpr (kKernelSends) {
       CUfunc_st* const kernel = prepare_launch();
-      const Extent blocks{launch_.across * down()};
+      const Extent blocks{launch_.across * down_};
       step_.template BindKernel<uc::LaunchMode::PartialDevice>(kernel, blocks,
                                                                Extent{kJacobiThreads}, 0, args_);
       step_.template BindKernel<uc::LaunchMode::PureDevice>(kernel, blocks, Extent{kJacobiThreads},
@@ -171,6 +171,13 @@ class Jacobi2d {
   CUfunc_st* prepare_launch() {
     CUfunc_st* const kernel = kernel_that_sends(gpu_, jacobi2d_kernel_image(), "uniconn_jacobi2d");
     launch_.comm = comm_of_kernels(comm_);
+    const std::uint32_t most = gpu_.at_once(kernel, kJacobiThreads, 0);
+    launch_.across = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+        (grid_.columns + kJacobiThreads - 1) / kJacobiThreads, std::min(kJacobiMostAcross, most)));
+    // As many on all ranks, whose memory for changes is as large: of the ranks with the fewest rows.
+    const std::uint64_t fewest =
+        std::max<std::uint64_t>(grid_.rows / static_cast<std::uint64_t>(size_), 1);
+    down_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(fewest, most / launch_.across));
     changes_ = uc::Memory<B>::template Alloc<float>(changes_of(most_));
     gpu_.zero(changes_, changes_of(most_) * sizeof(float));
     launch_.rows = sweep_.rows;
@@ -178,19 +185,13 @@ class Jacobi2d {
     launch_.top = (rank_ + size_ - 1) % size_;
     launch_.bottom = (rank_ + 1) % size_;
     launch_.rows_of_top = rows_of(launch_.top);
-    launch_.across = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-        (grid_.columns + kJacobiThreads - 1) / kJacobiThreads, kJacobiMostAcross));
     launch_.waits = M == uc::LaunchMode::PureDevice ? 1 : 0;
     launch_.words = words_;
     return kernel;
   }
-  /// Rows of blocks.
-  [[nodiscard]] std::uint32_t down() const {
-    return static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(sweep_.rows, kJacobiBlocks / launch_.across));
-  }
-  [[nodiscard]] static std::size_t changes_of(int iterations) {
-    return static_cast<std::size_t>(iterations) * kJacobiBlocks * kJacobiWarps;
+  [[nodiscard]] std::size_t changes_of(int iterations) const {
+    return std::size_t{launch_.across} * down_ * kJacobiWarps *
+           static_cast<std::size_t>(iterations);
   }
   /// The residual of each iteration, of what its warps have written.
   void collect_changes() {
@@ -227,6 +228,7 @@ class Jacobi2d {
   float* next_ = nullptr;
   std::uint64_t* words_ = nullptr;  ///< of the halo in front of the block, and of that behind it
   JacobiLaunch launch_{};
+  std::uint32_t down_ = 0;  ///< rows of blocks
   void* args_[1] = {&launch_};
   float* changes_ = nullptr;
   float* residuals_ = nullptr;  ///< by iteration

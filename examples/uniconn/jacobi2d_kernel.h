@@ -5,8 +5,7 @@
 
 namespace uniconn_example {
 
-/// Blocks share out the columns, `across` of them, and then the rows. Those of the outer rows wait for
-/// other GPUs', which have sent by then or wait for none that has not: so these must run at once.
+/// Blocks share out the columns, `across` of them, and then the rows; all run at once.
 struct JacobiLaunch {
   const float* from;  ///< with the halo
   float* to;
@@ -26,9 +25,6 @@ struct JacobiLaunch {
 
 inline constexpr std::uint32_t kJacobiThreads = 256;
 inline constexpr std::uint32_t kJacobiWarps = kJacobiThreads / 32;
-/// Two rows of blocks run at once on any GPU that there is, with room to spare.
 inline constexpr std::uint32_t kJacobiMostAcross = 32;
-/// Fewer leave a GPU's memory idle.
-inline constexpr std::uint32_t kJacobiBlocks = 2048;
 
 }  // namespace uniconn_example

@@ -1,5 +1,6 @@
 #include "nccl/creation.hpp"
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -71,20 +72,28 @@ void tell(const Communicator& its) noexcept {
            its.refusal.c_str());
 }
 
-/// Once a process, by the first of those that are there.
-void tell_partial(int present, int ranks) noexcept {
+/// Once a process, to its user by the lowest of the ranks that are there: one line a node. Ranks
+/// stay shown, or who comes later would find fewer; of the first communicators alone, for others are
+/// told of in nobody's line.
+void tell_partial(Presence&& own, int rank, int ranks) noexcept {
+  constexpr unsigned kKept = 2 * kMostRanks;
+  static std::array<Presence, kKept> kept;
+  static std::atomic<unsigned> kept_count;
   static std::atomic_flag is_told;
-  if (!is_told.test_and_set())
-    log_line(LogLevel::warn,
-             "%d of the %d ranks of an NCCL communicator are here under polypath; the others are "
-             "not, or on other nodes: it stays NCCL's",
-             present, ranks);
+  const int present = own.count(ranks);
+  const bool is_lowest = own.lowest(ranks) == rank;
+  if (const unsigned place = kept_count++; place < kKept) kept.at(place) = std::move(own);
+  const bool is_warning = is_lowest && !is_told.test_and_set();
+  log_line(is_warning ? LogLevel::warn : LogLevel::info,
+           "%d of the %d ranks of an NCCL communicator are here under polypath; the others are "
+           "not, or on other nodes: it stays NCCL's",
+           present, ranks);
 }
 
 }  // namespace
 
 Creation::Creation(const Key& key, int rank, int ranks, bool is_blocking) noexcept
-    : key_(key), ranks_(ranks), is_blocking_(is_blocking) {
+    : key_(key), rank_(rank), ranks_(ranks), is_blocking_(is_blocking) {
   report_at_exit();
   if (!key.is_known())
     missing_ = "part of one that was not seen made";
@@ -113,14 +122,13 @@ int Creation::finish() noexcept {
   int result = kSuccess;
   its->refusal = missing_;
   if (its->refusal.empty()) {
-    const int present = presence_.count(ranks_);
     if (its->size < 2) {
       its->refusal = "one rank";
     } else if (its->size > kMostRanks) {
       its->refusal = "more than 8 ranks";
-    } else if (present != its->size) {
+    } else if (presence_.count(ranks_) != its->size) {
       its->refusal = "not all ranks are here under polypath";
-      tell_partial(present, its->size);
+      tell_partial(std::move(presence_), rank_, ranks_);
     } else {
       result = agree(*its);
     }

@@ -35,6 +35,7 @@ class Creation {
   int agree(Communicator& its) noexcept;
 
   Key key_;
+  int rank_ = 0;
   int ranks_ = 0;
   bool is_blocking_ = true;
   Presence presence_;

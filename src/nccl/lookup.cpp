@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "nccl/exports.hpp"
+#include "nccl/promises.hpp"
 #include "nccl/real_library.hpp"
 #include "preload/loaded_objects.hpp"
 
@@ -25,6 +26,13 @@ extern "C" {
                                                          void* caller) noexcept;
 }
 
+#define POLYPATH_NCCL_status(name)
+#define POLYPATH_NCCL_text(name)
+#define POLYPATH_NCCL_sums(name) extern "C" void name();
+#define POLYPATH_NCCL_PASSED(name, kind) POLYPATH_NCCL_##kind(name)
+#include "nccl/passed.def"
+#undef POLYPATH_NCCL_sums
+
 namespace {
 
 struct Replaced {
@@ -36,7 +44,17 @@ const Replaced replaced[] = {
 #include "nccl/replaced.def"
 };
 
+/// Those that sum in NCCL's order: their trampolines say so.
+const Replaced sums[] = {
+#define POLYPATH_NCCL_sums(name) {#name, reinterpret_cast<void*>(&::name)},
+#define POLYPATH_NCCL_PASSED(name, kind) POLYPATH_NCCL_##kind(name)
+#include "nccl/passed.def"
+};
+
 void* find_replaced(const char* name) noexcept {
+  if (settings().reproducible)
+    for (const Replaced& one : sums)
+      if (std::strcmp(one.name, name) == 0) return one.function;
   for (const Replaced& one : replaced)
     if (std::strcmp(one.name, name) == 0) return one.function;
   return nullptr;
@@ -57,7 +75,8 @@ void* polypath_nccl_lookup(void* handle, const char* name, void* caller) noexcep
     __atomic_store_n(&polypath_nccl_real_dlsym,
                      reinterpret_cast<Dlsym>(own_dlsym(RTLD_NEXT, "dlsym")), __ATOMIC_RELEASE);
   // Nearly all names are others. What RTLD_NEXT means depends on who asks.
-  if (name == nullptr || std::strncmp(name, "nccl", 4) != 0 || handle == RTLD_NEXT) return nullptr;
+  if (name == nullptr || handle == RTLD_NEXT) return nullptr;
+  if (std::strncmp(name + (*name == 'p' ? 1 : 0), "nccl", 4) != 0) return nullptr;
   if (is_polypath(object_of(caller))) return nullptr;
   void* const found = polypath_nccl_real_dlsym(handle, name);
   const link_map* const object = found != nullptr ? object_of(found) : nullptr;

@@ -73,13 +73,21 @@ Presence& Presence::operator=(Presence&& other) noexcept {
   return *this;
 }
 
+bool Presence::is_there(int rank) const noexcept {
+  const Address address(key_, rank);
+  return connect(asking_, address.get(), address.bytes) == 0;
+}
+
 int Presence::count(int ranks) const noexcept {
   int present = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const Address address(key_, rank);
-    present += connect(asking_, address.get(), address.bytes) == 0 ? 1 : 0;
-  }
+  for (int rank = 0; rank < ranks; ++rank) present += is_there(rank) ? 1 : 0;
   return present;
+}
+
+int Presence::lowest(int ranks) const noexcept {
+  for (int rank = 0; rank < ranks; ++rank)
+    if (is_there(rank)) return rank;
+  return -1;
 }
 
 }  // namespace polypath::nccl

@@ -40,8 +40,12 @@ class Presence {
   /// How many of the ranks 0 to `ranks` - 1 are there now. Only while it is shown; then it needs
   /// nothing more that could be missing.
   [[nodiscard]] int count(int ranks) const noexcept;
+  /// The first of them; -1: none.
+  [[nodiscard]] int lowest(int ranks) const noexcept;
 
  private:
+  [[nodiscard]] bool is_there(int rank) const noexcept;
+
   Key key_;
   int shown_ = -1;   // the socket with the name
   int asking_ = -1;  // by which others are found

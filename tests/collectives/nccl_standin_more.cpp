@@ -86,6 +86,13 @@ int ncclAlltoAll(const void* send, void* recv, std::size_t count, int type, void
   return issue(std::move(messages), {}, nullptr, 0, stream);
 }
 
+int ncclAllReduce(const void* send, void* recv, std::size_t count, int type, int op, void* comm,
+                  CUstream stream);
+int pncclAllReduce(const void* send, void* recv, std::size_t count, int type, int op, void* comm,
+                   CUstream stream) {
+  return ncclAllReduce(send, recv, count, type, op, comm, stream);
+}
+
 /// As of a version that nobody here knows: arguments of all kinds, in registers and on the stack.
 double ncclOfTheFuture(int a, double b, Id id, const char* c, float d, int e, int f, int g, int h) {
   note("ncclOfTheFuture");

@@ -90,6 +90,19 @@ def test_a_strict_run_is_stopped(run):
     assert done.stderr.endswith("; stopped (--strict)\n")
 
 
+def test_names_past_this_library_stop_a_strict_run(polypath):
+    program = (
+        f"import ctypes; library = ctypes.CDLL({str(STANDIN)!r})\n"
+        "library.ncclGetVersion(ctypes.byref(ctypes.c_int()))\n"
+        "library.pncclAllReduce(None, None, 0, 7, 0, None, None)\n"
+        "print('went on')"
+    )
+    options = ("--reproducible", "--strict")
+    done = polypath("run", *NODE, *options, "--", sys.executable, "-c", program)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "sums of pncclAllReduce are not in rank order" in done.stderr
+
+
 def test_strict_alone_is_refused(run):
     done = run("--strict")
     assert done.returncode == 2
