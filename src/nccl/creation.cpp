@@ -73,8 +73,8 @@ void tell(const Communicator& its) noexcept {
 }
 
 /// Once a process, to its user by the lowest of the ranks that are there: one line a node. Ranks
-/// stay shown, or who comes later would find fewer; of the first communicators alone, for others are
-/// told of in nobody's line.
+/// stay shown, or who comes later would find fewer; of the first communicators alone, for others
+/// are told of in nobody's line.
 void tell_partial(Presence&& own, int rank, int ranks) noexcept {
   constexpr unsigned kKept = 2 * kMostRanks;
   static std::array<Presence, kKept> kept;
