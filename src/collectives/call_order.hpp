@@ -1,6 +1,6 @@
-// The order of a communicator's calls: two at once would share their counters, and ranks have to run
-// them in one order. It is that of calls and of launches of graphs on the host, whatever their streams
-// are, as NCCL has it.
+// The order of a communicator's calls: two at once would share their counters, and ranks have to
+// run them in one order. It is that of calls and of launches of graphs on the host, whatever their
+// streams are, as NCCL has it.
 #pragma once
 
 #include <cstdint>
