@@ -34,8 +34,8 @@ export POLYPATH_PROFILE=$results/profile.toml
 export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 # Those that PyTorch's wheels bring.
 for library in nccl nvshmem; do
-  folder=$(python3 -c "import nvidia.$library; print(nvidia.$library.__path__[0])" 2>/dev/null)/lib
-  [[ ! -d $folder ]] || LD_LIBRARY_PATH+=:$folder
+  folder=$(python3 -c "import nvidia.$library; print(nvidia.$library.__path__[0])" 2>/dev/null) &&
+    [[ -d $folder/lib ]] && LD_LIBRARY_PATH+=:$folder/lib
 done
 export PYTHONPATH=$PWD/python PYTHONUNBUFFERED=1 COLUMNS=140 NO_COLOR=1
 if [[ -n ${WHEELS:-} ]]; then

@@ -13,12 +13,13 @@ cp build/release/libpolypath{,_lab,_nccl,_preload,_references,_sim}.so "$folder"
 for library in libpolypath libpolypath_lab; do
   ln -s $library.so "$folder/$(readelf -d "$folder/$library.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')"
 done
-for name in $(real_tests) test_behaviour test_behaviour_threads driver_facts issue_cost comm_ranks \
-  messaging_bench nccl_call_cost uniconn_{bench,call_costs,cg,jacobi2d,ranks,tune}; do
+for name in $(real_tests) test_behaviour test_behaviour_threads driver_facts issue_cost \
+  messaging_bench nccl_call_cost uniconn_{bench,cg,jacobi2d,tune}; do
   cp "build/release/bin/$name" "$folder/bin"
 done
 if [[ -x build/release/bin/mpi_traffic ]]; then
-  cp build/release/bin/{mpi_*,ucx_put_bandwidth,jacobi} "$folder/bin"
+  cp build/release/bin/{mpi_*,ucx_put_bandwidth,jacobi,comm_ranks,node_ranks,uniconn_ranks,uniconn_*_mpi} \
+    "$folder/bin"
   scripts/pack_mpi.sh "$folder/mpi-stack"
 fi
 strip "$folder"/*.so "$folder"/bin/*
