@@ -35,6 +35,24 @@ PlannedCall planned(Random& random, const ByteRange& bytes) {
   return planned_call(random, ranks(), bytes);
 }
 
+using Row = std::vector<PlannedCall>;
+
+/// A row to capture, whose buffers are reset before each launch, and one to call beside it.
+std::pair<Row, Row> rows_beside(Random& random, int calls, const ByteRange& bytes) {
+  std::pair<Row, Row> rows;
+  for (int i = 0; i < calls; ++i) {
+    PlannedCall& captured = rows.first.emplace_back(planned(random, bytes));
+    captured.what.placement = Placement::apart;
+    captured.images = images_of(random, captured.what);
+    rows.second.push_back(planned(random, bytes));
+  }
+  return rows;
+}
+
+void issue(Collectives& collectives, const CallRow& row, const Row& calls, CUstream stream) {
+  for (std::size_t i = 0; i < calls.size(); ++i) collectives.run(row.call(calls, i), stream);
+}
+
 class CollectivesTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -152,40 +170,24 @@ TEST_F(CollectivesTest, SeveralCommunicatorsAtOnce) {
 }
 
 TEST_F(CollectivesTest, ACapturedRowIsReplayedAmongOtherCalls) {
+  if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
   Random random(11);
-  std::vector<PlannedCall> captured;
-  std::vector<PlannedCall> eager;
-  for (int i = 0; i < 3; ++i) {
-    captured.push_back(planned(random, {0, 20000}));
-    captured.back().what.placement = Placement::apart;
-    captured.back().images = images_of(random, captured.back().what);
-    eager.push_back(planned(random, {0, 20000}));
-  }
+  const auto [captured, eager] = rows_beside(random, 3, {0, 20000});
   group_->run([&](Communicator& comm) {
-    if (driver().stream_begin_capture == nullptr) return;
     Collectives collectives(comm, kFewBlocks);
     const Stream stream(driver(), comm.context());
     const CallRow mine(driver(), captured, comm.rank());
-    POLYPATH_CHECK(driver(),
-                   stream_begin_capture(stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    for (std::size_t i = 0; i < captured.size(); ++i)
-      collectives.run(mine.call(captured, i), stream.get());
-    CUgraph graph = nullptr;
-    POLYPATH_CHECK(driver(), stream_end_capture(stream.get(), &graph));
-    CUgraphExec launchable = nullptr;
-    POLYPATH_CHECK(driver(), graph_instantiate(&launchable, graph, 0));
+    const CapturedRow graph(driver(), stream.get(),
+                            [&] { issue(collectives, mine, captured, stream.get()); });
     for (int turn = 0; turn < 3; ++turn) {
       mine.reset(captured);
       const CallRow between(driver(), eager, comm.rank());
-      POLYPATH_CHECK(driver(), graph_launch(launchable, stream.get()));
-      for (std::size_t i = 0; i < eager.size(); ++i)
-        collectives.run(between.call(eager, i), stream.get());
+      graph.launch(stream.get());
+      issue(collectives, between, eager, stream.get());
       POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
       mine.expect_done(captured);
       between.expect_done(eager);
     }
-    POLYPATH_CHECK(driver(), graph_exec_destroy(launchable));
-    POLYPATH_CHECK(driver(), graph_destroy(graph));
     comm.exchange({}, {});
   });
 }
@@ -195,23 +197,14 @@ TEST_F(CollectivesTest, ACapturedRowIsReplayedAmongOtherCalls) {
 TEST_F(CollectivesTest, GraphsAndCallsOnAnotherStreamRunInTheOrderOfTheHost) {
   if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
   Random random(13);
-  std::vector<PlannedCall> captured;
-  std::vector<PlannedCall> eager;
-  for (int i = 0; i < 2; ++i) {
-    captured.push_back(planned(random, {100, 20000}));
-    captured.back().what.placement = Placement::apart;
-    captured.back().images = images_of(random, captured.back().what);
-    eager.push_back(planned(random, {100, 20000}));
-  }
+  const auto [captured, eager] = rows_beside(random, 2, {100, 20000});
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, kFewBlocks);
     const Stream ours(driver(), comm.context());
     const Stream others(driver(), comm.context());
     const CallRow mine(driver(), captured, comm.rank());
-    const CapturedRow graph(driver(), ours.get(), [&] {
-      for (std::size_t i = 0; i < captured.size(); ++i)
-        collectives.run(mine.call(captured, i), ours.get());
-    });
+    const CapturedRow graph(driver(), ours.get(),
+                            [&] { issue(collectives, mine, captured, ours.get()); });
     for (int turn = 0; turn < 4; ++turn) {
       mine.reset(captured);
       const CallRow between(driver(), eager, comm.rank());
@@ -219,12 +212,8 @@ TEST_F(CollectivesTest, GraphsAndCallsOnAnotherStreamRunInTheOrderOfTheHost) {
       {
         Gate gate(driver(), comm.context());
         gate.hold((turn / 2 + comm.rank()) % 2 == 0 ? ours.get() : others.get(), comm.context());
-        const auto call = [&] {
-          for (std::size_t i = 0; i < eager.size(); ++i)
-            collectives.run(between.call(eager, i), others.get());
-        };
         if (turn % 2 == 0) graph.launch(ours.get());
-        call();
+        issue(collectives, between, eager, others.get());
         if (turn % 2 == 1) graph.launch(ours.get());
         comm.exchange({}, {});
       }
