@@ -69,11 +69,13 @@ SIMT_KERNEL(polypath_test_rings_pops, 32, RingsRow row) {
       Item<3> item;
       const device::status result = queue.try_pop(warp, item);
       const bool got = result == device::status::done;
+      // Those of lower rank come first: what is written down is packed, however few came at once.
       if (got && out[ring] + warp.rank() < row.found + (ring + 1) * row.room)
         write_down(out[ring] + warp.rank(), item, true, result);
-      if (simt::warp_any(got)) {
+      const unsigned count = device::count_of_low_ones(simt::warp_ballot(got));
+      if (count != 0) {
         found_some = true;
-        out[ring] += simt::kWarp;
+        out[ring] += count;
       } else if (simt::warp_any(result == device::status::closed)) {
         open &= ~(1U << ring);
       }

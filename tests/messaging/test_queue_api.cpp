@@ -131,7 +131,7 @@ TEST_F(QueueApi, FromEachToEach) {
   std::array<polypath_queue*, kRanks> queues{};
   EXPECT_OK(polypath_queue_connect_each_all(comms_.data(), kRanks, &options, queues.data()));
   std::array<Found*, kRanks> found{};
-  const std::uint32_t room = 2 * kPushes * 32 * 4;
+  const std::uint32_t room = 2 * 2 * kPushes * 32;  // for what came twice, too
   for (int rank = 0; rank < kRanks; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
     found[at] = gpu(rank).alloc_found(std::size_t{kRanks} * room);

@@ -222,7 +222,7 @@ TEST(RemoteQueues, SeveralSourcesIntoOneConsumer) {
     options.most_turns = 4'000'000;
     std::vector<std::unique_ptr<RemoteQueue>> queues;
     std::vector<std::vector<simt::Launch>> rows;
-    const auto room = static_cast<std::uint32_t>(64 * kPushes * 32 * 2);
+    const std::uint32_t room = 2 * 2 * kPushes * 32;  // for what came twice, too
     std::vector<Found> found(std::size_t{kSources} * room,
                              Found{kPoison, kPoison, kPoison, kPoison});
     RingsRow rings{};
