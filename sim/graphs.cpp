@@ -199,8 +199,12 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
         works.push_back(
             prepare_copy(contexts.get(copy->context), {{copy->dst}, {copy->src}, copy->bytes}));
       } else if (const auto* const event = std::get_if<GraphEvent>(&each.work)) {
-        events.get(event->event);
+        // What was recorded before the launch: behind a record of the launch itself a wait is only
+        // where the graph says so.
+        Event& recorded = events.get(event->event);
         works.emplace_back();
+        if (!event->records && recorded.record != nullptr)
+          works.back().operation.after.push_back(recorded.record);
       } else {
         contexts.get(each.context(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
         works.emplace_back().operation = kernel_operation(std::get<KernelCall>(each.work));
@@ -220,10 +224,7 @@ void Driver::launch(CUgraphExec handle, CUstream stream_handle) {
   for (std::size_t i = 0; i < works.size(); ++i) {
     Context& context = contexts.get(exec.nodes[i].context());
     const auto* const event = std::get_if<GraphEvent>(&exec.nodes[i].work);
-    if (event != nullptr && event->records)
-      works[i].operation = record_operation(event->event);
-    else if (event != nullptr && events.get(event->event).record != nullptr)
-      works[i].operation.after.push_back(events.get(event->event).record);
+    if (event != nullptr && event->records) works[i].operation = record_operation(event->event);
     steps.order(works[i].operation, context.device, predecessors(exec.nodes[i]));
     if (std::holds_alternative<GraphCopy>(exec.nodes[i].work)) count(works[i]);
     // As a copy on a stream, a node may run from the begin of its own issue.

@@ -1,5 +1,8 @@
 #include "collectives/call_order.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "driver/check.hpp"
 
 namespace polypath {
@@ -7,13 +10,13 @@ namespace {
 
 /// A capture that the driver does not number.
 constexpr std::uint64_t kUnknownCapture = ~std::uint64_t{0};
+/// More at once, that take turns in calling, order the calls of each less than they should.
+constexpr std::size_t kCapturesAtOnce = 8;
 
 }  // namespace
 
 CallOrder::CallOrder(const CudaDriver& driver, CUcontext context)
-    : driver_(driver),
-      last_(driver, context, CU_EVENT_DISABLE_TIMING),
-      last_captured_(driver, context, CU_EVENT_DISABLE_TIMING) {}
+    : driver_(driver), context_(context), last_(driver, context, CU_EVENT_DISABLE_TIMING) {}
 
 std::uint64_t CallOrder::id_of(CUstream stream) const {
   if (driver_.stream_get_id == nullptr) return 0;
@@ -40,6 +43,23 @@ bool CallOrder::orders_graphs(std::uint64_t capture) const noexcept {
          driver_.graph_add_dependencies != nullptr && driver_.graph_remove_dependencies != nullptr;
 }
 
+CallOrder::Capture* CallOrder::find(std::uint64_t number) {
+  if (number == kUnknownCapture) return nullptr;
+  const auto found = std::ranges::find(captures_, number, &Capture::number);
+  return found == captures_.end() ? nullptr : &*found;
+}
+
+CallOrder::Capture& CallOrder::add_capture() {
+  if (captures_.size() < kCapturesAtOnce) {
+    captures_.push_back({0, Event(driver_, context_, CU_EVENT_DISABLE_TIMING)});
+    return captures_.back();
+  }
+  Capture& reused = captures_[oldest_];
+  oldest_ = (oldest_ + 1) % captures_.size();
+  reused.number = 0;
+  return reused;
+}
+
 void CallOrder::before(CUstream stream, std::uint64_t capture) {
   if (capture == 0) {
     stream_id_ = id_of(stream);
@@ -47,8 +67,8 @@ void CallOrder::before(CUstream stream, std::uint64_t capture) {
     const bool is_same =
         !has_graphs_ && stream == last_stream_ && stream_id_ != 0 && stream_id_ == last_stream_id_;
     if (any_ && !is_same) POLYPATH_CHECK(driver_, stream_wait_event(stream, last_.get(), 0));
-  } else if (capture == capture_ && capture != kUnknownCapture) {
-    POLYPATH_CHECK(driver_, stream_wait_event(stream, last_captured_.get(), 0));
+  } else if (const Capture* const known = find(capture)) {
+    POLYPATH_CHECK(driver_, stream_wait_event(stream, known->last.get(), 0));
   } else if (orders_graphs(capture)) {
     POLYPATH_CHECK(driver_, stream_wait_event(stream, last_.get(), CU_EVENT_WAIT_EXTERNAL));
   }
@@ -62,13 +82,16 @@ void CallOrder::behind(CUstream stream, std::uint64_t capture) {
     last_stream_id_ = stream_id_;
     return;
   }
-  POLYPATH_CHECK(driver_, event_record(last_captured_.get(), stream));
-  if (orders_graphs(capture)) record_in_graph(stream, capture != capture_);
-  capture_ = capture;
   has_graphs_ = true;
+  if (capture == kUnknownCapture) return;
+  Capture* const known = find(capture);
+  Capture& of = known != nullptr ? *known : add_capture();
+  POLYPATH_CHECK(driver_, event_record(of.last.get(), stream));
+  if (orders_graphs(capture)) record_in_graph(of, stream);
+  of.number = capture;
 }
 
-void CallOrder::record_in_graph(CUstream stream, bool is_first) {
+void CallOrder::record_in_graph(Capture& capture, CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   cuuint64_t number = 0;
   CUgraph graph = nullptr;
@@ -77,21 +100,19 @@ void CallOrder::record_in_graph(CUstream stream, bool is_first) {
   std::size_t count = 0;
   POLYPATH_CHECK(driver_,
                  stream_get_capture_info(stream, &status, &number, &graph, &nodes, &edges, &count));
-  const std::vector<CUgraphNode> before = std::move(captured_);
-  captured_.assign(nodes, nodes + count);
-  if (is_first) {
-    POLYPATH_CHECK(driver_, graph_add_event_record_node(&record_, graph, captured_.data(), count,
+  std::vector<CUgraphNode> ends(nodes, nodes + count);
+  if (capture.number == 0) {
+    POLYPATH_CHECK(driver_, graph_add_event_record_node(&capture.record, graph, ends.data(), count,
                                                         last_.get()));
-    return;
+  } else {
+    // First what it waits for now: if a call of the driver fails, it waits for too much.
+    const std::vector<CUgraphNode> record(std::max(count, capture.ends.size()), capture.record);
+    POLYPATH_CHECK(driver_,
+                   graph_add_dependencies(graph, ends.data(), record.data(), nullptr, count));
+    POLYPATH_CHECK(driver_, graph_remove_dependencies(graph, capture.ends.data(), record.data(),
+                                                      nullptr, capture.ends.size()));
   }
-  const auto to_record = [this](std::size_t size) {
-    return std::vector<CUgraphNode>(size, record_);
-  };
-  POLYPATH_CHECK(driver_,
-                 graph_remove_dependencies(graph, before.data(), to_record(before.size()).data(),
-                                           nullptr, before.size()));
-  POLYPATH_CHECK(driver_, graph_add_dependencies(graph, captured_.data(), to_record(count).data(),
-                                                 nullptr, count));
+  capture.ends = std::move(ends);
 }
 
 bool CallOrder::in_flight() const {

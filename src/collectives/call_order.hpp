@@ -34,22 +34,32 @@ class CallOrder {
   /// Drivers before CUDA 12.3 cannot be told of events in graphs: there programs order graphs and
   /// other calls.
   [[nodiscard]] bool orders_graphs(std::uint64_t capture) const noexcept;
+
+  /// A capture that calls went into.
+  struct Capture {
+    std::uint64_t number = 0;  ///< 0: of none yet
+    Event last;                ///< its latest call
+    CUgraphNode record = nullptr;
+    std::vector<CUgraphNode> ends{};  ///< what that call ends with
+  };
+  /// Null: no call went into it, or into so many others since that it is forgotten.
+  [[nodiscard]] Capture* find(std::uint64_t number);
+  /// Room for another one.
+  Capture& add_capture();
   /// The graph records the event behind the call that was captured last, and behind none before:
   /// one node, beside the way of the stream, that nothing waits for.
-  void record_in_graph(CUstream stream, bool is_first);
+  void record_in_graph(Capture& capture, CUstream stream);
 
   const CudaDriver& driver_;
+  CUcontext context_;
   Event last_;
   bool any_ = false;                  // a call, or a graph, may have recorded it
   CUstream last_stream_ = nullptr;    // of the latest call outside of capture
   std::uint64_t last_stream_id_ = 0;  // as the driver numbers them; 0: it does not
   std::uint64_t stream_id_ = 0;       // of the call between `before` and `behind`
   bool has_graphs_ = false;
-
-  Event last_captured_;
-  std::uint64_t capture_ = 0;  // in which that was
-  CUgraphNode record_ = nullptr;
-  std::vector<CUgraphNode> captured_;  // what that call ends with
+  std::vector<Capture> captures_;  // the latest ones: nobody says when one ends
+  std::size_t oldest_ = 0;         // of them
 };
 
 }  // namespace polypath

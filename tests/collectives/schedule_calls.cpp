@@ -78,9 +78,31 @@ PlannedCall call_for(Random& random, int ranks, CollectiveChoice choice, std::ui
 CapturedRow::CapturedRow(const CudaDriver& driver, CUstream stream,
                          const std::function<void()>& issue)
     : driver_(driver) {
-  POLYPATH_CHECK(driver_, stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  begin(stream);
   issue();
+  end(stream);
+  instantiate();
+}
+
+std::array<std::unique_ptr<CapturedRow>, 2> CapturedRow::two(const CudaDriver& driver,
+                                                             const std::array<CUstream, 2>& streams,
+                                                             const std::function<void()>& issue) {
+  std::array<std::unique_ptr<CapturedRow>, 2> rows;
+  for (std::unique_ptr<CapturedRow>& row : rows) row.reset(new CapturedRow(driver));
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i]->begin(streams[i]);
+  issue();
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i]->end(streams[i]);
+  for (const std::unique_ptr<CapturedRow>& row : rows) row->instantiate();
+  return rows;
+}
+
+void CapturedRow::begin(CUstream stream) {
+  POLYPATH_CHECK(driver_, stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+}
+void CapturedRow::end(CUstream stream) {
   POLYPATH_CHECK(driver_, stream_end_capture(stream, &graph_));
+}
+void CapturedRow::instantiate() {
   POLYPATH_CHECK(driver_, graph_instantiate(&launchable_, graph_, 0));
 }
 

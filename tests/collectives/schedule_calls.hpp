@@ -2,6 +2,7 @@
 // algorithm can be asked for, by which calls went, and graphs of them.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -33,7 +34,18 @@ class CapturedRow {
   CapturedRow& operator=(const CapturedRow&) = delete;
   void launch(CUstream stream) const;
 
+  /// Of two captures that are under way at once.
+  static std::array<std::unique_ptr<CapturedRow>, 2> two(const CudaDriver& driver,
+                                                         const std::array<CUstream, 2>& streams,
+                                                         const std::function<void()>& issue);
+
  private:
+  explicit CapturedRow(const CudaDriver& driver) : driver_(driver) {}
+  void begin(CUstream stream);
+  void end(CUstream stream);
+  /// No capture may be under way.
+  void instantiate();
+
   const CudaDriver& driver_;
   CUgraph graph_ = nullptr;
   CUgraphExec launchable_ = nullptr;

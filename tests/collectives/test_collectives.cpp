@@ -226,6 +226,52 @@ TEST_F(CollectivesTest, GraphsAndCallsOnAnotherStreamRunInTheOrderOfTheHost) {
   });
 }
 
+TEST_F(CollectivesTest, CapturesThatTakeTurnsKeepTheOrderOfTheirCalls) {
+  if (driver().stream_begin_capture == nullptr) GTEST_SKIP() << "no capture";
+  Random random(14);
+  const Row first = rows_beside(random, 3, {100, 20000}).first;
+  const Row second = rows_beside(random, 3, {100, 20000}).first;
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, kFewBlocks);
+    const Stream stream(driver(), comm.context());
+    const Stream side(driver(), comm.context());
+    const Stream other(driver(), comm.context());
+    const Event fork(driver(), comm.context(), CU_EVENT_DISABLE_TIMING);
+    const Event join(driver(), comm.context(), CU_EVENT_DISABLE_TIMING);
+    const CallRow mine(driver(), first, comm.rank());
+    const CallRow theirs(driver(), second, comm.rank());
+    // The calls of one graph are on two streams, and calls of another capture lie between them.
+    const auto graphs = CapturedRow::two(driver(), {stream.get(), other.get()}, [&] {
+      POLYPATH_CHECK(driver(), event_record(fork.get(), stream.get()));
+      POLYPATH_CHECK(driver(), stream_wait_event(side.get(), fork.get(), 0));
+      for (std::size_t i = 0; i < first.size(); ++i) {
+        collectives.run(mine.call(first, i), (i % 2 == 0 ? stream : side).get());
+        collectives.run(theirs.call(second, i), other.get());
+      }
+      POLYPATH_CHECK(driver(), event_record(join.get(), side.get()));
+      POLYPATH_CHECK(driver(), stream_wait_event(stream.get(), join.get(), 0));
+    });
+    for (int turn = 0; turn < 4; ++turn) {
+      mine.reset(first);
+      theirs.reset(second);
+      comm.exchange({}, {});
+      {
+        Gate gate(driver(), comm.context());
+        gate.hold((turn / 2 + comm.rank()) % 2 == 0 ? stream.get() : other.get(), comm.context());
+        if (turn % 2 == 0) graphs[0]->launch(stream.get());
+        graphs[1]->launch(other.get());
+        if (turn % 2 == 1) graphs[0]->launch(stream.get());
+        comm.exchange({}, {});
+      }
+      for (const Stream* each : {&stream, &other})
+        POLYPATH_CHECK(driver(), stream_synchronize(each->get()));
+      mine.expect_done(first);
+      theirs.expect_done(second);
+    }
+    comm.exchange({}, {});
+  });
+}
+
 TEST_F(CollectivesTest, BadArgumentsAreNamedWithTheRankAndNothingIsIssued) {
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, kFewBlocks);
