@@ -65,6 +65,17 @@ GraphCopy read_graph_copy(const Driver& driver, const CUDA_MEMCPY3D* parameters,
   return {dst.address, src.address, given.WidthInBytes, context, dst.placement(), src.placement()};
 }
 
+CUresult change_dependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                             const CUgraphEdgeData* edges, std::size_t count, bool depends) {
+  return call([&](Driver& driver) {
+    driver.graphs.get(graph, CUDA_ERROR_INVALID_VALUE);
+    require(count == 0 || (from != nullptr && to != nullptr), CUDA_ERROR_INVALID_VALUE);
+    if (edges != nullptr) fail_not_supported("edges with data");
+    for (std::size_t i = 0; i < count; ++i)
+      driver.change_dependency(graph, from[i], to[i], depends);
+  });
+}
+
 }  // namespace
 }  // namespace polypath::sim
 
@@ -81,9 +92,14 @@ CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
   });
 }
 
-// What was instantiated from it stays, but can no longer be given new parameters.
+// What was instantiated from it stays, but can no longer be given new parameters. One in capture is
+// the capture's.
 CUresult cuGraphDestroy(CUgraph graph) {
-  return call([&](Driver& driver) { driver.destroy_graph(graph); });
+  return call([&](Driver& driver) {
+    for (const std::shared_ptr<Capture>& capture : driver.captures)
+      require(capture->graph != graph, CUDA_ERROR_ILLEGAL_STATE);
+    driver.destroy_graph(graph);
+  });
 }
 
 CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
@@ -113,18 +129,12 @@ CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph,
 
 CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
                                    const CUgraphEdgeData* edges, size_t count) {
-  return call([&](Driver& driver) {
-    if (edges != nullptr) fail_not_supported("edges with data");
-    for (size_t i = 0; i < count; ++i) driver.change_dependency(graph, from[i], to[i], true);
-  });
+  return change_dependencies(graph, from, to, edges, count, true);
 }
 
 CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
                                       const CUgraphEdgeData* edges, size_t count) {
-  return call([&](Driver& driver) {
-    if (edges != nullptr) fail_not_supported("edges with data");
-    for (size_t i = 0; i < count; ++i) driver.change_dependency(graph, from[i], to[i], false);
-  });
+  return change_dependencies(graph, from, to, edges, count, false);
 }
 
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {

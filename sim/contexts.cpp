@@ -99,13 +99,16 @@ void Driver::destroy_context(CUcontext handle) {
     release(std::move(allocation));
   }
   const Context& context = contexts.get(handle, CUDA_ERROR_INVALID_CONTEXT);
+  const auto abandon = [this](const Stream& stream) {
+    if (!stream.capture.is_active()) return;
+    const std::shared_ptr<Capture> capture = stream.capture.capture;
+    capture->ended = true;
+    captures.remove(capture);
+    destroy_graph(capture->graph);
+  };
+  for (const auto& [thread, stream] : context.per_thread) abandon(*stream);
   for (const CUstream stream : context.streams) {
-    const std::shared_ptr<Capture> capture = streams.get(stream).capture.capture;
-    if (capture && !capture->ended) {
-      capture->ended = true;
-      captures.remove(capture);
-      destroy_graph(capture->graph);
-    }
+    abandon(streams.get(stream));
     streams.remove(stream);
   }
   for (const CUevent event : context.events) events.remove(event);

@@ -96,11 +96,13 @@ void Driver::require_capture_allows() {
 }
 
 bool Driver::has_capture(const Context& context) const {
-  for (const CUstream handle : context.streams) {
-    const Stream& stream = streams.get(handle);
-    if (stream.is_blocking() && stream.capture.is_active()) return true;
-  }
-  return false;
+  const auto captures_in_order = [](const Stream& stream) {
+    return stream.is_blocking() && stream.capture.is_active();
+  };
+  return std::ranges::any_of(context.streams,
+                             [&](CUstream each) { return captures_in_order(streams.get(each)); }) ||
+         std::ranges::any_of(context.per_thread,
+                             [&](const auto& each) { return captures_in_order(*each.second); });
 }
 
 }  // namespace polypath::sim

@@ -164,5 +164,35 @@ TEST_F(CaptureTest, OnlyItsOriginEndsIt) {
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, cuStreamEndCapture(side, &graph));
 }
 
+TEST_F(CaptureTest, ItsGraphIsNotToBeDestroyedMeanwhile) {
+  CUstreamCaptureStatus found = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = nullptr;
+  ASSERT_CUDA(cuMemcpyAsync(dst, src, kMiB, stream));
+  ASSERT_CUDA(
+      cuStreamGetCaptureInfo_v3(stream, &found, nullptr, &graph, nullptr, nullptr, nullptr));
+  EXPECT_CUDA(CUDA_ERROR_ILLEGAL_STATE, cuGraphDestroy(graph));
+  EXPECT_EQ(1U, end());
+}
+
+TEST_F(CaptureTest, AThreadsOwnDefaultStreamHasThem) {
+  EXPECT_EQ(0U, end());
+  ASSERT_CUDA(cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuMemcpyAsync(dst, src, kMiB, nullptr));
+  CUgraph graph = nullptr;
+  ASSERT_CUDA(cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
+  ASSERT_CUDA(cuGraphDestroy(graph));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kMiB, nullptr));
+}
+
+TEST_F(CaptureTest, ItEndsWithItsContext) {
+  EXPECT_EQ(0U, end());
+  CUcontext own = nullptr;
+  ASSERT_CUDA(cuCtxCreate_v4(&own, nullptr, 0, 0));
+  ASSERT_CUDA(cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  ASSERT_CUDA(cuCtxDestroy_v2(own));
+  use(0);
+  EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize()) << "nothing is in capture";
+}
+
 }  // namespace
 }  // namespace polypath::sim::test

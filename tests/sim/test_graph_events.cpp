@@ -88,6 +88,8 @@ TEST_F(GraphEvents, ARecordMovesBehindALaterNode) {
   const auto remove = [&](CUgraphNode from, CUgraphNode to) {
     return cuGraphRemoveDependencies_v2(capture, &from, &to, nullptr, 1);
   };
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
+              cuGraphAddDependencies_v2(capture, nullptr, &node, nullptr, 1));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, remove(behind[0], node));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, add(before[0], node));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, add(behind[0], before[0]));  // a cycle
