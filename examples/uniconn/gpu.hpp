@@ -129,7 +129,7 @@ class Gpu {
     cuda.check(function_(&found, module, name), "cuModuleGetFunction");
     return found;
   }
-  /// So many blocks of it run at once.
+  /// So many blocks of it run at once; at least one.
   [[nodiscard]] std::uint32_t at_once(CUfunc_st* kernel, unsigned threads,
                                       std::size_t shared_bytes) const {
     constexpr int kMultiprocessors = 16;
@@ -140,6 +140,7 @@ class Gpu {
     cuda.check(attribute_(&multiprocessors, kMultiprocessors, device), "cuDeviceGetAttribute");
     cuda.check(occupancy_(&each, kernel, static_cast<int>(threads), shared_bytes),
                "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    if (each == 0) throw std::runtime_error("a block of the kernel takes more than a GPU has");
     return static_cast<std::uint32_t>(multiprocessors * each);
   }
 

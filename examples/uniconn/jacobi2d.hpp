@@ -171,10 +171,12 @@ class Jacobi2d {
   CUfunc_st* prepare_launch() {
     CUfunc_st* const kernel = kernel_that_sends(gpu_, jacobi2d_kernel_image(), "uniconn_jacobi2d");
     launch_.comm = comm_of_kernels(comm_);
-    const std::uint32_t most = gpu_.at_once(kernel, kJacobiThreads, 0);
+    // As many on all ranks, whose GPUs may differ.
+    const double mine = gpu_.at_once(kernel, kJacobiThreads, 0);
+    const auto most = static_cast<std::uint32_t>(-largest(-mine));
     launch_.across = static_cast<std::uint32_t>(std::min<std::uint64_t>(
         (grid_.columns + kJacobiThreads - 1) / kJacobiThreads, std::min(kJacobiMostAcross, most)));
-    // As many on all ranks, whose memory for changes is as large: of the ranks with the fewest rows.
+    // Memory for changes is as large on all ranks, too: of the ranks with the fewest rows.
     const std::uint64_t fewest =
         std::max<std::uint64_t>(grid_.rows / static_cast<std::uint64_t>(size_), 1);
     down_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(fewest, most / launch_.across));
