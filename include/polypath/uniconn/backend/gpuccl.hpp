@@ -214,36 +214,30 @@ class GpucclBackend::Group {
   void post(const Ranks& ranks, const Posted& posted, Stream stream) {
     if (posted.bytes == 0 && !posted.of_kernel) return;
     world_.require_memory(posted.src, posted.bytes, "Post: src");
-    Message message{const_cast<void*>(posted.src), posted.bytes, posted.to, ranks.comm_.get(), true,
-                    posted.of_collective};
-    if (posted.of_kernel) tell(message, world_.byte_);
-    is_open_ ? messages_.push_back(message) : issue(message, stream);
+    add(ranks, posted, const_cast<void*>(posted.src), posted.to, true, stream);
   }
   void acknowledge(const Ranks& ranks, const Acknowledged& acknowledged, Stream stream) {
     if (acknowledged.bytes == 0 && !acknowledged.of_kernel) return;
     world_.require_memory(acknowledged.dst, acknowledged.bytes, "Acknowledge: dest");
-    Message message{
-        acknowledged.dst,          acknowledged.bytes, acknowledged.from, ranks.comm_.get(), false,
-        acknowledged.of_collective};
-    if (acknowledged.of_kernel) tell(message, world_.byte_ + 1);
-    is_open_ ? messages_.push_back(message) : issue(message, stream);
+    add(ranks, acknowledged, acknowledged.dst, acknowledged.from, false, stream);
   }
   void end(Stream stream) {
     is_open_ = false;
-    if (messages_.empty()) return;
-    const std::vector<Message>& all = messages_;
+    if (messages_.empty() && of_collectives_.empty()) return;
     const struct Clear {
-      std::vector<Message>& messages;
-      ~Clear() { messages.clear(); }
-    } clear{messages_};
+      Group& group;
+      ~Clear() {
+        group.messages_.clear();
+        group.of_collectives_.clear();
+      }
+    } clear{*this};
     const detail::Nccl& nccl = world_.nccl_;
     nccl.check(nccl.group_start(), "ncclGroupStart");
     // Every group that was started is ended, also behind an error: it gives the error again.
     std::exception_ptr thrown;
     try {
-      for (const bool of_collective : {false, true})
-        for (const Message& message : all)
-          if (message.of_collective == of_collective) issue(message, stream);
+      for (const Message& message : messages_) issue(message, stream);
+      for (const Message& message : of_collectives_) issue(message, stream);
     } catch (...) {
       thrown = std::current_exception();
     }
@@ -254,17 +248,27 @@ class GpucclBackend::Group {
 
  private:
   struct Message {
-    void* memory;
-    std::size_t bytes;
-    int rank;
-    void* comm;
-    bool is_sent;
-    bool of_collective;
+    void* memory = nullptr;
+    std::size_t bytes = 0;
+    int rank = 0;
+    void* comm = nullptr;
+    bool is_sent = false;
   };
-  /// Of what a kernel has sent a byte tells, behind the kernel.
-  static void tell(Message& message, detail::DevicePointer byte) {
-    message.memory = reinterpret_cast<void*>(byte);
-    message.bytes = 1;
+  /// Of what a kernel has sent a byte tells, behind the kernel. `Its`: Posted or Acknowledged.
+  template <typename Its>
+  void add(const Ranks& ranks, const Its& its, void* memory, int rank, bool is_sent,
+           Stream stream) {
+    Message alone;
+    // Written where it stays: a copy of what was stored a moment ago, in wider words, has to wait.
+    Message& message =
+        is_open_ ? (its.of_collective ? of_collectives_ : messages_).emplace_back() : alone;
+    message.memory =
+        its.of_kernel ? reinterpret_cast<void*>(is_sent ? world_.byte_ : world_.byte_ + 1) : memory;
+    message.bytes = its.of_kernel ? 1 : its.bytes;
+    message.rank = rank;
+    message.comm = ranks.comm_.get();
+    message.is_sent = is_sent;
+    if (!is_open_) issue(message, stream);
   }
   void issue(const Message& its, Stream stream) const {
     const detail::Nccl& nccl = world_.nccl_;
@@ -280,6 +284,7 @@ class GpucclBackend::Group {
   World& world_;
   bool is_open_ = false;
   std::vector<Message> messages_;
+  std::vector<Message> of_collectives_;
 };
 
 }  // namespace polypath::uniconn

@@ -351,30 +351,43 @@ class GpushmemBackend::Group {
       static_cast<void>(world_.pieces_.at(posted.dst, posted.bytes, "Post: dest"));
     if (posted.signal != nullptr)
       static_cast<void>(world_.pieces_.at(posted.signal, sizeof *posted.signal, "Post: signal"));
-    Posted its = posted;
+    Posted alone;
+    // Written where it stays: a copy of what was stored a moment ago, in wider words, has to wait.
+    Posted& its = is_open_ ? posts_.emplace_back() : alone;
+    its.src = posted.src;
+    its.dst = posted.dst;
+    its.bytes = posted.bytes;
+    its.signal = posted.signal;
+    its.value = posted.value;
     its.to = ranks.in_world_[static_cast<std::size_t>(posted.to)];
-    if (is_open_) {
-      posts_.push_back(its);
-    } else {
-      quiet(its.of_kernel, stream);
-      issue(its, stream);
-    }
+    its.of_kernel = posted.of_kernel;
+    if (is_open_) return;
+    quiet(its.of_kernel, stream);
+    issue(its, stream);
   }
   void acknowledge(const Ranks&, const Acknowledged& acknowledged, Stream stream) {
     static_cast<void>(
         world_.pieces_.at(acknowledged.signal, sizeof *acknowledged.signal, "Acknowledge: signal"));
-    is_open_ ? awaited_.push_back(acknowledged) : wait(acknowledged, stream);
+    Awaited alone;
+    Awaited& its = is_open_ ? awaited_.emplace_back() : alone;
+    its.signal = acknowledged.signal;
+    its.value = acknowledged.value;
+    if (!is_open_) wait(its, stream);
   }
   void end(Stream stream) {
     is_open_ = false;
     quiet(std::ranges::any_of(posts_, &Posted::of_kernel), stream);
     for (const Posted& posted : posts_) issue(posted, stream);
-    for (const Acknowledged& acknowledged : awaited_) wait(acknowledged, stream);
+    for (const Awaited& awaited : awaited_) wait(awaited, stream);
     posts_.clear();
     awaited_.clear();
   }
 
  private:
+  struct Awaited {
+    std::uint64_t* signal = nullptr;
+    std::uint64_t value = 0;
+  };
   /// What kernels have put goes before what tells of it.
   void quiet(bool has_kernels, Stream stream) const {
     if (has_kernels) world_.nvshmem_.quiet(stream);
@@ -390,14 +403,14 @@ class GpushmemBackend::Group {
                          its.to, stream);
     }
   }
-  void wait(const Acknowledged& its, Stream stream) const {
+  void wait(const Awaited& its, Stream stream) const {
     world_.nvshmem_.wait(its.signal, detail::Nvshmem::kAtLeast, its.value, stream);
   }
 
   World& world_;
   bool is_open_ = false;
   std::vector<Posted> posts_;
-  std::vector<Acknowledged> awaited_;
+  std::vector<Awaited> awaited_;
 };
 
 }  // namespace polypath::uniconn
