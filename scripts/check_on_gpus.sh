@@ -10,6 +10,8 @@
 #   POWERS=23:30      sizes of the Jacobi solver's grids, 8 x 2^K elements
 #   WEIGHTS=4G        how much PyTorch loads
 #   TRAINING=none     arguments of examples/train_ddp.py
+#   SOAK=7            seconds that each queue's line runs without a pause
+#   TUNE=2m           how long backends of UNICONN are compared
 #   STEP_SECONDS=300  time limit of one step
 #   STEPS='bench.*'   only the steps whose whole name matches this regular expression
 #   WHEELS=folder     wheels of rich and what it needs, where python3 lacks them; made by
@@ -176,8 +178,10 @@ polypath bench.p2p-window bench p2p --window 1,4,16 --sizes 4M:64M \
 polypath bench.bidir-window bench bidir --window 16 --sizes 64M \
   --json "$results/bench.bidir-window.json"
 polypath bench.messaging bench messaging --what all --json "$results/bench.messaging.json"
+step messaging.soak "$build/bin/messaging_bench" --what queue --soak "${SOAK:-7}"
 gpus=$(nvidia-smi -L | wc -l)
 if ((gpus > 1)); then
+  step messaging.remote-soak "$build/bin/messaging_bench" --what remote --soak "${SOAK:-7}"
   polypath bench.allreduce bench allreduce --json "$results/bench.allreduce.json" \
     ${plots:+--plot "$results/bench.allreduce.png"}
   for mode in host partial device; do
@@ -189,9 +193,19 @@ if ((gpus > 1)); then
   polypath uniconn.latency bench uniconn --test latency --json "$results/uniconn.latency.json"
   polypath uniconn.bandwidth bench uniconn --test bandwidth --window 1,16 --sizes 1M,64M,512M --pairs 3 \
     --json "$results/uniconn.bandwidth.json"
+  polypath uniconn.tune tune comm --budget "${TUNE:-2m}" --json "$results/uniconn.tune.json"
+  polypath uniconn.plan plan comm post 64M
 fi
 nccl_of_torch=$(python3 -c 'import nvidia.nccl; print(nvidia.nccl.__path__[0])' 2>/dev/null)/lib/libnccl.so.2
 [[ -f $nccl_of_torch ]] && step nccl.call-cost "$build/bin/nccl_call_cost" "$build/libpolypath_nccl.so" "$nccl_of_torch"
+# Kernels of a program that communicate, over each backend that the build has a program for.
+if python3 -c 'import torch' 2>/dev/null; then
+  for backend in polypath gpuccl gpushmem; do
+    [[ -x $build/bin/uniconn_device_$backend ]] &&
+      step "uniconn.device-$backend" python3 -m torch.distributed.run --no-python --nproc-per-node "$gpus" \
+        "$build/bin/uniconn_device_$backend"
+  done
+fi
 # Sums of a program that only knows NCCL: by NCCL, whose bits may depend on the size, and in rank order.
 if python3 -c 'import torch' 2>/dev/null && ((gpus > 1)); then
   ranks=(python3 -m torch.distributed.run --nproc-per-node "$gpus")

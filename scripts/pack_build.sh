@@ -17,6 +17,11 @@ for name in $(real_tests) test_behaviour test_behaviour_threads driver_facts iss
   messaging_bench nccl_call_cost uniconn_{bench,cg,jacobi2d,tune}; do
   cp "build/release/bin/$name" "$folder/bin"
 done
+# What is built for GPUs alone, where nvcc and the libraries' headers are here.
+for backend in polypath gpuccl gpushmem; do
+  ninja -C build/release "uniconn_device_$backend" &&
+    cp "build/release/bin/uniconn_device_$backend" "$folder/bin"
+done
 if [[ -x build/release/bin/mpi_traffic ]]; then
   cp build/release/bin/{mpi_*,ucx_put_bandwidth,jacobi,comm_ranks,node_ranks,uniconn_ranks,uniconn_*_mpi} \
     "$folder/bin"
