@@ -73,10 +73,6 @@ CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dst, CUcontext dst_context, CUdevice
   return copy_peer(dst, dst_context, src, src_context, bytes, per_thread(stream), false);
 }
 
-CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
-  return call([&](Driver& driver) { driver.fill(dst, std::byte{value}, count, stream); });
-}
-
 // Without a stream: on the default stream, and waited for where host memory is on a side.
 
 CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {

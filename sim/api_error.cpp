@@ -55,6 +55,7 @@ constexpr ErrorText kErrors[] = {
     POLYPATH_ERROR(CUDA_ERROR_NOT_FOUND, "named symbol not found"),
     POLYPATH_ERROR(CUDA_ERROR_NOT_READY, "device not ready"),
     POLYPATH_ERROR(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled"),
+    POLYPATH_ERROR(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "peer access is not enabled"),
     POLYPATH_ERROR(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),
     POLYPATH_ERROR(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "memory is already registered"),
     POLYPATH_ERROR(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "memory is not registered"),

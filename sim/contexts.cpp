@@ -304,3 +304,11 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     require(context.peers.insert(peer).second, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
   });
 }
+
+CUresult cuCtxDisablePeerAccess(CUcontext peer) {
+  return call([&](Driver& driver) {
+    Context& context = driver.current_context();
+    driver.contexts.get(peer, CUDA_ERROR_INVALID_CONTEXT);
+    require(context.peers.erase(peer) == 1, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+  });
+}

@@ -2,6 +2,7 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "driver.hpp"
@@ -233,8 +234,13 @@ void Driver::copy(const CopyRequest& wanted, CUstream handle, bool is_synchronou
   if (is_waited_for) wait(issued);
 }
 
-void Driver::fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream handle) {
+void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t count,
+                  CUstream handle, bool is_synchronous) {
   current_context();
+  require(
+      count <= std::numeric_limits<std::size_t>::max() / pattern.bytes && dst % pattern.bytes == 0,
+      CUDA_ERROR_INVALID_VALUE);
+  const std::size_t bytes = count * pattern.bytes;
   if (bytes > 0) wait_for_room(handle);
   Stream& on = stream(handle);
   if (bytes == 0) return;
@@ -250,15 +256,18 @@ void Driver::fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstre
   Operation operation;
   operation.flow = routing_.local_route(to.location, to.location).demand;
   operation.flow->bytes = static_cast<double>(bytes);
-  operation.move = [to, value, bytes] {
+  operation.move = [to, pattern, bytes] {
     for (std::size_t done = 0; done < bytes;) {
       const std::size_t run = std::min(bytes - done, to.run(done));
-      std::memset(to.overwrite(done, run), std::to_integer<int>(value), run);
+      std::byte* const at = to.overwrite(done, run);
+      for (std::size_t i = 0; i < run; i += pattern.bytes)
+        std::memcpy(at + i, &pattern.value, pattern.bytes);  // the low bytes
       done += run;
     }
   };
-  enqueue(on, std::move(operation));
+  const OperationPtr issued = enqueue(on, std::move(operation));
   spend(node.costs.copy_issue_us);
+  if (is_synchronous && !to.location.is_gpu()) wait(issued);
 }
 
 }  // namespace polypath::sim

@@ -185,7 +185,10 @@ class Driver {
   /// on the stream and reads all of the memory; what the driver's buffer holds then is still to
   /// arrive.
   void upload(const CopyRequest& wanted, CUstream stream);
-  void fill(std::uintptr_t dst, std::byte value, std::size_t bytes, CUstream stream);
+  /// `count` elements, one behind another. If it is synchronous, as cuMemsetD8: its end is waited
+  /// for where it is host memory.
+  void fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t count, CUstream stream,
+            bool is_synchronous);
   /// True when work of the context gets at the memory itself, without a detour.
   [[nodiscard]] bool reaches(const Context& context, const Allocation& allocation,
                              CUmemAccess_flags wanted) const;

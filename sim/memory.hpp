@@ -170,6 +170,12 @@ class Memory {
   const bool is_shared_;
 };
 
+/// What a fill repeats: the low `bytes` of `value`, 1, 2 or 4.
+struct FillPattern {
+  std::uint32_t value;
+  std::size_t bytes;
+};
+
 // One side of a copy or fill: what memory is behind an address.
 
 /// How the devices see the memory of an operand. A graph that was instantiated stays with it.

@@ -14,6 +14,7 @@
 #include "preload/hand_over.hpp"
 #include "preload/lock.hpp"
 #include "preload/mpi/ranks.hpp"
+#include "preload/peer_access.hpp"
 #include "preload/sequences.hpp"
 #include "preload/shared_memory.hpp"
 #include "preload/statistics/rates.hpp"
@@ -63,6 +64,7 @@ void in_child() noexcept {
   resets = 0;
   resets_mutex = PTHREAD_MUTEX_INITIALIZER;
   forget_shared_memory();
+  forget_peer_access();
   forget_streams_in_child();
   forget_statistics();
   forget_rates();

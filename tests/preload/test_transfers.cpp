@@ -91,6 +91,29 @@ TEST_F(Transfers, FollowEachOtherOnTheirStream) {
   EXPECT_CUDA(cuStreamDestroy(stream));
 }
 
+// The engine enables it as well, in the same contexts, and needs it to the end.
+TEST_F(Transfers, LeavePeerAccessToTheProgram) {
+  const auto copy = [&] {
+    const auto values = random_bytes(kBytes, 11);
+    write(near, values);
+    write(far, std::vector<std::uint8_t>(kBytes, 0xEE));
+    EXPECT_CUDA(cuMemcpyAsync(far, near, kBytes, nullptr));
+    EXPECT_CUDA(cuCtxSynchronize());
+    EXPECT_EQ(values, read(far, kBytes));
+  };
+  copy();  // the engine is there now
+  const CUcontext peer = context(1);
+  EXPECT_EQ(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(peer, 0));
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_CUDA(cuCtxDisablePeerAccess(peer));
+    EXPECT_EQ(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, cuCtxDisablePeerAccess(peer));
+    copy();
+    EXPECT_CUDA(cuCtxEnablePeerAccess(peer, 0));
+    EXPECT_EQ(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(peer, 0));
+  }
+  EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuCtxEnablePeerAccess(context(0), 0));
+}
+
 // A stream that is held back holds nobody else: it waits for a word that the program writes only
 // after copies on its other streams, more of them than there are streams of any link, have come
 // through.

@@ -49,6 +49,37 @@ TEST_F(Bytes, ASecondCopyReadsWhatTheFirstWrote) {
   EXPECT_EQ(std::vector<std::uint8_t>(kSize, 0x55), peek(a, kSize));
 }
 
+TEST_F(Bytes, FillsRepeatTheirElement) {
+  constexpr std::size_t kSize = 5 * kMiB;
+  constexpr std::uint32_t kValue = 0x89ABCDEF;
+  const CUdeviceptr memory = allocate(0, kSize);
+  const CUstream stream = create_stream(0);
+  const auto expect = [&](std::size_t width, const char* name) {
+    std::vector<std::uint8_t> wanted(kSize, 0x11);
+    for (std::size_t i = 0; i < kMiB * width; ++i)
+      wanted[8 + i] = static_cast<std::uint8_t>(kValue >> 8 * (i % width));
+    EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
+    EXPECT_TRUE(wanted == peek(memory, kSize)) << name;
+    write(memory, std::vector<std::uint8_t>(kSize, 0x11));
+  };
+  write(memory, std::vector<std::uint8_t>(kSize, 0x11));
+  const auto narrow = static_cast<unsigned char>(kValue);
+  const auto middle = static_cast<unsigned short>(kValue);
+  const CUdeviceptr at = memory + 8;
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD8_v2(at, narrow, kMiB));
+  expect(1, "D8");
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD16_v2(at, middle, kMiB));
+  expect(2, "D16");
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD32_v2(at, kValue, kMiB));
+  expect(4, "D32");
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD16Async(at, middle, kMiB, stream));
+  expect(2, "D16Async");
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD32Async(at, kValue, kMiB, stream));
+  expect(4, "D32Async");
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemsetD32_v2(at + 2, kValue, 1)) << "not aligned";
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuMemsetD32_v2(at, kValue, std::size_t{1} << 62U));
+}
+
 TEST_F(Bytes, WithoutADependencyASecondCopyReadsOldBytes) {
   constexpr std::size_t kSize = 1 * kMiB;
   const CUdeviceptr a = allocate(0, kSize);

@@ -1,0 +1,94 @@
+#include "preload/peer_access.hpp"
+
+#include <pthread.h>
+
+#include <cstdlib>
+
+#include "preload/driver.hpp"
+#include "preload/engine.hpp"
+#include "preload/lock.hpp"
+#include "preload/statistics/statistics.hpp"
+
+namespace polypath::preload {
+namespace {
+
+/// From work of one context to memory of another one. By the driver's numbers of contexts: an
+/// address may become another one's.
+struct Access {
+  unsigned long long from;
+  unsigned long long to;
+  Access* next;
+};
+
+constinit pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  ///< guards the list
+constinit Access* first = nullptr;                            ///< that the program has enabled
+
+unsigned long long number_of(CUcontext context) noexcept {
+  unsigned long long number = 0;
+  if (driver::ctx_get_id(context, &number) == CUDA_SUCCESS) return number;
+  return reinterpret_cast<unsigned long long>(context);  // a driver before CUDA 12
+}
+
+Access access_to(CUcontext peer) noexcept {
+  CUcontext current = nullptr;
+  driver::ctx_get_current(&current);
+  return {number_of(current), number_of(peer), nullptr};
+}
+
+/// With the lock held: where it is linked in, or the end.
+Access** find(const Access& wanted) noexcept {
+  Access** link = &first;
+  while (*link != nullptr && ((*link)->from != wanted.from || (*link)->to != wanted.to))
+    link = &(*link)->next;
+  return link;
+}
+
+/// Whether it is new.
+bool add(const Access& wanted) noexcept {
+  const Lock lock(mutex);
+  Access** const link = find(wanted);
+  if (*link != nullptr) return false;
+  auto* const made = static_cast<Access*>(std::malloc(sizeof(Access)));
+  if (made != nullptr) *made = wanted;
+  *link = made;
+  return true;
+}
+
+/// Whether it was there.
+bool remove(const Access& wanted) noexcept {
+  const Lock lock(mutex);
+  Access** const link = find(wanted);
+  Access* const known = *link;
+  if (known == nullptr) return false;
+  *link = known->next;
+  std::free(known);
+  return true;
+}
+
+}  // namespace
+
+void forget_peer_access() noexcept {
+  mutex = PTHREAD_MUTEX_INITIALIZER;  // whoever held it in the parent
+  first = nullptr;
+}
+
+}  // namespace polypath::preload
+
+using namespace polypath::preload;
+
+POLYPATH_REPLACEMENT(cuCtxEnablePeerAccess)(CUcontext peer, unsigned int flags) {
+  begin_process();
+  count_call(Symbol::cuCtxEnablePeerAccess, 0);
+  const CUresult result = call_driver(Symbol::cuCtxEnablePeerAccess, peer, flags);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return result;
+  return add(access_to(peer)) ? CUDA_SUCCESS : result;
+}
+
+POLYPATH_REPLACEMENT(cuCtxDisablePeerAccess)(CUcontext peer) {
+  begin_process();
+  count_call(Symbol::cuCtxDisablePeerAccess, 0);
+  const bool was_there = remove(access_to(peer));
+  // The engine goes on using it.
+  if (may_have_engine()) return was_there ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  return call_driver(Symbol::cuCtxDisablePeerAccess, peer);
+}

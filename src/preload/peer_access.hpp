@@ -1,0 +1,10 @@
+// Peer access as the program has it: the engine enables it too, in the same contexts, and what the
+// program enables, or disables, is to be answered as if it had not. Any thread.
+#pragma once
+
+namespace polypath::preload {
+
+/// In the child of a fork.
+void forget_peer_access() noexcept;
+
+}  // namespace polypath::preload
