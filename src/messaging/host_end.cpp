@@ -14,14 +14,15 @@ template <typename Bytes>
 class QueueEnd : public HostEnd {
  public:
   QueueEnd(const device::queue_view& view, Bytes item) : queue_(view, item) {}
-  device::status push(const void* items, std::size_t count) override {
-    return queue_.push(bytes_of(items), count);
+  device::status push(const void* items, std::size_t count, std::uint64_t& awaited) override {
+    return queue_.push(bytes_of(items), count, &awaited);
   }
   device::status try_push(const void* items, std::size_t count) override {
     return queue_.try_push(bytes_of(items), count);
   }
-  device::status pop(void* items, std::size_t count, std::size_t& got) override {
-    return queue_.pop(bytes_of(items), count, got);
+  device::status pop(void* items, std::size_t count, std::size_t& got,
+                     std::uint64_t& awaited) override {
+    return queue_.pop(bytes_of(items), count, got, &awaited);
   }
   device::status try_pop(void* items, std::size_t count, std::size_t& got) override {
     return queue_.try_pop(bytes_of(items), count, got);
@@ -35,9 +36,11 @@ class QueueEnd : public HostEnd {
 /// One of the two sides.
 class PairEnd : public HostEnd {
  public:
-  device::status push(const void*, std::size_t) override { throw wrong_side(); }
+  device::status push(const void*, std::size_t, std::uint64_t&) override { throw wrong_side(); }
   device::status try_push(const void*, std::size_t) override { throw wrong_side(); }
-  device::status pop(void*, std::size_t, std::size_t&) override { throw wrong_side(); }
+  device::status pop(void*, std::size_t, std::size_t&, std::uint64_t&) override {
+    throw wrong_side();
+  }
   device::status try_pop(void*, std::size_t, std::size_t&) override { throw wrong_side(); }
   void close() override { throw wrong_side(); }
 
@@ -51,8 +54,10 @@ template <typename Bytes>
 class PairPushes : public PairEnd {
  public:
   PairPushes(const device::pair_view& view, Bytes item) : pair_(view, item) {}
-  device::status push(const void* items, std::size_t count) override {
-    return pair_.push(bytes_of(items), count);
+  device::status push(const void* items, std::size_t count, std::uint64_t& awaited) override {
+    const device::status status = pair_.push(bytes_of(items), count);
+    awaited = pair_.turn();
+    return status;
   }
   device::status try_push(const void* items, std::size_t count) override {
     return pair_.try_push(bytes_of(items), count);
@@ -66,8 +71,11 @@ template <typename Bytes>
 class PairPops : public PairEnd {
  public:
   PairPops(const device::pair_view& view, Bytes item) : pair_(view, item) {}
-  device::status pop(void* items, std::size_t count, std::size_t& got) override {
-    return pair_.pop(bytes_of(items), count, got);
+  device::status pop(void* items, std::size_t count, std::size_t& got,
+                     std::uint64_t& awaited) override {
+    const device::status status = pair_.pop(bytes_of(items), count, got);
+    awaited = pair_.turn();
+    return status;
   }
   device::status try_pop(void* items, std::size_t count, std::size_t& got) override {
     return pair_.try_pop(bytes_of(items), count, got);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "polypath/device/pair_view.hpp"
@@ -12,14 +13,15 @@
 
 namespace polypath {
 
-/// As host_queue, host_pair_producer and host_pair_consumer. What a side does not do throws
-/// InvalidArgument.
+/// As host_queue, host_pair_producer and host_pair_consumer. `awaited`: the turn at which a wait
+/// gave up, else as it was or any. What a side does not do throws InvalidArgument.
 class HostEnd {
  public:
   virtual ~HostEnd() = default;
-  virtual device::status push(const void* items, std::size_t count) = 0;
+  virtual device::status push(const void* items, std::size_t count, std::uint64_t& awaited) = 0;
   virtual device::status try_push(const void* items, std::size_t count) = 0;
-  virtual device::status pop(void* items, std::size_t count, std::size_t& got) = 0;
+  virtual device::status pop(void* items, std::size_t count, std::size_t& got,
+                             std::uint64_t& awaited) = 0;
   virtual device::status try_pop(void* items, std::size_t count, std::size_t& got) = 0;
   virtual void close() = 0;
 

@@ -42,13 +42,15 @@ void destroy_queue(polypath_queue* queue) {
   handle->set->release();
 }
 
-/// A wait of the CPU that gave up.
-void require_came(device::status status, QueueSet& set, int index, polypath_queue_side side) {
+/// Throws where the CPU gave up: at an abort, or, in a wait for `turn`, at the time limit.
+void require_came(device::status status, QueueSet& set, int index, polypath_queue_side side,
+                  std::uint64_t turn = 0) {
   if (status != device::status::gave_up) return;
   Communicator& communicator = set.communicator();
   if (!communicator.aborted())
     communicator.abort("rank " + std::to_string(communicator.rank()) +
-                       ": the CPU waited past the time limit at " + set.name_of(index, side));
+                       ": the CPU waited past the time limit at " +
+                       set.cpu_gave_up(index, side, turn));
   communicator.check();
 }
 
@@ -164,18 +166,22 @@ polypath_status polypath_queue_push(polypath_queue* queue, int index, const void
     QueueSet& set = queues_of(queue);
     HostEnd& end = set.host_end(index, POLYPATH_PRODUCER);
     require_items(items, count, &end);
-    require_came(end.push(items, count), set, index, POLYPATH_PRODUCER);
+    std::uint64_t turn = 0;
+    const device::status status = end.push(items, count, turn);
+    require_came(status, set, index, POLYPATH_PRODUCER, turn);
   });
 }
 
 polypath_status polypath_queue_try_push(polypath_queue* queue, int index, const void* items,
                                         size_t count, size_t* pushed) {
   return guarded([&] {
-    HostEnd& end = queues_of(queue).host_end(index, POLYPATH_PRODUCER);
+    QueueSet& set = queues_of(queue);
+    HostEnd& end = set.host_end(index, POLYPATH_PRODUCER);
     require_items(items, count, pushed);
     const device::status status = end.try_push(items, count);
     require(status != device::status::too_many, "count is more than a segment");
     *pushed = status == device::status::done ? count : 0;
+    require_came(status, set, index, POLYPATH_PRODUCER);
   });
 }
 
@@ -185,17 +191,21 @@ polypath_status polypath_queue_pop(polypath_queue* queue, int index, void* items
     QueueSet& set = queues_of(queue);
     HostEnd& end = set.host_end(index, POLYPATH_CONSUMER);
     require_items(items, count, popped);
-    require_came(end.pop(items, count, *popped), set, index, POLYPATH_CONSUMER);
+    std::uint64_t turn = 0;
+    const device::status status = end.pop(items, count, *popped, turn);
+    require_came(status, set, index, POLYPATH_CONSUMER, turn);
   });
 }
 
 polypath_status polypath_queue_try_pop(polypath_queue* queue, int index, void* items, size_t count,
                                        size_t* popped, int* closed) {
   return guarded([&] {
-    HostEnd& end = queues_of(queue).host_end(index, POLYPATH_CONSUMER);
+    QueueSet& set = queues_of(queue);
+    HostEnd& end = set.host_end(index, POLYPATH_CONSUMER);
     require_items(items, count, popped);
     const device::status status = end.try_pop(items, count, *popped);
     if (closed != nullptr) *closed = status == device::status::closed ? 1 : 0;
+    require_came(status, set, index, POLYPATH_CONSUMER);
   });
 }
 
@@ -203,6 +213,8 @@ polypath_status polypath_queue_close(polypath_queue* queue, int index) {
   return guarded([&] {
     QueueSet& set = queues_of(queue);
     require(!set.shape().is_pair, "queue is of pairs: they are not closed");
-    set.host_end(index, POLYPATH_PRODUCER).close();
+    HostEnd& end = set.host_end(index, POLYPATH_PRODUCER);
+    set.communicator().check();
+    end.close();
   });
 }

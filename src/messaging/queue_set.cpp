@@ -54,8 +54,8 @@ nlohmann::json json_of_rank(int rank) {
 
 }  // namespace
 
-/// What kernels said that gave up, by the side of a queue. Its own, because the communicator may
-/// ask for it at any time.
+/// What kernels said that gave up, and the CPU, by the side of a queue. Its own, because the
+/// communicator may ask for it at any time.
 struct QueueSet::Said {
   std::mutex mutex;
   std::vector<std::string> names;  // of both sides of each queue
@@ -77,6 +77,17 @@ struct QueueSet::Said {
     else
       what = fmt::format("the item of turn {} (lap {}): producers had taken {} turns", turn,
                          turn >> capacity_log2, status.seen);
+    return say(index, what);
+  }
+  std::string describe(std::uint32_t index, std::uint64_t turn) {
+    const std::lock_guard lock(mutex);
+    const bool pushes = index % 2 == POLYPATH_PRODUCER;
+    return say(index, fmt::format("{} turn {} (lap {})", pushes ? "room for" : "the item of", turn,
+                                  turn >> capacity_log2));
+  }
+
+ private:
+  std::string say(std::uint32_t index, const std::string& what) {
     said.at(index) = names.at(index) + ", " + what;
     return said.at(index);
   }
@@ -362,8 +373,9 @@ void QueueSet::view(int index, polypath_queue_side side, void* view, std::size_t
   }
 }
 
-std::string QueueSet::name_of(int index, polypath_queue_side side) const {
-  return said_->names.at(2 * static_cast<std::size_t>(index) + static_cast<std::size_t>(side));
+std::string QueueSet::cpu_gave_up(int index, polypath_queue_side side, std::uint64_t turn) {
+  return said_->describe(2 * static_cast<std::uint32_t>(index) + static_cast<std::uint32_t>(side),
+                         turn);
 }
 
 HostEnd& QueueSet::host_end(int index, polypath_queue_side side) {
@@ -387,9 +399,11 @@ nlohmann::json QueueSet::report() {
   const CurrentContext current(communicator_.driver(), communicator_.context());
   nlohmann::json queues = nlohmann::json::array();
   const auto add = [&](std::size_t number, const End& pushes, const End& pops) {
-    const std::uint64_t pushed = word_at(pushes.places.tail);
-    // Whoever waits for an item has its turn already.
-    const std::uint64_t popped = std::min(word_at(pops.places.head), pushed);
+    const std::uint64_t tail = word_at(pushes.places.tail);
+    // Whoever waits for an item has its turn already, and so has who waits for room, of queues.
+    const std::uint64_t popped = std::min(word_at(pops.places.head), tail);
+    const std::uint64_t room = popped - popped % shape_.segment() + shape_.capacity();
+    const std::uint64_t pushed = shape_.is_pair ? tail : std::min(tail, room);
     const std::lock_guard lock(said_->mutex);
     const std::string& said = said_->said.at(number);
     const std::string& other = said_->said.at(number ^ 1U);

@@ -49,8 +49,8 @@ class QueueSet {
   HostEnd& host_end(int index, polypath_queue_side side);
   [[nodiscard]] Communicator& communicator() const noexcept { return communicator_; }
   [[nodiscard]] const QueueShape& shape() const noexcept { return shape_; }
-  /// What the CPU says that gives up at a queue.
-  [[nodiscard]] std::string name_of(int index, polypath_queue_side side) const;
+  /// A wait of the CPU was over at the time limit: where, as report() says from now on.
+  std::string cpu_gave_up(int index, polypath_queue_side side, std::uint64_t turn);
 
  private:
   /// Addresses as one side has them.

@@ -220,6 +220,34 @@ TEST(HostQueues, EndTheirWaits) {
   EXPECT_EQ(host_queue<std::uint64_t>(view).push(items.data(), 20), status::gave_up);
 }
 
+/// Where there is room, and where nothing has come.
+TEST(HostQueues, SayThatTheCommunicatorWasAborted) {
+  QueueMemory memory(3, 4, 2);
+  const host_queue<std::uint64_t> queue(patient(memory.view()));
+  std::array<std::uint64_t, 4> items{11, 12, 13, 14};
+  ASSERT_EQ(queue.push(items.data(), 3), status::done);
+  memory.patience().abort_word = 1;
+  EXPECT_EQ(queue.try_push(items.data(), 1), status::gave_up);
+  EXPECT_EQ(queue.try_push(items.data(), 0), status::gave_up);
+  EXPECT_EQ(queue.push(items.data(), 1), status::gave_up);
+  EXPECT_EQ(queue.push(items.data(), 0), status::gave_up);
+  EXPECT_EQ(*memory.view().tail, 3U) << "no turn was taken";
+  std::array<std::uint64_t, 4> found{};
+  std::size_t got = 7;
+  EXPECT_EQ(queue.try_pop(found.data(), 1, &got), status::done);
+  EXPECT_EQ(queue.pop(found.data() + 1, 1), status::done);
+  EXPECT_EQ(queue.pop(found.data() + 2, 2, &got), status::gave_up);
+  EXPECT_EQ(got, 1U);
+  EXPECT_EQ(found, (std::array<std::uint64_t, 4>{11, 12, 13, 0}));
+  EXPECT_EQ(queue.try_pop(found.data(), 1, &got), status::gave_up);
+  EXPECT_EQ(got, 0U);
+  EXPECT_EQ(queue.try_pop(found.data(), 0, &got), status::gave_up);
+  EXPECT_EQ(queue.pop(found.data(), 0), status::gave_up);
+  queue.close();
+  EXPECT_EQ(queue.try_pop(found.data(), 1, &got), status::gave_up) << "not closed";
+  EXPECT_EQ(queue.pop(found.data(), 1), status::gave_up) << "not closed";
+}
+
 template <unsigned kWords>
 void run_pair() {
   PairMemory memory(kWords, 6, 4, 1);
@@ -279,6 +307,31 @@ TEST(HostPairs, EndTheirWaits) {
   EXPECT_EQ(host_pair_consumer<std::uint64_t>(view).pop(items.data(), 17, &got), status::gave_up);
   EXPECT_EQ(got, 16U);
   EXPECT_EQ(pushes.try_push(items.data(), 5), status::too_many);
+}
+
+TEST(HostPairs, SayThatTheCommunicatorWasAborted) {
+  PairMemory memory(3, 4, 2, 1);
+  host_pair_producer<std::uint64_t> pushes(patient(memory.view()));
+  host_pair_consumer<std::uint64_t> pops(patient(memory.view()));
+  const std::array<std::uint64_t, 3> items{11, 12, 13};
+  ASSERT_EQ(pushes.push(items.data(), 3), status::done);
+  memory.patience().abort_word = 1;
+  EXPECT_EQ(pushes.try_push(items.data(), 1), status::gave_up);
+  EXPECT_EQ(pushes.try_push(items.data(), 0), status::gave_up);
+  EXPECT_EQ(pushes.push(items.data(), 1), status::gave_up);
+  EXPECT_EQ(pushes.push(items.data(), 0), status::gave_up);
+  EXPECT_EQ(*memory.view().sent, 3U);
+  std::array<std::uint64_t, 4> found{};
+  std::size_t got = 7;
+  EXPECT_EQ(pops.try_pop(found.data(), 1, &got), status::done);
+  EXPECT_EQ(pops.pop(found.data() + 1, 1), status::done);
+  EXPECT_EQ(pops.pop(found.data() + 2, 2, &got), status::gave_up);
+  EXPECT_EQ(got, 1U);
+  EXPECT_EQ(found, (std::array<std::uint64_t, 4>{11, 12, 13, 0}));
+  EXPECT_EQ(pops.try_pop(found.data(), 1, &got), status::gave_up);
+  EXPECT_EQ(got, 0U);
+  EXPECT_EQ(pops.try_pop(found.data(), 0, &got), status::gave_up);
+  EXPECT_EQ(pops.pop(found.data(), 0), status::gave_up);
 }
 
 }  // namespace

@@ -350,8 +350,91 @@ TEST_F(QueueApi, TheCpuGivesUpToo) {
   EXPECT_THAT(polypath_last_error(),
               HasSubstr("rank 1: the CPU waited past the time limit at queue 0 from rank 1"));
   EXPECT_EQ(popped, 0U);
+  EXPECT_THAT(report_of(queue),
+              HasSubstr("\"gave_up\":\"queue 0 from rank 1, the item of turn 0 (lap 0)\""));
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_check(comm(0)));
   EXPECT_OK(polypath_queue_destroy(queue));
+}
+
+/// What was pushed is what is in the ring, not the turns of who waited in vain.
+TEST_F(QueueApi, TheCpuThatFindsNoRoomSaysSoAndCountsWhatItPushed) {
+  polypath_queue_options options = options_of(8, 64, 16);
+  options.time_limit_ms = 5;
+  polypath_queue* queue = nullptr;
+  EXPECT_OK(polypath_queue_create_host(comm(1), &options, POLYPATH_PRODUCER, 2, &queue));
+  const std::array<std::uint64_t, 64> items{};
+  EXPECT_OK(polypath_queue_push(queue, 1, items.data(), 64));
+  EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_queue_push(queue, 1, items.data(), 3));
+  EXPECT_THAT(polypath_last_error(), HasSubstr("rank 1: the CPU waited past the time limit at "
+                                               "queue 1 to rank 1, room for turn 64 (lap 1)"));
+  EXPECT_THAT(report_of(queue),
+              AllOf(HasSubstr("\"gave_up\":\"queue 1 to rank 1, room for turn 64 (lap 1)\""),
+                    HasSubstr("\"in_flight\":64"), HasSubstr("\"pushed\":64"),
+                    HasSubstr("\"gave_up\":\"\"")));
+  EXPECT_OK(polypath_queue_destroy(queue));
+}
+
+TEST_F(QueueApi, PairsOfTheCpuGiveUpToo) {
+  polypath_queue_options options = options_of(8, 64, 16, POLYPATH_PAIR);
+  options.time_limit_ms = 5;
+  polypath_queue* queue = nullptr;
+  EXPECT_OK(polypath_queue_create_host(comm(1), &options, POLYPATH_PRODUCER, 1, &queue));
+  const std::array<std::uint64_t, 67> items{};
+  EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_queue_push(queue, 0, items.data(), 67));
+  EXPECT_THAT(report_of(queue),
+              AllOf(HasSubstr("\"gave_up\":\"pair 0 to rank 1, room for turn 64 (lap 1)\""),
+                    HasSubstr("\"pushed\":64")));
+  EXPECT_OK(polypath_queue_destroy(queue));
+}
+
+TEST_F(QueueApi, PopsOfPairsGiveUpToo) {
+  polypath_queue_options options = options_of(8, 64, 16, POLYPATH_PAIR);
+  options.time_limit_ms = 5;
+  polypath_queue* queue = nullptr;
+  EXPECT_OK(polypath_queue_create_host(comm(1), &options, POLYPATH_CONSUMER, 1, &queue));
+  std::uint64_t item = 0;
+  std::size_t popped = 7;
+  EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_queue_pop(queue, 0, &item, 1, &popped));
+  EXPECT_THAT(report_of(queue),
+              HasSubstr("\"gave_up\":\"pair 0 from rank 1, the item of turn 0 (lap 0)\""));
+  EXPECT_OK(polypath_queue_destroy(queue));
+}
+
+/// Each call that has room, or could answer "none yet".
+TEST_F(QueueApi, CallsOfTheCpuSayThatTheCommunicatorWasAborted) {
+  for (const polypath_queue_kind kind : {POLYPATH_QUEUE, POLYPATH_PAIR}) {
+    const int rank = kind == POLYPATH_QUEUE ? 0 : 1;
+    const polypath_queue_options options = options_of(8, 64, 16, kind);
+    polypath_queue* pushes = nullptr;
+    polypath_queue* pops = nullptr;
+    polypath_comm* one = nullptr;
+    ASSERT_EQ(POLYPATH_SUCCESS, polypath_comm_create_all(context_, &rank, 1, nullptr, &one))
+        << polypath_last_error();
+    EXPECT_OK(polypath_queue_create_host(one, &options, POLYPATH_PRODUCER, 1, &pushes));
+    EXPECT_OK(polypath_queue_create_host(one, &options, POLYPATH_CONSUMER, 1, &pops));
+    std::uint64_t item = 0;
+    std::size_t count = 7;
+    int closed = 7;
+    EXPECT_OK(polypath_queue_push(pushes, 0, &item, 1));
+    EXPECT_OK(polypath_comm_abort(one, "somebody wanted it"));
+    const auto says_so = [](polypath_status status) {
+      EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, status);
+      EXPECT_THAT(polypath_last_error(), HasSubstr("unusable: somebody wanted it"));
+    };
+    says_so(polypath_queue_try_push(pushes, 0, &item, 1, &count));
+    EXPECT_EQ(count, 0U);
+    says_so(polypath_queue_push(pushes, 0, &item, 1));
+    count = 7;
+    says_so(polypath_queue_try_pop(pops, 0, &item, 1, &count, &closed));
+    EXPECT_EQ(count, 0U);
+    EXPECT_EQ(closed, 0);
+    says_so(polypath_queue_pop(pops, 0, &item, 1, &count));
+    if (kind == POLYPATH_QUEUE) says_so(polypath_queue_close(pushes, 0));
+    EXPECT_THAT(report_of(pushes), AllOf(HasSubstr("\"pushed\":1"), HasSubstr("\"gave_up\":\"\"")));
+    EXPECT_OK(polypath_queue_destroy(pushes));
+    EXPECT_OK(polypath_queue_destroy(pops));
+    EXPECT_OK(polypath_comm_destroy(one));
+  }
 }
 
 /// Stores of simulated GPUs come in no order.

@@ -119,6 +119,11 @@ inline void pause_cpu() {
 #endif
 }
 
+/// Whether the communicator was aborted: a load of a word that changes once.
+inline bool was_aborted(const device::Patience& patience) {
+  return patience.abort_word != nullptr && load_word(patience.abort_word) != 0;
+}
+
 /// Waits until `ready()`; false: the abort word was set, or the time limit is over.
 template <typename Ready>
 bool wait_on_host(const device::Patience& patience, const Ready& ready) {
@@ -133,7 +138,7 @@ bool wait_on_host(const device::Patience& patience, const Ready& ready) {
     else
       std::this_thread::yield();
     if (turn % kLook != kLook - 1) continue;
-    if (patience.abort_word != nullptr && load_word(patience.abort_word) != 0) return false;
+    if (was_aborted(patience)) return false;
     const auto now = std::chrono::steady_clock::now();
     if (!has_begun) began = now;
     has_begun = true;

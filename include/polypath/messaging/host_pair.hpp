@@ -1,5 +1,5 @@
 // The CPU's sides of a pair (polypath/device/pair.cuh), likewise as host_queue.hpp has it for
-// queues: one thread at a time pushes, one pops, and no counter is shared.
+// queues, behind an abort too: one thread at a time pushes, one pops, and no counter is shared.
 #pragma once
 
 #include "polypath/messaging/host_queue.hpp"
@@ -17,6 +17,7 @@ class HostPairProducer {
         read_(load_word(view.credit)) {}
 
   device::status push(const unsigned char* items, std::size_t count) {
+    if (was_aborted(view_.patience)) return device::status::gave_up;
     while (count > 0) {
       if (!has_room(1) && !wait_on_host(view_.patience, [&] { return looks_for_room(1); }))
         return device::status::gave_up;
@@ -30,10 +31,13 @@ class HostPairProducer {
   }
   device::status try_push(const unsigned char* items, std::size_t count) {
     if (count > std::uint64_t{1} << view_.segment_log2) return device::status::too_many;
+    if (was_aborted(view_.patience)) return device::status::gave_up;
     if (!has_room(count) && !looks_for_room(count)) return device::status::full;
     put(items, count);
     return device::status::done;
   }
+  /// Its next; that of a push that gave up, then.
+  [[nodiscard]] std::uint64_t turn() const { return turn_; }
 
  private:
   [[nodiscard]] bool has_room(std::size_t turns) const {
@@ -79,18 +83,22 @@ class HostPairConsumer {
       take_one();
     }
     leave();
-    return device::status::done;
+    return count == 0 && was_aborted(view_.patience) ? device::status::gave_up
+                                                     : device::status::done;
   }
   device::status try_pop(unsigned char* items, std::size_t count, std::size_t& got) {
     for (got = 0; got < count && cells_.get(turn_, items + got * cells_.item_bytes()); ++got)
       take_one();
     if (got == 0) {
       give_back();
+      if (was_aborted(view_.patience)) return device::status::gave_up;
       return count == 0 ? device::status::done : device::status::empty;
     }
     leave();
     return device::status::done;
   }
+  /// Its next; that of a pop that gave up, then.
+  [[nodiscard]] std::uint64_t turn() const { return turn_; }
 
  private:
   void take_one() {

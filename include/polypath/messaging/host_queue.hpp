@@ -5,7 +5,9 @@
 // pop() here; what a GPU stored before push_release(), the thread sees that pops here.
 //
 // Waits end with `gave_up` at an abort of the communicator, and at the time limit of the view. Then
-// the queue is of no use any more: tell the others by polypath_comm_abort().
+// the queue is of no use any more: tell the others by polypath_comm_abort(). Behind an abort
+// nothing is pushed: push and try_push say `gave_up`, also where there is room. Pops first give
+// what has come; once there is nothing pop and try_pop say so too, rather than `closed`.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +29,15 @@ class HostQueue {
   HostQueue(const device::queue_view& view, Bytes item)
       : cells_(view.cells, view.capacity_log2, item), view_(view) {}
 
-  device::status push(const unsigned char* items, std::size_t count) const {
+  /// `awaited`, here and below: the turn at which a wait gave up.
+  device::status push(const unsigned char* items, std::size_t count,
+                      std::uint64_t* awaited = nullptr) const {
+    if (was_aborted(view_.patience)) return device::status::gave_up;
     while (count > 0) {
       const std::size_t turns = count < segment_cells() ? count : segment_cells();
       const std::uint64_t first = __atomic_fetch_add(view_.tail, turns, __ATOMIC_RELAXED);
-      if (!wait_for_credit(first) || !wait_for_credit(first + turns - 1))
-        return device::status::gave_up;
+      if (!wait_for_credit(first)) return gave_up_at(first, awaited);
+      if (!wait_for_credit(first + turns - 1)) return gave_up_at(first + turns - 1, awaited);
       put(first, items, turns);
       items += turns * cells_.item_bytes();
       count -= turns;
@@ -41,6 +46,7 @@ class HostQueue {
   }
   device::status try_push(const unsigned char* items, std::size_t count) const {
     if (count > segment_cells()) return device::status::too_many;
+    if (was_aborted(view_.patience)) return device::status::gave_up;
     if (count == 0) return device::status::done;
     std::uint64_t seen = load_word(view_.tail);
     do {
@@ -50,7 +56,8 @@ class HostQueue {
     put(seen, items, count);
     return device::status::done;
   }
-  device::status pop(unsigned char* items, std::size_t count, std::size_t& got) const {
+  device::status pop(unsigned char* items, std::size_t count, std::size_t& got,
+                     std::uint64_t* awaited = nullptr) const {
     for (got = 0; got < count;) {
       const std::size_t rest = count - got;
       const std::size_t turns = rest < segment_cells() ? rest : segment_cells();
@@ -63,9 +70,10 @@ class HostQueue {
       }
       finish(first, here);
       got += here;
+      if (result == device::status::gave_up) return gave_up_at(first + here, awaited);
       if (result != device::status::done) return result;
     }
-    return device::status::done;
+    return done_with(got);
   }
   device::status try_pop(unsigned char* items, std::size_t count, std::size_t& got) const {
     got = 0;
@@ -74,8 +82,7 @@ class HostQueue {
       std::size_t here = 0;
       // Ours if nobody has moved the head since: none of them is given back before.
       while (here < count && cells_.get(first + here, items + here * cells_.item_bytes())) ++here;
-      if (here == 0)
-        return load_word(view_.closed) <= first ? device::status::closed : device::status::empty;
+      if (here == 0) return without_item(first);
       if (!__atomic_compare_exchange_n(view_.head, &first, first + here, false, __ATOMIC_RELAXED,
                                        __ATOMIC_RELAXED))
         continue;
@@ -83,7 +90,7 @@ class HostQueue {
       got = here;
       break;
     }
-    return device::status::done;
+    return done_with(got);
   }
   void close() const { store_word(view_.closed, load_word(view_.tail)); }
 
@@ -120,7 +127,20 @@ class HostQueue {
       return is_closed;
     });
     if (!came) return device::status::gave_up;
-    return is_closed ? device::status::closed : device::status::done;
+    return is_closed ? without_item(turn) : device::status::done;
+  }
+  /// Of a turn whose item is not there. Who closes may be one who gave up: items are missing then.
+  [[nodiscard]] device::status without_item(std::uint64_t turn) const {
+    const bool is_closed = load_word(view_.closed) <= turn;
+    if (was_aborted(view_.patience)) return device::status::gave_up;
+    return is_closed ? device::status::closed : device::status::empty;
+  }
+  [[nodiscard]] device::status done_with(std::size_t got) const {
+    return got == 0 && was_aborted(view_.patience) ? device::status::gave_up : device::status::done;
+  }
+  static device::status gave_up_at(std::uint64_t turn, std::uint64_t* awaited) {
+    if (awaited != nullptr) *awaited = turn;
+    return device::status::gave_up;
   }
   /// `turns` from `first` on have been read.
   void finish(std::uint64_t first, std::size_t turns) const {

@@ -119,8 +119,10 @@ POLYPATH_API polypath_status polypath_queue_view(const polypath_queue* queue, in
 /* How they went, as this rank can read it, beside running kernels too: {"queues": [{"number",
  * "kind", "layout", "item_bytes", "capacity", "segment", "from", "to", "pushed", "popped", "laps",
  * "in_flight", "gave_up"}]}. Items; what a kernel has under way is counted late, and pairs count
- * when their kernels leave. "from" and "to": ranks, or "host". "gave_up": why, or "". For
- * polypath_free(). */
+ * when their kernels leave. A push that waits for room, or gave up, counts as far as there was
+ * room, at least for its turn. "from" and "to": ranks, or "host". "gave_up": what a kernel of the
+ * program, or a call below, waited for past the time limit, or "" (also where an abort ended the
+ * wait). For polypath_free(). */
 POLYPATH_API polypath_status polypath_queue_report(polypath_queue* queue, char** json);
 
 /* ---- On the CPU -------------------------------------------------------------------------------
@@ -128,9 +130,10 @@ POLYPATH_API polypath_status polypath_queue_report(polypath_queue* queue, char**
  * other. Of queues any number of threads make these calls, of pairs one at a time; a pair is used
  * by these calls or by host_pair.hpp, not by both.
  * POLYPATH_COMMUNICATOR_ERROR: the communicator is unusable; a wait past the time limit makes it
- * so. */
+ * so. As soon as this process knows, pushes and close do nothing, also where there is room; pops
+ * first give what has come. */
 
-/* Waits while there is no room. */
+/* Waits while there is no room. A wait that gave up may have pushed the first of `items`. */
 POLYPATH_API polypath_status polypath_queue_push(polypath_queue* queue, int index,
                                                  const void* items, size_t count);
 /* Never waits. *pushed is `count`, or 0 when there is no room for all. At most a segment at once:
@@ -138,11 +141,13 @@ POLYPATH_API polypath_status polypath_queue_push(polypath_queue* queue, int inde
 POLYPATH_API polypath_status polypath_queue_try_push(polypath_queue* queue, int index,
                                                      const void* items, size_t count,
                                                      size_t* pushed);
-/* Waits until `count` items have come, or the queue is closed: *popped are there then. */
+/* Waits until `count` items have come, or the queue is closed: *popped are there then, and where
+ * the wait gave up, too. */
 POLYPATH_API polypath_status polypath_queue_pop(polypath_queue* queue, int index, void* items,
                                                 size_t count, size_t* popped);
 /* Never waits: takes what is there, `count` items at most, and no more than a segment. Places
- * behind *popped may be overwritten. *closed (may be NULL): none comes any more. */
+ * behind *popped may be overwritten. *closed (may be NULL): none comes any more.
+ * POLYPATH_COMMUNICATOR_ERROR: there was nothing; *popped is 0. */
 POLYPATH_API polypath_status polypath_queue_try_pop(polypath_queue* queue, int index, void* items,
                                                     size_t count, size_t* popped, int* closed);
 /* No push comes any more: pops that have nothing left end. Not of pairs. */
