@@ -84,6 +84,37 @@ void bad_input(SuiteRank<B>& self) {
     refused("the memory ends", "Post",
             [&] { coordinator.Post(data, data, 100'000, word, 1, next, &self.comm); });
   }
+  // What is made of posts: found before any of them, or a barrier, is issued.
+  refused("too large", "AlltoAll",
+          [&] { coordinator.AlltoAll(data, data + 1, std::size_t{1} << 61U, &self.comm); });
+  refused("too large", "Gather",
+          [&] { coordinator.Gather(data, data + 1, std::size_t{1} << 61U, 0, &self.comm); });
+  refused("no such reduction", "AllReduce", [&] {
+    coordinator.AllReduce(uc::Element::float32, static_cast<uc::ReductionOperator>(11), data, data,
+                          1, &self.comm);
+  });
+  const auto parts = static_cast<std::size_t>(size);
+  const std::vector<std::size_t> counts(parts, 100);
+  std::vector<std::size_t> places(parts);
+  for (std::size_t r = 0; r < parts; ++r) places[r] = 100 * r;
+  std::vector<std::size_t> past = counts;
+  past[static_cast<std::size_t>(next)] = 1'000'000;
+  refused("the memory ends", "AlltoAllv", [&] {
+    coordinator.AlltoAllv(data, counts.data(), places.data(), data + 512, past.data(),
+                          places.data(), &self.comm);
+  });
+  if (self.rank() == 0) {
+    refused("send is null", "Gather", [&] {
+      coordinator.Gather(static_cast<const float*>(nullptr), data, 1, 0, &self.comm);
+    });
+    refused("the memory ends", "Gather",
+            [&] { coordinator.Gather(data + 900, data, 1'000'000, 0, &self.comm); });
+    refused("the memory ends", "AllReduce", [&] {
+      coordinator.template AllReduce<uc::ReductionOperator::LAND>(data + 512, data, 1'000'000,
+                                                                  &self.comm);
+    });
+  }
+  self.comm.Barrier(self.gpu.stream);
   // Nothing of it was issued: all still goes well.
   Buffer<B> gathered(self.gpu, 64 * static_cast<std::size_t>(size));
   memory.put(0, self.content(self.rank(), 3, 64));

@@ -20,15 +20,23 @@ inline void copy_own(const Cuda& cuda, void* to, const void* from, std::size_t b
 /// Each rank sends to each: `send(r)` gives the Posted to rank r, `receive(r)` the Acknowledged of
 /// rank r, without signals, and of 0 bytes where there is nothing. One-sided, others may still use
 /// what is written to: all ranks have to come to it first, and nobody goes on before all is there.
-/// Two-sided, what is sent goes into `group` when that is open, and else into a group of its own.
+/// Into `group`, which is begun and ended here, or else is open already (`joins`; two-sided alone).
+/// What is wrong with an argument is found before anything is issued; a group that was begun here
+/// is of no use then.
 template <BackendLibrary B, typename Send, typename Receive>
-void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& group, bool is_open,
+void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& group, bool joins,
               Stream stream, const Send& send, const Receive& receive) {
   const int own = ranks.rank();
   const bool one_sided = is_one_sided<B>(ranks);
-  if (one_sided) ranks.barrier(stream);
-  const bool is_own_group = one_sided || !is_open;
-  if (is_own_group) group.start(stream);
+  RangeCheck sent(cuda, "send");
+  RangeCheck received(cuda, "recv");
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const Posted posted = send(rank);
+    sent.require(posted.src, posted.bytes);
+    const Acknowledged acknowledged = receive(rank);
+    received.require(acknowledged.dst, acknowledged.bytes);
+  }
+  if (!joins) group.start(stream);
   // Others first, each beginning behind itself, so that not all send to one at once.
   for (int step = 1; step < ranks.size(); ++step) {
     const int to = (own + step) % ranks.size();
@@ -44,9 +52,11 @@ void exchange(const Cuda& cuda, typename B::Ranks& ranks, typename B::Group& gro
       if (acknowledged.bytes > 0) group.acknowledge(ranks, acknowledged, stream);
     }
   }
+  // A group's posts go at its end.
+  if (one_sided) ranks.barrier(stream);
   const Posted to_self = send(own);
   copy_own(cuda, receive(own).dst, to_self.src, to_self.bytes, stream);
-  if (is_own_group) group.end(stream);
+  if (!joins) group.end(stream);
   if (one_sided) ranks.barrier(stream);
 }
 

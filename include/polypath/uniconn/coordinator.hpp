@@ -3,9 +3,12 @@
 
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "polypath/uniconn/arguments.hpp"
 #include "polypath/uniconn/communicator.hpp"
 #include "polypath/uniconn/device_calls.hpp"
 #include "polypath/uniconn/kernel.hpp"
@@ -27,14 +30,16 @@ namespace polypath::uniconn {
 /// and nothing was issued.
 template <BackendLibrary B = DefaultBackend, LaunchMode M = DefaultLaunchMode>
   requires(B::launches(M))
-class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
+class Coordinator : public detail::Launches<B, M>,
+                    public DeviceCalls<B>,
+                    private detail::Arguments {
   using Launches = detail::Launches<B, M>;
   using Launches::job_;
   using Launches::stream_;
 
  public:
   explicit Coordinator(Stream stream)
-      : Launches(stream), group_(job_->attached()), inner_(job_->attached()) {
+      : Launches(stream), group_(job_->attached()), inner_(std::in_place, job_->attached()) {
     if constexpr (requires { job_->attached().require(M); }) job_->attached().require(M);
   }
   Coordinator(const Coordinator&) = delete;
@@ -125,6 +130,7 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
       if (count == 0) return;
       require(send, "AllGather: send");
       require(recv, "AllGather: recv");
+      require_parts<T>(count, ranks.size());
       all_gather(ranks, send, recv, bytes_of<T>(count));
     }
   }
@@ -201,6 +207,7 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
       require(send, "AlltoAll: send");
       require(recv, "AlltoAll: recv");
       require_apart(send, recv, "AlltoAll");
+      require_parts<T>(count, ranks.size());
       if constexpr (requires { ranks.all_to_all(send, recv, count, stream_); }) {
         if (offered([&] { return ranks.all_to_all(send, recv, bytes_of<T>(count), stream_); }))
           return;
@@ -262,6 +269,7 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
   template <Sendable T>
   void Gather(const T* send, T* recv, std::size_t count, int root, Communicator<B>* comm) {
     auto& ranks = ranks_of(comm, root, "Gather: root");
+    require_parts<T>(count, ranks.size());
     const int own = ranks.rank();
     exchange(
         ranks, [&](int to) { return sends(send, part(recv, own, count), to == root ? count : 0); },
@@ -299,12 +307,14 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
   /// Part r of `root`'s `send`, `count` elements, to rank r. In place: to part r of its `buf`.
   template <Sendable T>
   void Scatter(const T* send, T* recv, std::size_t count, int root, Communicator<B>* comm) {
+    require_parts<T>(count, ranks_of(comm).size());
     scatter(
         send, [count](int rank) { return static_cast<std::size_t>(rank) * count; },
         [count](int) { return count; }, [recv](int) { return recv; }, root, comm, "Scatter");
   }
   template <Sendable T>
   void Scatter(T* buf, std::size_t count, int root, Communicator<B>* comm) {
+    require_parts<T>(count, ranks_of(comm).size());
     scatter(
         static_cast<const T*>(buf),
         [count](int rank) { return static_cast<std::size_t>(rank) * count; },
@@ -339,15 +349,6 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
 
   // ---- Arguments --------------------------------------------------------------------------------
 
-  static void require(const void* address, const char* what) {
-    if (address == nullptr)
-      throw error(POLYPATH_INVALID_ARGUMENT, (std::string(what) + " is null").c_str());
-  }
-  static void require_apart(const void* send, const void* recv, const char* what) {
-    if (send == recv && send != nullptr)
-      throw error(POLYPATH_INVALID_ARGUMENT,
-                  (std::string(what) + ": send is recv, and it is not in place").c_str());
-  }
   static Ranks& ranks_of(Communicator<B>* comm) {
     require(comm, "comm");
     return comm->ranks();
@@ -360,34 +361,6 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
                    std::to_string(ranks.size() - 1))
                       .c_str());
     return ranks;
-  }
-  template <typename T>
-  static std::size_t bytes_of(std::size_t count) {
-    if (count > std::numeric_limits<std::size_t>::max() / sizeof(T))
-      throw error(POLYPATH_INVALID_ARGUMENT, "count is too large");
-    return count * sizeof(T);
-  }
-  template <typename T>
-  static T* part(T* buffer, int rank, std::size_t count) {
-    return buffer == nullptr ? nullptr : buffer + static_cast<std::size_t>(rank) * count;
-  }
-  template <typename T>
-  static Posted sends(const T* from, const T* to, std::size_t count) {
-    const std::size_t bytes = bytes_of<T>(count);
-    if (bytes > 0) require(from, "send");
-    return {from, const_cast<T*>(to), bytes, nullptr, 0, 0, true};
-  }
-  template <typename T>
-  static Acknowledged receives(T* to, std::size_t count) {
-    const std::size_t bytes = bytes_of<T>(count);
-    if (bytes > 0) require(to, "recv");
-    return {to, bytes, nullptr, 0, 0, true};
-  }
-  template <typename T>
-  static Acknowledged receives(T* to, const std::size_t* counts, const std::size_t* displs,
-                               int from) {
-    const auto at = static_cast<std::size_t>(from);
-    return receives(to == nullptr ? to : to + displs[at], counts[at]);
   }
 
   // ---- Composed ---------------------------------------------------------------------------------
@@ -406,9 +379,14 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
   template <typename Send, typename Receive>
   void exchange(Ranks& ranks, const Send& send, const Receive& receive) {
     if constexpr (kHostSends) {
-      const bool one_sided = detail::is_one_sided<B>(ranks);
-      detail::exchange<B>(job_->cuda, ranks, one_sided ? inner_ : group_, is_open_ && !one_sided,
-                          stream_, send, receive);
+      const bool joins = is_open_ && !detail::is_one_sided<B>(ranks);
+      try {
+        detail::exchange<B>(job_->cuda, ranks, joins ? group_ : *inner_, joins, stream_, send,
+                            receive);
+      } catch (...) {
+        if (!joins) inner_.emplace(job_->attached());  // without what is left in it
+        throw;
+      }
     }
   }
 
@@ -440,7 +418,8 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
   }
 
   static void require_reducible(Element element, ReductionOperator op) {
-    if (detail::combine_function_of(op)(element) == nullptr)
+    const auto combine = detail::combine_function_of(op);
+    if (combine == nullptr || combine(element) == nullptr)
       throw error(POLYPATH_INVALID_ARGUMENT, "there is no such reduction of elements of this type");
   }
 
@@ -465,6 +444,9 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
           if (offered(call)) return;
         }
       }
+      detail::RangeCheck(job_->cuda, "send").require(send, count * size);
+      if (root < 0 || root == ranks.rank())
+        detail::RangeCheck(job_->cuda, "recv").require(recv, count * size);
       const auto on_host = [this, combine, element, size, send, recv, count, root, comm] {
         Ranks& its = comm->ranks();
         detail::reduce_on_host(job_->cuda, comm->made_->scratch, its.rank(), its.size(), root,
@@ -482,8 +464,8 @@ class Coordinator : public detail::Launches<B, M>, public DeviceCalls<B> {
     }
   }
 
-  typename B::Group group_;  // that the program opens
-  typename B::Group inner_;  // of one-sided collectives inside of it
+  typename B::Group group_;                 // that the program opens
+  std::optional<typename B::Group> inner_;  // of a collective that does not join it; always there
   bool is_open_ = false;
   std::vector<std::function<void()>> behind_group_;
 };

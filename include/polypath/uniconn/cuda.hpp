@@ -2,6 +2,8 @@
 // headers of this folder.
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <string>
 
 #include "polypath/uniconn/types.hpp"
@@ -133,5 +135,41 @@ inline void require_device_memory(const Cuda& cuda, const void* address, const c
                 (std::string(what) + (address == nullptr ? " is null" : " is not memory of a GPU"))
                     .c_str());
 }
+
+/// Throws unless all of a range is memory of a GPU, of one allocation or mapping. Asks the driver
+/// once for ranges of the same one; for one argument, which `what` names.
+class RangeCheck {
+ public:
+  RangeCheck(const Cuda& cuda, const char* what) : cuda_(cuda), what_(what) {}
+
+  void require(const void* address, std::size_t bytes) {
+    if (bytes == 0) return;
+    const DevicePointer at = device(address);
+    if (at < begin_ || at - begin_ >= bytes_) look(address);
+    const std::size_t room = bytes_ - (at - begin_);
+    if (bytes > room)
+      throw error(POLYPATH_INVALID_ARGUMENT,
+                  (std::string(what_) + ": " + std::to_string(bytes) +
+                   " bytes, but the memory ends after " + std::to_string(room))
+                      .c_str());
+  }
+
+ private:
+  void look(const void* address) {
+    constexpr int kStart = 11;  // CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
+    constexpr int kSize = 12;   // CU_POINTER_ATTRIBUTE_RANGE_SIZE
+    require_device_memory(cuda_, address, what_);
+    if (cuda_.attribute(&begin_, kStart, device(address)) == 0 && begin_ != 0 &&
+        cuda_.attribute(&bytes_, kSize, device(address)) == 0)
+      return;
+    begin_ = device(address);  // a driver that does not say how far it goes
+    bytes_ = std::numeric_limits<std::size_t>::max() - begin_;
+  }
+
+  const Cuda& cuda_;
+  const char* what_;
+  DevicePointer begin_ = 0;
+  std::size_t bytes_ = 0;
+};
 
 }  // namespace polypath::uniconn::detail
