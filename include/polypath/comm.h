@@ -37,8 +37,8 @@ typedef int (*polypath_exchange)(const void* mine, void* all, size_t bytes, void
 typedef struct polypath_meeting polypath_meeting;
 
 /* The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
- * over TCP; returns when all have come. `port` 0: behind MASTER_PORT. Without RANK: a meeting of
- * this process alone. `time_limit_ms`: how long anybody waits for another rank.
+ * over TCP; returns when all have come. `port` 0: behind MASTER_PORT. Without any
+ * of them: a meeting of this process alone. `time_limit_ms`: how long anybody waits for another rank.
  * POLYPATH_COMMUNICATOR_ERROR: a rank did not come. POLYPATH_INVALID_ARGUMENT: a variable. */
 POLYPATH_API polypath_status polypath_meeting_from_environment(uint32_t port,
                                                                uint32_t time_limit_ms,
@@ -101,8 +101,9 @@ typedef struct polypath_comm_options {
  * Collective. POLYPATH_COMMUNICATOR_ERROR: on all ranks alike, with one reason: no peer access, two
  * ranks on one GPU, GPUs that one process does not see, another user or machine, another version.
  *
- * One of several nodes (options->network) serves collectives, synchronize, check, abort, destroy,
- * rank, size, nodes and report; what else there is gives POLYPATH_NOT_SUPPORTED. */
+ * One of several nodes (options->network) serves collectives, prepare, retire, synchronize, check,
+ * abort, destroy, rank, size, nodes, gpu and report; what else there is gives
+ * POLYPATH_NOT_SUPPORTED. */
 POLYPATH_API polypath_status polypath_comm_create(polypath_context* context, int rank, int size,
                                                   int gpu, polypath_exchange exchange, void* user,
                                                   const polypath_comm_options* options,
@@ -133,7 +134,8 @@ POLYPATH_API polypath_status polypath_comm_split(polypath_comm* comm, int color,
 POLYPATH_API polypath_status polypath_comm_destroy(polypath_comm* comm);
 
 /* Makes the communicator unusable for all ranks: every wait, on host or stream, ends. The first
- * reason is kept; NULL is allowed. */
+ * reason is kept; NULL is allowed. Of several nodes it reaches the ranks of this one: those of
+ * others find out by their time limit, in the next call that needs this node. */
 POLYPATH_API polypath_status polypath_comm_abort(polypath_comm* comm, const char* reason);
 
 /* POLYPATH_COMMUNICATOR_ERROR, with the reason, once it is unusable. What streams wrote while they

@@ -94,8 +94,8 @@ POLYPATH_API void* polypath_driver_function(polypath_context* context, const cha
  * nothing is issued.
  * POLYPATH_INVALID_ARGUMENT: null, unknown or freed address, a range past its allocation,
  * overlapping ranges; the message names the argument, the address and the allocation.
- * POLYPATH_DRIVER_ERROR: a driver call failed after the first copy was issued; the contents of
- * `dst` are then undefined, and `stream` still waits for all that was issued. */
+ * POLYPATH_DRIVER_ERROR: a driver call failed. If copies were issued before, the contents of
+ * `dst` are undefined, and `stream` still waits for all that was issued. */
 POLYPATH_API polypath_status polypath_copy_async(polypath_context* context, void* dst,
                                                  const void* src, size_t bytes, void* stream);
 

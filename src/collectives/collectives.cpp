@@ -8,12 +8,15 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <thread>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "collectives/call_arguments.hpp"
 #include "collectives/plan/tuned_plan.hpp"
+#include "core/classifier.hpp"
 #include "driver/check.hpp"
 #include "exec/context_guard.hpp"
 
@@ -46,33 +49,6 @@ constexpr std::array kChoices{CollectiveChoice::planned,   CollectiveChoice::ker
                               CollectiveChoice::rotation,  CollectiveChoice::hierarchical,
                               CollectiveChoice::published, CollectiveChoice::ring,
                               CollectiveChoice::host,      CollectiveChoice::host_trees};
-
-std::uint64_t bytes_of(const CollectiveCall& call) { return call.count * size_of(call.type); }
-
-bool sends(const CollectiveCall& call, int rank) {
-  return call.op != CollectiveOp::broadcast || rank == call.root;
-}
-bool receives(const CollectiveCall& call, int rank) {
-  return call.op != CollectiveOp::reduce || rank == call.root;
-}
-bool has_root(CollectiveOp op) {
-  return op == CollectiveOp::broadcast || op == CollectiveOp::reduce;
-}
-
-void require_root(const CollectiveCall& call, int rank, int size) {
-  if (has_root(call.op) && (call.root < 0 || call.root >= size))
-    throw InvalidArgument(
-        fmt::format("rank {}: root {} is none of {} ranks", rank, call.root, size));
-}
-
-std::uint64_t parts_sent(const CollectiveCall& call, int size) {
-  const bool all = call.op == CollectiveOp::reduce_scatter || call.op == CollectiveOp::all_to_all;
-  return all ? static_cast<std::uint64_t>(size) : 1;
-}
-std::uint64_t parts_received(const CollectiveCall& call, int size) {
-  const bool all = call.op == CollectiveOp::all_gather || call.op == CollectiveOp::all_to_all;
-  return all ? static_cast<std::uint64_t>(size) : 1;
-}
 
 }  // namespace
 
@@ -324,52 +300,15 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request) c
     args.scratch[rank] = std::bit_cast<unsigned char*>(scratch_.address(rank));
 }
 
-void Collectives::require_buffer(int rank, const char* name, CUdeviceptr address,
-                                 std::uint64_t bytes, std::size_t element) const {
-  if (address == 0) throw InvalidArgument(fmt::format("rank {}: {} is null", rank, name));
-  if (address % element != 0)
+void Collectives::require_stream(CUstream stream) {
+  if (stream == checked_stream_ || is_special_stream(stream)) return;
+  CUcontext its_context = nullptr;
+  POLYPATH_CHECK(comm_.driver(), stream_get_ctx(stream, &its_context));
+  if (its_context != comm_.context())
     throw InvalidArgument(
-        fmt::format("rank {}: {} is not aligned to its elements of {} bytes", rank, name, element));
-  CUmemorytype type{};
-  unsigned managed = 0;
-  CUdeviceptr start = 0;
-  std::size_t size = 0;
-  std::array attributes{CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
-  std::array<void*, 4> values{&type, &managed, &start, &size};
-  POLYPATH_CHECK(comm_.driver(), pointer_get_attributes(attributes.size(), attributes.data(),
-                                                        values.data(), address));
-  if (type != CU_MEMORYTYPE_DEVICE && managed == 0)
-    throw InvalidArgument(fmt::format("rank {}: {} is no memory of a GPU", rank, name));
-  if (start != 0 && address - start + bytes > size)
-    throw InvalidArgument(fmt::format("rank {}: {} has {} bytes to its end, and {} are needed",
-                                      rank, name, size - (address - start), bytes));
-}
-
-void Collectives::require_valid(const CollectiveCall& call, int rank, int size) const {
-  require_root(call, rank, size);
-  if (call.count == 0) return;
-  const std::size_t element = size_of(call.type);
-  const std::uint64_t sent = sends(call, rank) ? bytes_of(call) * parts_sent(call, size) : 0;
-  const std::uint64_t received =
-      receives(call, rank) ? bytes_of(call) * parts_received(call, size) : 0;
-  if (sent > 0) require_buffer(rank, "send", call.send, sent, element);
-  if (received > 0 && !(call.send == call.recv && received <= sent))
-    require_buffer(rank, "recv", call.recv, received, element);
-}
-
-/// What is received there by copies may come before what lies there is sent.
-void Collectives::require_parts_apart(const CollectiveCall& call) const {
-  const std::uint64_t part = bytes_of(call);
-  const CUdeviceptr end = call.send + part * parts_sent(call, comm_.size());
-  const bool is_own_part = call.op == CollectiveOp::reduce_scatter &&
-                           call.recv == call.send + part * static_cast<unsigned>(comm_.rank());
-  if (parts_sent(call, comm_.size()) > 1 && !is_own_part && call.recv < end &&
-      call.send < call.recv + part * parts_received(call, comm_.size()))
-    throw InvalidArgument(
-        fmt::format("rank {}: recv is a part of send for another rank, and copies may overwrite it "
-                    "before it is sent; kernels do not",
-                    comm_.rank()));
+        fmt::format("rank {}: stream is not one of the primary context of gpu{}, the rank's GPU",
+                    comm_.rank(), comm_.gpu()));
+  checked_stream_ = stream;
 }
 
 void Collectives::compare(const CollectiveCall& call) {
@@ -409,7 +348,7 @@ const Collectives::Launch& Collectives::launch_to_run(const CollectiveCall& call
 
 void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveChoice choice) {
   comm_.check();
-  require_valid(call, comm_.rank(), comm_.size());
+  require_arguments(comm_.driver(), call, {comm_.rank(), comm_.size(), comm_.gpu()});
   if (options_.check) compare(call);
   ++number_;
   if (call.count == 0) return;
@@ -417,6 +356,7 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   const CudaDriver& driver = comm_.driver();
   ContextGuard guard(driver);
   guard.use(comm_.context());
+  require_stream(stream);
   if (comm_.size() == 1) {
     ++counts_.copies;
     if (call.send != call.recv)
@@ -425,7 +365,7 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   }
   const std::uint64_t capture = order_->capture_of(stream);
   const Launch& launch = launch_to_run(call, choice, capture != 0);
-  if (launch.schedule) require_parts_apart(call);
+  if (launch.schedule) require_parts_apart(call, comm_.rank(), comm_.size());
   order_->before(stream, capture);
   if (launch.plan.algorithm == Algorithm::mixed) {
     const std::uint64_t first = launch.args.count * size_of(call.type);

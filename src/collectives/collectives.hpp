@@ -128,8 +128,6 @@ class Collectives {
   [[nodiscard]] bool in_flight() const;
   [[nodiscard]] Communicator& communicator() const noexcept { return comm_; }
   [[nodiscard]] const KernelModules& modules() const noexcept { return *modules_; }
-  /// Throws InvalidArgument unless root and buffers are as they should be for `rank` of `size`.
-  void require_valid(const CollectiveCall& call, int rank, int size) const;
   /// Bytes of each host memory, which all ranks share, that are taken for as long as this exists.
   [[nodiscard]] std::uint64_t host_bytes() const noexcept {
     return runner_ ? runner_->host_bytes() : 0;
@@ -176,10 +174,9 @@ class Collectives {
                      bool is_captured) const;
   void set_kernel(Launch& launch, const CollectiveRequest& request) const;
   void count(const Launch& launch);
-  void require_parts_apart(const CollectiveCall& call) const;
+  /// Throws InvalidArgument unless it is a stream of the rank's GPU.
+  void require_stream(CUstream stream);
   void compare(const CollectiveCall& call);
-  void require_buffer(int rank, const char* name, CUdeviceptr address, std::uint64_t bytes,
-                      std::size_t element) const;
 
   Communicator& comm_;
   CollectivesOptions options_;
@@ -194,6 +191,7 @@ class Collectives {
   CollectiveCounts counts_;
   std::unique_ptr<CallOrder> order_;
   std::uint32_t number_ = 0;  // of the next call
+  CUstream checked_stream_ = nullptr;
   int block_limit_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include "comm/on_threads.hpp"
 #include "comm/stream_waits.hpp"
 #include "core/c_boundary.hpp"
+#include "tune/resources.hpp"
 
 using namespace polypath;
 
@@ -24,7 +25,9 @@ CUdeviceptr device_address(const void* memory) { return reinterpret_cast<CUdevic
 /// What the first call takes, it cannot take in capture.
 void require_ready(polypath_comm* comm, CUstream stream) {
   const CudaDriver& driver = local_of(comm).driver();
-  if (comm->above != nullptr || !is_captured(driver, stream)) return;
+  if (comm->above != nullptr) return;
+  const CurrentContext current(driver, local_of(comm).context());  // of a default stream
+  if (!is_captured(driver, stream)) return;
   throw InvalidArgument("rank " + std::to_string(polypath_comm_rank(comm)) +
                         ": stream is in capture, and comm has taken nothing for collectives yet: "
                         "call polypath_comm_prepare before");
@@ -136,8 +139,10 @@ polypath_status polypath_all_to_all(polypath_comm* comm, const void* send, void*
 
 polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
   return guarded([&] {
-    const CollectivesOfHandle& its = collectives_of(comm);
-    const CollectiveCounts& counts = its.inside.counts();
+    local_of(comm);
+    // Without it, which to make is collective, nothing was counted.
+    const auto its = std::static_pointer_cast<const CollectivesOfHandle>(comm->above);
+    const CollectiveCounts counts = its != nullptr ? its->inside.counts() : CollectiveCounts{};
     nlohmann::json report{{"cells", counts.cells},
                           {"channels", counts.channels},
                           {"copies", counts.copies},
@@ -146,11 +151,12 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
                           {"ring", counts.ring},
                           {"host_trees", counts.host_trees},
                           {"mixed", counts.mixed},
-                          {"scratch_bytes", its.inside.scratch_bytes()}};
-    if (its.across != nullptr) {
-      const NodeCounts& across = its.across->counts();
+                          {"scratch_bytes", its != nullptr ? its->inside.scratch_bytes() : 0}};
+    if (comm->nodes != nullptr) {
+      const NodeCounts across = its != nullptr ? its->across->counts() : NodeCounts{};
       const NetworkEngine& network = *comm->nodes->engine;
-      report["scratch_bytes"] = its.inside.scratch_bytes() + its.across->scratch_bytes();
+      if (its != nullptr)
+        report["scratch_bytes"] = its->inside.scratch_bytes() + its->across->scratch_bytes();
       report["nodes"] = {{"network", network.name()},
                          {"calls", across.calls},
                          {"chunks", across.chunks},

@@ -1,4 +1,5 @@
 #include "collectives/node_collectives.hpp"
+#include "collectives/call_arguments.hpp"
 
 #include <fmt/format.h>
 
@@ -6,6 +7,7 @@
 #include <bit>
 
 #include "base/error.hpp"
+#include "collectives/call_arguments.hpp"
 #include "collectives/plan/node_pipeline.hpp"
 #include "comm/stream_waits.hpp"
 #include "driver/check.hpp"
@@ -86,7 +88,7 @@ std::uint64_t NodeCollectives::scratch_bytes() const noexcept { return taken_; }
 
 void NodeCollectives::run(const CollectiveCall& call, CUstream stream) {
   comm_.check();
-  inside_.require_valid(call, map_.rank, map_.size());
+  require_arguments(comm_.driver(), call, {map_.rank, map_.size(), comm_.gpu()});
   if (call.operation == Operator::avg && map_.size() > kMostAveraged)
     throw NotSupported(
         fmt::format("averages are of {} ranks at most, not {}", kMostAveraged, map_.size()));

@@ -172,6 +172,9 @@ int Communicator::size() const noexcept { return impl_->members.size(); }
 int Communicator::gpu_of(int rank) const {
   return impl_->members.all.at(static_cast<std::size_t>(rank)).gpu;
 }
+bool Communicator::is_beside(const Communicator& other) const noexcept {
+  return impl_->board->id() == other.impl_->board->id();
+}
 bool Communicator::is_here(int rank) const {
   return impl_->members.all.at(static_cast<std::size_t>(rank)).here;
 }

@@ -100,6 +100,8 @@ class Communicator {
   [[nodiscard]] int gpu() const noexcept { return gpu_of(rank()); }
   /// The GPU of another rank, as this process numbers them.
   [[nodiscard]] int gpu_of(int rank) const;
+  /// Whether both are ranks of the same one, and of this process.
+  [[nodiscard]] bool is_beside(const Communicator& other) const noexcept;
   /// Whether the rank is of this process.
   [[nodiscard]] bool is_here(int rank) const;
   [[nodiscard]] const Node& node() const noexcept;

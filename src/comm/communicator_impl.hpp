@@ -43,7 +43,7 @@ struct Communicator::Impl {
   void require(const Signal& signal) const;
   void require(const Put& put) const;
   /// Gives a word of rank `to` its value. The context is current.
-  void tell(int to, const Signal& signal, CUstream stream) const;
+  void tell(int to, const Signal& signal, CUstream stream);
 
   std::shared_ptr<const CudaDriver> driver;
   const Node& node;

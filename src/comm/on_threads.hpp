@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/comm_handle.hpp"
 #include "core/c_boundary.hpp"
 #include "polypath/comm.h"
 
@@ -35,11 +36,18 @@ inline void on_threads(int count, const std::function<void(std::size_t)>& body) 
     if (one) std::rethrow_exception(one);
 }
 
-/// Throws InvalidArgument unless there are `count` communicators, one at least.
+/// Throws InvalidArgument unless they are `count` ranks of one communicator, one at least.
 inline void require_all(polypath_comm* const* comms, int count) {
   require(comms != nullptr, "comms is null");
   require(count > 0, "count is not positive");
-  for (int i = 0; i < count; ++i) require(comms[i] != nullptr, "one of comms is null");
+  for (int i = 0; i < count; ++i) {
+    require(comms[i] != nullptr, "one of comms is null");
+    for (int j = 0; j < i; ++j) require(comms[j] != comms[i], "one of comms is given twice");
+    // Of several nodes each has one of its own below.
+    require(
+        comms[0]->nodes != nullptr || comms[i]->communicator->is_beside(*comms[0]->communicator),
+        "comms are of several communicators");
+  }
 }
 
 }  // namespace polypath

@@ -36,7 +36,18 @@ void Communicator::Impl::require(const Put& put) const {
   if (put.src == 0 && put.bytes > 0) throw InvalidArgument("put.src is null");
 }
 
-void Communicator::Impl::tell(int to, const Signal& signal, CUstream its_stream) const {
+void Communicator::Impl::tell(int to, const Signal& signal, CUstream its_stream) {
+  // The driver does not take its own into a capture.
+  if (is_captured(*driver, its_stream)) {
+    StreamSignalArgs args{};
+    args.base = word_at(signal.memory.local());
+    args.bytes = signal.memory.bytes();
+    args.told[0] = {reinterpret_cast<std::uint64_t*>(signal.memory.address(to) + signal.offset),
+                    signal.value};
+    args.told_count = 1;
+    waits->signal(args, its_stream);
+    return;
+  }
   // By default behind a fence that orders it after all writes before it.
   POLYPATH_CHECK(
       *driver,

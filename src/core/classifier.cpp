@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "driver/check.hpp"
 
@@ -98,6 +99,8 @@ std::variant<Ends, NativeReason> Classifier::ends_of(const Transfer& transfer) {
   using Kind = PointerInfo::Kind;
   const CUdeviceptr low = std::min(transfer.dst, transfer.src);
   const CUdeviceptr high = std::max(transfer.dst, transfer.src);
+  if (low != 0 && transfer.bytes > std::numeric_limits<CUdeviceptr>::max() - high)
+    throw InvalidArgument(fmt::format("bytes are {}: no memory has so many", transfer.bytes));
   if (low != 0 && high - low < transfer.bytes)
     throw InvalidArgument(fmt::format("dst {} and src {} overlap",
                                       range_text(transfer.dst, transfer.bytes),

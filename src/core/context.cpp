@@ -140,6 +140,10 @@ void Context::check(const std::vector<Request>& requests) const {
 
 Plan Context::plan(const std::vector<Request>& requests) {
   check(requests);
+  for (const Request& request : requests)
+    if (request.bytes > kMostPlanned)
+      throw InvalidArgument(fmt::format("{} bytes are more than a plan is made for, {}",
+                                        request.bytes, kMostPlanned));
   return planner().explained(requests);
 }
 
@@ -170,6 +174,7 @@ void Context::prepare(const std::vector<Request>& requests) {
 void Context::measure(const ProgressFunction& progress) {
   if (source_.emulated_mesh_gbps > 0)
     throw InvalidArgument("an emulated mesh is not measured: its links carry what was asked");
+  require_place_of_profile();
   Node measured = measure_capacities(driver(), node(), progress);
   source_.node.links = std::move(measured.links);
   source_.node.ports = std::move(measured.ports);
@@ -177,47 +182,52 @@ void Context::measure(const ProgressFunction& progress) {
   planner().use(source_.node);
   if (source_.simulated) return;
   source_.capacities = Capacities::measured;
+  const std::lock_guard lock(profile_mutex_);
+  news_.links = true;
   save();
 }
 
-void Context::keep_tuned(std::vector<TunedChoice> tuned) {
-  planner().use(tuned);
-  source_.tuned = std::move(tuned);
+void Context::require_place_of_profile() const {
+  if (source_.profile_file.empty()) return;
+  if (const std::string why = what_bars(source_.profile_file); !why.empty())
+    throw InvalidArgument(why);
+}
+
+void Context::keep_choice(TunedChoice found) {
+  const std::lock_guard lock(profile_mutex_);
+  put_choice(source_.tuned, found);
+  planner().use(source_.tuned);
+  put_choice(news_.tuned, std::move(found));
   save();
 }
 
-void Context::keep_collectives(std::vector<TunedCollective> tuned) {
-  source_.collectives = std::move(tuned);
+void Context::keep_collective(TunedCollective found) {
+  const std::lock_guard lock(profile_mutex_);
+  put_entry(source_.collectives, found);
+  put_entry(news_.collectives, std::move(found));
   save();
 }
 
 void Context::keep_backend(TunedBackend measured) {
-  const std::lock_guard lock(backends_mutex_);
-  put_entry(source_.backends, std::move(measured));
+  const std::lock_guard lock(profile_mutex_);
+  put_entry(source_.backends, measured);
+  put_entry(news_.backends, std::move(measured));
   save();
 }
 
 std::vector<TunedBackend> Context::backends() const {
-  const std::lock_guard lock(backends_mutex_);
+  const std::lock_guard lock(profile_mutex_);
   return source_.backends;
 }
 
 void Context::save() {
   if (source_.profile_file.empty()) return;
-  Profile profile = make_profile(source_.node, source_.fingerprint, source_.driver_version);
-  profile.tuned = source_.tuned;
-  profile.collectives = source_.collectives;
-  profile.backends = source_.backends;
+  Profile known = make_profile(source_.node, source_.fingerprint, source_.driver_version);
+  known.tuned = source_.tuned;
+  known.collectives = source_.collectives;
+  known.backends = source_.backends;
   std::string why;
-  if (source_.profile_refused) {
-    // A slip in an edit must not cost the other edits.
-    std::error_code failed;
-    const std::filesystem::path aside = source_.profile_file + ".refused";
-    std::filesystem::rename(source_.profile_file, aside, failed);
-    if (!failed) log_warn("the profile that was not usable is kept as {}", aside.string());
-    source_.profile_refused = false;
-  }
-  if (save_profile(source_.profile_file, profile, &why)) {
+  if (add_to_profile(source_.profile_file, known, news_, &why)) {
     source_.profile_state = "made now";
   } else if (source_.profile_state != why) {
     // A search saves after every choice: the same reason is told once.

@@ -15,6 +15,9 @@ namespace polypath {
 /// Staged shares are multiples of this, so that every chunk but the message's end is aligned.
 inline constexpr std::uint64_t kGranule = 4 * kKiB;
 
+/// More than that is planned for nobody: no node has such memory, and plans list their chunks.
+inline constexpr std::uint64_t kMostPlanned = 4 * kTiB;
+
 /// A transfer without addresses.
 struct Request {
   MemoryId src;

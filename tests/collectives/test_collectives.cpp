@@ -273,6 +273,11 @@ TEST_F(CollectivesTest, CapturesThatTakeTurnsKeepTheOrderOfTheirCalls) {
 }
 
 TEST_F(CollectivesTest, BadArgumentsAreNamedWithTheRankAndNothingIsIssued) {
+  struct Other {
+    CUdeviceptr memory = 0;
+    std::unique_ptr<Stream> stream;
+  };
+  std::vector<Other> others(static_cast<std::size_t>(ranks()));
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, kFewBlocks);
     const DeviceBytes device(driver(), 4096);
@@ -301,6 +306,35 @@ TEST_F(CollectivesTest, BadArgumentsAreNamedWithTheRankAndNothingIsIssued) {
     refused(call, "recv is no memory of a GPU");
     call.recv = ours + 16;
     refused(call, "recv has 4080 bytes to its end, and 4096 are needed");
+    call.count = 512;
+    refused(call, "send and recv overlap");
+    call.count = (std::uint64_t{1} << 62U) + 1;
+    refused(call, "is too large");
+    call.count = 64;
+    call.op = CollectiveOp::all_to_all;
+    call.recv = ours + 16;
+    refused(call, "send and recv overlap");
+    call.count = std::uint64_t{1} << 61U;
+    refused(call, "is too large");
+    call.op = CollectiveOp::all_gather;
+    call.count = 64;
+    call.send = ours + (comm.rank() == 0 ? 256U : 0U);  // another rank's part of recv
+    refused(call, "send and recv overlap");
+    call = {.count = 64, .send = ours, .recv = ours};
+    others[static_cast<std::size_t>(comm.rank())] = {
+        ours, std::make_unique<Stream>(driver(), comm.context())};
+    comm.exchange({}, {});
+    const auto& [memory, stream] = others[static_cast<std::size_t>(comm.rank() == 0 ? 1 : 0)];
+    call.recv = memory;
+    refused(call, "and the rank's is gpu");
+    call.recv = ours;
+    try {
+      collectives.run(call, stream->get());
+      ADD_FAILURE() << "a stream of another GPU";
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("stream is not one of the primary context of gpu"));
+    }
+    comm.exchange({}, {});
     call.op = CollectiveOp::broadcast;
     call.root = ranks();
     refused(call, "is none of");

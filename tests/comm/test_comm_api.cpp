@@ -436,6 +436,24 @@ TEST_F(CommApi, CollectivesThatAreNoneAndCapturesThatAreNotPreparedAreRefused) {
   destroy_all();
 }
 
+TEST_F(CommApi, AReportIsOfThisRankAloneBeforeTheFirstCollectiveToo) {
+  const polypath_setting limit{"comm_time_limit", "3000"};  // ms, for one that would wait
+  polypath_context* hasty = nullptr;
+  ASSERT_EQ(POLYPATH_SUCCESS, polypath_context_create(&limit, 1, &hasty)) << polypath_last_error();
+  std::vector<polypath_comm*> comms(kRanks);
+  EXPECT_OK(polypath_comm_create_all(hasty, nullptr, kRanks, nullptr, comms.data()));
+  char* report = nullptr;
+  EXPECT_OK(polypath_comm_report(comms[1], &report));
+  if (report != nullptr) {
+    EXPECT_THAT(report, testing::AllOf(HasSubstr("\"cells\":0"), HasSubstr("\"scratch_bytes\":0")));
+    polypath_free(report);
+  }
+  EXPECT_OK(polypath_comm_check(comms[1]));
+  EXPECT_REFUSED("", polypath_comm_report(nullptr, &report));
+  for (polypath_comm* comm : comms) polypath_comm_destroy(comm);
+  polypath_context_destroy(hasty);
+}
+
 TEST_F(CommApi, NullAndWrongArgumentsAreNamed) {
   EXPECT_OK(polypath_comm_destroy(nullptr));
   EXPECT_EQ(-1, polypath_comm_rank(nullptr));
@@ -461,6 +479,19 @@ TEST_F(CommApi, NullAndWrongArgumentsAreNamed) {
   create_all();
   polypath_symmetric* memory = nullptr;
   EXPECT_REFUSED("memory is null", polypath_comm_alloc(comms_[0], 8, nullptr));
+  std::vector<polypath_symmetric*> places(comms_.size());
+  std::vector<polypath_comm*> comms(comms_.begin(), comms_.end());
+  const int count = static_cast<int>(comms.size());
+  comms.back() = comms.front();
+  EXPECT_REFUSED("given twice", polypath_comm_alloc_all(comms.data(), count, 8, places.data()));
+  EXPECT_REFUSED("given twice", polypath_comm_prepare_all(comms.data(), count));
+  std::vector<polypath_comm*> others(comms.size());
+  EXPECT_OK(polypath_comm_create_all(context_, nullptr, count, nullptr, others.data()));
+  comms.back() = others.back();
+  EXPECT_REFUSED("several communicators",
+                 polypath_comm_alloc_all(comms.data(), count, 8, places.data()));
+  for (polypath_comm* const comm : others) EXPECT_OK(polypath_comm_destroy(comm));
+  for (polypath_comm* const comm : comms_) EXPECT_OK(polypath_comm_check(comm));
   EXPECT_REFUSED("bytes is 0", polypath_comm_alloc(comms_[0], 0, &memory));
   EXPECT_REFUSED("memory is null", polypath_comm_free(comms_[0], nullptr));
   EXPECT_REFUSED("mine or all is null", polypath_comm_exchange(comms_[0], nullptr, nullptr, 1));

@@ -1,0 +1,29 @@
+// What is wrong with the arguments of a collective call, before anything is issued. Throw
+// InvalidArgument, which names the rank and the argument.
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/collectives.hpp"
+#include "driver/cuda_driver.hpp"
+
+namespace polypath {
+
+/// Of a call's count: of the whole message, or of one rank's part of it.
+std::uint64_t bytes_of(const CollectiveCall& call);
+bool has_root(CollectiveOp op);
+
+struct CallerRank {
+  int rank = 0;
+  int size = 1;
+  int gpu = 0;  ///< as this process numbers them
+};
+
+void require_root(const CollectiveCall& call, int rank, int size);
+/// Root, count and buffers, as comm.h says what they have to be.
+void require_arguments(const CudaDriver& driver, const CollectiveCall& call,
+                       const CallerRank& caller);
+/// Of a call that runs by copies: what is received there may come before what lies there is sent.
+void require_parts_apart(const CollectiveCall& call, int rank, int size);
+
+}  // namespace polypath
