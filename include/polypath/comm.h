@@ -37,8 +37,8 @@ typedef int (*polypath_exchange)(const void* mine, void* all, size_t bytes, void
 typedef struct polypath_meeting polypath_meeting;
 
 /* The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
- * over TCP; returns when all have come. `port` 0: behind MASTER_PORT. Without any
- * of them: a meeting of this process alone. `time_limit_ms`: how long anybody waits for another rank.
+ * over TCP; returns when all have come. `port` 0: behind MASTER_PORT. Without any of them: a
+ * meeting of this process alone. `time_limit_ms`: how long anybody waits for another rank.
  * POLYPATH_COMMUNICATOR_ERROR: a rank did not come. POLYPATH_INVALID_ARGUMENT: a variable. */
 POLYPATH_API polypath_status polypath_meeting_from_environment(uint32_t port,
                                                                uint32_t time_limit_ms,
@@ -329,9 +329,10 @@ POLYPATH_API polypath_status polypath_reduce(polypath_comm* comm, const void* se
 POLYPATH_API polypath_status polypath_all_to_all(polypath_comm* comm, const void* send, void* recv,
                                                  size_t count, polypath_type type, void* stream);
 
-/* How this rank's collectives went: {"cells", "channels", "copies", ...: calls, "scratch_bytes"};
- * of several nodes also {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others
- * count what these calls are made of inside the node. For polypath_free(). */
+/* Not collective. How this rank's collectives went, zeros before the first: {"cells", "channels",
+ * "copies", ...: calls, "scratch_bytes"}; of several nodes also {"nodes": {"network", "calls",
+ * "chunks", "sent_bytes"}}, and the others count what these calls are made of inside the node. For
+ * polypath_free(). */
 POLYPATH_API polypath_status polypath_comm_report(polypath_comm* comm, char** json);
 
 #ifdef __cplusplus

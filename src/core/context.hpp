@@ -12,6 +12,7 @@
 #include "core/carrier.hpp"
 #include "core/thresholds.hpp"
 #include "tune/measure_links.hpp"
+#include "tune/profile_news.hpp"
 
 namespace polypath {
 
@@ -55,14 +56,21 @@ class Context {
   Plan plan(const std::vector<Request>& requests);
   /// polypath_smallest_split.
   Thresholds smallest_split();
+  /// Throws InvalidArgument where no profile can be kept, since its place is taken by something
+  /// else than a file: to be asked before a measurement.
+  void require_place_of_profile() const;
   /// polypath_measure.
   void measure(const ProgressFunction& progress);
 
   [[nodiscard]] Planner& planner() noexcept { return carrier_.planner(); }
-  /// Keeps these choices in the profile, and follows them from now on.
-  void keep_tuned(std::vector<TunedChoice> tuned);
-  /// Keeps these in the profile; communicators whose collectives are made from now on follow them.
-  void keep_collectives(std::vector<TunedCollective> tuned);
+  // What others put into the profile meanwhile stays there (tune/profile_news.hpp).
+
+  /// Keeps it in the profile, in the place of what is known of the same, and follows it from now
+  /// on.
+  void keep_choice(TunedChoice found);
+  /// Keeps it in the profile, likewise; communicators whose collectives are made from now on follow
+  /// it.
+  void keep_collective(TunedCollective found);
   /// Keeps it in the profile, in the place of what is known of the same; AnyBackend's ranks that
   /// come together from now on follow it.
   void keep_backend(TunedBackend measured);
@@ -100,7 +108,9 @@ class Context {
   Devices devices_;
   ImportedMemories imports_;
   Carrier carrier_;
-  mutable std::mutex backends_mutex_;  // source_.backends: ranks that are threads keep and ask
+  // Of source_.backends, news_ and the file: ranks that are threads keep and ask.
+  mutable std::mutex profile_mutex_;
+  ProfileNews news_;
   std::atomic<bool> unplaced_{false};  // memory of another process was met that has no known place
 };
 

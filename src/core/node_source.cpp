@@ -94,8 +94,9 @@ void apply_profile(const Options& options, NodeSource& source) {
   const auto file = options.profile == "auto"
                         ? profile_file(profile_directory(), source.fingerprint)
                         : std::filesystem::path(options.profile);
+  std::string why = what_bars(file);
+  if (!why.empty() && options.profile != "auto") throw InvalidArgument(why);
   source.profile_file = file.string();
-  std::string why;
   if (auto profile = load_profile(file, source.fingerprint, &why)) {
     source.tuned = std::move(profile->tuned);
     source.collectives = std::move(profile->collectives);
@@ -111,7 +112,6 @@ void apply_profile(const Options& options, NodeSource& source) {
     source.profile_state = "none yet: `polypath topo --measure` or `polypath tune` makes one";
   } else {
     source.profile_state = why;
-    source.profile_refused = true;
     log_warn("the profile is not used, defaults serve: {}", why);
   }
 }

@@ -29,10 +29,9 @@ struct NodeSource {
   Capacities capacities = Capacities::defaults;
   std::string fingerprint;
   std::string driver_version;
-  std::string profile_file;      ///< empty: none is kept
-  std::string profile_state;     ///< "loaded", "none yet", "off", or what is wrong with it
-  bool profile_refused = false;  ///< what is wrong is in the file, which may hold somebody's edits
-  std::vector<TunedChoice> tuned;            ///< from the profile
+  std::string profile_file;        ///< empty: none is kept
+  std::string profile_state;       ///< "loaded", "none yet", "off", or what is wrong with it
+  std::vector<TunedChoice> tuned;  ///< from the profile
   std::vector<TunedCollective> collectives;  ///< likewise
   std::vector<TunedBackend> backends;        ///< likewise
   std::string registry;                      ///< as the setting, for process_registry()
@@ -45,7 +44,8 @@ struct NodeSource {
 ///
 /// With Options::node: that node file, on the simulated driver, which reads the same node from
 /// POLYPATH_NODE (set here). Otherwise this machine's GPUs, with their profile if there is one.
-/// Throws NoDevice with a line that says what to do, InvalidArgument for a node that is not known.
+/// Throws NoDevice with a line that says what to do, InvalidArgument for a node that is not known
+/// and for a profile that is named and is no regular file.
 /// The registry of a simulated node in virtual time, which is one process's own, is "off" unless a
 /// folder is named. One process has one driver: a second node in the same process is refused.
 NodeSource open_node(const Options& options);

@@ -40,6 +40,7 @@ CollectiveTuning::CollectiveTuning(CollectiveBench& bench, Context& context,
       request_(std::move(request)),
       progress_(std::move(progress)),
       found_(bench.collectives().basis().tuned) {
+  context_.require_place_of_profile();
   if (request_.ops.empty()) request_.ops.assign(kAllOps.begin(), kAllOps.end());
   if (request_.sizes.empty()) {
     const std::uint64_t most = context_.source().simulated ? kMostSimulated : kMostMessage;
@@ -132,11 +133,8 @@ void CollectiveTuning::tune(const Task& task) {
 }
 
 void CollectiveTuning::keep(TunedCollective found) {
-  put_entry(found_, std::move(found));
-  if (bench_.collectives().communicator().rank() != 0) return;
-  auto all = context_.source().collectives;  // of other ranks as well
-  for (const TunedCollective& one : found_) put_entry(all, one);
-  context_.keep_collectives(std::move(all));
+  put_entry(found_, found);
+  if (bench_.collectives().communicator().rank() == 0) context_.keep_collective(std::move(found));
 }
 
 TuningResult CollectiveTuning::run() {

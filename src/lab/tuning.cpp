@@ -37,6 +37,7 @@ std::vector<Request> group_of(Pattern pattern, const Request& request) {
 
 Tuning::Tuning(Context& context, TuningRequest request, TuningProgress progress)
     : context_(context), request_(std::move(request)), progress_(std::move(progress)) {
+  context_.require_place_of_profile();
   if (request_.pairs.empty()) request_.pairs = one_of_each_class(context_.node());
   if (request_.sizes.empty())
     for (std::uint64_t bytes = kLeastSize; bytes <= kMostSize; bytes *= 2)
@@ -172,7 +173,7 @@ std::optional<Choice> Tuning::tune(const Task& task, ExecutorKind executor,
     tuned.measured_gbps = tuned.native_gbps;
     tuned.predicted_gbps = rate_gbps(prepared->plan.bytes(), prepared->plan.native_us);
   }
-  keep(std::move(tuned));
+  context_.keep_choice(std::move(tuned));
   return found.best;
 }
 
@@ -190,12 +191,6 @@ Choice Tuning::confirmed(const Choice& found, ExecutorKind executor,
   const bool gains =
       samples.polypath.median_device_us() * (1 + least_gain) <= samples.native.median_device_us();
   return gains ? found : own;
-}
-
-void Tuning::keep(TunedChoice tuned) {
-  auto all = context_.source().tuned;
-  put_choice(all, std::move(tuned));
-  context_.keep_tuned(std::move(all));
 }
 
 TuningResult Tuning::run() {

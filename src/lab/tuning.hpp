@@ -58,7 +58,6 @@ class Tuning {
   /// measurements the best one is in part luck.
   Choice confirmed(const Choice& found, ExecutorKind executor, const std::vector<Request>& group,
                    TransferSet& set);
-  void keep(TunedChoice tuned);
   [[nodiscard]] std::vector<Choice> starts(const std::vector<Request>& group);
   bool report();
   [[nodiscard]] double seconds() const;

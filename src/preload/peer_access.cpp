@@ -7,7 +7,6 @@
 #include "preload/driver.hpp"
 #include "preload/engine.hpp"
 #include "preload/lock.hpp"
-#include "preload/statistics/statistics.hpp"
 
 namespace polypath::preload {
 namespace {
@@ -78,7 +77,6 @@ using namespace polypath::preload;
 
 POLYPATH_REPLACEMENT(cuCtxEnablePeerAccess)(CUcontext peer, unsigned int flags) {
   begin_process();
-  count_call(Symbol::cuCtxEnablePeerAccess, 0);
   const CUresult result = call_driver(Symbol::cuCtxEnablePeerAccess, peer, flags);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return result;
   return add(access_to(peer)) ? CUDA_SUCCESS : result;
@@ -86,7 +84,6 @@ POLYPATH_REPLACEMENT(cuCtxEnablePeerAccess)(CUcontext peer, unsigned int flags) 
 
 POLYPATH_REPLACEMENT(cuCtxDisablePeerAccess)(CUcontext peer) {
   begin_process();
-  count_call(Symbol::cuCtxDisablePeerAccess, 0);
   const bool was_there = remove(access_to(peer));
   // The engine goes on using it.
   if (may_have_engine()) return was_there ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;

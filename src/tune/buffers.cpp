@@ -26,13 +26,18 @@ int nearest_gpu(const Node& node, MemoryId memory) {
 
 }  // namespace
 
-/// Pinned host memory, mapped in every context; allocated from the current one.
+/// Pinned host memory, mapped in every context; allocated and freed in `context`.
 class TestBuffer::PinnedBlock {
  public:
-  PinnedBlock(const CudaDriver& driver, std::uint64_t bytes) : driver_(driver), bytes_(bytes) {
+  PinnedBlock(const CudaDriver& driver, CUcontext context, std::uint64_t bytes)
+      : driver_(driver), context_(context), bytes_(bytes) {
+    const CurrentContext current(driver, context);
     POLYPATH_CHECK(driver, mem_host_alloc(&address_, bytes, CU_MEMHOSTALLOC_PORTABLE));
   }
-  ~PinnedBlock() { POLYPATH_WARN(driver_, mem_free_host(address_)); }
+  ~PinnedBlock() {
+    const CurrentContext current(driver_, context_, std::nothrow);
+    POLYPATH_WARN(driver_, mem_free_host(address_));
+  }
   PinnedBlock(const PinnedBlock&) = delete;
   PinnedBlock& operator=(const PinnedBlock&) = delete;
 
@@ -46,6 +51,7 @@ class TestBuffer::PinnedBlock {
 
  private:
   const CudaDriver& driver_;
+  CUcontext context_;
   void* address_ = nullptr;
   std::uint64_t bytes_;
 };
@@ -55,7 +61,7 @@ TestBuffer::TestBuffer(const CudaDriver& driver, const Node& node, MemoryId memo
     : driver_(driver), memory_(memory), bytes_(bytes), context_(driver, nearest_gpu(node, memory)) {
   const CurrentContext current(driver, context_.get());
   if (memory.is_gpu()) {
-    block_ = std::make_unique<PinnedBlock>(driver, std::min(bytes, kBlockBytes));
+    block_ = std::make_unique<PinnedBlock>(driver, context_.get(), std::min(bytes, kBlockBytes));
     POLYPATH_CHECK(driver, mem_alloc(&address_, bytes));
   } else {
     const NumaBinding near(node.hosts[static_cast<std::size_t>(memory.index)].numa);
@@ -69,7 +75,6 @@ TestBuffer::~TestBuffer() {
   const CurrentContext current(driver_, context_.get(), std::nothrow);
   if (memory_.is_gpu()) {
     POLYPATH_WARN(driver_, mem_free(address_));
-    block_.reset();
   } else {
     POLYPATH_WARN(driver_, mem_free_host(host_bytes().data()));
   }

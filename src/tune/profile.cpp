@@ -144,9 +144,22 @@ std::filesystem::path profile_file(const std::filesystem::path& directory,
   return directory / (fingerprint + ".toml");
 }
 
+std::string what_bars(const std::filesystem::path& file) {
+  std::error_code failed;  // who cannot look there cannot open it either
+  const auto there = std::filesystem::status(file, failed).type();
+  if (there == std::filesystem::file_type::regular) return {};
+  const bool is_nothing =
+      there == std::filesystem::file_type::not_found || there == std::filesystem::file_type::none;
+  // A link that leads nowhere is something.
+  if (is_nothing && !std::filesystem::is_symlink(std::filesystem::symlink_status(file, failed)))
+    return {};
+  return fmt::format("{}: is no regular file, and a profile is one", file.string());
+}
+
 std::optional<Profile> load_profile(const std::filesystem::path& file,
                                     const std::string& fingerprint, std::string* why) {
-  why->clear();
+  *why = what_bars(file);
+  if (!why->empty()) return std::nullopt;
   try {
     if (!std::filesystem::exists(file)) return std::nullopt;
     Profile profile = read_profile(file);
@@ -168,7 +181,8 @@ std::optional<Profile> load_profile(const std::filesystem::path& file,
 }
 
 bool save_profile(const std::filesystem::path& file, const Profile& profile, std::string* why) {
-  why->clear();
+  *why = what_bars(file);
+  if (!why->empty()) return false;
   // In the same folder, because rename() replaces a file only within one file system.
   std::string temporary = file.string() + ".XXXXXX";
   try {

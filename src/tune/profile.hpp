@@ -54,6 +54,7 @@
 // and last the empty table [end], without which the file was cut short.
 //
 // A profile only ever saves time: whatever is wrong with the file, the library goes on without it.
+// Only a setting that names something else than a file is an error (core/node_source.hpp).
 #pragma once
 
 #include <filesystem>
@@ -92,14 +93,20 @@ std::filesystem::path profile_directory();
 std::filesystem::path profile_file(const std::filesystem::path& directory,
                                    const std::string& fingerprint);
 
+/// One line that names `file` when it is something else than a regular file, or a link to one:
+/// no profile is read from it or kept in it, and it stays untouched. Empty when it is one, and when
+/// nothing is there.
+std::string what_bars(const std::filesystem::path& file);
+
 /// Reads `file`. Nothing, with an empty `*why`, when there is no such file; nothing, with a
-/// one-line reason in `*why`, when it is damaged, of another version of this library, or of another
-/// fingerprint (node or driver).
+/// one-line reason in `*why`, when it is damaged, of another version of this library, of another
+/// fingerprint (node or driver), or no regular file, which is not opened.
 std::optional<Profile> load_profile(const std::filesystem::path& file,
                                     const std::string& fingerprint, std::string* why);
 
 /// Writes `file`, and the folders above it, so that a reader finds the old file or the new one and
-/// never a part. False, with a one-line reason in `*why`, when it cannot.
+/// never a part. False, with a one-line reason in `*why`, when it cannot. What others wrote there
+/// is lost: tune/profile_news.hpp adds to it.
 bool save_profile(const std::filesystem::path& file, const Profile& profile, std::string* why);
 
 /// The [[tuned]] table, ended by a newline.

@@ -150,6 +150,33 @@ TEST_F(TunedPlansTest, WhatWasRefusedIsKeptAsideWhenANewProfileIsMade) {
   EXPECT_EQ(aside.str(), before);
 }
 
+TEST_F(TunedPlansTest, WhatIsNoFileIsNoProfileAndNothingIsMeasured) {
+  const auto before = open();
+  std::filesystem::create_directory(profile());
+  EXPECT_THROW(open(), InvalidArgument);
+  int reports = 0;
+  EXPECT_THROW(Tuning(*before, one_pair(),
+                      [&](std::size_t, std::size_t, double, const std::string&) {
+                        ++reports;
+                        return true;
+                      })
+                   .run(),
+               InvalidArgument);
+  EXPECT_EQ(reports, 0);
+  EXPECT_TRUE(std::filesystem::is_directory(profile()));
+  EXPECT_FALSE(std::filesystem::exists(profile().string() + ".refused"));
+}
+
+TEST_F(TunedPlansTest, WhatAnotherFoundMeanwhileStaysInTheProfile) {
+  const auto one = open();
+  write_choice(Pattern::window, stream, .25, 3);
+  TunedChoice found = open()->source().tuned.front();
+  found.pattern = Pattern::one_way;
+  one->keep_choice(found);
+  EXPECT_EQ(one->source().tuned.size(), 1u);
+  EXPECT_EQ(open()->source().tuned.size(), 2u);
+}
+
 TEST_F(TunedPlansTest, WhereNoProfileCanBeKeptOneLineSaysSoAndTransfersGo) {
   const std::filesystem::path nowhere = folder_.write("file", "") / "node.toml";
   testing::internal::CaptureStderr();

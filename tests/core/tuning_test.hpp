@@ -97,9 +97,7 @@ class TuningTest : public SimulatedTest {
     one.executor = executor;
     one.native_gbps = 50;
     one.measured_gbps = measured_gbps;
-    auto all = context->source().tuned;
-    put_choice(all, one);
-    context->keep_tuned(all);
+    context->keep_choice(one);
   }
 
   [[nodiscard]] Plan plan_of(Context& context, std::uint64_t bytes = kBytes) const {

@@ -81,6 +81,14 @@ TEST_F(BuffersTest, AMemoryThatTheNodeHasNotIsAnError) {
   EXPECT_THROW(TestBuffer(*driver_, discovered_, missing, 1), InvalidArgument);
 }
 
+TEST_F(BuffersTest, AMemoryThatIsTooSmallIsToldOnce) {
+  for (const MemoryId memory : discovered_.memories()) {
+    testing::internal::CaptureStderr();
+    EXPECT_THROW(TestBuffer(*driver_, discovered_, memory, 1ull << 50), DriverError);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << to_string(memory);
+  }
+}
+
 TEST_F(BuffersTest, EveryFailingCallIsAnErrorAndTheNextBufferWorks) {
   FaultInjector injector(driver_);
   const auto use = [&] {

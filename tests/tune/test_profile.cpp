@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "topology/node_file.hpp"
+#include "tune/profile_news.hpp"
 
 namespace polypath {
 namespace {
@@ -131,8 +132,44 @@ TEST_F(ProfileTest, AFolderInItsPlaceIsRefused) {
   fs::create_directories(file_);
   expect_refused("ab12-x.toml");
   EXPECT_FALSE(save_profile(file_, profile_, &why_));
-  EXPECT_NE(why_.find("cannot write"), std::string::npos) << why_;
+  EXPECT_NE(why_.find("no regular file"), std::string::npos) << why_;
   EXPECT_EQ(std::distance(fs::directory_iterator(file_.parent_path()), {}), 1);
+}
+
+TEST_F(ProfileTest, WhatIsNoRegularFileIsNeitherReadNorMoved) {
+  fs::create_directories(file_.parent_path());
+  const auto expect_untouched = [&](fs::file_type type) {
+    expect_refused(file_.string() + ": is no regular file");
+    EXPECT_FALSE(save_profile(file_, profile_, &why_));
+    EXPECT_EQ(why_, what_bars(file_));
+    EXPECT_FALSE(add_to_profile(file_, profile_, {}, &why_));
+    EXPECT_EQ(why_, what_bars(file_));
+    EXPECT_EQ(fs::symlink_status(file_).type(), type);
+    EXPECT_EQ(std::distance(fs::directory_iterator(file_.parent_path()), {}), 1);
+    fs::remove(file_);
+  };
+  ASSERT_EQ(mkfifo(file_.c_str(), 0600), 0);
+  expect_untouched(fs::file_type::fifo);
+  fs::create_directory(file_);
+  expect_untouched(fs::file_type::directory);
+  fs::create_symlink("/dev/null", file_);
+  expect_untouched(fs::file_type::symlink);
+  for (const fs::path& nowhere : {fs::path("nowhere.toml"), file_}) {
+    fs::create_symlink(nowhere, file_);
+    expect_untouched(fs::file_type::symlink);
+  }
+  // What was refused is kept in no place that is taken by such a thing.
+  std::ofstream(file_) << "schema = ";
+  fs::create_directory(file_.string() + ".refused");
+  EXPECT_FALSE(add_to_profile(file_, profile_, {}, &why_));
+  EXPECT_EQ(why_, what_bars(file_.string() + ".refused"));
+  EXPECT_EQ(fs::file_size(file_), 9u);
+}
+
+TEST_F(ProfileTest, ALinkToAFileIsAFile) {
+  save();
+  fs::create_symlink(file_, folder_ / "link.toml");
+  EXPECT_TRUE(load_profile(folder_ / "link.toml", "ab12-x", &why_)) << why_;
 }
 
 TEST_F(ProfileTest, AFileInPlaceOfTheFolderIsAReason) {

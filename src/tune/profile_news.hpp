@@ -1,0 +1,31 @@
+// How what a process found gets into a profile that other processes write as well: nobody's entries
+// are lost.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tune/profile.hpp"
+
+namespace polypath {
+
+/// What one process found itself, of all that it knows.
+struct ProfileNews {
+  bool links = false;  ///< of the node: measured
+  std::vector<TunedChoice> tuned = {};
+  std::vector<TunedCollective> collectives = {};
+  std::vector<TunedBackend> backends = {};
+};
+
+/// Writes `file` with what it holds now and `news`, which is a part of `known`; an entry that
+/// somebody edited stays as it is. Where there is no file, all that is `known` is written; so it is
+/// where load_profile() refuses the file, which is kept as FILE.refused then. Processes of one
+/// machine that add to one file take turns, by a lock on its folder, which no file is made for; who
+/// gets no turn in five seconds goes without. False, with a one-line reason in `*why`, when it
+/// cannot be written, when what was refused cannot be kept, and for anything but a regular file,
+/// which stays untouched.
+bool add_to_profile(const std::filesystem::path& file, const Profile& known,
+                    const ProfileNews& news, std::string* why);
+
+}  // namespace polypath

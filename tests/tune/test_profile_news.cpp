@@ -1,0 +1,163 @@
+// What several processes find gets into one profile.
+#include "tune/profile_news.hpp"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "base/log.hpp"
+#include "topology/node_file.hpp"
+
+namespace polypath {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+
+TunedChoice choice_of_size(std::uint64_t bytes, int slots = 0) {
+  TunedChoice one;
+  one.pair = "gpu to gpu";
+  one.choice = {bytes, {{RouteKind::direct, 1, 1}}, slots};
+  return one;
+}
+
+TunedCollective collective_of_size(std::uint64_t bytes) {
+  TunedCollective one;
+  one.op = "allreduce";
+  one.ranks = "4 ranks";
+  one.bytes = bytes;
+  one.way.algorithm = "flat";
+  one.way.stages = 1;
+  one.way.blocks = 8;
+  return one;
+}
+
+TunedBackend backend_of_size(std::uint64_t bytes) {
+  TunedBackend one;
+  one.op = "post";
+  one.ranks = "4 ranks";
+  one.bytes = bytes;
+  one.backend = "polypath";
+  one.times = {{"polypath", 1}};
+  one.pairs = 1;
+  return one;
+}
+
+class ProfileNewsTest : public testing::Test {
+ protected:
+  ProfileNewsTest() {
+    std::string name = testing::TempDir() + "news.XXXXXX";
+    folder_ = mkdtemp(name.data());
+    file_ = folder_ / "node.toml";
+    set_log_level(LogLevel::off);
+  }
+  ~ProfileNewsTest() override { fs::remove_all(folder_); }
+
+  /// What a process does that knows nothing but what it found.
+  void add(const ProfileNews& news, double gbps = 90) const {
+    Profile known = profile(gbps);
+    known.tuned = news.tuned;
+    known.collectives = news.collectives;
+    known.backends = news.backends;
+    std::string why;
+    EXPECT_TRUE(add_to_profile(file_, known, news, &why)) << why;
+  }
+  [[nodiscard]] Profile profile(double gbps) const {
+    Profile made = make_profile(node_, "ab12", "580");
+    made.node.links.front().gbps = gbps;
+    return made;
+  }
+  [[nodiscard]] Profile now() const {
+    std::string why;
+    const auto loaded = load_profile(file_, "ab12", &why);
+    EXPECT_TRUE(loaded) << why;
+    return loaded.value_or(Profile{});
+  }
+  [[nodiscard]] std::vector<std::uint64_t> sizes_now() const {
+    std::vector<std::uint64_t> sizes;
+    for (const TunedChoice& one : now().tuned) sizes.push_back(one.choice.bytes);
+    return sizes;
+  }
+
+  Node node_ = read_node_file(fs::path(POLYPATH_NODE_FILES) / "narval.toml");
+  fs::path folder_;
+  fs::path file_;
+};
+
+TEST_F(ProfileNewsTest, WhatOthersWroteStays) {
+  add({.tuned = {choice_of_size(4096)}});
+  add({.collectives = {collective_of_size(4096)}});
+  add({.backends = {backend_of_size(4096)}});
+  add({.tuned = {choice_of_size(8192)},
+       .collectives = {collective_of_size(8192)},
+       .backends = {backend_of_size(8192)}});
+  add({.tuned = {choice_of_size(4096, 2)}});
+  EXPECT_THAT(sizes_now(), ElementsAre(4096, 8192));
+  EXPECT_EQ(now().tuned.front().choice.slots, 2) << "found anew";
+  EXPECT_EQ(now().collectives.size(), 2u);
+  EXPECT_EQ(now().backends.size(), 2u);
+}
+
+TEST_F(ProfileNewsTest, OnlyWhoMeasuredTheLinksReplacesThem) {
+  add({.links = true}, 80);
+  add({.tuned = {choice_of_size(4096)}}, 70);
+  EXPECT_EQ(now().node.links.front().gbps, 80);
+  add({.links = true}, 60);
+  EXPECT_EQ(now().node.links.front().gbps, 60);
+  EXPECT_THAT(sizes_now(), ElementsAre(4096));
+}
+
+TEST_F(ProfileNewsTest, AnEditOfMeanwhileStays) {
+  TunedChoice edited = choice_of_size(4096, 3);
+  edited.edited = true;
+  add({.tuned = {edited}});
+  add({.tuned = {choice_of_size(4096, 5)}});
+  EXPECT_EQ(now().tuned.front().choice.slots, 3);
+}
+
+TEST_F(ProfileNewsTest, WhereThereIsNoFileAllThatIsKnownIsWritten) {
+  Profile known = profile(90);
+  known.tuned = {choice_of_size(4096), choice_of_size(8192)};
+  std::string why;
+  EXPECT_TRUE(add_to_profile(file_, known, {.tuned = {choice_of_size(8192)}}, &why)) << why;
+  EXPECT_THAT(sizes_now(), ElementsAre(4096, 8192));
+}
+
+TEST_F(ProfileNewsTest, ASlipOfMeanwhileIsKeptAside) {
+  add({.tuned = {choice_of_size(4096)}});
+  std::ofstream(file_) << "schema = ";
+  add({.tuned = {choice_of_size(8192)}});
+  EXPECT_THAT(sizes_now(), ElementsAre(8192));
+  EXPECT_EQ(fs::file_size(file_.string() + ".refused"), 9u);
+}
+
+TEST_F(ProfileNewsTest, ManyAtOnceLoseNothingAndLeaveNothing) {
+  constexpr std::uint64_t kWriters = 8;
+  constexpr std::uint64_t kEach = 5;
+  {
+    std::vector<std::jthread> writers;
+    for (std::uint64_t w = 0; w < kWriters; ++w)
+      writers.emplace_back([&, w] {
+        for (std::uint64_t i = 0; i < kEach; ++i)
+          add({.tuned = {choice_of_size(4096 * (1 + w * kEach + i))}});
+      });
+  }
+  EXPECT_EQ(sizes_now().size(), kWriters * kEach);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(ProfileNewsTest, WhoeverKeepsTheLockStopsNobodyForEver) {
+  const int folder = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(folder, LOCK_EX), 0);
+  add({.tuned = {choice_of_size(4096)}});
+  EXPECT_THAT(sizes_now(), ElementsAre(4096));
+  close(folder);
+}
+
+}  // namespace
+}  // namespace polypath
