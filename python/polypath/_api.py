@@ -6,12 +6,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import os
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, NoReturn
 
 from . import _library
+from .buffers import Buffer
 from .errors import BY_STATUS, InvalidArgument, LibraryNotFound, PolypathError
+from .integers import Checked, Integers
 
 
 class Setting(ctypes.Structure):
@@ -22,11 +25,11 @@ class Transfer(ctypes.Structure):
     _fields_ = [("dst", c_void_p), ("src", c_void_p), ("bytes", c_size_t), ("stream", c_void_p)]
 
 
-class Request(ctypes.Structure):
+class Request(Checked, ctypes.Structure):
     _fields_ = [("src", c_char_p), ("dst", c_char_p), ("bytes", c_size_t)]
 
 
-class CollectiveRequest(ctypes.Structure):
+class CollectiveRequest(Checked, ctypes.Structure):
     _fields_ = [
         ("op", c_char_p),
         ("type", c_char_p),
@@ -43,7 +46,7 @@ class CollectiveRequest(ctypes.Structure):
     ]
 
 
-class BenchRequest(ctypes.Structure):
+class BenchRequest(Checked, ctypes.Structure):
     _fields_ = [
         ("transfers", POINTER(Request)),
         ("count", c_size_t),
@@ -54,7 +57,7 @@ class BenchRequest(ctypes.Structure):
     ]
 
 
-class TuneRequest(ctypes.Structure):
+class TuneRequest(Checked, ctypes.Structure):
     _fields_ = [
         ("transfers", POINTER(Request)),
         ("count", c_size_t),
@@ -69,7 +72,7 @@ class TuneRequest(ctypes.Structure):
 TuneProgress = ctypes.CFUNCTYPE(c_int, c_size_t, c_size_t, c_double, c_char_p, c_void_p)
 
 
-class GraphPhasesRequest(ctypes.Structure):
+class GraphPhasesRequest(Checked, ctypes.Structure):
     _fields_ = [
         ("src", c_char_p),
         ("dst", c_char_p),
@@ -79,7 +82,7 @@ class GraphPhasesRequest(ctypes.Structure):
     ]
 
 
-class CommOptions(ctypes.Structure):
+class CommOptions(Checked, ctypes.Structure):
     _fields_ = [
         ("time_limit_ms", c_uint32),
         ("port", c_uint32),
@@ -90,7 +93,7 @@ class CommOptions(ctypes.Structure):
     ]
 
 
-class QueueOptions(ctypes.Structure):
+class QueueOptions(Checked, ctypes.Structure):
     _fields_ = [
         ("item_bytes", c_size_t),
         ("capacity", c_uint32),
@@ -102,7 +105,7 @@ class QueueOptions(ctypes.Structure):
     ]
 
 
-class PoolOptions(ctypes.Structure):
+class PoolOptions(Checked, ctypes.Structure):
     _fields_ = [
         ("bytes", c_size_t),
         ("slab_bytes", c_uint32),
@@ -111,11 +114,11 @@ class PoolOptions(ctypes.Structure):
     ]
 
 
-class Signal(ctypes.Structure):
+class Signal(Checked, ctypes.Structure):
     _fields_ = [("memory", c_void_p), ("offset", c_size_t), ("value", c_uint64)]
 
 
-class CollectiveBenchRequest(ctypes.Structure):
+class CollectiveBenchRequest(Checked, ctypes.Structure):
     _fields_ = [
         ("op", c_char_p),
         ("type", c_char_p),
@@ -128,7 +131,7 @@ class CollectiveBenchRequest(ctypes.Structure):
     ]
 
 
-class TuneCollectivesRequest(ctypes.Structure):
+class TuneCollectivesRequest(Checked, ctypes.Structure):
     _fields_ = [
         ("op", c_char_p),
         ("sizes", POINTER(c_size_t)),
@@ -138,7 +141,7 @@ class TuneCollectivesRequest(ctypes.Structure):
     ]
 
 
-class MatcherOptions(ctypes.Structure):
+class MatcherOptions(Checked, ctypes.Structure):
     _fields_ = [("order", c_int), ("capacity", c_uint32), ("reserved", c_uint64 * 4)]
 
 
@@ -155,7 +158,6 @@ TYPES = {
     "float32": 8,
     "float64": 9,
 }
-TYPE_BYTES = {name: int(name.lstrip("abcdefghijklmnopqrstuvwxyz")) // 8 for name in TYPES}
 OPERATORS = {"sum": 0, "product": 1, "min": 2, "max": 3, "avg": 4}
 
 Exchange = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p)
@@ -164,6 +166,9 @@ Progress = ctypes.CFUNCTYPE(None, c_size_t, c_size_t, c_char_p, c_void_p)
 # The strings that the caller frees come as c_void_p: ctypes would turn a c_char_p into bytes and
 # lose the address.
 _STRING = POINTER(c_void_p)
+
+# Signatures. A pair is an integer of the caller's, by its name for him, which `call` checks;
+# others are made here, or checked where they come from.
 
 _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_context_create": [POINTER(Setting), c_size_t, POINTER(c_void_p)],
@@ -181,18 +186,26 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_tuned": [c_void_p, _STRING],
 }
 
+_SPLIT = [("color", c_int), ("key", c_int)]
+_COUNT = ("count", c_size_t)
+_BYTES = ("bytes", c_size_t)
+_TO = ("to", c_int)
+_ROOT = ("root", c_int)
+_COLLECTIVE = [c_void_p, c_void_p, c_void_p, _COUNT, c_int]
+_PUT = [c_void_p, _TO, c_void_p, ("offset", c_size_t), c_void_p, _BYTES]
+
 _COMM_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_comm_create": [
-        *[c_void_p, c_int, c_int, c_int, Exchange, c_void_p],
+        *[c_void_p, ("rank", c_int), ("size", c_int), ("gpu", c_int), Exchange, c_void_p],
         *[POINTER(CommOptions), POINTER(c_void_p)],
     ],
     "polypath_comm_create_all": [
         *[c_void_p, POINTER(c_int), c_int, POINTER(CommOptions), POINTER(c_void_p)],
     ],
     "polypath_comm_create_from_environment": [
-        *[c_void_p, c_int, POINTER(CommOptions), POINTER(c_void_p)],
+        *[c_void_p, ("gpu", c_int), POINTER(CommOptions), POINTER(c_void_p)],
     ],
-    "polypath_comm_split": [c_void_p, c_int, c_int, POINTER(c_void_p)],
+    "polypath_comm_split": [c_void_p, *_SPLIT, POINTER(c_void_p)],
     "polypath_comm_destroy": [c_void_p],
     "polypath_comm_abort": [c_void_p, c_char_p],
     "polypath_comm_check": [c_void_p],
@@ -204,27 +217,21 @@ _COMM_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_comm_exchange": [c_void_p, c_char_p, c_void_p, c_size_t],
     "polypath_comm_alloc": [c_void_p, c_size_t, POINTER(c_void_p)],
     "polypath_comm_free": [c_void_p, c_void_p],
-    "polypath_comm_put": [
-        *[c_void_p, c_int, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p],
-    ],
-    "polypath_comm_put_signal": [
-        *[c_void_p, c_int, c_void_p, c_size_t, c_void_p, c_size_t, POINTER(Signal), c_void_p],
-    ],
-    "polypath_comm_signal": [c_void_p, c_int, POINTER(Signal), c_void_p],
+    "polypath_comm_put": [*_PUT, c_void_p],
+    "polypath_comm_put_signal": [*_PUT, POINTER(Signal), c_void_p],
+    "polypath_comm_signal": [c_void_p, _TO, POINTER(Signal), c_void_p],
     "polypath_comm_wait_signal": [c_void_p, POINTER(Signal), c_void_p],
     "polypath_comm_barrier": [c_void_p, c_void_p],
     "polypath_comm_patience": [c_void_p, c_void_p, c_size_t],
     "polypath_comm_prepare": [c_void_p],
-    "polypath_comm_limit_blocks": [c_void_p, c_int],
+    "polypath_comm_limit_blocks": [c_void_p, ("blocks", c_int)],
     "polypath_comm_report": [c_void_p, _STRING],
-    "polypath_allreduce": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
-    "polypath_reduce_scatter": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
-    "polypath_all_gather": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p],
-    "polypath_broadcast": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
-    "polypath_reduce": [
-        *[c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, c_void_p],
-    ],
-    "polypath_all_to_all": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p],
+    "polypath_allreduce": [*_COLLECTIVE, c_int, c_void_p],
+    "polypath_reduce_scatter": [*_COLLECTIVE, c_int, c_void_p],
+    "polypath_all_gather": [*_COLLECTIVE, c_void_p],
+    "polypath_broadcast": [*_COLLECTIVE, _ROOT, c_void_p],
+    "polypath_reduce": [*_COLLECTIVE, c_int, _ROOT, c_void_p],
+    "polypath_all_to_all": [*_COLLECTIVE, c_void_p],
 }
 
 _ENVELOPES = [c_void_p, c_size_t, c_void_p, c_size_t]
@@ -241,23 +248,30 @@ _MATCHING_FUNCTIONS: dict[str, list[Any]] = {
 }
 
 _QUEUE_OPTIONS = POINTER(QueueOptions)
+_QUEUES = ("count", c_int)
+_INDEX = ("index", c_int)
 
 _MESSAGING_FUNCTIONS: dict[str, list[Any]] = {
-    "polypath_queue_create": [c_void_p, _QUEUE_OPTIONS, c_int, POINTER(c_void_p)],
-    "polypath_queue_connect": [c_void_p, _QUEUE_OPTIONS, c_int, c_int, c_int, POINTER(c_void_p)],
+    "polypath_queue_create": [c_void_p, _QUEUE_OPTIONS, _QUEUES, POINTER(c_void_p)],
+    "polypath_queue_connect": [
+        *[c_void_p, _QUEUE_OPTIONS, ("source", c_int), ("destination", c_int), _QUEUES],
+        POINTER(c_void_p),
+    ],
     "polypath_queue_connect_each": [c_void_p, _QUEUE_OPTIONS, POINTER(c_void_p)],
-    "polypath_queue_create_host": [c_void_p, _QUEUE_OPTIONS, c_int, c_int, POINTER(c_void_p)],
+    "polypath_queue_create_host": [
+        *[c_void_p, _QUEUE_OPTIONS, c_int, _QUEUES, POINTER(c_void_p)],
+    ],
     "polypath_queue_destroy": [c_void_p],
     "polypath_queue_count": [c_void_p],
-    "polypath_queue_view": [c_void_p, c_int, c_int, c_void_p, c_size_t],
+    "polypath_queue_view": [c_void_p, _INDEX, c_int, c_void_p, c_size_t],
     "polypath_queue_report": [c_void_p, _STRING],
-    "polypath_queue_push": [c_void_p, c_int, c_void_p, c_size_t],
-    "polypath_queue_try_push": [c_void_p, c_int, c_void_p, c_size_t, POINTER(c_size_t)],
-    "polypath_queue_pop": [c_void_p, c_int, c_void_p, c_size_t, POINTER(c_size_t)],
+    "polypath_queue_push": [c_void_p, _INDEX, c_void_p, c_size_t],
+    "polypath_queue_try_push": [c_void_p, _INDEX, c_void_p, c_size_t, POINTER(c_size_t)],
+    "polypath_queue_pop": [c_void_p, _INDEX, c_void_p, c_size_t, POINTER(c_size_t)],
     "polypath_queue_try_pop": [
-        *[c_void_p, c_int, c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_int)],
+        *[c_void_p, _INDEX, c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_int)],
     ],
-    "polypath_queue_close": [c_void_p, c_int],
+    "polypath_queue_close": [c_void_p, _INDEX],
     "polypath_pool_create": [c_void_p, POINTER(PoolOptions), POINTER(c_void_p)],
     "polypath_pool_create_shared": [c_void_p, POINTER(PoolOptions), POINTER(c_void_p)],
     "polypath_pool_destroy": [c_void_p],
@@ -267,16 +281,19 @@ _MESSAGING_FUNCTIONS: dict[str, list[Any]] = {
 
 _COORDINATOR = [c_void_p]
 _BUFFERS = [c_void_p, c_void_p]
+_SIGNAL = [c_void_p, ("value", c_uint64)]
 _LISTS = [POINTER(c_size_t), POINTER(c_size_t)]
 
 _UNICONN_FUNCTIONS: dict[str, list[Any]] = {
-    "polypath_meeting_all": [c_int, c_uint32, POINTER(c_void_p)],
-    "polypath_uniconn_env_create": [c_int, c_int, Exchange, c_void_p, c_int, POINTER(c_void_p)],
+    "polypath_meeting_all": [c_int, ("time_limit_ms", c_uint32), POINTER(c_void_p)],
+    "polypath_uniconn_env_create": [
+        *[("rank", c_int), ("size", c_int), Exchange, c_void_p, c_int, POINTER(c_void_p)],
+    ],
     "polypath_uniconn_env_create_from_environment": [POINTER(c_void_p)],
     "polypath_plan_backend": [
-        *[c_void_p, c_char_p, c_size_t, POINTER(c_int), c_int, c_int, _STRING],
+        *[c_void_p, c_char_p, c_size_t, POINTER(c_int), ("ranks", c_int), c_int, _STRING],
     ],
-    "polypath_uniconn_set_device": [c_void_p, c_int],
+    "polypath_uniconn_set_device": [c_void_p, ("gpu", c_int)],
     "polypath_uniconn_world_rank": [c_void_p],
     "polypath_uniconn_world_size": [c_void_p],
     "polypath_uniconn_node_rank": [c_void_p],
@@ -284,7 +301,7 @@ _UNICONN_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_uniconn_alloc": [c_size_t, POINTER(c_void_p)],
     "polypath_uniconn_free": [c_void_p],
     "polypath_uniconn_comm_create": [POINTER(c_void_p)],
-    "polypath_uniconn_comm_split": [c_void_p, c_int, c_int, POINTER(c_void_p)],
+    "polypath_uniconn_comm_split": [c_void_p, *_SPLIT, POINTER(c_void_p)],
     "polypath_uniconn_comm_rank": [c_void_p],
     "polypath_uniconn_comm_size": [c_void_p],
     "polypath_uniconn_barrier": [c_void_p, c_void_p],
@@ -292,28 +309,26 @@ _UNICONN_FUNCTIONS: dict[str, list[Any]] = {
     "polypath_uniconn_start": _COORDINATOR,
     "polypath_uniconn_end": _COORDINATOR,
     "polypath_uniconn_wait": _COORDINATOR,
-    "polypath_uniconn_post": [
-        *[*_COORDINATOR, *_BUFFERS, c_size_t, c_void_p, c_uint64, c_int, c_void_p],
-    ],
+    "polypath_uniconn_post": [*_COORDINATOR, *_BUFFERS, _BYTES, *_SIGNAL, _TO, c_void_p],
     "polypath_uniconn_acknowledge": [
-        *[*_COORDINATOR, c_void_p, c_size_t, c_void_p, c_uint64, c_int, c_void_p],
+        *[*_COORDINATOR, c_void_p, _BYTES, *_SIGNAL, ("source", c_int), c_void_p],
     ],
-    "polypath_uniconn_all_gather": [*_COORDINATOR, *_BUFFERS, c_size_t, c_void_p],
+    "polypath_uniconn_all_gather": [*_COORDINATOR, *_BUFFERS, _BYTES, c_void_p],
     "polypath_uniconn_all_gatherv": [*_COORDINATOR, *_BUFFERS, *_LISTS, c_void_p],
-    "polypath_uniconn_all_to_all": [*_COORDINATOR, *_BUFFERS, c_size_t, c_void_p],
+    "polypath_uniconn_all_to_all": [*_COORDINATOR, *_BUFFERS, _BYTES, c_void_p],
     "polypath_uniconn_all_to_allv": [
         *[*_COORDINATOR, c_void_p, *_LISTS, c_void_p, *_LISTS, c_void_p],
     ],
-    "polypath_uniconn_broadcast": [*_COORDINATOR, c_void_p, c_size_t, c_int, c_void_p],
-    "polypath_uniconn_gather": [*_COORDINATOR, *_BUFFERS, c_size_t, c_int, c_void_p],
-    "polypath_uniconn_gatherv": [*_COORDINATOR, *_BUFFERS, *_LISTS, c_int, c_void_p],
-    "polypath_uniconn_scatter": [*_COORDINATOR, *_BUFFERS, c_size_t, c_int, c_void_p],
-    "polypath_uniconn_scatterv": [*_COORDINATOR, *_BUFFERS, *_LISTS, c_int, c_void_p],
+    "polypath_uniconn_broadcast": [*_COORDINATOR, c_void_p, _BYTES, _ROOT, c_void_p],
+    "polypath_uniconn_gather": [*_COORDINATOR, *_BUFFERS, _BYTES, _ROOT, c_void_p],
+    "polypath_uniconn_gatherv": [*_COORDINATOR, *_BUFFERS, *_LISTS, _ROOT, c_void_p],
+    "polypath_uniconn_scatter": [*_COORDINATOR, *_BUFFERS, _BYTES, _ROOT, c_void_p],
+    "polypath_uniconn_scatterv": [*_COORDINATOR, *_BUFFERS, *_LISTS, _ROOT, c_void_p],
     "polypath_uniconn_all_reduce": [
-        *[*_COORDINATOR, *_BUFFERS, c_size_t, c_int, c_int, c_void_p],
+        *[*_COORDINATOR, *_BUFFERS, _COUNT, c_int, c_int, c_void_p],
     ],
     "polypath_uniconn_reduce": [
-        *[*_COORDINATOR, *_BUFFERS, c_size_t, c_int, c_int, c_int, c_void_p],
+        *[*_COORDINATOR, *_BUFFERS, _COUNT, c_int, c_int, _ROOT, c_void_p],
     ],
 }
 
@@ -327,6 +342,16 @@ _OF_THE_LABORATORY: dict[str, list[Any]] = {
         *[c_void_p, POINTER(TuneCollectivesRequest), TuneProgress, c_void_p, _STRING],
     ],
 }
+
+_SIGNATURES = {
+    **_FUNCTIONS,
+    **_COMM_FUNCTIONS,
+    **_MATCHING_FUNCTIONS,
+    **_MESSAGING_FUNCTIONS,
+    **_UNICONN_FUNCTIONS,
+    **_OF_THE_LABORATORY,
+}
+_INTEGERS = {name: Integers(parameters) for name, parameters in _SIGNATURES.items()}
 
 
 @functools.cache
@@ -359,30 +384,28 @@ def library() -> ctypes.CDLL:
         told = getattr(opened, f"polypath_uniconn_{name}")
         told.argtypes = [c_void_p]
         told.restype = c_char_p
-    laboratory = _OF_THE_LABORATORY if hasattr(opened, "polypath_bench") else {}
-    if laboratory:
+    measures = hasattr(opened, "polypath_bench")
+    if measures:
         opened.polypath_collective_bench_destroy.argtypes = [c_void_p]
         opened.polypath_collective_bench_destroy.restype = None
-    for name, arguments in {
-        **_FUNCTIONS,
-        **_COMM_FUNCTIONS,
-        **_MATCHING_FUNCTIONS,
-        **_MESSAGING_FUNCTIONS,
-        **_UNICONN_FUNCTIONS,
-        **laboratory,
-    }.items():
+    for name, parameters in _SIGNATURES.items():
+        if name in _OF_THE_LABORATORY and not measures:
+            continue
         function: Callable[..., int] = getattr(opened, name)
-        function.argtypes = arguments  # type: ignore[attr-defined]
+        function.argtypes = [  # type: ignore[attr-defined]
+            one[1] if isinstance(one, tuple) else one for one in parameters
+        ]
         function.restype = c_int  # type: ignore[attr-defined]
     return opened
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Calls a function that returns a status; raises the status's exception with the message."""
+    """Calls a function that returns a status; raises the status's exception with the message, and
+    `InvalidArgument` for an integer that C would not take as it is."""
     opened = library()
     if name in _OF_THE_LABORATORY and not hasattr(opened, name):
         raise LibraryNotFound("libpolypath_lab.so, which measures, is not beside libpolypath.so")
-    status = getattr(opened, name)(*arguments)
+    status = getattr(opened, name)(*_INTEGERS[name].checked(arguments))
     if status != 0:
         fail(status)
 
@@ -405,6 +428,35 @@ def call_json(name: str, *arguments: Any) -> Any:
 def version() -> str:
     """Version of the library in use, e.g. "0.1.0"."""
     return str(library().polypath_version().decode())
+
+
+def encoded(text: Any, name: str) -> bytes:
+    """Text of the caller's for C. Raises `InvalidArgument`, which names it, for anything else, and
+    for a null character, where C would end it."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{name}: {text!r} is no text")
+    if "\0" in text:
+        raise InvalidArgument(f"{name}: {text!r} has a null character")
+    return os.fsencode(text)
+
+
+def item_bytes(type: str) -> int:
+    """Of an element."""
+    return int(type.lstrip("abcdefghijklmnopqrstuvwxyz")) // 8
+
+
+def elements(memory: Buffer | None, type: str, parts: int = 1) -> int:
+    """How many of each part are in what is sent. Raises `InvalidArgument` unless that is a whole
+    number."""
+    if memory is None or memory.bytes is None:
+        raise InvalidArgument("send has no size, so count is wanted")
+    count, rest = divmod(memory.bytes, item_bytes(type) * parts)
+    if rest:
+        of_each = "" if parts == 1 else f" for each of {parts} ranks"
+        raise InvalidArgument(
+            f"send: {memory.bytes} bytes are no whole number of {type}{of_each}: give count"
+        )
+    return count
 
 
 def comm_options(time_limit_ms: int, network: str | None, port: int = 0) -> CommOptions:

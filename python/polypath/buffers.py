@@ -21,7 +21,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import _dlpack
-from .errors import InvalidArgument
+from .errors import InvalidArgument, WrongType
+from .integers import integer
 
 
 class Buffer(NamedTuple):
@@ -37,14 +38,14 @@ class Buffer(NamedTuple):
 def as_buffer(memory: Any, name: str = "memory") -> Buffer:
     """The memory that ``memory`` holds. The caller keeps the object alive while copies use it.
 
-    ``name`` stands for the object in messages, as in "dst". Raises `TypeError` when it holds no
+    ``name`` stands for the object in messages, as in "dst". Raises `WrongType` when it holds no
     memory in any of the accepted ways, `InvalidArgument` when an array is not C-contiguous or has a
-    mask.
+    mask or elements that are objects, and for an address past 64 bits.
     """
     if isinstance(memory, Buffer):
         return memory
     if isinstance(memory, int) and not isinstance(memory, bool):
-        return Buffer(memory, None)
+        return Buffer(integer(memory, ctypes.c_uint64, name), None)
     if isinstance(memory, ctypes.c_void_p):
         return Buffer(memory.value or 0, None)
     if isinstance(memory, (ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData)):
@@ -56,7 +57,7 @@ def as_buffer(memory: Any, name: str = "memory") -> Buffer:
             return _from_array_interface(getattr(memory, interface), name)
     if hasattr(memory, "__dlpack__"):
         return _from_dlpack(memory, name)
-    raise TypeError(
+    raise WrongType(
         f"{name}: {type(memory).__name__} holds no memory that polypath can use; give an "
         "address (int), a ctypes object, or an array with data_ptr, __cuda_array_interface__, "
         "__array_interface__ or __dlpack__"
@@ -98,9 +99,14 @@ def _from_data_ptr(memory: Any, name: str) -> Buffer:
 def _from_array_interface(interface: Mapping[str, Any], name: str) -> Buffer:
     if interface.get("mask") is not None:
         raise InvalidArgument(f"{name}: a masked array; give the array without its mask")
-    shape = interface["shape"]
-    # typestr is byte order, kind, bytes of one element: "<f4".
-    item = int(interface["typestr"][2:])
+    for key in ("shape", "typestr", "data"):
+        if interface.get(key) is None:
+            raise InvalidArgument(f"{name}: its array interface has no {key}")
+    shape, kind = interface["shape"], interface["typestr"]
+    # typestr is byte order, kind, bytes of one element: "<f4"; numpy's objects are "|O".
+    if kind[1:2] == "O" or not kind[2:].isdecimal():
+        raise InvalidArgument(f"{name}: elements of type '{kind}' are no bytes to copy")
+    item = int(kind[2:])
     require_contiguous(shape, interface.get("strides"), item, name)
     address, read_only = interface["data"]
     size = item

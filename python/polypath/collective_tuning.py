@@ -19,6 +19,7 @@ from .collective_bench import lines_of_ranks, ranks_on_threads
 from .comm import Communicator, on_all
 from .context import Context, TuneProgress, progress_callback
 from .errors import PolypathError
+from .integers import array
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,7 @@ def _tune(
     bench = ctypes.c_void_p()
     _api.call("polypath_collective_bench_create", comm._open(), None, None, ctypes.byref(bench))
     try:
-        sizes = (
-            None if wanted.sizes is None else (ctypes.c_size_t * len(wanted.sizes))(*wanted.sizes)
-        )
+        sizes = None if wanted.sizes is None else array(wanted.sizes, ctypes.c_size_t, "sizes")
         request = _api.TuneCollectivesRequest(
             None if wanted.op is None else wanted.op.encode(),
             sizes,

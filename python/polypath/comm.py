@@ -13,6 +13,7 @@ come leaves to the others is a `CommunicatorError`, within the time limit.
 from __future__ import annotations
 
 import ctypes
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ from .closing import WarnsUnlessClosed
 from .context import Context
 from .errors import InvalidArgument
 from .exchanges import Exchange, Store, as_callback, store_exchange
-from .sizes import parse_size
+from .integers import array, checked_size, integer
 from .streams import stream_handle
 
 
@@ -44,7 +45,7 @@ class SymmetricMemory:
 
     def address(self, rank: int | None = None) -> int:
         """Where the part of ``rank`` is for work of this rank's GPU; default this rank's own."""
-        wanted = self._rank if rank is None else rank
+        wanted = self._rank if rank is None else integer(rank, ctypes.c_int, "rank")
         found = _api.library().polypath_symmetric_address(self._open(), wanted)
         if not found:
             raise InvalidArgument(f"there is no rank {rank}")
@@ -185,7 +186,7 @@ class Communicator(WarnsUnlessClosed):
         _api.call(
             "polypath_comm_create_all",
             context._open(),
-            (ctypes.c_int * len(gpus))(*gpus),
+            array(gpus, ctypes.c_int, "gpus"),
             len(gpus),
             ctypes.byref(_api.CommOptions(time_limit_ms)),
             handles,
@@ -221,7 +222,7 @@ class Communicator(WarnsUnlessClosed):
 
     def gpu(self, rank: int | None = None) -> int:
         """The GPU of ``rank``, as this process numbers them; default this rank's own."""
-        wanted = self.rank if rank is None else rank
+        wanted = self.rank if rank is None else integer(rank, ctypes.c_int, "rank")
         found = int(_api.library().polypath_comm_gpu(self._open(), wanted))
         if found < 0:
             raise InvalidArgument(f"there is no rank {rank}")
@@ -257,7 +258,7 @@ class Communicator(WarnsUnlessClosed):
     def alloc(self, bytes: int | str) -> SymmetricMemory:
         """Collective: so much GPU memory on each rank, filled with zeros."""
         handle = ctypes.c_void_p()
-        count = parse_size(bytes) if isinstance(bytes, str) else bytes
+        count = checked_size(bytes)
         _api.call("polypath_comm_alloc", self._open(), count, ctypes.byref(handle))
         return SymmetricMemory(handle, self)
 
@@ -427,9 +428,7 @@ class Communicator(WarnsUnlessClosed):
         given = None if send is None else as_buffer(send)
         taken = None if recv is None else as_buffer(recv)
         if count is None:
-            if given is None or given.bytes is None:
-                raise InvalidArgument("send has no size, so count is wanted")
-            count = given.bytes // (_api.TYPE_BYTES[type] * parts)
+            count = _api.elements(given, type, parts)
         _api.call(
             name,
             self._open(),
@@ -456,7 +455,8 @@ def _operator(name: str) -> int:
 def on_all(ranks: Sequence[Communicator], body: Callable[[Communicator], Any]) -> list[Any]:
     """Calls ``body`` for each of these ranks at once, on a thread each, and returns what each
     returned. When one raises, its communicator is aborted, so that no other waits for it, and the
-    first exception is raised."""
+    first exception is raised. Interrupted, it aborts all and waits for them to leave the library;
+    a second Ctrl-C then ends the process."""
     results: list[Any] = [None] * len(ranks)
     raised: list[BaseException] = []
 
@@ -468,10 +468,20 @@ def on_all(ranks: Sequence[Communicator], body: Callable[[Communicator], Any]) -
             ranks[at].abort(f"rank {ranks[at].rank} raised {type(error).__name__}: {error}")
 
     threads = [threading.Thread(target=run, args=(at,)) for at in range(len(ranks))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for comm in ranks:
+            comm.abort("interrupted")
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        signal.signal(signal.SIGINT, before)
+        raise
     if raised:
         raise raised[0]
     return results

@@ -9,8 +9,8 @@ from typing import Any
 from . import _api
 from .closing import WarnsUnlessClosed
 from .errors import InvalidArgument
-from .sizes import parse_size
-from .transfers import Request, Transfer, checked_size, checked_transfer, request_array
+from .integers import array, checked_size, integer
+from .transfers import Request, Transfer, as_transfer, checked_transfer, request_array
 
 #: Called with steps done, steps in all, and what comes next.
 Progress = Callable[[int, int, str], None]
@@ -41,7 +41,7 @@ class Context(WarnsUnlessClosed):
         if node is not None:
             settings["node"] = node
         given = [
-            _api.Setting(name.encode(), _setting_text(value).encode())
+            _api.Setting(_api.encoded(name, "setting"), _api.encoded(_setting_text(value), name))
             for name, value in settings.items()
             if value is not None
         ]
@@ -77,7 +77,7 @@ class Context(WarnsUnlessClosed):
         on the same stream.
 
         Raises `InvalidArgument` for sizes that do not fit, a read-only destination, a null, unknown
-        or freed address, overlapping ranges; `TypeError` for objects without memory; `DriverError`
+        or freed address, overlapping ranges; `WrongType` for objects without memory; `DriverError`
         when a driver call failed after the first copy was issued: the contents of ``dst`` are then
         undefined.
         """
@@ -99,10 +99,10 @@ class Context(WarnsUnlessClosed):
         `copy_async`; between streams there is no order. All arguments are checked before anything
         is issued. Errors as in `copy_async`; the message names the index of the transfer.
         """
-        checked = [
-            checked_transfer(Transfer(*transfer), f"transfers[{index}]: ")
-            for index, transfer in enumerate(transfers)
-        ]
+        checked = []
+        for index, transfer in enumerate(transfers):
+            where = f"transfers[{index}]: "
+            checked.append(checked_transfer(as_transfer(transfer, where), where))
         array = (_api.Transfer * len(checked))(*checked)
         _api.call("polypath_group_copy_async", self._open(), array, len(checked))
 
@@ -184,21 +184,25 @@ class Context(WarnsUnlessClosed):
         left out. What does not apply is None. Raises `InvalidArgument` for an unknown name, a GPU
         that the node lacks, an algorithm that cannot run it.
         """
-        gpus = None if ranks is None or isinstance(ranks, int) else list(ranks)
-        count = ranks if isinstance(ranks, int) else len(gpus or ())
-        if isinstance(ranks, int) and ranks < 1:
-            raise InvalidArgument(f"ranks must be at least 1, not {ranks}")
+        gpus, count = None, 0
+        if hasattr(ranks, "__len__"):
+            gpus = array(ranks, ctypes.c_int, "ranks")
+            count = len(gpus)
+        elif ranks is not None:
+            count = integer(ranks, ctypes.c_int, "ranks")
+            if count < 1:
+                raise InvalidArgument(f"ranks must be at least 1, not {ranks}")
         request = _api.CollectiveRequest(
-            op.encode(),
-            type.encode(),
-            operation.encode(),
+            _api.encoded(op, "op"),
+            _api.encoded(type, "type"),
+            _api.encoded(operation, "operation"),
             checked_size(bytes),
-            (ctypes.c_int * count)(*gpus) if gpus is not None else None,
+            gpus,
             count,
             root,
             nodes,
             network_gbps,
-            None if algorithm is None else algorithm.encode(),
+            None if algorithm is None else _api.encoded(algorithm, "algorithm"),
             max_blocks,
             int(compare),
         )
@@ -223,7 +227,7 @@ class Context(WarnsUnlessClosed):
         found: dict[str, Any] = _api.call_json(
             "polypath_plan_backend",
             self._open(),
-            op.encode(),
+            _api.encoded(op, "op"),
             checked_size(bytes),
             None,
             ranks or 0,
@@ -364,7 +368,7 @@ class Context(WarnsUnlessClosed):
         requests = None if pairs is None else request_array((src, dst, 0) for src, dst in pairs)
         counts = None
         if sizes is not None:
-            values = [parse_size(size) if isinstance(size, str) else size for size in sizes]
+            values = [checked_size(size, "sizes") for size in sizes]
             counts = (ctypes.c_size_t * len(values))(*values)
         request = _api.TuneRequest(
             requests,

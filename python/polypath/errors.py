@@ -14,6 +14,10 @@ class InvalidArgument(PolypathError, ValueError):
     """An address, size, name, setting or file is not usable; the message names it."""
 
 
+class WrongType(InvalidArgument, TypeError):
+    """An object of a type that the call does not take; the message names it."""
+
+
 class NoDevice(PolypathError):
     """No CUDA driver or no GPU, and no node was named."""
 

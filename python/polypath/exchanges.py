@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from . import _api
 from .errors import InvalidArgument
+from .integers import integer
 
 #: Gathers the bytes of all ranks, which are equally many, in rank order. Raises when it cannot.
 Exchange = Callable[[bytes], Sequence[bytes]]
@@ -75,6 +76,7 @@ class Bootstrap:
     @classmethod
     def threads(cls, size: int, time_limit_ms: int = 60_000) -> list[Bootstrap]:
         """Ranks that are threads of this process: each makes its Environment of its own."""
+        size = integer(size, ctypes.c_int, "size")
         if size < 1:
             raise InvalidArgument("size is not positive")
         meetings = (ctypes.c_void_p * size)()

@@ -16,6 +16,7 @@ from .buffers import Buffer, as_buffer
 from .closing import WarnsUnlessClosed
 from .comm import Communicator
 from .errors import InvalidArgument
+from .integers import integer
 from .streams import stream_handle
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def match(messages: Any, receives: Any, order: str = "mpi") -> Matched:
 def outcome_of(memory: Any, number: int = 0) -> MatchOutcome:
     """The outcome that lies in host memory (an array of `OUTCOME`), or one of several."""
     found = as_buffer(memory, "memory")
+    number = integer(number, ctypes.c_uint32, "number")
     words = (ctypes.c_uint32 * 6).from_address(found.address + number * _OUTCOME_BYTES)
     return MatchOutcome(STATUSES[words[0]], *words[1:5])
 
@@ -113,8 +115,6 @@ class Matcher(WarnsUnlessClosed):
     def __init__(self, comm: Communicator, capacity: int, order: str = "mpi") -> None:
         self._handle: ctypes.c_void_p | None = None
         handle = ctypes.c_void_p()
-        if not 0 <= capacity <= ANY_TAG:
-            raise InvalidArgument(f"capacity {capacity} is not 1 to 1048576")
         options = _api.MatcherOptions(_order(order), capacity)
         _api.call(
             "polypath_matcher_create", comm._open(), ctypes.byref(options), ctypes.byref(handle)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from . import _api
 from .buffers import Buffer, as_buffer
-from .errors import InvalidArgument
-from .sizes import parse_size
+from .errors import InvalidArgument, WrongType
+from .integers import checked_size, integer
 from .streams import stream_handle
 
 
@@ -33,19 +33,24 @@ class Request(NamedTuple):
 
 
 def request_array(requests: Iterable[Request | tuple[str, str, int | str]]) -> ctypes.Array[Any]:
-    """The requests for the C API. Raises `InvalidArgument` for a size that no request can have."""
+    """The requests for the C API. Raises `InvalidArgument` for what is no request, and for a size
+    that none can have."""
     checked = []
-    for src, dst, size in requests:
-        checked.append(_api.Request(src.encode(), dst.encode(), checked_size(size)))
+    for request in requests:
+        if isinstance(request, str) or len(request) != len(Request._fields):
+            raise InvalidArgument(f"{request!r} is no request: (source, destination, bytes)")
+        src, dst, size = request
+        names = _api.encoded(src, "src"), _api.encoded(dst, "dst")
+        checked.append(_api.Request(*names, checked_size(size)))
     return (_api.Request * len(checked))(*checked)
 
 
-def checked_size(size: int | str) -> int:
-    """Bytes as the C API takes them. Raises `InvalidArgument` for a size that nothing can have."""
-    count = parse_size(size) if isinstance(size, str) else size
-    if not 0 <= count < 1 << 64:
-        raise InvalidArgument(f"bytes: {count} is not allowed: 0 to 2^64 - 1")
-    return count
+def as_transfer(transfer: Any, where: str) -> Transfer:
+    """A transfer, or a tuple in its order. Raises `InvalidArgument` for anything else."""
+    try:
+        return Transfer(*transfer)
+    except TypeError:
+        raise WrongType(f"{where}{transfer!r} is no transfer: (dst, src, bytes, stream)") from None
 
 
 def checked_transfer(transfer: Transfer, where: str) -> _api.Transfer:
@@ -70,8 +75,7 @@ def _transfer_size(dst: Buffer, src: Buffer, size: int | None, where: str) -> in
             )
         size = dst.bytes if dst.bytes is not None else src.bytes
         assert size is not None
-    if size < 0:
-        raise InvalidArgument(f"{where}bytes: {size} is not allowed: at least 0")
+    size = integer(size, ctypes.c_size_t, f"{where}bytes")
     for name, buffer in (("dst", dst), ("src", src)):
         if buffer.bytes is not None and size > buffer.bytes:
             raise InvalidArgument(f"{where}{name} has {buffer.bytes} bytes, fewer than {size}")

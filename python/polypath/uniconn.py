@@ -27,7 +27,7 @@ from .buffers import Buffer, as_buffer
 from .closing import Closing
 from .errors import InvalidArgument
 from .exchanges import Bootstrap
-from .sizes import parse_size
+from .integers import array, checked_size, integer
 from .streams import stream_handle
 
 #: The numbers of the C API (uniconn.h).
@@ -184,8 +184,8 @@ class Memory(Closing):
         if type not in TYPES:
             raise InvalidArgument(f"there is no type '{type}': {', '.join(TYPES)}")
         env._open()
-        self.bytes = parse_size(size) if isinstance(size, str) else size
-        if self.bytes <= 0 or self.bytes % _item(type):
+        self.bytes = checked_size(size, "size")
+        if self.bytes == 0 or self.bytes % _api.item_bytes(type):
             raise InvalidArgument(f"size: {self.bytes} bytes are not elements of {type}")
         made = ctypes.c_void_p()
         _api.call("polypath_uniconn_alloc", self.bytes, ctypes.byref(made))
@@ -201,17 +201,19 @@ class Memory(Closing):
 
     def part(self, offset: int, bytes: int | None = None) -> Buffer:
         """What begins at an offset, so many bytes, or all that is left."""
-        count = self.bytes - offset if bytes is None else bytes
-        if offset < 0 or count < 0 or offset + count > self.bytes:
+        offset = integer(offset, ctypes.c_size_t, "offset")
+        count = self.bytes - offset if bytes is None else integer(bytes, ctypes.c_size_t, "bytes")
+        if count < 0 or offset + count > self.bytes:
             raise InvalidArgument(f"part: there are {self.bytes} bytes")
         return Buffer(self.address + offset, count)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        item = _api.item_bytes(self.type)
         kind = {"i": "i", "u": "u", "f": "f", "b": "V"}[self.type[0]]  # of bfloat16 the bytes
         return {
-            "shape": (self.bytes // _item(self.type),),
-            "typestr": ("|" if _item(self.type) == 1 else "<") + f"{kind}{_item(self.type)}",
+            "shape": (self.bytes // item,),
+            "typestr": ("|" if item == 1 else "<") + f"{kind}{item}",
             "data": (self.address, False),
             "version": 3,
         }
@@ -221,7 +223,7 @@ class Memory(Closing):
 
     def __dlpack__(self, **_wishes: Any) -> Any:
         """Of any stream: whoever takes it orders its work behind what fills the memory."""
-        count = self.bytes // _item(self.type)
+        count = self.bytes // _api.item_bytes(self.type)
         return _dlpack.export(self.address, count, self.type, self._env.device or 0, self)
 
     def close(self) -> None:
@@ -337,7 +339,7 @@ class Coordinator(_Handle):
         displs: Sequence[int],
         comm: Communicator,
     ) -> None:
-        lists = _sizes(comm, counts, displs)
+        lists = _sizes(comm, counts=counts, displs=displs)
         self._call("all_gatherv", _address(send), _address(recv), *lists, comm._open())
 
     def all_to_all(self, send: Any, recv: Any, bytes: int, comm: Communicator) -> None:
@@ -354,8 +356,8 @@ class Coordinator(_Handle):
         recv_displs: Sequence[int],
         comm: Communicator,
     ) -> None:
-        sent = _sizes(comm, send_counts, send_displs)
-        received = _sizes(comm, recv_counts, recv_displs)
+        sent = _sizes(comm, send_counts=send_counts, send_displs=send_displs)
+        received = _sizes(comm, recv_counts=recv_counts, recv_displs=recv_displs)
         self._call("all_to_allv", _address(send), *sent, _address(recv), *received, comm._open())
 
     def broadcast(
@@ -379,7 +381,7 @@ class Coordinator(_Handle):
         root: int,
         comm: Communicator,
     ) -> None:
-        lists = _sizes(comm, counts, displs)
+        lists = _sizes(comm, counts=counts, displs=displs)
         self._call("gatherv", _address(send), _address(recv), *lists, root, comm._open())
 
     def scatter(self, send: Any, recv: Any, bytes: int, root: int, comm: Communicator) -> None:
@@ -395,7 +397,7 @@ class Coordinator(_Handle):
         root: int,
         comm: Communicator,
     ) -> None:
-        lists = _sizes(comm, counts, displs)
+        lists = _sizes(comm, counts=counts, displs=displs)
         self._call("scatterv", _address(send), _address(recv), *lists, root, comm._open())
 
     def all_reduce(
@@ -441,17 +443,12 @@ class Coordinator(_Handle):
             raise InvalidArgument(f"there is no operator '{op}': {', '.join(OPERATORS)}")
         given = as_buffer(send, "send")
         if count is None:
-            count = _count(given, None, "send") // _item(type)
+            count = _api.elements(given, type)
         arguments = [given.address, _address(recv, "recv"), count, TYPES[type], OPERATORS[op]]
         self._call(name, *arguments, *root, comm._open())
 
     def _call(self, name: str, *arguments: Any) -> None:
         _api.call(f"polypath_uniconn_{name}", self._open(), *arguments)
-
-
-def _item(type: str) -> int:
-    """Bytes of an element."""
-    return int(type.lstrip("abcdefghijklmnopqrstuvwxyz")) // 8
 
 
 def _address(memory: Any, name: str = "memory") -> int | None:
@@ -465,9 +462,9 @@ def _count(buffer: Buffer, bytes: int | None, name: str) -> int:
     return count
 
 
-def _sizes(comm: Communicator, *lists: Sequence[int]) -> list[Any]:
+def _sizes(comm: Communicator, **lists: Sequence[int]) -> list[Any]:
     """As the C API has them: one a rank."""
-    for one in lists:
-        if len(one) != comm.size or min(one) < 0:
-            raise InvalidArgument(f"counts and displs: {comm.size} numbers, none negative")
-    return [(ctypes.c_size_t * len(one))(*one) for one in lists]
+    for name, one in lists.items():
+        if len(one) != comm.size:
+            raise InvalidArgument(f"{name}: one a rank is wanted, which is {comm.size}")
+    return [array(one, ctypes.c_size_t, name) for name, one in lists.items()]

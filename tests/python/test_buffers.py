@@ -1,6 +1,7 @@
 """From objects that hold memory to addresses and sizes."""
 
 import ctypes
+import re
 
 import numpy as np
 import pytest
@@ -126,6 +127,26 @@ def test_numpy():
     assert as_buffer(array).read_only
 
 
+class Presents:
+    def __init__(self, **interface):
+        self.__cuda_array_interface__ = interface
+
+
+@pytest.mark.parametrize(
+    ("memory", "words"),
+    [
+        (np.zeros(4, dtype=object), "elements of type '|O'"),
+        (Presents(shape=(4,), typestr="zz", data=(4096, False)), "elements of type 'zz'"),
+        (Presents(shape=(4,), data=(4096, False)), "no typestr"),
+        (Presents(typestr="<f4", data=(4096, False)), "no shape"),
+        (Presents(shape=(4,), typestr="<f4"), "no data"),
+    ],
+)
+def test_refuses_what_does_not_say_its_bytes(memory, words):
+    with pytest.raises(InvalidArgument, match=re.escape(words)):
+        as_buffer(memory)
+
+
 @pytest.mark.parametrize("view", [np.s_[:, ::2], np.s_[:, 1:], np.s_[::-1]])
 def test_refuses_numpy_views_with_gaps(view):
     array = np.zeros((3, 4))
@@ -159,8 +180,9 @@ def test_dlpack_gives_the_export_back():
 
 @pytest.mark.parametrize("memory", [None, "text", 1.5, True, b"bytes", [1, 2]])
 def test_refuses_objects_without_memory(memory):
-    with pytest.raises(TypeError, match=r"dst: .* holds no memory"):
-        as_buffer(memory, "dst")
+    for kind in (TypeError, InvalidArgument):
+        with pytest.raises(kind, match=r"dst: .* holds no memory"):
+            as_buffer(memory, "dst")
 
 
 @given(

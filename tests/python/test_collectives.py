@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 from test_comm import _BEGIN
@@ -112,6 +116,31 @@ def test_in_virtual_time_ranks_wait_for_a_busy_machine(polypath):
     arguments = ("--node", "hgx-h200-x4", "--ranks", "2", "--sizes", "1M")
     done = polypath("bench", "allreduce", *arguments, POLYPATH_COMM_TIME_LIMIT="1")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("operation", ["allreduce", "all_to_all"])
+def test_json_on_stdout_is_alone_there(polypath, operation):
+    done = polypath("bench", operation, "--node", "narval", "--sizes", "64K", "--json", "-")
+    assert json.loads(done.stdout)["op"] == operation
+
+
+@pytest.mark.parametrize("operation", ["allreduce", "all_gather"])
+def test_ctrl_c_ends_the_ranks_and_then_the_benchmark(tmp_path, operation):
+    command = [sys.executable, "-m", "polypath", "bench", operation, "--node", "narval"]
+    with subprocess.Popen(
+        [*command, "--sizes", "16M", "--iterations", "100000"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        try:
+            assert "1/1 16M" in running.stderr.readline()
+            time.sleep(1)  # the ranks are within the library
+            running.send_signal(signal.SIGINT)
+            errors = running.communicate(timeout=60)[1]
+        finally:
+            running.kill()
+    assert (running.returncode, errors.splitlines()[-1]) == (130, "polypath: interrupted")
 
 
 def test_a_library_that_is_none_is_an_answer(polypath):

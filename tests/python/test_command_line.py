@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from polypath.cli import COMMANDS
+from test_command_line_errors import the_one_line
 
 PNG = b"\x89PNG\r\n"
 ROW = {
@@ -132,6 +133,28 @@ def test_a_reader_that_has_seen_enough_is_no_error(arguments):
             text=True,
         )
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["--help", "topo", "topo --json -", "topo --help", "nodes"])
+def test_a_stdout_that_cannot_be_written_is_a_line(command, unbuffered):
+    words = f"exec {sys.executable} -m polypath {command}"
+    environment = {**os.environ, "POLYPATH_NODE": "narval", "PYTHONUNBUFFERED": unbuffered}
+    for target, why in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
+        done = subprocess.run(
+            ["sh", "-c", f"{words} {target}"],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert why in the_one_line(done, 1)
+    done = subprocess.run(["sh", "-c", f"{words} 2>&-"], env=environment, capture_output=True)
+    assert done.returncode == 0
+
+
+def test_a_json_file_on_a_full_disk_is_a_line(polypath):
+    line = the_one_line(polypath("topo", "--node", "narval", "--json", "/dev/full"), 2)
+    assert line == "polypath: /dev/full: No space left on device"
 
 
 def test_nodes(polypath):

@@ -105,6 +105,12 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_run(
     assert [file.name for file in tmp_path.iterdir()] == [f"folder.{suffix}"]
 
 
+def test_two_options_do_not_name_one_file(polypath, tmp_path):
+    names = ("--plot", "same.png", "--json", str(tmp_path / "same.png"))
+    line = the_one_line(polypath("bench", "p2p", "--node", "narval", *names), 2)
+    assert "--plot and --json name one file" in line
+
+
 @pytest.mark.parametrize(
     "command", ["topo", "info -d", "plan gpu0 gpu1 1M", "bench p2p", "bench graph-phases", "tune"]
 )

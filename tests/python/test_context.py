@@ -112,7 +112,7 @@ def test_sizes_have_to_fit(context, driver):
         context.copy_async(large, small)
     with pytest.raises(InvalidArgument, match="src has 10 bytes, fewer than 11"):
         context.copy_async(large, small, 11)
-    with pytest.raises(InvalidArgument, match="-1 is not allowed: at least 0"):
+    with pytest.raises(InvalidArgument, match="bytes: -1 is not allowed: 0 to"):
         context.copy_async(large, small, -1)
     with pytest.raises(InvalidArgument, match="bytes is needed"):
         context.copy_async(large.address, small.address)
@@ -147,6 +147,27 @@ def test_plans(context):
 def test_sizes_that_no_address_space_has(context, size):
     with pytest.raises(InvalidArgument, match="bytes"):
         context.plan("gpu0", "gpu1", size)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ((0, "gpu1", "1M"), "src: 0 is no text"),
+        (("gpu0", b"gpu1", "1M"), "dst: b'gpu1' is no text"),
+        (("gpu0\0x", "gpu1", "1M"), "null character"),
+        (("gpu0", "gpu1", "64X"), "bytes: '64X' is not"),
+        (("gpu0", "gpu1"), "is no request"),
+        ("gpu", "is no request"),
+    ],
+)
+def test_what_is_no_request(context, request_, words):
+    with pytest.raises(InvalidArgument, match=words):
+        context.group_plan([request_])
+
+
+def test_what_is_no_transfer(context):
+    with pytest.raises(InvalidArgument, match=r"transfers\[0\]: 1 is no transfer"):
+        context.group_copy_async([1])
 
 
 def test_an_exception_of_the_progress_comes_back(polypath_program):

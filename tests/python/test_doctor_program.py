@@ -1,6 +1,7 @@
 """`polypath doctor -- PROGRAM`: what the processes of a program did, on a simulated node."""
 
 import json
+import os
 import shlex
 import sys
 
@@ -52,6 +53,18 @@ def test_a_program_whose_copies_are_split(doctor):
     found = {one["what"]: one["text"] for one in result["findings"]}
     assert found["caught"] == "3 copies of 1 processes"
     assert found["split"] == "3 of 3 copies that were large enough"
+
+
+def test_a_program_in_this_folder_is_what_runs(polypath, tmp_path):
+    for name in ("peer", "echo"):  # there is an echo in PATH
+        file = tmp_path / name
+        file.write_text('#!/bin/sh\nprintf "%s " mine "$0" "$@"\n')
+        file.chmod(0o755)
+        for command, path in ((f"./{name}", os.environ["PATH"]), (name, f".:{os.environ['PATH']}")):
+            done = polypath("doctor", "--node", "narval", "--", command, "x", PATH=path)
+            assert f"mine ./{name} x" in done.stdout, done.stderr
+            done = polypath("run", "--node", "narval", "--", command, "x", PATH=path)
+            assert done.stdout == f"mine ./{name} x ", done.stderr
 
 
 def test_its_tables_and_output(polypath):

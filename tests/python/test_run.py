@@ -85,6 +85,14 @@ def test_options_become_the_environment(seen, tmp_path):
     assert seen("--stats", "text")[0]["POLYPATH_STATS"] == "text"
 
 
+def test_a_profile_may_be_named_from_another_folder(seen, tmp_path):
+    file = str(tmp_path / "rel.toml")
+    assert seen("--setting", "profile=rel.toml")[0]["POLYPATH_PROFILE"] == file
+    assert seen(POLYPATH_PROFILE="rel.toml")[0]["POLYPATH_PROFILE"] == file
+    environment, _ = seen("--setting", "profile=off", POLYPATH_PROFILE="rel.toml")
+    assert environment["POLYPATH_PROFILE"] == "off"
+
+
 def test_nothing_else_changes(seen):
     environment, _ = seen(POLYPATH_MIN_SIZE="1M")
     added = ("LD_PRELOAD", "CUDA_DEVICE_MAX_COPY_CONNECTIONS")

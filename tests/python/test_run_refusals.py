@@ -243,6 +243,7 @@ def test_no_simulated_driver(polypath, tmp_path):
         (["--routes", "sea", "true"], ["routes 'sea'", "direct, gpu, host"]),
         (["--emulate-mesh", "fast", "true"], ["emulate_mesh 'fast'", "off, or 1 to 1000"]),
         (["--setting", "chunks=0", "true"], ["chunks '0'", "1 to 4096"]),
+        (["--setting", "profile=.", "true"], ["is no regular file"]),
         (["--setting", "speed=11", "true"], ["'speed'", "routes, max_routes, chunk_size"]),
         (["--setting", "chunks", "true"], ["--setting", "'chunks' is not NAME=VALUE"]),
         (["--stats", "here", "true"], ["--stats", "'here' is neither text nor"]),

@@ -174,11 +174,14 @@ def test_a_narrow_terminal_loses_no_figure(width):
     assert {"64M", "stream", "92.3", "254", "251", "2.72", "31", "58%/9,"} <= words
 
 
-def test_tuning_is_summed_up():
-    found = {"choices": [TUNED], "profile": "/cache/x.toml", "stopped": True, "seconds": 12.4}
+def test_tuning_is_summed_up(tmp_path):
+    file = tmp_path / "x.toml"
+    found = {"choices": [TUNED], "profile": str(file), "stopped": True, "seconds": 12.4}
+    assert tune.summary(found, "narval")[1] == "kept in no profile"  # it could not be written
+    file.touch()
     assert tune.summary(found, "narval") == [
         "1 choices, 12 s, stopped; the same command goes on from here",
-        "profile: /cache/x.toml",
+        f"profile: {file}",
     ]
     assert tune.summary({**found, "stopped": False}, "narval")[0] == "1 choices, 12 s, done"
     assert tune.summary({"choices": [], "profile": ""}, "narval") == [

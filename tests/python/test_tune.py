@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from polypath import Context
@@ -105,20 +106,71 @@ def test_an_edited_entry_is_marked_and_kept(polypath, tmp_path):
     assert re.search(r"^slots = 1\d$", file.read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("profile", ["/dev/null/x.toml", "broken.toml"])
-def test_a_profile_that_is_not_usable_is_told_in_a_line(polypath, tmp_path, profile):
+def test_a_profile_that_is_not_usable_is_told_in_a_line(polypath, tmp_path):
     (tmp_path / "broken.toml").write_text("schema = ")
-    done = polypath("tune", *PAIR, "--sizes", "1M", "--profile", profile)
+    done = polypath("tune", *PAIR, "--sizes", "1M", "--profile", "broken.toml")
     assert "6 choices" in succeeded(done)
     warnings = lines_of(done.stderr, "warning")
-    assert profile in warnings[0]
+    assert "defaults serve: broken.toml:1: " in warnings[0]
     assert "Traceback" not in done.stderr
-    if profile == "broken.toml":
-        assert "defaults serve: broken.toml:1: " in warnings[0]
-        assert (tmp_path / "broken.toml.refused").read_text() == "schema = "
-        assert "[[tuned]]" in (tmp_path / "broken.toml").read_text()
+    assert (tmp_path / "broken.toml.refused").read_text() == "schema = "
+    assert "[[tuned]]" in (tmp_path / "broken.toml").read_text()
+
+
+@pytest.mark.parametrize("command", ["tune", "tune comm", "tune allreduce"])
+def test_a_profile_that_cannot_be_written_is_refused_before_the_run(polypath, tmp_path, command):
+    arguments = (*command.split(), "--node", "narval")
+    for place, words in {
+        "no/x.toml": "there is no folder no",
+        "/proc/x.toml": "cannot be written",
+        "/dev/null/x.toml": "there is no folder /dev/null",
+    }.items():
+        line = the_one_line(polypath(*arguments, "--profile", place), 2)
+        assert f"--profile: '{place}'" in line
+        assert words in line
+        line = the_one_line(polypath(*arguments, POLYPATH_PROFILE=place), 2)
+        assert f"POLYPATH_PROFILE: '{place}'" in line
+    assert not list(tmp_path.iterdir())
+    shown = succeeded(polypath("tune", "--show", "--node", "narval", "--profile", "no/x.toml"))
+    assert "nothing is tuned" in shown
+
+
+@pytest.mark.parametrize("thing", ["folder", "pipe", "device"])
+@pytest.mark.parametrize("command", [("tune", *PAIR), ("tune", "comm", *PAIR[:2])])
+def test_what_is_no_regular_file_stays_as_it_is(polypath, tmp_path, thing, command):
+    place = tmp_path / "victim"
+    if thing == "folder":
+        place.mkdir()
+    elif thing == "pipe":
+        os.mkfifo(place)
     else:
-        assert len(warnings) == 1
+        place.symlink_to("/dev/null")
+    before = (place.lstat(), place.stat())
+    done = polypath(*command, "--sizes", "1M", "--profile", "victim")
+    assert "victim: is no regular file" in the_one_line(done, 2)
+    if thing == "pipe":
+        done = polypath("plan", "gpu0", "gpu1", "1M", *PAIR[:2], POLYPATH_PROFILE="victim")
+        assert "victim: is no regular file" in the_one_line(done, 2)
+    assert (place.lstat(), place.stat()) == before
+    assert [one.name for one in tmp_path.iterdir() if "victim" in one.name] == ["victim"]
+
+
+def test_two_searches_at_once_keep_what_both_find(polypath, tmp_path):
+    pairs = (("gpu0", "gpu1"), ("host0", "gpu0"))
+    kept = ("--profile", "two.toml")
+    arguments = [
+        ("tune", "--node", "narval", *("--src", src, "--dst", dst, "--sizes", "1M,2M"), *kept)
+        for src, dst in pairs
+    ]
+    with ThreadPoolExecutor() as pool:
+        for done in pool.map(lambda one: polypath(*one), arguments):
+            assert succeeded(done)
+            assert "warning" not in done.stderr
+    shown = polypath("tune", "--show", *PAIR[:2], "--profile", "two.toml", "--json", "-")
+    found = json_of(shown)["choices"]
+    assert {one["pair"].split(",")[0] for one in found} == {"gpu to gpu", "host to gpu"}
+    assert len(found) == 12 + 8
+    assert not list(tmp_path.glob("two.toml?*"))
 
 
 def test_the_budget_stops_it(polypath):

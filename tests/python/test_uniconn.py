@@ -201,7 +201,7 @@ def refusals(self):
             ("no operator 'most'", lambda: step.all_reduce(memory, memory, "int8", comm, "most")),
             ("no such reduction", lambda: step.all_reduce(memory, memory, "float32", comm, "bor")),
             ("there are 64 bytes", lambda: memory.part(60, 8)),
-            ("none negative", lambda: step.gatherv(memory, memory, [1], [0], 0, comm)),
+            ("one a rank is wanted", lambda: step.gatherv(memory, memory, [1], [0], 0, comm)),
             ("no group", step.end),
             ("are not elements", lambda: Memory(self.env, 3, "int16")),
             ("an Environment already", Environment),

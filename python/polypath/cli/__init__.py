@@ -107,25 +107,56 @@ COMMANDS = {command.name: command for group in GROUPS.values() for command in gr
 
 def app(prog_name: str = "polypath") -> NoReturn:
     """Runs the command that the process's arguments name, and leaves."""
+    _open_streams()
+    code = _run(prog_name)
     try:
-        call(sys.argv[1:], prog_name)
         sys.stdout.flush()
-        code = 0
-    except (InvalidArgument, NoDevice, LibraryNotFound) as error:
-        code = _report(str(error), 2)
-    except PolypathError as error:
-        code = _report(str(error), getattr(error, "code", 1))
-    except BrokenPipeError:
-        # Whoever read has seen enough, as head(1); what is still buffered goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
     except OSError as error:
-        if error.filename is None:
-            raise
-        code = _report(f"{error.filename}: {error.strerror}", 2)
-    except KeyboardInterrupt:
-        code = _report("interrupted", 130)
+        code = code or 1
+        if not isinstance(error, BrokenPipeError):  # whoever read has seen enough, as head(1)
+            _report(f"stdout: {error.strerror}", code)
+        # What is still buffered goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Opens those that whoever started this had closed: on stdout every write fails, and what goes
+    to stderr is lost."""
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+
+
+def _run(program: str) -> int:
+    """The exit code; errors have been told."""
+    try:
+        call(sys.argv[1:], program)
+    except (InvalidArgument, NoDevice, LibraryNotFound) as error:
+        return _report(str(error), 2)
+    except PolypathError as error:
+        return _report(str(error), getattr(error, "code", 1))
+    except BrokenPipeError:
+        return 1
+    except OSError as error:
+        if error.filename is not None:
+            return _report(f"{error.filename}: {error.strerror}", 2)
+        return 1 if _is_of_stdout() else _report(error.strerror or str(error), 1)
+    except KeyboardInterrupt:
+        return _report("interrupted", 130)
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else 0
+    return 0
+
+
+def _is_of_stdout() -> bool:
+    """Whether stdout is what cannot be written: then its last flush fails as well, and tells."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
 
 
 def call(words: Sequence[str], program: str) -> None:
@@ -142,9 +173,12 @@ def call(words: Sequence[str], program: str) -> None:
         command = COMMANDS.get(" ".join(words[:count]))
         if command is not None:
             from .arguments import CommandLine
+            from .options import require_apart
 
             function = command.load()
-            function(**CommandLine(f"{program} {command.name}", function).read(words[count:]))
+            given = CommandLine(f"{program} {command.name}", function).read(words[count:])
+            require_apart(given)
+            function(**given)
             return
     from .arguments import did_you_mean
 

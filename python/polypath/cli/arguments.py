@@ -171,6 +171,10 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InvalidArgument(message.removeprefix("argument "))
 
+    def print_help(self, file: Any = None) -> None:
+        """As argparse's, which would say nothing of a stdout that cannot be written."""
+        print(self.format_help(), end="", file=file)
+
 
 class _Formatter(argparse.HelpFormatter):
     """Paragraphs stay apart."""

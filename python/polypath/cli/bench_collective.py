@@ -86,7 +86,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 if simulated or threads
                 else rows_in_processes(wanted)
             )
-            out = console()
+            out = console(json)
             names = [format_size(size) for size in wanted.sizes]
             rows = collect(f"{op} on {wanted.ranks} ranks", names, reports, lambda r: _show(out, r))
             result = document(context, op, rows, command_line())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from ..errors import InvalidArgument
 from ..sizes import parse_size, parse_sizes
@@ -87,6 +88,43 @@ def writable_file(text: str) -> Path:
     return file
 
 
+def profile_file(text: str) -> Path:
+    """Reads ``--profile``: a file, there or not yet."""
+    file = Path(text)
+    if not file.name or (file.exists() and not file.is_file()):
+        raise ValueError(f"{text}: is no regular file, and a profile is one")
+    return file
+
+
+def require_kept(profile: Path | None) -> None:
+    """Raises `InvalidArgument` where a search could not keep what it finds in the profile that
+    ``--profile`` names, or POLYPATH_PROFILE."""
+    named = os.environ.get("POLYPATH_PROFILE", "auto")
+    if profile is None and named in ("", "auto", "off"):
+        return
+    name = "POLYPATH_PROFILE" if profile is None else "--profile"
+    text = named if profile is None else str(profile)
+    try:
+        folder = writable_file(text).parent
+        if not os.access(folder, os.W_OK):  # a profile takes the place of the one before
+            raise ValueError(f"'{text}' cannot be written: nothing can be made in {folder}")
+    except ValueError as error:
+        raise InvalidArgument(f"{name}: {error}") from error
+
+
+def require_apart(files: Mapping[str, Any]) -> None:
+    """Raises `InvalidArgument` where two of the options that name files to write name one."""
+    options: dict[Path, str] = {}
+    for name in ("plot", "json", "profile"):
+        text = files.get(name)
+        if text is None or text == _STDOUT:
+            continue
+        file = Path(text).resolve()
+        if file in options:
+            raise InvalidArgument(f"--{options[file]} and --{name} name one file, {text}")
+        options[file] = name
+
+
 def sizes_option(help: str) -> Option:
     """``--sizes`` of a command with these defaults."""
     return Option("--sizes", f"{help} Powers of 1024.", metavar="SIZES", read=parse_sizes)
@@ -119,6 +157,15 @@ Plot = Annotated[
         f"Draw it into this file ({', '.join(_PLOT_SUFFIXES)}).",
         metavar="FILE",
         read=plot_file,
+    ),
+]
+Profile = Annotated[
+    Path | None,
+    Option(
+        "--profile",
+        "Profile to use instead of the node's own.",
+        metavar="FILE",
+        read=profile_file,
     ),
 ]
 Routes = Annotated[

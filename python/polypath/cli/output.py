@@ -46,7 +46,10 @@ def write_json(value: Any, target: str | None) -> None:
     if target == _STDOUT:
         sys.stdout.write(text)
     else:
-        Path(target).write_text(text, encoding="utf-8")
+        try:
+            Path(target).write_text(text, encoding="utf-8")
+        except OSError as error:  # that of a full disk names no file
+            raise OSError(error.errno, error.strerror, target) from error
 
 
 class PlainTable:

@@ -100,7 +100,8 @@ def check_node(node: str | None) -> None:
 
 
 def check_program(program: list[str], anyway: bool) -> str:
-    """The file to execute. Raises `CommandRefused`."""
+    """The file to execute, with a slash: without, it would be looked up in PATH again. Raises
+    `CommandRefused`."""
     file = command.find_program(program[0])
     shim = command.read_elf(environment.find_shim())
     if shim is None:
@@ -110,4 +111,4 @@ def check_program(program: list[str], anyway: bool) -> str:
         raise command.CommandRefused(
             f"{reason}, or --anyway to run it without polypath", command.NOT_CAUGHT
         )
-    return str(file)
+    return str(file) if os.sep in str(file) else f"./{file}"

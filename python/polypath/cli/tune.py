@@ -46,10 +46,7 @@ def tune(
         bool, Option("--again", "Also what is tuned already, but for your edits.")
     ] = False,
     show: Annotated[bool, Option("--show", "Only show what was tuned.")] = False,
-    profile: Annotated[
-        Path | None,
-        Option("--profile", "Profile to use instead of the node's own.", metavar="FILE", read=Path),
-    ] = None,
+    profile: options.Profile = None,
     node: options.Node = None,
     plot: options.Plot = None,
     json: options.Json = None,
@@ -61,6 +58,8 @@ def tune(
     """
     if (src is None) != (dst is None):
         raise InvalidArgument("--src and --dst go together")
+    if not show:
+        options.require_kept(profile)
     out = console(json)
     with Context(node=node, profile=None if profile is None else str(profile)) as context:
         if show:
@@ -200,8 +199,10 @@ def summary(found: dict[str, Any], node: str) -> list[str]:
 def profile_lines(found: dict[str, Any], count: int, what: str) -> list[str]:
     """How a search ended, if there was one, and where what it found is kept."""
     lines = []
+    kept = bool(found["profile"])
     if "seconds" in found:
+        kept = kept and Path(found["profile"]).is_file()  # else a warning has said why not
         state = "stopped; the same command goes on from here" if found["stopped"] else "done"
         lines.append(f"{count} {what}, {found['seconds']:.0f} s, {state}")
-    lines.append(f"profile: {found['profile']}" if found["profile"] else "kept in no profile")
+    lines.append(f"profile: {found['profile']}" if kept else "kept in no profile")
     return lines

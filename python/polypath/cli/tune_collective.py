@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
@@ -48,16 +47,13 @@ def _command(op: str | None, about: str) -> Callable[..., None]:
             bool, Option("--again", "Also what is tuned already, but for your edits.")
         ] = False,
         show: Annotated[bool, Option("--show", "Only show what was tuned.")] = False,
-        profile: Annotated[
-            Path | None,
-            Option(
-                "--profile", "Profile to use instead of the node's own.", metavar="FILE", read=Path
-            ),
-        ] = None,
+        profile: options.Profile = None,
         node: options.Node = None,
         json: options.Json = None,
     ) -> None:
         out = console(json)
+        if not show:
+            options.require_kept(profile)
         if profile is not None:  # of the ranks' processes as well
             os.environ["POLYPATH_PROFILE"] = str(profile)
         with Context(node=node) as context:

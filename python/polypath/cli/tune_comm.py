@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from rich.markup import escape
@@ -97,10 +96,7 @@ def tune_comm(
         bool, Option("--again", "Also what was measured already, but for your edits.")
     ] = False,
     show: Annotated[bool, Option("--show", "Only show what was measured.")] = False,
-    profile: Annotated[
-        Path | None,
-        Option("--profile", "Profile to use instead of the node's own.", metavar="FILE", read=Path),
-    ] = None,
+    profile: options.Profile = None,
     mpirun: Annotated[
         str | None,
         options.text_option("--mpirun", "Starts MPI's ranks; default `make mpi`'s.", "FILE"),
@@ -115,6 +111,8 @@ def tune_comm(
     The first backend is taken unless another one is faster in 8 of 9 turns and by 1 %.
     """
     out = console(json)
+    if not show:
+        options.require_kept(profile)
     if profile is not None:  # of the ranks' processes as well
         os.environ["POLYPATH_PROFILE"] = str(profile.absolute())
     with Context(node=node) as context:

@@ -24,7 +24,7 @@ def watch(
     file: str, program: Sequence[str], environment: Mapping[str, str], quiet: bool
 ) -> Outcome:
     """Runs the program to its end, with its own stdin, stdout and stderr; ``quiet``: its stdout is
-    stderr."""
+    stderr. ``file``: what is executed, with a slash."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             program,

@@ -16,6 +16,8 @@ NCCL = "libpolypath_nccl.so"
 SIMULATED_DRIVER = "simulated-driver"
 #: The shim's own variable; all others are of the settings table.
 STATISTICS = "POLYPATH_STATS"
+_PROFILE = "POLYPATH_PROFILE"
+_NO_FILES = ("", "auto", "off")
 #: How many hardware queues a GPU's copies have, and its other work. By default a stream that is
 #: held back holds one in four of the other streams' copies; with the shim there are more streams.
 COPY_QUEUES = ("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "CUDA_DEVICE_MAX_CONNECTIONS")
@@ -73,6 +75,9 @@ def assignments(base: Mapping[str, str], node: str | None = None) -> dict[str, s
     changed = {"LD_PRELOAD": with_libraries(base.get("LD_PRELOAD", ""), preloaded_libraries())}
     if not any(name in base for name in COPY_QUEUES):
         changed[COPY_QUEUES[0]] = "32"
+    profile = base.get(_PROFILE, "")
+    if profile != absolute_profile(profile):
+        changed[_PROFILE] = absolute_profile(profile)
     if node is not None:
         folder = str(find_simulated_driver())
         others = [
@@ -115,9 +120,19 @@ def settings_environment(given: Mapping[str, str]) -> dict[str, str]:
         if name not in variables:
             raise InvalidArgument(f"there is no setting '{name}': {', '.join(variables)}")
     environment = {variables[name]: value for name, value in given.items()}
+    if _PROFILE in environment:
+        environment[_PROFILE] = absolute_profile(environment[_PROFILE])
     os.environ.update(environment)
     settings_table()
+    profile = os.environ.get(_PROFILE, "off")
+    if profile not in _NO_FILES and Path(profile).exists() and not Path(profile).is_file():
+        raise InvalidArgument(f"{profile}: is no regular file, and a profile is one")
     return environment
+
+
+def absolute_profile(text: str) -> str:
+    """The setting with its file as an absolute path, since processes may change their folder."""
+    return text if text in _NO_FILES else str(Path(text).absolute())
 
 
 def statistics_target(text: str) -> str:
