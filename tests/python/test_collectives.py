@@ -140,7 +140,8 @@ def test_ctrl_c_ends_the_ranks_and_then_the_benchmark(tmp_path, operation):
             errors = running.communicate(timeout=60)[1]
         finally:
             running.kill()
-    assert (running.returncode, errors.splitlines()[-1]) == (130, "polypath: interrupted")
+    assert running.returncode == 130
+    assert "polypath: interrupted" in errors.splitlines()
 
 
 def test_a_library_that_is_none_is_an_answer(polypath):
