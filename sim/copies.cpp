@@ -260,8 +260,10 @@ void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t co
     for (std::size_t done = 0; done < bytes;) {
       const std::size_t run = std::min(bytes - done, to.run(done));
       std::byte* const at = to.overwrite(done, run);
-      for (std::size_t i = 0; i < run; i += pattern.bytes)
-        std::memcpy(at + i, &pattern.value, pattern.bytes);  // the low bytes
+      // The first element, its low bytes, and then as much again and again.
+      std::memcpy(at, &pattern.value, pattern.bytes);
+      for (std::size_t whole = pattern.bytes; whole < run; whole *= 2)
+        std::memcpy(at + whole, at, std::min(whole, run - whole));
       done += run;
     }
   };

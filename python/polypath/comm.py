@@ -12,6 +12,7 @@ come leaves to the others is a `CommunicatorError`, within the time limit.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import signal
 import threading
@@ -22,7 +23,7 @@ from . import _api
 from .buffers import as_buffer
 from .closing import WarnsUnlessClosed
 from .context import Context
-from .errors import InvalidArgument
+from .errors import InvalidArgument, PolypathError
 from .exchanges import Exchange, Store, as_callback, store_exchange
 from .integers import array, checked_size, integer
 from .streams import stream_handle
@@ -476,11 +477,13 @@ def on_all(ranks: Sequence[Communicator], body: Callable[[Communicator], Any]) -
     except KeyboardInterrupt:
         before = signal.signal(signal.SIGINT, signal.SIG_DFL)
         for comm in ranks:
-            comm.abort("interrupted")
+            with contextlib.suppress(PolypathError):  # it is closed
+                comm.abort("interrupted")
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
-        signal.signal(signal.SIGINT, before)
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
         raise
     if raised:
         raise raised[0]

@@ -185,8 +185,8 @@ class Context(WarnsUnlessClosed):
         that the node lacks, an algorithm that cannot run it.
         """
         gpus, count = None, 0
-        if hasattr(ranks, "__len__"):
-            gpus = array(ranks, ctypes.c_int, "ranks")
+        if hasattr(ranks, "__iter__"):
+            gpus = array(list(ranks), ctypes.c_int, "ranks")
             count = len(gpus)
         elif ranks is not None:
             count = integer(ranks, ctypes.c_int, "ranks")

@@ -67,7 +67,7 @@ void require_buffer(const CudaDriver& driver, const CallerRank& caller, const ch
   if (managed == 0 && gpu >= 0 && gpu != caller.gpu)
     throw InvalidArgument(fmt::format("rank {}: {} is memory of gpu{}, and the rank's is gpu{}",
                                       rank, name, gpu, caller.gpu));
-  if (start != 0 && address - start + bytes > size)
+  if (start != 0 && bytes > size - (address - start))
     throw InvalidArgument(fmt::format("rank {}: {} has {} bytes to its end, and {} are needed",
                                       rank, name, size - (address - start), bytes));
 }

@@ -302,12 +302,18 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request) c
 
 void Collectives::require_stream(CUstream stream) {
   if (stream == checked_stream_ || is_special_stream(stream)) return;
+  const CudaDriver& driver = comm_.driver();
   CUcontext its_context = nullptr;
-  POLYPATH_CHECK(comm_.driver(), stream_get_ctx(stream, &its_context));
-  if (its_context != comm_.context())
-    throw InvalidArgument(
-        fmt::format("rank {}: stream is not one of the primary context of gpu{}, the rank's GPU",
-                    comm_.rank(), comm_.gpu()));
+  POLYPATH_CHECK(driver, stream_get_ctx(stream, &its_context));
+  if (its_context != comm_.context()) {
+    // Of a part of the GPU's multiprocessors it is another one (cuGreenCtxStreamCreate).
+    const CurrentContext current(driver, its_context);
+    CUdevice gpu = 0;
+    POLYPATH_CHECK(driver, ctx_get_device(&gpu));
+    if (gpu != comm_.gpu())
+      throw InvalidArgument(fmt::format("rank {}: stream is one of gpu{}, and the rank's is gpu{}",
+                                        comm_.rank(), gpu, comm_.gpu()));
+  }
   checked_stream_ = stream;
 }
 

@@ -128,6 +128,8 @@ class Collectives {
   [[nodiscard]] bool in_flight() const;
   [[nodiscard]] Communicator& communicator() const noexcept { return comm_; }
   [[nodiscard]] const KernelModules& modules() const noexcept { return *modules_; }
+  /// Throws InvalidArgument unless it is a stream of the rank's GPU.
+  void require_stream(CUstream stream);
   /// Bytes of each host memory, which all ranks share, that are taken for as long as this exists.
   [[nodiscard]] std::uint64_t host_bytes() const noexcept {
     return runner_ ? runner_->host_bytes() : 0;
@@ -174,8 +176,6 @@ class Collectives {
                      bool is_captured) const;
   void set_kernel(Launch& launch, const CollectiveRequest& request) const;
   void count(const Launch& launch);
-  /// Throws InvalidArgument unless it is a stream of the rank's GPU.
-  void require_stream(CUstream stream);
   void compare(const CollectiveCall& call);
 
   Communicator& comm_;

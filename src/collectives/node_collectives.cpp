@@ -1,5 +1,4 @@
 #include "collectives/node_collectives.hpp"
-#include "collectives/call_arguments.hpp"
 
 #include <fmt/format.h>
 
@@ -92,13 +91,14 @@ void NodeCollectives::run(const CollectiveCall& call, CUstream stream) {
   if (call.operation == Operator::avg && map_.size() > kMostAveraged)
     throw NotSupported(
         fmt::format("averages are of {} ranks at most, not {}", kMostAveraged, map_.size()));
+  ContextGuard guard(comm_.driver());
+  guard.use(comm_.context());  // of a default stream
+  inside_.require_stream(stream);
   if (is_captured(comm_.driver(), stream))
     throw InvalidArgument(fmt::format(
         "rank {}: stream is in capture: collectives of several nodes cannot be captured",
         map_.rank));
   if (call.count == 0) return;
-  ContextGuard guard(comm_.driver());
-  guard.use(comm_.context());
   try {
     issue(call, stream);
   } catch (const std::exception& error) {

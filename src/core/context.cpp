@@ -229,6 +229,7 @@ void Context::save() {
   std::string why;
   if (add_to_profile(source_.profile_file, known, news_, &why)) {
     source_.profile_state = "made now";
+    news_ = {};  // from now on the file's, which others may change
   } else if (source_.profile_state != why) {
     // A search saves after every choice: the same reason is told once.
     log_warn("the profile was not kept: {}", why);

@@ -32,6 +32,7 @@ const Cuda* load() noexcept {
   find(found.mem_alloc, "cuMemAlloc_v2");
   find(found.mem_free, "cuMemFree_v2");
   find(found.memcpy_async, "cuMemcpyAsync");
+  find(found.ctx_get_device, "cuCtxGetDevice");
   find(found.pointer_get_attribute, "cuPointerGetAttribute");
   find(found.stream_create, "cuStreamCreate");
   find(found.stream_destroy, "cuStreamDestroy_v2");

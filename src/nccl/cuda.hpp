@@ -18,6 +18,7 @@ struct Cuda {
   decltype(&::cuMemAlloc) mem_alloc;
   decltype(&::cuMemFree) mem_free;
   decltype(&::cuMemcpyAsync) memcpy_async;
+  decltype(&::cuCtxGetDevice) ctx_get_device;
   decltype(&::cuPointerGetAttribute) pointer_get_attribute;
   decltype(&::cuStreamCreate) stream_create;
   decltype(&::cuStreamDestroy) stream_destroy;

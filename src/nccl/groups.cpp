@@ -93,15 +93,22 @@ polypath_status run_over_scratch(Communicator& comm, const Call& call) noexcept 
   return status;
 }
 
-/// Memory that polypath's kernels cannot have: not this GPU's, or not aligned.
+/// Memory that polypath's kernels cannot have: not the GPU's whose context is current, or not
+/// aligned.
 bool is_foreign(const Cuda& driver, const void* memory, int type) noexcept {
   const auto address = reinterpret_cast<CUdeviceptr>(memory);
   if (memory == nullptr) return false;
   if (address % bytes_of_type(type) != 0) return true;
   CUmemorytype kind{};
-  return driver.pointer_get_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
-             CUDA_SUCCESS ||
-         kind != CU_MEMORYTYPE_DEVICE;
+  if (driver.pointer_get_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
+          CUDA_SUCCESS ||
+      kind != CU_MEMORYTYPE_DEVICE)
+    return true;
+  int its = 0;
+  CUdevice current = 0;
+  return driver.pointer_get_attribute(&its, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) ==
+             CUDA_SUCCESS &&
+         driver.ctx_get_device(&current) == CUDA_SUCCESS && its != current;
 }
 
 /// Whether what was refused can be mended. With checks it may have been the comparison with other

@@ -84,8 +84,10 @@ POLYPATH_REPLACEMENT(cuCtxEnablePeerAccess)(CUcontext peer, unsigned int flags) 
 
 POLYPATH_REPLACEMENT(cuCtxDisablePeerAccess)(CUcontext peer) {
   begin_process();
-  const bool was_there = remove(access_to(peer));
+  const Access wanted = access_to(peer);
+  const bool was_there = remove(wanted);
   // The engine goes on using it.
-  if (may_have_engine()) return was_there ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  if (wanted.from != 0 && may_have_engine())
+    return was_there ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
   return call_driver(Symbol::cuCtxDisablePeerAccess, peer);
 }

@@ -19,15 +19,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whoever holds it longer is no writer of profiles: `flock . polypath tune`.
-constexpr auto kLongestWait = std::chrono::seconds(5);
-
-/// The turn of one who writes in a folder, if it came in time.
+/// The turn of one who writes in a folder, if it came in time: whoever holds it for long is no writer
+/// of profiles (`flock . polypath tune`).
 class FolderLock {
  public:
-  explicit FolderLock(const fs::path& folder)
+  FolderLock(const fs::path& folder, std::chrono::milliseconds longest_wait)
       : descriptor_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    const auto end = std::chrono::steady_clock::now() + kLongestWait;
+    const auto end = std::chrono::steady_clock::now() + longest_wait;
     while (descriptor_ >= 0 && flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) return;
       if (std::chrono::steady_clock::now() > end) return;
@@ -80,11 +78,11 @@ void add(std::vector<TunedChoice>& all, const std::vector<TunedChoice>& news) {
 }  // namespace
 
 bool add_to_profile(const fs::path& file, const Profile& known, const ProfileNews& news,
-                    std::string* why) {
+                    std::string* why, std::chrono::milliseconds longest_wait) {
   const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
   std::error_code told_below;
   fs::create_directories(folder, told_below);
-  const FolderLock lock(folder);
+  const FolderLock lock(folder, longest_wait);
   std::optional<Profile> there = load_profile(file, known.fingerprint, why);
   if (!there) {
     if (!why->empty() && !keep_aside(file, why)) return false;

@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <thread>
@@ -59,13 +60,14 @@ class ProfileNewsTest : public testing::Test {
   ~ProfileNewsTest() override { fs::remove_all(folder_); }
 
   /// What a process does that knows nothing but what it found.
-  void add(const ProfileNews& news, double gbps = 90) const {
+  void add(const ProfileNews& news, double gbps = 90,
+           std::chrono::milliseconds longest_wait = std::chrono::minutes(10)) const {
     Profile known = profile(gbps);
     known.tuned = news.tuned;
     known.collectives = news.collectives;
     known.backends = news.backends;
     std::string why;
-    EXPECT_TRUE(add_to_profile(file_, known, news, &why)) << why;
+    EXPECT_TRUE(add_to_profile(file_, known, news, &why, longest_wait)) << why;
   }
   [[nodiscard]] Profile profile(double gbps) const {
     Profile made = make_profile(node_, "ab12", "580");
@@ -154,7 +156,7 @@ TEST_F(ProfileNewsTest, ManyAtOnceLoseNothingAndLeaveNothing) {
 TEST_F(ProfileNewsTest, WhoeverKeepsTheLockStopsNobodyForEver) {
   const int folder = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   ASSERT_EQ(flock(folder, LOCK_EX), 0);
-  add({.tuned = {choice_of_size(4096)}});
+  add({.tuned = {choice_of_size(4096)}}, 90, std::chrono::milliseconds(50));
   EXPECT_THAT(sizes_now(), ElementsAre(4096));
   close(folder);
 }

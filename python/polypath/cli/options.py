@@ -99,17 +99,25 @@ def profile_file(text: str) -> Path:
 def require_kept(profile: Path | None) -> None:
     """Raises `InvalidArgument` where a search could not keep what it finds in the profile that
     ``--profile`` names, or POLYPATH_PROFILE."""
+    import tempfile
+
     named = os.environ.get("POLYPATH_PROFILE", "auto")
     if profile is None and named in ("", "auto", "off"):
         return
     name = "POLYPATH_PROFILE" if profile is None else "--profile"
     text = named if profile is None else str(profile)
     try:
-        folder = writable_file(text).parent
-        if not os.access(folder, os.W_OK):  # a profile takes the place of the one before
-            raise ValueError(f"'{text}' cannot be written: nothing can be made in {folder}")
+        # A profile takes the place of the one before: what counts is its folder, which is made.
+        folder = profile_file(text).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except ValueError as error:
         raise InvalidArgument(f"{name}: {error}") from error
+    except OSError as error:
+        raise InvalidArgument(
+            f"{name}: '{text}' cannot be written: {folder}: {error.strerror}"
+        ) from error
 
 
 def require_apart(files: Mapping[str, Any]) -> None:
