@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The turn of one who writes in a folder, if it came in time: whoever holds it for long is no writer
-/// of profiles (`flock . polypath tune`).
+/// The turn of one who writes in a folder, if it came in time: whoever holds it for long is no
+/// writer of profiles (`flock . polypath tune`).
 class FolderLock {
  public:
   FolderLock(const fs::path& folder, std::chrono::milliseconds longest_wait)

@@ -23,9 +23,9 @@ struct ProfileNews {
 /// somebody edited stays as it is. Where there is no file, all that is `known` is written; so it is
 /// where load_profile() refuses the file, which is kept as FILE.refused then. Processes of one
 /// machine that add to one file take turns, by a lock on its folder, which no file is made for; who
-/// gets none, in `longest_wait` or from the file system, writes without. False, with a one-line reason in `*why`, when it
-/// cannot be written, when what was refused cannot be kept, and for anything but a regular file,
-/// which stays untouched.
+/// gets none, in `longest_wait` or from the file system, writes without. False, with a one-line
+/// reason in `*why`, when it cannot be written, when what was refused cannot be kept, and for
+/// anything but a regular file, which stays untouched.
 bool add_to_profile(const std::filesystem::path& file, const Profile& known,
                     const ProfileNews& news, std::string* why,
                     std::chrono::milliseconds longest_wait = std::chrono::seconds(20));
