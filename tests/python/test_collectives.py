@@ -124,6 +124,15 @@ def test_json_on_stdout_is_alone_there(polypath, operation):
     assert json.loads(done.stdout)["op"] == operation
 
 
+@pytest.fixture
+def interruptible():
+    """A shell's job in the background ignores Ctrl-C, and so do its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("operation", ["allreduce", "all_gather"])
 def test_ctrl_c_ends_the_ranks_and_then_the_benchmark(tmp_path, operation):
     command = [sys.executable, "-m", "polypath", "bench", operation, "--node", "narval"]
