@@ -42,8 +42,9 @@ struct Communicator::Impl {
   /// Throw InvalidArgument for what is wrong with an argument.
   void require(const Signal& signal) const;
   void require(const Put& put) const;
-  /// Gives a word of rank `to` its value. The context is current.
-  void tell(int to, const Signal& signal, CUstream stream);
+  /// Gives a word of rank `to` its value. The context is current. `captured`: the stream is in
+  /// capture.
+  void tell(int to, const Signal& signal, CUstream stream, bool captured);
 
   std::shared_ptr<const CudaDriver> driver;
   const Node& node;

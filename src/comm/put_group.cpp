@@ -65,7 +65,8 @@ void Communicator::put_group(std::span<const SignalledPut> puts, CUstream stream
     is_worth_it = is_worth_it || one.put.bytes >= kWorthALane;
   }
   std::vector<PutStreams::Lane*> lanes;
-  if (is_worth_it && ranks.size() > 1 && !is_captured(*impl.driver, stream))
+  const bool captured = is_captured(*impl.driver, stream);
+  if (is_worth_it && ranks.size() > 1 && !captured)
     lanes = impl.put_streams->fork(ranks.size() - 1, stream);
   const auto stream_of = [&](int rank) {
     const auto at = static_cast<std::size_t>(std::ranges::find(ranks, rank) - ranks.begin());
@@ -84,7 +85,7 @@ void Communicator::put_group(std::span<const SignalledPut> puts, CUstream stream
         POLYPATH_CHECK(*impl.driver, memcpy_async(one.dst, one.src, one.bytes, one.stream));
     }
     for (const auto& [put, then] : puts)
-      if (then) impl.tell(put.to, *then, stream_of(put.to));
+      if (then) impl.tell(put.to, *then, stream_of(put.to), captured);
   } catch (...) {
     impl.put_streams->join(lanes, stream);
     throw;

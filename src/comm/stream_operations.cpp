@@ -36,9 +36,9 @@ void Communicator::Impl::require(const Put& put) const {
   if (put.src == 0 && put.bytes > 0) throw InvalidArgument("put.src is null");
 }
 
-void Communicator::Impl::tell(int to, const Signal& signal, CUstream its_stream) {
+void Communicator::Impl::tell(int to, const Signal& signal, CUstream its_stream, bool captured) {
   // The driver does not take its own into a capture.
-  if (is_captured(*driver, its_stream)) {
+  if (captured) {
     StreamSignalArgs args{};
     args.base = word_at(signal.memory.local());
     args.bytes = signal.memory.bytes();
@@ -92,7 +92,7 @@ void Communicator::signal(int to, const Signal& signal, CUstream stream) {
   require_rank(to, size());
   impl_->require(signal);
   const CurrentContext current = impl_->on(stream, "signal");
-  impl_->tell(to, signal, stream);
+  impl_->tell(to, signal, stream, is_captured(*impl_->driver, stream));
 }
 
 void Communicator::wait_signal(const Signal& signal, CUstream stream) {
