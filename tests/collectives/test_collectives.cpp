@@ -71,7 +71,7 @@ class CollectivesTest : public testing::Test {
 // Their kernels are loaded by a call that waits for those that run, and keeps the other ranks of the
 // process out of the driver meanwhile, among them the one whose signal a stream waits for.
 TEST_F(CollectivesTest, MayBeMadeWhileAStreamWaitsForARankThatHasNotCome) {
-  Group group(2, {.time_limit = std::chrono::seconds(2)});
+  Group group(2, {.time_limit = std::chrono::seconds(30)});
   const auto failures = group.failures([](Communicator& comm) {
     const SymmetricMemory words = comm.alloc(8);
     const Stream stream(comm.driver(), comm.context());

@@ -344,7 +344,7 @@ class TestRanksThatEnd:
         assert "signal 9" in output
 
     def test_stopped_the_others_get_an_error_at_the_time_limit(self, output_of):
-        code, output = output_of(3, "stopped", last=ENDING, POLYPATH_COMM_TIME_LIMIT="5000")
+        code, output = output_of(3, "stopped", last=ENDING, POLYPATH_COMM_TIME_LIMIT="15000")
         assert code != 0
         # mpirun lets the stopped one go on before it ends it: it may still say something.
         ends = [one for one in self.others(output) if one["rank"] != 2]
@@ -355,7 +355,9 @@ class TestRanksThatEnd:
         assert re.search(r"kernel 2 waited for rank 2 past the time limit", output)
 
     def test_stopped_the_program_ends_where_errors_are_fatal(self, output_of):
-        code, output = output_of(3, "stopped-fatally", last=ENDING, POLYPATH_COMM_TIME_LIMIT="5000")
+        code, output = output_of(
+            3, "stopped-fatally", last=ENDING, POLYPATH_COMM_TIME_LIMIT="15000"
+        )
         assert code != 0
         assert self.others(output) == []
         assert "kernel 2 waited for rank 2 past the time limit" in output
