@@ -1,14 +1,13 @@
 #include "threaded_devices.hpp"
 
 #include <dlfcn.h>
-#include <pthread.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <thread>
 #include <utility>
 
+#include "base/own_thread.hpp"
 #include "failure.hpp"
 
 namespace polypath::sim {
@@ -80,13 +79,7 @@ void ThreadedDevices::wait(const OperationPtr& operation) {
 void ThreadedDevices::start_workers() {
   if (std::exchange(has_workers_, true)) return;
   keep_library();
-  // The program's signals are for the program's own threads.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  for (int i = 0; i < kWorkers; ++i) std::thread([this] { work(); }).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  for (int i = 0; i < kWorkers; ++i) own_thread([this] { work(); }).detach();
 }
 
 void ThreadedDevices::work() {

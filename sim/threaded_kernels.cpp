@@ -1,13 +1,11 @@
 #include "threaded_kernels.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <thread>
 #include <utility>
 
+#include "base/own_thread.hpp"
 #include "driver.hpp"
 
 namespace polypath::sim {
@@ -45,15 +43,7 @@ void ThreadedKernels::begin(std::shared_ptr<KernelRun> run) {
   run->outside = std::make_unique<RealTimeOutside>(driver_, run->call.context, run->device);
   const std::lock_guard lock(mutex_);
   begun_.push_back(std::move(run));
-  if (!std::exchange(has_thread_, true)) {
-    // The program's signals are for the program's own threads.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread([this] { work(); }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  }
+  if (!std::exchange(has_thread_, true)) own_thread([this] { work(); }).detach();
   work_.notify_one();
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/own_thread.hpp"
 
 namespace polypath {
 
@@ -16,8 +17,7 @@ bool Background::add(std::function<void()> task) {
   const std::lock_guard lock(mutex_);
   if (tasks_.size() >= most_waiting_) return false;
   tasks_.push_back(std::move(task));
-  if (!thread_.joinable())
-    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  if (!thread_.joinable()) thread_ = own_thread([this](const std::stop_token& stop) { run(stop); });
   changed_.notify_all();
   return true;
 }

@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/own_thread.hpp"
+
 namespace polypath {
 
 /// Calls part(begin, end) on disjoint parts that together are [0, size), on as many threads as
@@ -17,7 +19,8 @@ void in_parallel(std::uint64_t size, std::uint64_t least, Part part) {
   const std::uint64_t parts = std::clamp<std::uint64_t>(size / least, 1, cores);
   std::vector<std::jthread> threads;
   for (std::uint64_t i = 1; i < parts; ++i)
-    threads.emplace_back(part, size * i / parts, size * (i + 1) / parts);
+    threads.push_back(own_thread(
+        [&part, begin = size * i / parts, end = size * (i + 1) / parts] { part(begin, end); }));
   part(std::uint64_t{0}, size / parts);
 }
 

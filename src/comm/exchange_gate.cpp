@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/own_thread.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {
@@ -26,7 +27,7 @@ ExchangeGate::ExchangeGate(Communicator& local, int rank, bool by_caller)
                                 CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
   words_ = static_cast<std::byte*>(memory);
   for (std::size_t i = 0; i < kMostExchanges; ++i) new (words_ + i * kWordBytes) std::uint64_t{0};
-  if (!by_caller_) thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  if (!by_caller_) thread_ = own_thread([this](const std::stop_token& stop) { run(stop); });
 }
 
 ExchangeGate::~ExchangeGate() {

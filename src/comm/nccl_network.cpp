@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/own_thread.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {
@@ -69,9 +70,9 @@ void NcclNetwork::connect(const Hello& of_node_0) {
   };
   std::promise<Made> promise;
   std::future<Made> made = promise.get_future();
-  std::thread([nccl = nccl_, set_current = local_.driver().ctx_set_current,
-               context = local_.context(), id = NcclFunctions::UniqueId{of_node_0.id},
-               nodes = map_.nodes, node = map_.node(), promise = std::move(promise)]() mutable {
+  own_thread([nccl = nccl_, set_current = local_.driver().ctx_set_current,
+              context = local_.context(), id = NcclFunctions::UniqueId{of_node_0.id},
+              nodes = map_.nodes, node = map_.node(), promise = std::move(promise)]() mutable {
     Made its;
     // NCCL works on the GPU whose context is current.
     its.result =

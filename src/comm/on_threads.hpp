@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/own_thread.hpp"
 #include "comm/comm_handle.hpp"
 #include "core/c_boundary.hpp"
 #include "polypath/comm.h"
@@ -19,13 +20,13 @@ inline std::vector<std::exception_ptr> thrown_on_threads(
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(count));
   std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < thrown.size(); ++i)
-    threads.emplace_back([&, i] {
+    threads.push_back(own_thread([&, i] {
       try {
         body(i);
       } catch (...) {
         thrown[i] = std::current_exception();
       }
-    });
+    }));
   threads.clear();  // joins them
   return thrown;
 }

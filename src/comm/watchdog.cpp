@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/own_thread.hpp"
+
 namespace polypath {
 namespace {
 
@@ -23,7 +25,7 @@ Watchdog::Watchdog(std::shared_ptr<Board> board, const Members& members, std::fu
       others_.push_back({{rank}, ProcessWatch(member.process), member.process.pid});
     }
   }
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  thread_ = own_thread([this](const std::stop_token& stop) { run(stop); });
 }
 
 Watchdog::~Watchdog() {

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "base/log.hpp"
+#include "base/own_thread.hpp"
 #include "exec/relaxed_capture.hpp"
+#include "exec/staging_policy.hpp"
 
 namespace polypath {
 
@@ -22,7 +24,7 @@ void Preparer::stop() noexcept {
 void Preparer::add(Task task) {
   if (stopped_ || std::ranges::find(tasks_, task) != tasks_.end()) return;
   tasks_.push_back(std::move(task));
-  if (!thread_.joinable()) thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
+  if (!thread_.joinable()) thread_ = own_thread([this](std::stop_token stop) { run(stop); });
   changed_.notify_all();
 }
 
@@ -74,8 +76,12 @@ bool Preparer::carry_out(const Task& task) {
     return true;
   } catch (const std::exception& error) {
     if (widen != nullptr) {
+      // What the policy refuses is nothing that went wrong.
+      const bool is_refused = dynamic_cast<const StagingRefused*>(&error) != nullptr;
       if (told_.insert(error.what()).second)
-        log_warn("route {} is not used for now: {}", to_string(widen->route), error.what());
+        log_message(
+            is_refused ? LogLevel::info : LogLevel::warn,
+            fmt::format("route {} is not used for now: {}", to_string(widen->route), error.what()));
     } else {
       log_info("memory of another process is not reached by every GPU: {}", error.what());
     }

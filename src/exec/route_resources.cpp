@@ -46,9 +46,17 @@ RouteResources::~RouteResources() {
   for (auto& [link, channels] : channels_)
     for (auto& channel : channels)
       if (devices_.alive(channel->gpu)) POLYPATH_WARN(*driver_, stream_destroy(channel->stream));
+  // To wait for work under way could be to wait for the caller: it may hold a stream for longer.
+  const bool may_ask = !devices_.any_reset();
   for (auto& [memory, rings] : rings_of_)
-    for (auto& ring : rings)
-      if (devices_.gpu_of(ring->memory->context()) < 0) ring->memory->abandon();
+    for (auto& ring : rings) {
+      if (devices_.gpu_of(ring->memory->context()) < 0) {
+        ring->memory->abandon();
+      } else if (may_ask) {
+        ring->queue.prune(*driver_);
+        if (!ring->queue.empty() || ring->broken) ring->memory->leave();
+      }
+    }
 }
 
 int RouteResources::issuer(int link) const {

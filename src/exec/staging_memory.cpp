@@ -61,6 +61,7 @@ StagingMemory::StagingMemory(std::shared_ptr<const CudaDriver> driver, const Nod
 }
 
 StagingMemory::~StagingMemory() {
+  if (is_left_) return;
   if (abandoned_) {
     if (kind_ == Kind::registered) munmap(reinterpret_cast<void*>(address_), bytes_);
     return;

@@ -11,7 +11,7 @@
 
 namespace polypath {
 
-/// Not thread-safe. Frees itself; by then nothing may use it any more.
+/// Not thread-safe. Frees itself; by then nothing may use it any more, unless it is left.
 class StagingMemory {
  public:
   /// `bytes` in `memory`; `context` of `gpu`: the memory's own, or for host memory one beside it.
@@ -26,6 +26,8 @@ class StagingMemory {
   [[nodiscard]] CUcontext context() const noexcept { return context_; }
   /// The context was reset, and took the memory with it: the driver is not asked to free it.
   void abandon() noexcept { abandoned_ = true; }
+  /// Work under way may use it to the end of the process: it is not freed.
+  void leave() noexcept { is_left_ = true; }
   /// Lets work of `gpu`'s context read and write it, beside what peer access gives. Throws
   /// DriverError.
   void let_reach(int gpu);
@@ -47,6 +49,7 @@ class StagingMemory {
   std::uint64_t bytes_;
   CUcontext context_;
   bool abandoned_ = false;
+  bool is_left_ = false;
   Kind kind_ = Kind::allocated;
   CUdeviceptr address_ = 0;
   CUmemGenericAllocationHandle handle_ = 0;  // of what is mapped

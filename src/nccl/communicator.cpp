@@ -10,6 +10,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/own_thread.hpp"
+
 namespace polypath::nccl {
 namespace {
 
@@ -136,7 +138,7 @@ void let_go(Communicator* gone) noexcept {
   std::call_once(once, [] { std::atexit(&wait_for_leaving); });
   if (leaving_of.exchange(getpid()) != getpid()) leaving.store(0);
   leaving.fetch_add(1);
-  std::thread(&destroy, gone).detach();
+  own_thread([gone] { destroy(gone); }).detach();
 }
 
 }  // namespace polypath::nccl

@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/own_thread.hpp"
 #include "nccl/agreement.hpp"
 #include "nccl/exchange.hpp"
 #include "nccl/inside.hpp"
@@ -221,10 +222,10 @@ int finish_all(std::vector<Creation>& creations) noexcept {
     results[0] = creations[0].finish();
   } else {
     // Each waits for the others.
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;
     for (std::size_t i = 0; i < creations.size(); ++i)
-      threads.emplace_back([&, i] { results[i] = creations[i].finish(); });
-    for (std::thread& one : threads) one.join();
+      threads.push_back(own_thread([&, i] { results[i] = creations[i].finish(); }));
+    threads.clear();  // joins them
   }
   creations.clear();
   for (const int result : results)

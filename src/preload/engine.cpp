@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -191,7 +192,7 @@ void begin_process() noexcept {
   pthread_once(&once, &begin);
 }
 
-EngineCall::EngineCall(Start start_it) noexcept {
+EngineCall::EngineCall(Start start_it) noexcept : errno_(errno) {
   if (depth > 0) return;
   if (start_it == Start::yes && state.load() == State::untried &&
       change(State::untried, State::starting))
@@ -207,6 +208,7 @@ EngineCall::EngineCall(Start start_it) noexcept {
 }
 
 EngineCall::~EngineCall() {
+  errno = errno_;
   if (engine_ == nullptr) return;
   --depth;
   inside.fetch_sub(1);
@@ -254,6 +256,7 @@ CUresult reset(Symbol symbol, CUdevice gpu) noexcept {
   begin_process();
   count_call(symbol, 0);
   const WithoutEngine without(gpu);
+  forget_peer_access_of(gpu);
   const CUresult result = call_driver(symbol, gpu);
   if (result == CUDA_SUCCESS) {
     forget_shared_memory_of(gpu);

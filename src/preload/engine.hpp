@@ -44,7 +44,7 @@ bool find_in_engine(const char* name, Function& function) noexcept {
 }
 
 /// A call of the engine, or several. While it lives the engine is not let go, and what this thread
-/// calls is the engine's own and goes to the driver.
+/// calls is the engine's own and goes to the driver. The program's errno is as before afterwards.
 class EngineCall {
  public:
   enum class Start : bool { no, yes };
@@ -63,6 +63,7 @@ class EngineCall {
 
  private:
   const Engine* engine_ = nullptr;
+  int errno_;
 };
 
 /// Whether an engine may come, or is there: what it is to be told later is worth keeping.

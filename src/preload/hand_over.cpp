@@ -144,6 +144,12 @@ class DefaultStreamOrder {
   std::size_t count_ = 0;
 };
 
+/// Without one, or before cuInit(), the driver refuses every copy, and says why.
+bool is_context_current() noexcept {
+  CUdevice gpu = -1;
+  return driver::ctx_get_device(&gpu) == CUDA_SUCCESS;
+}
+
 CUresult cause_of(const Engine& engine) noexcept {
   const int cause = engine.last_cuda_result();
   return cause != CUDA_SUCCESS ? static_cast<CUresult>(cause) : CUDA_ERROR_UNKNOWN;
@@ -174,7 +180,7 @@ void set_thresholds_before_engine() noexcept {
 }
 
 bool hand_over(const Copy& copy, CUresult* result) noexcept {
-  if (!is_worth_asking(copy) || !names_right_contexts(copy)) return false;
+  if (!is_worth_asking(copy) || !is_context_current() || !names_right_contexts(copy)) return false;
   const EngineCall engine(EngineCall::Start::yes);
   // The second time with what the engine has said of sizes.
   if (!engine || !is_worth_asking(copy) || may_touch_untold(copy)) return false;
@@ -202,7 +208,7 @@ bool hand_over(const Copy& copy, CUresult* result) noexcept {
 bool hand_over_together(const Copy* copies, std::size_t count, bool* issued,
                         CUresult* result) noexcept {
   std::fill_n(issued, count, false);
-  if (std::none_of(copies, copies + count, is_worth_asking)) return false;
+  if (std::none_of(copies, copies + count, is_worth_asking) || !is_context_current()) return false;
   const EngineCall engine(EngineCall::Start::yes);
   if (!engine) return false;
   auto* const group =

@@ -28,6 +28,12 @@ unsigned long long number_of(CUcontext context) noexcept {
   return reinterpret_cast<unsigned long long>(context);  // a driver before CUDA 12
 }
 
+bool is_context(CUcontext context) noexcept {
+  unsigned long long number = 0;
+  const CUresult result = driver::ctx_get_id(context, &number);
+  return context != nullptr && (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_SUPPORTED);
+}
+
 Access access_to(CUcontext peer) noexcept {
   CUcontext current = nullptr;
   driver::ctx_get_current(&current);
@@ -66,6 +72,22 @@ bool remove(const Access& wanted) noexcept {
 
 }  // namespace
 
+void forget_peer_access_of(CUdevice gpu) noexcept {
+  const PrimaryContext primary(gpu);
+  if (primary.get() == nullptr) return;
+  const unsigned long long gone = number_of(primary.get());
+  const Lock lock(mutex);
+  for (Access** link = &first; *link != nullptr;) {
+    Access* const one = *link;
+    if (one->from == gone || one->to == gone) {
+      *link = one->next;
+      std::free(one);
+    } else {
+      link = &one->next;
+    }
+  }
+}
+
 void forget_peer_access() noexcept {
   mutex = PTHREAD_MUTEX_INITIALIZER;  // whoever held it in the parent
   first = nullptr;
@@ -86,8 +108,8 @@ POLYPATH_REPLACEMENT(cuCtxDisablePeerAccess)(CUcontext peer) {
   begin_process();
   const Access wanted = access_to(peer);
   const bool was_there = remove(wanted);
-  // The engine goes on using it.
-  if (wanted.from != 0 && may_have_engine())
+  // The engine goes on using it. What is no context the driver says.
+  if (wanted.from != 0 && is_context(peer) && may_have_engine())
     return was_there ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
   return call_driver(Symbol::cuCtxDisablePeerAccess, peer);
 }

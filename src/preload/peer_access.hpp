@@ -2,7 +2,12 @@
 // program enables, or disables, is to be answered as if it had not. Any thread.
 #pragma once
 
+#include "preload/replaced.hpp"
+
 namespace polypath::preload {
+
+/// Its primary context is going to be reset.
+void forget_peer_access_of(CUdevice gpu) noexcept;
 
 /// In the child of a fork.
 void forget_peer_access() noexcept;

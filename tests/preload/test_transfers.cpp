@@ -1,6 +1,13 @@
 // Copies of an ordinary program that really take several routes: every byte, from several threads
 // at once, and with streams that are held back.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -69,6 +76,79 @@ TEST_F(Transfers, OfEveryFormArriveOverSeveralRoutes) {
     EXPECT_EQ(values, read(form.dst, kBytes));
   }
   EXPECT_CUDA(cuStreamDestroy(stream));
+}
+
+/// The threads of this process besides the calling one that would take one of the signals.
+std::vector<std::string> threads_that_take(std::uint64_t signals) {
+  std::vector<std::string> found;
+  const std::string own = std::to_string(gettid());
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == own) continue;
+    std::ifstream status(task.path() / "status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("SigBlk:") && (~std::stoull(line.substr(7), nullptr, 16) & signals) != 0)
+        found.push_back(task.path().filename());
+  }
+  return found;
+}
+
+// A program may block a signal later, in all threads that it knows of, and wait for it.
+TEST_F(Transfers, LeaveSignalsAndErrnoToTheProgram) {
+  errno = EXDEV;
+  EXPECT_CUDA(cuMemcpyAsync(far, near, kBytes, nullptr));
+  EXPECT_EQ(EXDEV, errno);
+  EXPECT_CUDA(cuCtxSynchronize());
+  if (!simulated_copies()) return;  // the driver has threads of its own
+  EXPECT_EQ(std::vector<std::string>{},
+            threads_that_take((1U << (SIGUSR1 - 1)) | (1U << (SIGTERM - 1))));
+}
+
+TEST_F(Transfers, WithoutAContextAreRefusedAsByTheDriver) {
+  const CUstream stream = create_stream(0);
+  EXPECT_CUDA(cuMemcpyAsync(far, near, kBytes, stream));
+  EXPECT_CUDA(cuStreamSynchronize(stream));
+  EXPECT_CUDA(cuCtxSetCurrent(nullptr));
+  EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuMemcpyAsync(far, near, kBytes, stream));
+  EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuMemcpy(far, near, kBytes));
+  EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuMemcpyPeer(far, context(1), near, context(0), kBytes));
+  EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuCtxDisablePeerAccess(context(1)));
+  use(0);
+  EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuCtxDisablePeerAccess(nullptr));
+  EXPECT_CUDA(cuStreamDestroy(stream));
+}
+
+// The reset of a GPU waits for that one, and for no other: here for none that does anything.
+TEST_F(Transfers, GoOnWhileAnotherGpuIsReset) {
+  if (gpus < 3 || std::getenv("POLYPATH_ROUTES") == nullptr)
+    GTEST_SKIP() << "needs a GPU that no route goes by way of";
+  const auto values = random_bytes(kBytes, 12);
+  write(near, values);
+  auto* const word = reinterpret_cast<std::uint32_t*>(allocate_host(4096));
+  *word = 0;
+  const CUstream held = create_stream(0);
+  const CUstream stream = create_stream(0);
+  for (int round = 0; round < 2; ++round) {
+    write(far, std::vector<std::uint8_t>(kBytes, 0xEE));
+    const auto before = simulated_copies();
+    EXPECT_CUDA(cuMemcpyAsync(far, near, kBytes, stream));
+    if (before) {
+      EXPECT_GT(*simulated_copies(), *before + 2) << "one is the native copy";
+    }
+    EXPECT_CUDA(cuStreamSynchronize(stream));
+    write(far, std::vector<std::uint8_t>(kBytes, 0xEE));
+    EXPECT_CUDA(cuStreamWaitValue32(held, device(word), 1, CU_STREAM_WAIT_VALUE_EQ));
+    EXPECT_CUDA(cuMemcpyAsync(far, near, kBytes, held));
+    EXPECT_CUDA(cuDevicePrimaryCtxReset(gpus - 1));
+    EXPECT_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(held));
+    __atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
+    EXPECT_CUDA(cuStreamSynchronize(held));
+    EXPECT_EQ(values, read(far, kBytes));
+    __atomic_store_n(word, 0, __ATOMIC_SEQ_CST);
+  }
+  EXPECT_CUDA(cuStreamDestroy(stream));
+  EXPECT_CUDA(cuStreamDestroy(held));
+  EXPECT_CUDA(cuDevicePrimaryCtxRelease(gpus - 1));
+  EXPECT_CUDA(cuDevicePrimaryCtxRetain(&contexts.back(), gpus - 1));
 }
 
 // The order of the program's stream: each copy sees what the one before it wrote, and what follows

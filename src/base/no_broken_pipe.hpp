@@ -1,0 +1,36 @@
+// Writes to whoever may have gone, by a library that must not end its program for it.
+#pragma once
+
+#include <signal.h>
+
+#include <cerrno>
+#include <ctime>
+
+namespace polypath {
+
+/// Keeps the calling thread from the SIGPIPE of what it writes while this lives.
+class NoBrokenPipe {
+ public:
+  NoBrokenPipe() noexcept {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoBrokenPipe() {
+    const timespec now{};
+    while (!was_pending_ && sigtimedwait(&pipe_, nullptr, &now) < 0 && errno == EINTR) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoBrokenPipe(const NoBrokenPipe&) = delete;
+  NoBrokenPipe& operator=(const NoBrokenPipe&) = delete;
+
+ private:
+  sigset_t pipe_;
+  sigset_t before_;
+  bool was_pending_ = false;
+};
+
+}  // namespace polypath

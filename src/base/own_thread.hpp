@@ -1,0 +1,39 @@
+// Threads of this library in a program that knows nothing of them.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <thread>
+#include <utility>
+
+namespace polypath {
+
+/// While it lives the calling thread blocks all signals but those that tell of its own errors; the
+/// threads that it makes are born so.
+class BlockedSignals {
+ public:
+  BlockedSignals() noexcept {
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (const int error : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
+      sigdelset(&blocked, error);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+/// A thread that takes none of the program's signals: those are for the program's own threads, of
+/// which one may wait for them (sigwait) that all others have blocked.
+template <typename Body>
+[[nodiscard]] std::jthread own_thread(Body&& body) {
+  const BlockedSignals blocked;
+  return std::jthread(std::forward<Body>(body));
+}
+
+}  // namespace polypath
