@@ -175,7 +175,7 @@ POLYPATH_API polypath_status polypath_comm_alloc_all(polypath_comm* const* comms
                                                      size_t bytes, polypath_symmetric** memories);
 
 /* Collective. Work of all ranks that uses it must have completed. NULL is not allowed. After
- * POLYPATH_SUCCESS, and after POLYPATH_COMMUNICATOR_ERROR, the handle is gone. */
+ * every status but POLYPATH_INVALID_ARGUMENT the handle is gone. */
 POLYPATH_API polypath_status polypath_comm_free(polypath_comm* comm, polypath_symmetric* memory);
 /* The same for all ranks of this process. */
 POLYPATH_API polypath_status polypath_comm_free_all(polypath_comm* const* comms, int count,

@@ -1,8 +1,12 @@
 // Collective calls for several ranks of one process, which wait for each other: each on a thread.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <exception>
 #include <functional>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -37,13 +41,23 @@ inline void on_threads(int count, const std::function<void(std::size_t)>& body) 
     if (one) std::rethrow_exception(one);
 }
 
+/// Throws InvalidArgument unless they are `count` handles, one at least, each given once. `name`:
+/// the argument's.
+template <typename Handle>
+void require_handles(Handle* const* handles, int count, std::string_view name) {
+  if (handles == nullptr) throw InvalidArgument(fmt::format("{} is null", name));
+  require(count > 0, "the number of ranks is not positive");
+  for (int i = 0; i < count; ++i) {
+    if (handles[i] == nullptr) throw InvalidArgument(fmt::format("one of {} is null", name));
+    if (std::find(handles, handles + i, handles[i]) != handles + i)
+      throw InvalidArgument(fmt::format("one of {} is given twice", name));
+  }
+}
+
 /// Throws InvalidArgument unless they are `count` ranks of one communicator, one at least.
 inline void require_all(polypath_comm* const* comms, int count) {
-  require(comms != nullptr, "comms is null");
-  require(count > 0, "count is not positive");
+  require_handles(comms, count, "comms");
   for (int i = 0; i < count; ++i) {
-    require(comms[i] != nullptr, "one of comms is null");
-    for (int j = 0; j < i; ++j) require(comms[j] != comms[i], "one of comms is given twice");
     // Of several nodes each has one of its own below.
     require(
         comms[0]->nodes != nullptr || comms[i]->communicator->is_beside(*comms[0]->communicator),

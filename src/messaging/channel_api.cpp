@@ -110,8 +110,7 @@ void destroy_one(Handle* handle) {
 }
 template <typename Handle>
 void destroy_all(Handle* const* handles, int ranks) {
-  require(handles != nullptr && ranks > 0, "the handles are null, or ranks is not positive");
-  for (int i = 0; i < ranks; ++i) require(handles[i] != nullptr, "one of the handles is null");
+  require_handles(handles, ranks, "the handles");
   on_threads(ranks, [&](std::size_t i) { destroy_one(handles[i]); });
 }
 

@@ -71,8 +71,7 @@ polypath_status polypath_kernel_collectives_destroy(polypath_kernel_collectives*
 polypath_status polypath_kernel_collectives_destroy_all(polypath_kernel_collectives* const* handles,
                                                         int ranks) {
   return guarded([&] {
-    require(handles != nullptr && ranks > 0, "handles is null, or ranks is not positive");
-    for (int i = 0; i < ranks; ++i) require(handles[i] != nullptr, "one of handles is null");
+    require_handles(handles, ranks, "handles");
     on_threads(ranks, [&](std::size_t i) { end_meeting(handles[i]); });
   });
 }

@@ -67,8 +67,7 @@ polypath_status polypath_pool_destroy(polypath_pool* pool) {
 
 polypath_status polypath_pool_destroy_all(polypath_pool* const* pools, int ranks) {
   return guarded([&] {
-    require(pools != nullptr && ranks > 0, "pools is null, or ranks is not positive");
-    for (int i = 0; i < ranks; ++i) require(pools[i] != nullptr, "one of pools is null");
+    require_handles(pools, ranks, "pools");
     on_threads(ranks, [&](std::size_t i) { destroy_pool(pools[i]); });
   });
 }

@@ -133,8 +133,7 @@ polypath_status polypath_queue_destroy(polypath_queue* queue) {
 
 polypath_status polypath_queue_destroy_all(polypath_queue* const* queues, int ranks) {
   return guarded([&] {
-    require(queues != nullptr && ranks > 0, "queues is null, or ranks is not positive");
-    for (int i = 0; i < ranks; ++i) require(queues[i] != nullptr, "one of queues is null");
+    require_handles(queues, ranks, "queues");
     on_threads(ranks, [&](std::size_t i) { destroy_queue(queues[i]); });
   });
 }

@@ -80,6 +80,10 @@ TEST_F(ChannelApi, GivesEachRankItsView) {
     EXPECT_EQ(POLYPATH_INVALID_ARGUMENT, polypath_channel_view(channel, &view, sizeof view - 8));
     EXPECT_THAT(polypath_last_error(), HasSubstr("another version"));
   }
+  auto twice = channels_;
+  twice.back() = twice.front();
+  EXPECT_EQ(POLYPATH_INVALID_ARGUMENT, polypath_channel_destroy_all(twice.data(), kRanks));
+  EXPECT_THAT(polypath_last_error(), HasSubstr("one of the handles is given twice"));
   EXPECT_EQ(POLYPATH_SUCCESS, polypath_channel_destroy_all(channels_.data(), kRanks));
 }
 

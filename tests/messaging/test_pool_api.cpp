@@ -159,6 +159,10 @@ TEST_F(PoolApi, BlocksGoToOtherRanksAndComeBack) {
   }
   free(memory);
   EXPECT_OK(polypath_queue_destroy_all(parcels.data(), kRanks));
+  auto twice = pools;
+  twice[1] = twice[0];
+  EXPECT_EQ(POLYPATH_INVALID_ARGUMENT, polypath_pool_destroy_all(twice.data(), kRanks));
+  EXPECT_THAT(polypath_last_error(), HasSubstr("one of pools is given twice"));
   EXPECT_OK(polypath_pool_destroy_all(pools.data(), kRanks));
 }
 
@@ -235,6 +239,11 @@ TEST_F(PoolApi, KernelsOfAllRanksMakeCollectives) {
       ASSERT_EQ(std::max({values[0][i], values[1][i], values[2][i]}), found[i]) << i;
   }
   free(memory);
+  auto twice = handles;
+  twice[1] = twice[0];
+  EXPECT_EQ(POLYPATH_INVALID_ARGUMENT,
+            polypath_kernel_collectives_destroy_all(twice.data(), kRanks));
+  EXPECT_THAT(polypath_last_error(), HasSubstr("one of handles is given twice"));
   EXPECT_OK(polypath_kernel_collectives_destroy_all(handles.data(), kRanks));
 }
 

@@ -51,7 +51,7 @@ POLYPATH_API polypath_status polypath_channel_create_all(polypath_comm* const* c
                                                          const polypath_symmetric* const* windows,
                                                          int count, polypath_channel** channels);
 /* Collective. Work of all ranks that uses it must have completed. NULL is not allowed. After
- * POLYPATH_SUCCESS and POLYPATH_COMMUNICATOR_ERROR the handle is gone. */
+ * every status but POLYPATH_INVALID_ARGUMENT the handle is gone. */
 POLYPATH_API polypath_status polypath_channel_destroy(polypath_channel* channel);
 POLYPATH_API polypath_status polypath_channel_destroy_all(polypath_channel* const* channels,
                                                           int ranks);

@@ -21,8 +21,8 @@ polypath_kernel_collectives_create(polypath_comm* comm, polypath_kernel_collecti
 POLYPATH_API polypath_status polypath_kernel_collectives_create_all(
     polypath_comm* const* comms, int ranks, polypath_kernel_collectives** handles);
 
-/* Collective. Work of all ranks that uses it must have completed. After POLYPATH_SUCCESS and
- * POLYPATH_COMMUNICATOR_ERROR the handle is gone. NULL is not allowed. */
+/* Collective. Work of all ranks that uses it must have completed. After every status
+ * but POLYPATH_INVALID_ARGUMENT the handle is gone. NULL is not allowed. */
 POLYPATH_API polypath_status
 polypath_kernel_collectives_destroy(polypath_kernel_collectives* handle);
 POLYPATH_API polypath_status

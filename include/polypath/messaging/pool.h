@@ -47,7 +47,7 @@ POLYPATH_API polypath_status polypath_pool_create_shared_all(polypath_comm* cons
                                                              polypath_pool** pools);
 
 /* Work of all ranks that uses it must have completed. Collective where the creation was. NULL is
- * not allowed. After POLYPATH_SUCCESS and POLYPATH_COMMUNICATOR_ERROR the handle is gone. */
+ * not allowed. After every status but POLYPATH_INVALID_ARGUMENT the handle is gone. */
 POLYPATH_API polypath_status polypath_pool_destroy(polypath_pool* pool);
 POLYPATH_API polypath_status polypath_pool_destroy_all(polypath_pool* const* pools, int ranks);
 

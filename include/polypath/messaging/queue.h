@@ -97,7 +97,7 @@ POLYPATH_API polypath_status polypath_queue_create_host(polypath_comm* comm,
                                                         polypath_queue** queue);
 
 /* Work of all ranks that uses it must have completed. Collective where the creation was. NULL is
- * not allowed. After POLYPATH_SUCCESS and POLYPATH_COMMUNICATOR_ERROR the handle is gone. */
+ * not allowed. After every status but POLYPATH_INVALID_ARGUMENT the handle is gone. */
 POLYPATH_API polypath_status polypath_queue_destroy(polypath_queue* queue);
 POLYPATH_API polypath_status polypath_queue_destroy_all(polypath_queue* const* queues, int ranks);
 
