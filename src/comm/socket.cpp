@@ -8,8 +8,18 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
+#include <cstdint>
 
 namespace polypath {
+namespace {
+
+/// As poll() takes it.
+int poll_limit(const Deadline& deadline) noexcept {
+  return static_cast<int>(std::min<std::int64_t>(deadline.left().count(), INT_MAX));
+}
+
+}  // namespace
 
 std::chrono::milliseconds Deadline::left() const {
   const auto left =
@@ -21,10 +31,19 @@ Socket::~Socket() {
   if (file_ >= 0) ::close(file_);
 }
 
+int Socket::connect(const sockaddr& address, socklen_t bytes, const Deadline& deadline) noexcept {
+  if (::connect(file_, &address, bytes) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  if (!wait(POLLOUT, deadline)) return ETIMEDOUT;
+  int error = 0;
+  socklen_t size = sizeof error;
+  return ::getsockopt(file_, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
 bool Socket::wait(short events, const Deadline& deadline) const noexcept {
   while (true) {
     pollfd wanted{file_, events, 0};
-    const int ready = ::poll(&wanted, 1, static_cast<int>(deadline.left().count()));
+    const int ready = ::poll(&wanted, 1, poll_limit(deadline));
     if (ready > 0) return true;
     if (ready == 0) return false;
     if (errno != EINTR) return false;
@@ -67,8 +86,7 @@ bool wait_for_any(const std::vector<const Socket*>& sockets, const Deadline& dea
   std::vector<pollfd> wanted;
   for (const Socket* socket : sockets) wanted.push_back({socket->file(), POLLIN, 0});
   while (true) {
-    const int ready =
-        ::poll(wanted.data(), wanted.size(), static_cast<int>(deadline.left().count()));
+    const int ready = ::poll(wanted.data(), wanted.size(), poll_limit(deadline));
     if (ready >= 0 || errno != EINTR) return ready > 0;
   }
 }

@@ -1,6 +1,8 @@
 // Sockets that wait no longer than until a deadline.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <chrono>
 #include <cstddef>
 #include <utility>
@@ -35,6 +37,9 @@ class Socket {
   [[nodiscard]] int file() const noexcept { return file_; }
   explicit operator bool() const noexcept { return file_ >= 0; }
 
+  /// Of one that does not block: 0, or why not (errno).
+  [[nodiscard]] int connect(const sockaddr& address, socklen_t bytes,
+                            const Deadline& deadline) noexcept;
   /// Small messages do not wait for others.
   void send_at_once() noexcept;
   /// All bytes; false when the other side is gone, or the deadline is past.

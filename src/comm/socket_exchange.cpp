@@ -88,9 +88,10 @@ Socket connect_to(const Rendezvous& rendezvous, const Deadline& deadline) {
   int error = 0;
   while (true) {
     for (const addrinfo* one = addresses.first; one != nullptr; one = one->ai_next) {
-      Socket socket(::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol));
-      if (::connect(socket.file(), one->ai_addr, one->ai_addrlen) == 0) return socket;
-      error = errno;
+      Socket socket(::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                             one->ai_protocol));
+      error = socket.connect(*one->ai_addr, one->ai_addrlen, deadline);
+      if (error == 0) return socket;
     }
     if (deadline.left().count() <= 0)
       throw CommunicatorError(fmt::format("rank 0 did not come to {}: {}", place(rendezvous),
@@ -219,9 +220,10 @@ class Connections {
       fail(fmt::format("rank {} has gone, or did not come to an exchange within {} ms",
                        fmt::join(gone, ", "), limit_.count()));
     send_verdict({});
+    // All that are there get their data first: they read what comes next as its verdict.
     for (std::size_t rank = 1; rank < size_; ++rank)
-      if (!others_[rank].send(all.data(), all.size(), Deadline(limit_)))
-        fail(fmt::format("rank {} has gone", rank));
+      if (!others_[rank].send(all.data(), all.size(), Deadline(limit_))) gone.push_back(rank);
+    if (!gone.empty()) fail(fmt::format("rank {} has gone", fmt::join(gone, ", ")));
   }
 
   const int rank_;
