@@ -1,6 +1,7 @@
 #include "base/background.hpp"
 
 #include <exception>
+#include <system_error>
 #include <utility>
 
 #include "base/log.hpp"
@@ -16,8 +17,14 @@ Background::~Background() {
 bool Background::add(std::function<void()> task) {
   const std::lock_guard lock(mutex_);
   if (tasks_.size() >= most_waiting_) return false;
+  try {
+    if (!thread_.joinable())
+      thread_ = own_thread([this](const std::stop_token& stop) { run(stop); });
+  } catch (const std::system_error& error) {
+    log_warn("nothing is done in the background: {}", error.what());
+    return false;
+  }
   tasks_.push_back(std::move(task));
-  if (!thread_.joinable()) thread_ = own_thread([this](const std::stop_token& stop) { run(stop); });
   changed_.notify_all();
   return true;
 }

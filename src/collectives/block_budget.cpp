@@ -15,8 +15,8 @@ struct Given {
 };
 
 Given& given() {
-  static Given all;
-  return all;
+  static Given* const all = new Given;  // also for communicators that end with the process
+  return *all;
 }
 
 /// Blocks are dealt to the clusters of multiprocessors in turn, and a cluster with one block more

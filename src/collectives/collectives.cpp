@@ -372,6 +372,19 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   const std::uint64_t capture = order_->capture_of(stream);
   const Launch& launch = launch_to_run(call, choice, capture != 0);
   if (launch.schedule) require_parts_apart(call, comm_.rank(), comm_.size());
+  try {
+    issue(launch, call, stream, capture);
+  } catch (const DriverError& error) {
+    // The others' calls would meet the next one of this rank.
+    comm_.abort(fmt::format("rank {} could not issue its part of call {}: {}", comm_.rank(),
+                            number_, error.what()));
+    throw;
+  }
+  count(launch);
+}
+
+void Collectives::issue(const Launch& launch, const CollectiveCall& call, CUstream stream,
+                        std::uint64_t capture) {
   order_->before(stream, capture);
   if (launch.plan.algorithm == Algorithm::mixed) {
     const std::uint64_t first = launch.args.count * size_of(call.type);
@@ -387,7 +400,6 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
     launch_kernel(launch, call, stream, capture != 0);
   }
   order_->behind(stream, capture);
-  count(launch);
 }
 
 void Collectives::count(const Launch& launch) {

@@ -172,6 +172,8 @@ class Collectives {
                                          CollectiveChoice choice) const;
   /// Takes what plans need that would run an allreduce of some size by copies.
   void prepare_copies();
+  void issue(const Launch& launch, const CollectiveCall& call, CUstream stream,
+             std::uint64_t capture);
   void launch_kernel(const Launch& launch, const CollectiveCall& call, CUstream stream,
                      bool is_captured) const;
   void set_kernel(Launch& launch, const CollectiveRequest& request) const;

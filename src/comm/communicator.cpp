@@ -60,10 +60,10 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
   board = std::move(joined.board);
   members = std::move(joined.members);
   limit = joined.limit;
-  heap.emplace(
-      SymmetricHeap::Place{driver, board, members, context, stream->get(), engine, &limit});
-  watchdog.emplace(board, members, [this] { look(); });
   try {
+    heap.emplace(
+        SymmetricHeap::Place{driver, board, members, context, stream->get(), engine, &limit});
+    watchdog.emplace(board, members, [this] { look(); });
     barrier_words = heap->alloc(next_look_offset() + sizeof(std::uint64_t));
   } catch (const std::exception& error) {
     board->abort(error.what());

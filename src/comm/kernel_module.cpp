@@ -20,8 +20,8 @@ struct LoadedModules {
 };
 
 LoadedModules& loaded_modules() {
-  static LoadedModules modules;
-  return modules;
+  static LoadedModules* const modules = new LoadedModules;  // as long as anybody's communicator
+  return *modules;
 }
 
 }  // namespace

@@ -42,7 +42,8 @@ char* copy_of(const std::string& text) {
 
 void give(const nlohmann::json& value, char** out) {
   require(out != nullptr, "json is null");
-  *out = copy_of(value.dump());
+  // A name, of a file or a GPU, may be no UTF-8.
+  *out = copy_of(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 Context& of(polypath_context* context) {

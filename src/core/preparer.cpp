@@ -1,6 +1,7 @@
 #include "core/preparer.hpp"
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/log.hpp"
 #include "base/own_thread.hpp"
@@ -23,8 +24,14 @@ void Preparer::stop() noexcept {
 
 void Preparer::add(Task task) {
   if (stopped_ || std::ranges::find(tasks_, task) != tasks_.end()) return;
+  try {
+    if (!thread_.joinable()) thread_ = own_thread([this](std::stop_token stop) { run(stop); });
+  } catch (const std::system_error& error) {
+    log_warn("no route is prepared: {}", error.what());
+    stopped_ = true;
+    return;
+  }
   tasks_.push_back(std::move(task));
-  if (!thread_.joinable()) thread_ = own_thread([this](std::stop_token stop) { run(stop); });
   changed_.notify_all();
 }
 

@@ -54,7 +54,7 @@ RouteResources::~RouteResources() {
         ring->memory->abandon();
       } else if (may_ask) {
         ring->queue.prune(*driver_);
-        if (!ring->queue.empty() || ring->broken) ring->memory->leave();
+        if (!ring->queue.empty()) ring->memory->leave();
       }
     }
 }
