@@ -290,7 +290,7 @@ POLYPATH_API polypath_status polypath_devices(polypath_context* context, char** 
  *  "links": [{"from", "to", "bytes", "copies"}],
  *  "graphs": {"launches", "hits" (same addresses), "patches" (graphs that got other addresses),
  *             "patched_nodes", "builds", "evictions", "failed", "busy" (went by streams instead),
- *             "cached", "gpu_bytes" (held by cached graphs)},
+ *             "cached"},
  *  "staging": [{"memory", "bytes"}]} */
 POLYPATH_API polypath_status polypath_counters(polypath_context* context, char** json);
 /* The same as lines for people; how many lines there are, and their words, may change. */

@@ -50,7 +50,8 @@ POLYPATH_API int polypath_uniconn_node_size(const polypath_uniconn_env* env);
 
 /* ---- Memory: of this rank's GPU; collective -------------------------------------------------- */
 
-/* NULL for 0 bytes; as many on all ranks. */
+/* NULL for 0 bytes; as many on all ranks. It is of this thread's environment, and is freed before
+ * that is destroyed. */
 POLYPATH_API polypath_status polypath_uniconn_alloc(size_t bytes, void** address);
 /* NULL is allowed. Work of all ranks that uses it must have completed. */
 POLYPATH_API polypath_status polypath_uniconn_free(void* address);
