@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -160,6 +161,36 @@ void intercommunicator(Calls& run) {
   called("MPI_Bcast", got, wanted);
   MPI_Comm_free(&both);
   MPI_Comm_free(&group);
+}
+
+void unusual_types(Calls& run) {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  const int size = size_of(MPI_COMM_WORLD);
+  const auto value = [](int of, int element) { return 1000 * of + element; };
+  std::vector<int> all(static_cast<std::size_t>(4 * size), -1);
+  std::vector<int> wanted;
+  for (int of = 0; of < size; ++of)
+    for (int i = 0; i < 4; ++i) wanted.push_back(value(of, i));
+  std::copy_n(wanted.begin() + 4 * rank, 4, all.begin() + 4 * rank);
+  MPI_Allgather(MPI_IN_PLACE, 7, MPI_Datatype{}, all.data(), 4, MPI_INT, MPI_COMM_WORLD);
+  ++run.calls["MPI_Allgather"];
+  require(all == wanted, "MPI_Allgather in place, without a type");
+
+  constexpr int kCount = 1000;
+  MPI_Datatype backwards = MPI_DATATYPE_NULL;
+  MPI_Type_create_resized(MPI_INT, 0, -static_cast<MPI_Aint>(sizeof(int)), &backwards);
+  MPI_Type_commit(&backwards);
+  const CUdeviceptr memory = run.gpu.allocate(kCount * sizeof(int));
+  std::vector<int> sent, got(kCount);
+  for (int i = 0; i < kCount; ++i) sent.push_back(value(1, i));
+  run.gpu.write(memory, std::as_bytes(std::span(rank == 1 ? sent : got)));
+  auto* const last = reinterpret_cast<int*>(memory) + kCount - 1;
+  MPI_Bcast(last, kCount, backwards, 1, MPI_COMM_WORLD);
+  ++run.calls["MPI_Bcast"];
+  run.gpu.read(memory, std::as_writable_bytes(std::span(got)));
+  require(got == sent, "MPI_Bcast of what lies backwards");
+  run.gpu.free(memory);
+  MPI_Type_free(&backwards);
 }
 
 void huge(Calls& run) {

@@ -16,6 +16,10 @@ struct Calls {
 /// Between two groups of ranks, each of which gets what the other gives.
 void intercommunicator(Calls& run);
 
+/// In place without a type of what is sent, which MPI does not look at, and elements that lie
+/// backwards.
+void unusual_types(Calls& run);
+
 /// Calls of more than 2 GiB: by elements of 8 and 16 bytes, and where MPI has counts of 64 bits by
 /// more than 2^31 elements.
 void huge(Calls& run);

@@ -224,6 +224,7 @@ int main_of(int argc, char** argv) {
       {"mixed", mixed},
       {"others", others},
       {"intercommunicator", alone(intercommunicator)},
+      {"unusual-types", alone(unusual_types)},
       {"huge", alone(huge)},
       {"killed", alone(killed)},
       {"stopped", alone(stopped)},

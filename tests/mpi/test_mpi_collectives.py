@@ -286,6 +286,12 @@ def test_unequal_nodes_stay_with_mpi(collectives):
     assert "start equally many on each" in ran.statistics[0]["refusal"]
 
 
+def test_types_that_are_not_looked_at_or_lie_backwards(collectives):
+    ran = collectives(2, "unusual-types")
+    assert not ran.counted("taken")
+    assert ran.counted("staged") == {"MPI_Bcast": 1}
+
+
 def test_intercommunicators_stay_with_mpi(collectives):
     ran = collectives(4, "intercommunicator")
     assert ran.reasons() == {"intercommunicator": ran.calls.total()}

@@ -71,9 +71,11 @@ Span span_of(std::int64_t count, Handle type) noexcept {
   if (count <= 0 || type == library().datatype_null ||
       library().type_size(type, &size) != kSuccess ||
       library().type_get_extent(type, &low, &extent) != kSuccess ||
-      library().type_get_true_extent(type, &span.first, &true_extent) != kSuccess || extent < 0)
+      library().type_get_true_extent(type, &span.first, &true_extent) != kSuccess)
     return span;
-  span.bytes = static_cast<std::size_t>((count - 1) * extent + true_extent);
+  const std::intptr_t to_last = (count - 1) * extent;
+  if (to_last < 0) span.first += to_last;
+  span.bytes = static_cast<std::size_t>(std::abs(to_last) + true_extent);
   span.has_gaps = extent != size || true_extent != size;
   return span;
 }
@@ -155,7 +157,9 @@ int call_mpi(const Call& call, int rank, int size) noexcept {
   const bool receives_all =
       call.operation == Operation::all_gather || call.operation == Operation::all_to_all;
   const bool is_one = call.in_place || is_broadcast;
-  const Span sent = span_of(call.send_count * (sends_all ? all : 1), call.send_type);
+  // Of what is in place MPI does not look at the type.
+  const Span sent =
+      is_one ? Span{} : span_of(call.send_count * (sends_all ? all : 1), call.send_type);
   const Span received =
       span_of(call.recv_count * (receives_all || (is_one && sends_all) ? all : 1), call.recv_type);
   HostTwin send(is_one ? nullptr : call.send, sent);

@@ -320,7 +320,8 @@ void trim_spare(Ranks& ranks) noexcept {
 void let_go_communicators() noexcept {
   const Lock lock(mutex);
   for (Ranks* ranks = first; ranks != nullptr; ranks = ranks->next) {
-    if (ranks->progress != nullptr) wait_for_others(*ranks->progress, ranks->rank, ranks->size);
+    if (ranks->progress != nullptr)
+      wait_for_others(*ranks->progress, ranks->local_rank, ranks->local_size);
     functions().abort(ranks->comm, "a GPU of this rank was reset");
     release(*ranks);
     ranks->is_lost = true;
