@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -138,7 +139,11 @@ void let_go(Communicator* gone) noexcept {
   std::call_once(once, [] { std::atexit(&wait_for_leaving); });
   if (leaving_of.exchange(getpid()) != getpid()) leaving.store(0);
   leaving.fetch_add(1);
-  own_thread([gone] { destroy(gone); }).detach();
+  try {
+    own_thread([gone] { destroy(gone); }).detach();
+  } catch (const std::system_error&) {
+    destroy(gone);  // no thread can be made
+  }
 }
 
 }  // namespace polypath::nccl

@@ -81,8 +81,10 @@ polypath_status run_over_scratch(Communicator& comm, const Call& call) noexcept 
   const Cuda& driver = *cuda();
   const InContext current(driver, comm.context);
   if (parts.sent > 0 &&
-      driver.memcpy_async(memory, address(call.send), parts.sent, call.stream) != CUDA_SUCCESS)
+      driver.memcpy_async(memory, address(call.send), parts.sent, call.stream) != CUDA_SUCCESS) {
+    comm.scratch.done(memory, call.stream);
     return POLYPATH_DRIVER_ERROR;
+  }
   polypath_status status = run(comm, call, reinterpret_cast<const void*>(memory),
                                reinterpret_cast<void*>(memory + first));
   if (status == POLYPATH_SUCCESS && parts.received > 0 &&
@@ -126,8 +128,12 @@ int issue(Communicator& comm, const Call& call) noexcept {
   const InsideNccl inside;
   comm.order.before(Carrier::polypath, call.stream);
   polypath_status status = run(comm, call, call.send, call.recv);
-  if (status == POLYPATH_INVALID_ARGUMENT && may_go_over_scratch(comm, call))
+  if (status == POLYPATH_INVALID_ARGUMENT && may_go_over_scratch(comm, call)) {
     status = run_over_scratch(comm, call);
+    // The others have issued theirs, and would wait for this rank's.
+    if (status == POLYPATH_DRIVER_ERROR)
+      comm.engine->comm_abort(comm.comm, "a rank has no memory for a buffer kernels do not reach");
+  }
   if (status != POLYPATH_SUCCESS && !comm.is_lost && !comm.has_failed.exchange(true))
     preload::log_line(preload::LogLevel::error, "%s of rank %d failed: %s", name_of(call.operation),
                       comm.rank, comm.engine->last_error());

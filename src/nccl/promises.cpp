@@ -15,11 +15,20 @@ bool is_set(const char* name, const char* value) noexcept {
   return given != nullptr && std::strcmp(given, value) == 0;
 }
 
+/// What is to be promised fails in words, not silently.
+bool is_asked_for(const char* name) noexcept {
+  const char* const given = std::getenv(name);
+  if (given != nullptr && std::strcmp(given, "0") != 0 && std::strcmp(given, "1") != 0)
+    preload::log_line(preload::LogLevel::error, "%s is '%s': 0 or 1 is wanted; nothing is promised",
+                      name, given);
+  return is_set(name, "1");
+}
+
 Settings read() noexcept {
   Settings its;
   its.is_on = !is_set("POLYPATH_NCCL_COLLECTIVES", "off");
-  its.reproducible = is_set("POLYPATH_REPRODUCIBLE", "1");
-  its.strict = is_set("POLYPATH_STRICT", "1");
+  its.reproducible = is_asked_for("POLYPATH_REPRODUCIBLE");
+  its.strict = is_asked_for("POLYPATH_STRICT");
   its.checks = is_set("POLYPATH_CHECK", "1");
   constexpr long kMost = 86'400'000;
   const char* const limit = std::getenv("POLYPATH_NCCL_TIME_LIMIT");
