@@ -166,7 +166,9 @@ void intercommunicator(Calls& run) {
 void unusual_types(Calls& run) {
   const int rank = rank_in(MPI_COMM_WORLD);
   const int size = size_of(MPI_COMM_WORLD);
-  const auto value = [](int of, int element) { return 1000 * of + element; };
+  const auto value = [](int of, int i) {
+    return static_cast<int>(word_of(of, static_cast<std::uint64_t>(i)));
+  };
   std::vector<int> all(static_cast<std::size_t>(4 * size), -1);
   std::vector<int> wanted;
   for (int of = 0; of < size; ++of)
@@ -181,7 +183,7 @@ void unusual_types(Calls& run) {
   MPI_Type_create_resized(MPI_INT, 0, -static_cast<MPI_Aint>(sizeof(int)), &backwards);
   MPI_Type_commit(&backwards);
   const CUdeviceptr memory = run.gpu.allocate(kCount * sizeof(int));
-  std::vector<int> sent, got(kCount);
+  std::vector<int> sent, got(kCount, -1);
   for (int i = 0; i < kCount; ++i) sent.push_back(value(1, i));
   run.gpu.write(memory, std::as_bytes(std::span(rank == 1 ? sent : got)));
   auto* const last = reinterpret_cast<int*>(memory) + kCount - 1;
