@@ -7,7 +7,7 @@ import datetime
 import enum
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from .context import Context
@@ -113,7 +113,7 @@ def run(
     iterations: int,
     warmup: int,
     compare_executors: bool = False,
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any], None, None]:
     """One row of the document for each of ``runs``: bytes a transfer, and how many of the pairs'
     transfers are outstanding at once."""
     for size, window in runs:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from . import _api
 from .comm import Communicator, on_all
 from .context import Context
 from .errors import NotSupported, PolypathError
+from .interrupts import interrupt_later
 from .rank_processes import launched, lines_of_first
 
 BASELINES = (
@@ -99,8 +101,11 @@ def ranks_on_threads(context: Context, count: int) -> list[Communicator]:
     return Communicator.all(context, range(count), limit)
 
 
-def rows_on_threads(context: Context, wanted: CollectiveBench) -> Iterator[dict[str, Any]]:
-    """The rows, by ranks that are threads of this process. Raises what a rank raises."""
+def rows_on_threads(
+    context: Context, wanted: CollectiveBench
+) -> Generator[dict[str, Any], None, None]:
+    """The rows, by ranks that are threads of this process; to be closed before the context. Raises
+    what a rank raises."""
     ranks = ranks_on_threads(context, wanted.ranks)
     try:
         measuring = on_all(ranks, lambda comm: _Rank(comm, wanted))
@@ -110,18 +115,19 @@ def rows_on_threads(context: Context, wanted: CollectiveBench) -> Iterator[dict[
         finally:
             on_all(ranks, lambda comm: measuring[comm.rank].close())
     finally:
-        for comm in ranks:
-            comm.close()
+        with interrupt_later(lambda: None):
+            for comm in ranks:
+                comm.close()
 
 
-def rows_in_processes(wanted: CollectiveBench) -> Iterator[dict[str, Any]]:
+def rows_in_processes(wanted: CollectiveBench) -> Generator[dict[str, Any], None, None]:
     """The rows, by ranks that are processes. Raises `PolypathError` with what a rank said last."""
     return lines_of_ranks(__name__, json.dumps(asdict(wanted)), wanted.ranks)
 
 
 def lines_of_ranks(
     module: str, argument: str, ranks: int, answer: Callable[[dict[str, Any]], str] | None = None
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any], None, None]:
     """Runs a module as a program on each of so many ranks, as torchrun would; yields the lines of
     JSON that rank 0 prints. ``answer``: what it is told to each, as a line. Raises `PolypathError`
     with what a rank said last."""
@@ -130,6 +136,7 @@ def lines_of_ranks(
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this says when to stop
     wanted = CollectiveBench(**json.loads(sys.argv[1]))
     try:
         with Context() as context, Communicator.from_environment(context) as comm:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import signal
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,6 +25,7 @@ from .context import Context
 from .errors import InvalidArgument, PolypathError
 from .exchanges import Exchange, Store, as_callback, store_exchange
 from .integers import array, checked_size, integer
+from .interrupts import interrupt_later
 from .streams import stream_handle
 
 
@@ -456,8 +456,8 @@ def _operator(name: str) -> int:
 def on_all(ranks: Sequence[Communicator], body: Callable[[Communicator], Any]) -> list[Any]:
     """Calls ``body`` for each of these ranks at once, on a thread each, and returns what each
     returned. When one raises, its communicator is aborted, so that no other waits for it, and the
-    first exception is raised. Interrupted, it aborts all and waits for them to leave the library;
-    a second Ctrl-C then ends the process."""
+    first exception is raised. Ctrl-C aborts all, and is raised when they have left the library; a
+    second one ends the process."""
     results: list[Any] = [None] * len(ranks)
     raised: list[BaseException] = []
 
@@ -466,25 +466,20 @@ def on_all(ranks: Sequence[Communicator], body: Callable[[Communicator], Any]) -
             results[at] = body(ranks[at])
         except BaseException as error:
             raised.append(error)
-            ranks[at].abort(f"rank {ranks[at].rank} raised {type(error).__name__}: {error}")
+            with contextlib.suppress(PolypathError):  # it is closed
+                ranks[at].abort(f"rank {ranks[at].rank} raised {type(error).__name__}: {error}")
+
+    def interrupted() -> None:
+        for comm in ranks:
+            with contextlib.suppress(PolypathError):
+                comm.abort("interrupted")
 
     threads = [threading.Thread(target=run, args=(at,)) for at in range(len(ranks))]
-    try:
+    with interrupt_later(interrupted):
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    except KeyboardInterrupt:
-        before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-        for comm in ranks:
-            with contextlib.suppress(PolypathError):  # it is closed
-                comm.abort("interrupted")
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
-        if before is not None:
-            signal.signal(signal.SIGINT, before)
-        raise
     if raised:
         raise raised[0]
     return results

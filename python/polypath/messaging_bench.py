@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from ._library import find_library
@@ -21,7 +21,7 @@ def lines(
     repetitions: int,
     quick: bool = False,
     node: str | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any], None, None]:
     """The lines, as they come: ``{"what", "line", "value", "unit"}``, with "paper", "must_reach",
     "adds_up" and "limits" where there are any, or with "skipped" in place of the value. Raises
     `PolypathError` with what was wrong: an item lost, twice, torn or out of order; and for a

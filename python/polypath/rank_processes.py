@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from .errors import PolypathError
@@ -33,7 +33,7 @@ def lines_of_first(
     command: Sequence[str],
     environments: Sequence[Mapping[str, str]],
     answer: Callable[[dict[str, Any]], str | None] | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any], None, None]:
     """Runs the command once in each environment; yields the lines of JSON that the first prints,
     and passes over its other lines. ``answer``: what it is told to each, as a line, if any. Raises
     `PolypathError` with what a rank said last, and ends them all when it is left."""

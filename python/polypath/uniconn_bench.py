@@ -4,7 +4,7 @@ process, as torchrun, or mpirun for MPI, would start it; on a simulated node a t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,9 @@ class UniconnBench:
         return [word for name, value in options.items() for word in (f"--{name}", value)]
 
 
-def rows(wanted: UniconnBench, node: str | None, mpirun: str | None) -> Iterator[dict[str, Any]]:
+def rows(
+    wanted: UniconnBench, node: str | None, mpirun: str | None
+) -> Generator[dict[str, Any], None, None]:
     """The rows, as they come. Raises `PolypathError` with what a rank said last, `InvalidArgument`
     for MPI's ranks on a simulated node, whose virtual time belongs to one process."""
     environment = dict(os.environ)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,6 +30,14 @@ def polypath(tmp_path) -> Run:
 def polypath_program(tmp_path) -> Run:
     """Runs the program that is the first argument, as `polypath` does."""
     return lambda program, *arguments: _run(tmp_path, "-c", program, *arguments)
+
+
+@pytest.fixture
+def interruptible():
+    """A shell's job in the background ignores Ctrl-C, and so do its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def _run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:

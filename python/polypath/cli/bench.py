@@ -3,9 +3,10 @@ benchmarks of the command line share."""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,13 +30,13 @@ Draw = Callable[[dict[str, Any], Path], None]
 
 
 def collect(
-    title: str, names: Sequence[str], reports: Iterator[dict[str, Any]], show: Show
+    title: str, names: Sequence[str], reports: Generator[dict[str, Any], None, None], show: Show
 ) -> list[dict[str, Any]]:
     """The rows of a benchmark: takes one report for each of these names, with progress on stderr,
-    and shows them at the end, also when a later one fails."""
+    and shows them at the end, also when a later one fails. Closes the reports, whatever happens."""
     rows: list[dict[str, Any]] = []
     try:
-        with progress(title) as step:
+        with contextlib.closing(reports), progress(title) as step:
             for done, name in enumerate(names):
                 step(done, len(names), name)
                 rows.append(next(reports))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Annotated, Any
 
 from rich.console import Console
@@ -81,7 +81,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 baseline=name if name in BASELINES else None,
                 algorithm=algorithm,
             )
-            reports: Iterator[dict[str, Any]] = (
+            reports: Generator[dict[str, Any], None, None] = (
                 rows_on_threads(context, wanted)
                 if simulated or threads
                 else rows_in_processes(wanted)

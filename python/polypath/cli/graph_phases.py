@@ -3,7 +3,7 @@ size and number of nodes, and the parts of an iteration's latency."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,7 +134,7 @@ def run(
     sizes: Sequence[int],
     nodes: Sequence[int],
     iterations: int,
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any], None, None]:
     """One row of the document for each size (bytes) and, within it, each number of nodes: what
     `Context.graph_phases` says, with "src", "dst" and "parts"."""
     for size in sizes:
