@@ -1,6 +1,6 @@
 // A Jacobi sweep that sends its outer rows itself, over polypath's backend (Listings 5 and 6 of the
-// UNICONN paper). Each block sends the part of the outer rows that it has computed, as soon as it has,
-// and waits for the part that its neighbour's block sends to it.
+// UNICONN paper). The blocks that have outer rows sweep those first and send them, so that they are
+// under way while the others are swept. They wait at the end for what their neighbours' blocks send.
 #pragma once
 
 #include "../jacobi/arithmetic.h"
@@ -9,9 +9,69 @@
 
 namespace uniconn_example {
 
+namespace device = polypath::device;
+
+/// A thread on its way down a column.
+struct JacobiColumn {
+  const float* here;
+  float* to;
+  std::uint64_t columns;
+  bool fixed;
+  float up;
+  float now;
+};
+
+/// The next kJacobiTogether rows, or only `count` of them; their largest change, or `largest`.
+template <bool kOnlySome>
+POLYPATH_DEVICE float sweep_together(JacobiColumn& its, std::uint64_t count, float largest) {
+  float below[kJacobiTogether]{};
+  float left[kJacobiTogether]{};
+  float right[kJacobiTogether]{};
+  POLYPATH_UNROLL
+  for (unsigned i = 0; i < kJacobiTogether; ++i) {
+    if (kOnlySome && i >= count) continue;
+    // At the grid's edge one of them is of another row, and of no use.
+    left[i] = device::load(its.here - 1);
+    right[i] = device::load(its.here + 1);
+    its.here += its.columns;
+    below[i] = device::load(its.here);
+  }
+  POLYPATH_UNROLL
+  for (unsigned i = 0; i < kJacobiTogether; ++i) {
+    if (kOnlySome && i >= count) continue;
+    const float next = its.fixed ? its.now : jacobi::relax(its.up, below[i], left[i], right[i]);
+    device::store(its.to, next);
+    its.to += its.columns;
+    const float moved = jacobi::change(next, its.now);
+    largest = moved > largest ? moved : largest;
+    its.up = its.now;
+    its.now = below[i];
+  }
+  return largest;
+}
+
+/// This block sweeps these rows and columns; the largest change of a thread's elements, or `largest`.
+POLYPATH_DEVICE float sweep_rows(const JacobiLaunch& its, std::uint64_t first_row,
+                                 std::uint64_t behind_rows, std::uint64_t first_column,
+                                 std::uint64_t behind_columns, float largest) {
+  if (first_row >= behind_rows) return largest;
+  for (std::uint64_t column = first_column + device::thread_index(); column < behind_columns;
+       column += device::block_size()) {
+    const std::uint64_t at = first_row * its.columns + column;
+    JacobiColumn way{its.from + at, its.to + at, its.columns, false, 0, 0};
+    way.fixed = column == 0 || column == its.columns - 1;
+    way.up = device::load(way.here - its.columns);
+    way.now = device::load(way.here);
+    std::uint64_t left = behind_rows - first_row;
+    for (; left >= kJacobiTogether; left -= kJacobiTogether)
+      largest = sweep_together<false>(way, left, largest);
+    if (left > 0) largest = sweep_together<true>(way, left, largest);
+  }
+  return largest;
+}
+
 POLYPATH_DEVICE void jacobi_sweep_and_send(const JacobiLaunch& its) {
   namespace uc = polypath::uniconn;
-  namespace device = polypath::device;
   using It = uc::Coordinator<uc::PolypathBackend>;
   constexpr auto kBlock = uc::ThreadGroup::BLOCK;
 
@@ -22,25 +82,42 @@ POLYPATH_DEVICE void jacobi_sweep_and_send(const JacobiLaunch& its) {
   const std::uint64_t behind_columns = its.columns * (across + 1) / its.across;
   const std::uint64_t first_row = its.rows * down / most_down + 1;
   const std::uint64_t behind_rows = its.rows * (down + 1) / most_down + 1;
+  const bool has_first = down == 0;
+  const bool has_last = down == most_down - 1;
+  // What is not sent; where there is but one row, it is the first.
+  const std::uint64_t first_inner = first_row + (has_first ? 1 : 0);
+  const std::uint64_t behind_inner = behind_rows - (has_last && first_inner < behind_rows ? 1 : 0);
+
+  auto* const comm = static_cast<uc::Communicator<uc::PolypathBackend>*>(its.comm);
+  const std::uint64_t count = behind_columns - first_column;
+  std::uint64_t* const before = its.words + across;
+  std::uint64_t* const behind = before + its.across;
+  float* const row = its.to + first_column;
 
   float largest = 0;
-  for (std::uint64_t column = first_column + device::thread_index(); column < behind_columns;
-       column += device::block_size()) {
-    const bool fixed = column == 0 || column == its.columns - 1;
-    const float* here = its.from + first_row * its.columns + column;
-    float up = device::load(here - its.columns);
-    float now = device::load(here);
-    for (std::uint64_t row = first_row; row < behind_rows; ++row, here += its.columns) {
-      const float below = device::load(here + its.columns);
-      const float next =
-          fixed ? now : jacobi::relax(up, below, device::load(here - 1), device::load(here + 1));
-      device::store(its.to + row * its.columns + column, next);
-      const float moved = jacobi::change(next, now);
-      largest = moved > largest ? moved : largest;
-      up = now;
-      now = below;
+  POLYPATH_NO_UNROLL
+  for (unsigned part = 0; part < 3; ++part) {
+    const std::uint64_t first = part == 0 ? first_row : part == 1 ? behind_inner : first_inner;
+    const std::uint64_t end = part == 0 ? first_inner : part == 1 ? behind_rows : behind_inner;
+    largest = sweep_rows(its, first, end, first_column, behind_columns, largest);
+    if (part != 1) continue;
+    // The halo is read no more: neighbours may store to it once they have what is sent here.
+    if (has_first) {
+      float* const dest = row + (its.rows_of_top + 1) * its.columns;
+      if (its.waits != 0)
+        It::Post<kBlock>(row + its.columns, dest, count, behind, its.value, its.top, comm);
+      else
+        It::Post<kBlock>(row + its.columns, dest, count, nullptr, 0, its.top, comm);
+    }
+    if (has_last) {
+      const float* const last = row + its.rows * its.columns;
+      if (its.waits != 0)
+        It::Post<kBlock>(last, row, count, before, its.value, its.bottom, comm);
+      else
+        It::Post<kBlock>(last, row, count, nullptr, 0, its.bottom, comm);
     }
   }
+
   for (unsigned mask = device::kWarp / 2; mask > 0; mask /= 2) {
     const float other = device::warp_shuffle_xor(largest, mask);
     largest = other > largest ? other : largest;
@@ -48,30 +125,10 @@ POLYPATH_DEVICE void jacobi_sweep_and_send(const JacobiLaunch& its) {
   if (device::lane_index() == 0)
     device::store(its.changes + device::block_index() * kJacobiWarps + device::warp_index(),
                   largest);
-
-  auto* const comm = static_cast<uc::Communicator<uc::PolypathBackend>*>(its.comm);
-  const std::uint64_t count = behind_columns - first_column;
-  std::uint64_t* const before = its.words + across;
-  std::uint64_t* const behind = before + its.across;
-  float* const row = its.to + first_column;
-  if (down == 0) {
-    float* const dest = row + (its.rows_of_top + 1) * its.columns;
-    if (its.waits != 0)
-      It::Post<kBlock>(row + its.columns, dest, count, behind, its.value, its.top, comm);
-    else
-      It::Post<kBlock>(row + its.columns, dest, count, nullptr, 0, its.top, comm);
-  }
-  if (down == most_down - 1) {
-    const float* const last = row + its.rows * its.columns;
-    if (its.waits != 0)
-      It::Post<kBlock>(last, row, count, before, its.value, its.bottom, comm);
-    else
-      It::Post<kBlock>(last, row, count, nullptr, 0, its.bottom, comm);
-  }
   if (its.waits == 0) return;
   // All blocks have sent, or will without waiting for these.
-  if (down == 0) It::Acknowledge<kBlock>(row, count, before, its.value, its.top, comm);
-  if (down == most_down - 1)
+  if (has_first) It::Acknowledge<kBlock>(row, count, before, its.value, its.top, comm);
+  if (has_last)
     It::Acknowledge<kBlock>(row + (its.rows + 1) * its.columns, count, behind, its.value,
                             its.bottom, comm);
 }

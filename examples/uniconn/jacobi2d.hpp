@@ -176,10 +176,11 @@ class Jacobi2d {
     const auto most = static_cast<std::uint32_t>(-largest(-mine));
     launch_.across = static_cast<std::uint32_t>(std::min<std::uint64_t>(
         (grid_.columns + kJacobiThreads - 1) / kJacobiThreads, std::min(kJacobiMostAcross, most)));
-    // Memory for changes is as large on all ranks, too: of the ranks with the fewest rows.
-    const std::uint64_t fewest =
-        std::max<std::uint64_t>(grid_.rows / static_cast<std::uint64_t>(size_), 1);
-    down_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(fewest, most / launch_.across));
+    // Memory for changes is as large on all ranks, too: of the ranks with the fewest rows. Fewer rows
+    // of a block than its threads load together take as long.
+    const std::uint64_t fewest = grid_.rows / static_cast<std::uint64_t>(size_);
+    down_ = static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>(fewest / kJacobiTogether, 1, most / launch_.across));
     changes_ = uc::Memory<B>::template Alloc<float>(changes_of(most_));
     gpu_.zero(changes_, changes_of(most_) * sizeof(float));
     launch_.rows = sweep_.rows;

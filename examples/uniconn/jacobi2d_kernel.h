@@ -25,6 +25,10 @@ struct JacobiLaunch {
 
 inline constexpr std::uint32_t kJacobiThreads = 256;
 inline constexpr std::uint32_t kJacobiWarps = kJacobiThreads / 32;
+/// Rows of a column that a thread loads before it stores any of them, and blocks of a multiprocessor
+/// at once, at least: so much under way keeps a GPU's memory busy. More have no registers.
+inline constexpr std::uint32_t kJacobiTogether = 8;
+inline constexpr std::uint32_t kJacobiBlocksAtOnce = 5;
 inline constexpr std::uint32_t kJacobiMostAcross = 32;
 
 }  // namespace uniconn_example

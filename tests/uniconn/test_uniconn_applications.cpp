@@ -199,8 +199,9 @@ TYPED_TEST_SUITE(UniconnApplicationModes, BackendsOfKernels, Names);
 /// Kernels send, and the host tells, or kernels do both: the same bits.
 TYPED_TEST(UniconnApplicationModes, JacobiIsThatOfOneHost) {
   constexpr int kIterations = 5;
-  // Rows that do not divide; a row of two blocks, and at four ranks one row each.
-  for (const Grid grid : {Grid{10, 37}, Grid{4, 530}}) {
+  // Three blocks of rows, with more of them than threads load together, or at four ranks one with
+  // fewer; a row of two blocks, and at four ranks one row each.
+  for (const Grid grid : {Grid{27, 37}, Grid{4, 530}}) {
     const JacobiResult wanted = jacobi2d_alone(grid, kIterations);
     for (const int ranks : {1, 2, 4}) {
       if (ranks > gpus() || (ranks != 2 && !std::is_same_v<TypeParam, uc::PolypathBackend>))
