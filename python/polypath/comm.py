@@ -453,6 +453,9 @@ def _operator(name: str) -> int:
     return _api.OPERATORS[name]
 
 
+_SIGNAL_SEEN_S = 0.1
+
+
 def on_all(ranks: Sequence[Communicator], body: Callable[[Communicator], Any]) -> list[Any]:
     """Calls ``body`` for each of these ranks at once, on a thread each, and returns what each
     returned. When one raises, its communicator is aborted, so that no other waits for it, and the
@@ -479,7 +482,9 @@ def on_all(ranks: Sequence[Communicator], body: Callable[[Communicator], Any]) -
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():
+                # Without a limit, a signal right before the wait would not be seen in it.
+                thread.join(_SIGNAL_SEEN_S)
     if raised:
         raise raised[0]
     return results
