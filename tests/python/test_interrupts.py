@@ -75,3 +75,32 @@ def test_on_another_thread_nothing_is_changed():
     thread.start()
     thread.join()
     assert handlers == [handler]
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_ends_a_measurement_which_then_keeps_nothing(polypath_program, tmp_path):
+    program = f"""
+import contextlib, os, signal, sys
+import polypath.cli.nodes
+
+@contextlib.contextmanager
+def progress(title):
+    def step(done, total, what):
+        print(done)
+        sys.stdout.flush()
+        if done == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    yield step
+    print("as before")
+    sys.stdout.flush()
+
+polypath.cli.nodes.progress = progress
+os.environ["POLYPATH_PROFILE"] = {str(tmp_path / "profile.toml")!r}
+sys.argv[1:] = ["topo", "--node", "narval", "--measure"]
+polypath.cli.app()
+"""
+    done = polypath_program(program)
+    assert (done.stderr, done.returncode) == ("polypath: interrupted\n", 130)
+    assert done.stdout.split("\n") == ["0", "1", "2", "as before", ""]
+    assert not (tmp_path / "profile.toml").exists()

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +14,7 @@ from rich.markup import escape
 from .._library import node_directories
 from ..context import Context
 from ..errors import InvalidArgument
+from ..launch.measure import measure_or_leave
 from ..links import LINK_TYPES, shared_capacities
 from ..sizes import figure, short_figure
 from . import options
@@ -36,8 +39,7 @@ def topo(
     """Show GPUs, host memories and the links between them, in GB/s."""
     with Context(node=node) as context:
         if measure:
-            with progress("measure") as step:
-                context.measure(step)
+            measure_or_leave(context, progress("measure"), _leave)
         topology = context.topology()
     out = console(json)
     print_lines(out, *heading(topology))
@@ -49,6 +51,11 @@ def topo(
 
         plot_node(topology, plot)
         print_lines(out, f"drawn in {plot}")
+
+
+def _leave() -> None:
+    print("polypath: interrupted", file=sys.stderr, flush=True)
+    os._exit(130)
 
 
 def heading(topology: dict[str, Any]) -> list[str]:

@@ -8,11 +8,13 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from ..context import Context
+from ..context import Context, Progress
 from ..errors import NoDevice
+from ..interrupts import interrupt_later
 
 #: How long others wait for the one that measures; a node of 8 GPUs takes some 4 s.
 WAIT_S = 60.0
@@ -72,15 +74,35 @@ def _missing_profile() -> Path | None:
 
 def _measure_now() -> None:
     title = "polypath: measuring this node, once"
-    with Context(emulate_mesh="off") as context:
-        if sys.stderr.isatty():
-            from ..cli.output import progress
+    shown: AbstractContextManager[Progress]
+    if sys.stderr.isatty():
+        from ..cli.output import progress
 
-            with progress(title) as step:
-                context.measure(step)
-        else:
-            print(f"{title} (`--no-measure` skips it)", file=sys.stderr, flush=True)
-            context.measure()
+        shown = progress(title)
+    else:
+        print(f"{title} (`--no-measure` skips it)", file=sys.stderr, flush=True)
+        shown = contextlib.nullcontext(lambda *_: None)
+    with Context(emulate_mesh="off") as context:
+        # The launcher says that it was interrupted.
+        measure_or_leave(context, shown, lambda: os._exit(0))
+
+
+def measure_or_leave(
+    context: Context, shown: AbstractContextManager[Progress], leave: Callable[[], object]
+) -> None:
+    """Measures, with each step shown. At the step behind Ctrl-C calls ``leave``, which ends the
+    process: the library measures to the end, whatever is raised."""
+    came: list[None] = []
+    with contextlib.ExitStack() as stack, interrupt_later(lambda: came.append(None)):
+        step = stack.enter_context(shown)
+
+        def report(done: int, total: int, what: str) -> None:
+            if came:
+                stack.close()  # a terminal is as before
+                leave()
+            step(done, total, what)
+
+        context.measure(report)
 
 
 @contextlib.contextmanager
