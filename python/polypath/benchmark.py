@@ -131,13 +131,31 @@ def run(
         yield row
 
 
+def where(node: dict[str, Any]) -> str:
+    """ "narval (simulated, virtual time)": a node, of `Context.topology` or of a document, and what
+    its times are."""
+    if not node["simulated"]:
+        return str(node["name"])
+    # Documents before 0.1.0 do not say, and are of virtual time.
+    clock = "virtual time" if node.get("virtual_time", True) else "times of this machine's CPU"
+    return f"{node['name']} (simulated, {clock})"
+
+
+def clock_lines(topology: dict[str, Any]) -> list[str]:
+    """What to say before times of a simulated node that are none of the node's; else nothing."""
+    if not topology["simulated"] or topology["virtual_time"]:
+        return []
+    return ["simulated in real time: times are of this machine's CPU, and say nothing of the node"]
+
+
 def document(
     context: Context, operation: str, rows: Sequence[dict[str, Any]], command: str
 ) -> dict[str, Any]:
     """The value that ``--json`` writes::
 
         {"schema": 1, "op",
-         "node": {"name", "simulated", "fingerprint", "emulated_mesh_gbps" (None, or of a link)},
+         "node": {"name", "simulated", "virtual_time", "fingerprint",
+                  "emulated_mesh_gbps" (None, or of a link)},
          "rows": [{"src", "dst", "bytes", "native_gbps", "polypath_gbps", "speedup", "limit_gbps",
                    "verified", "executor", "routes": [{"route", "share", "chunks"}]}],
          "command", "date", "version", "machine", "settings"}
@@ -151,7 +169,7 @@ def document(
         "schema": SCHEMA,
         "op": str(operation),
         "node": {
-            **{key: topology[key] for key in ("name", "simulated", "fingerprint")},
+            **{key: topology[key] for key in ("name", "simulated", "virtual_time", "fingerprint")},
             "emulated_mesh_gbps": (topology["emulated_mesh"] or {}).get("gbps"),
         },
         "rows": list(rows),

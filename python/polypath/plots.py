@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
+from .benchmark import where
 from .sizes import format_size
 
 _NATIVE = "#7f7f7f"
@@ -70,9 +71,8 @@ def _draw_bandwidth(axes: Axes, document: dict[str, Any]) -> None:
     )
     for key, label, style in curves:
         axes.plot(sizes, [row[key] for row in rows], label=label, markersize=4, **style)
-    node = document["node"]
-    where = f"{node['name']} (simulated, virtual time)" if node["simulated"] else node["name"]
-    axes.set_title(f"{document['op']}, {describe_transfers(document)}\n{where}", fontsize=10)
+    title = f"{document['op']}, {describe_transfers(document)}\n{where(document['node'])}"
+    axes.set_title(title, fontsize=10)
     axes.set_ylabel("GB/s")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
@@ -128,9 +128,8 @@ def plot_collectives(document: dict[str, Any], file: Path) -> None:
 
 def _save(figure: Figure, document: dict[str, Any], file: Path) -> None:
     """With a title that says what was measured, of how many ranks, where."""
-    node = document["node"]
-    where = f"{node['name']} (simulated, virtual time)" if node["simulated"] else node["name"]
-    figure.suptitle(f"{document['op']}, {document['rows'][0]['ranks']} ranks, {where}", fontsize=10)
+    ranks, node = document["rows"][0]["ranks"], document["node"]
+    figure.suptitle(f"{document['op']}, {ranks} ranks, {where(node)}", fontsize=10)
     figure.savefig(file, dpi=150)
 
 
@@ -190,8 +189,8 @@ def plot_messaging(document: dict[str, Any], file: Path) -> None:
         axes.set_xlabel(f"{unit}; a stroke: the paper of 2017")
         axes.grid(alpha=0.3, axis="x")
     node = document["node"]
-    where = f"{node['name']} (simulated)" if node["simulated"] else node["name"]
-    figure.suptitle(f"{document['op']}, {where}", fontsize=10)
+    simulated = " (simulated)" if node["simulated"] else ""
+    figure.suptitle(f"{document['op']}, {node['name']}{simulated}", fontsize=10)
     figure.savefig(file, dpi=150)
 
 
@@ -337,8 +336,7 @@ def plot_graph_phases(document: dict[str, Any], file: Path) -> None:
 
 def _title_of_phases(document: dict[str, Any]) -> str:
     row, node = document["rows"][0], document["node"]
-    where = f"{node['name']} (simulated, virtual time)" if node["simulated"] else node["name"]
-    return f"CUDA graph, {row['src']} to {row['dst']} via {row['via']}, {where}"
+    return f"CUDA graph, {row['src']} to {row['dst']} via {row['via']}, {where(node)}"
 
 
 def _draw_times(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:

@@ -106,6 +106,7 @@ def test_document():
     assert result["node"] == {
         "name": "made-up",
         "simulated": True,
+        "virtual_time": True,
         "fingerprint": "0123456789abcdef",
         "emulated_mesh_gbps": None,
     }

@@ -248,6 +248,21 @@ def test_bench_shows_a_table_and_draws_a_plot(polypath, tmp_path):
     assert document["command"].startswith("polypath bench p2p --node narval --src gpu2")
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("bench p2p --sizes 64K", "on narval (simulated, times of this machine's CPU)"),
+        ("bench graph-phases --sizes 1M --nodes 2", "narval (simulated, times of this machine's"),
+        ("bench all_gather --sizes 64K", "times are of this machine's CPU, and say nothing of"),
+    ],
+)
+def test_real_time_of_a_simulated_node_is_not_called_virtual(polypath, command, words):
+    arguments = (*command.split(), "--node", "narval", "--json", "rows.json")
+    text = succeeded(polypath(*arguments, POLYPATH_SIM_MODE="functional"))
+    assert words in text
+    assert "virtual" not in text
+
+
 def test_bench_of_windows(polypath):
     arguments = ("bench", "p2p", "--node", "narval", "--sizes", "4M", "--window", "1,4")
     done = polypath(*arguments, "--json", "bench.json")
@@ -359,7 +374,7 @@ def test_demo_without_a_gpu(polypath, tmp_path):
     done = polypath("demo", "--sizes", "1M:4M", CUDA_VISIBLE_DEVICES="")
     text = succeeded(done)
     assert text.splitlines()[0] == (
-        "No GPU here: this is the simulated node narval; figures are virtual time"
+        "No GPU here, so a node is simulated: narval (simulated, virtual time)"
     )
     assert "p2p, gpu0 to gpu1" in text
     assert "h2d, host0 to gpu0" in text

@@ -34,6 +34,7 @@ def topology(
         "title": "A node made up [for tests]",
         "source": "tests",
         "simulated": True,
+        "virtual_time": True,
         "fingerprint": "0123456789abcdef",
         "capacities": "node file",
         "gpus": [
@@ -178,6 +179,7 @@ def document(*sizes: int) -> dict[str, Any]:
         "node": {
             "name": "made-up",
             "simulated": True,
+            "virtual_time": True,
             "fingerprint": "0123456789abcdef",
             "emulated_mesh_gbps": None,
         },

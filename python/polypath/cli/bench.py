@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from rich.markup import escape
 
-from ..benchmark import Operation, Pair, document, run, transfers_of
+from ..benchmark import Operation, Pair, document, run, transfers_of, where
 from ..context import Context
 from ..errors import InvalidArgument, NoDevice, PolypathError
 from ..sizes import figure, format_size, parse_sizes
@@ -206,12 +206,11 @@ def _open(node: str | None) -> tuple[Context, str]:
     try:
         context = Context(node=node)
     except NoDevice:
-        return Context(node=_DEMO_NODE), (
-            f"No GPU here: this is the simulated node {_DEMO_NODE}; figures are virtual time"
-        )
+        context = Context(node=_DEMO_NODE)
+        return context, f"No GPU here, so a node is simulated: {where(context.topology())}"
     topology = context.topology()
     if topology["simulated"]:
-        return context, f"This is the simulated node {topology['name']}; figures are virtual time"
+        return context, f"The node is simulated: {where(topology)}"
     return context, f"This machine: {topology['title'] or topology['name']}"
 
 
@@ -251,8 +250,7 @@ def heading(operation: Operation, pairs: Sequence[Pair], topology: dict[str, Any
     between = ", ".join(f"{pair.src} to {pair.dst}" for pair in pairs[:2])
     if len(pairs) > 2:
         between = f"{len(pairs)} transfers at once, {between} ..."
-    simulated = " (simulated, virtual time)" if topology["simulated"] else ""
-    return f"{operation}, {between}, on {topology['name']}{simulated}"
+    return f"{operation}, {between}, on {where(topology)}"
 
 
 def bench_table(rows: Sequence[dict[str, Any]]) -> PlainTable:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
-from ..benchmark import document
+from ..benchmark import clock_lines, document
 from ..collective_bench import BASELINES, CollectiveBench, rows_in_processes, rows_on_threads
 from ..context import Context
 from ..errors import InvalidArgument
@@ -15,7 +15,7 @@ from ..sizes import figure, format_size, parse_sizes
 from . import options
 from .arguments import Option
 from .bench import collect, command_line, finish
-from .output import PlainTable, console, times, yes
+from .output import PlainTable, console, print_lines, times, yes
 
 _CAPTION = "us a call, of the slowest rank; bus GB/s as nccl-tests counts it; medians"
 
@@ -87,6 +87,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 else rows_in_processes(wanted)
             )
             out = console(json)
+            print_lines(out, *clock_lines(topology))
             names = [format_size(size) for size in wanted.sizes]
             rows = collect(f"{op} on {wanted.ranks} ranks", names, reports, lambda r: _show(out, r))
             result = document(context, op, rows, command_line())

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
-from ..benchmark import document
+from ..benchmark import clock_lines, document
 from ..context import Context
 from ..errors import InvalidArgument
 from ..sizes import figure, format_size, parse_sizes
@@ -17,7 +17,7 @@ from ..uniconn_lines import source_lines
 from . import options
 from .arguments import Option
 from .bench import collect, command_line, finish
-from .output import PlainTable, console, times, write_json, yes
+from .output import PlainTable, console, print_lines, times, write_json, yes
 
 _SIZES = {"latency": "0,1:16M", "bandwidth": "1:16M", "jacobi": "64K"}
 _SIMULATED_SIZES = {"latency": "0,8:64M", "bandwidth": "64K:64M", "jacobi": "16M"}
@@ -195,6 +195,7 @@ def bench_uniconn(
         )
         name = node or (topology["name"] if simulated else None)
         out = console(json)
+        print_lines(out, *clock_lines(topology))
         reports = (row for one in wanted for row in rows(one, name, mpirun))
         names = [
             f"{one.backend}, {format_size(size)}" for one in wanted for size in one.sizes or [0]

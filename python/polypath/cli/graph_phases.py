@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
-from ..benchmark import Pair, document, pair_of
+from ..benchmark import Pair, document, pair_of, where
 from ..context import Context
 from ..sizes import figure, format_size, parse_sizes
 from . import options
@@ -172,9 +172,8 @@ def parts(report: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 def heading(pair: Pair, topology: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     """ "graph-phases, gpu0 to gpu1 via gpu2, on narval (simulated, virtual time)"."""
-    simulated = " (simulated, virtual time)" if topology["simulated"] else ""
     via = rows[0]["via"]
-    return f"{OPERATION}, {pair.src} to {pair.dst} via {via}, on {topology['name']}{simulated}"
+    return f"{OPERATION}, {pair.src} to {pair.dst} via {via}, on {where(topology)}"
 
 
 def first_table(rows: Sequence[dict[str, Any]]) -> PlainTable:

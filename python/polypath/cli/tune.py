@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from rich.markup import escape
 
+from ..benchmark import clock_lines, where
 from ..context import Context, TuneProgress
 from ..errors import InvalidArgument
 from ..sizes import figure, format_size
@@ -67,6 +68,7 @@ def tune(
         else:
             if not context.devices()["profile"]["file"]:
                 print_lines(out, NOT_KEPT)
+            print_lines(out, *clock_lines(context.topology()))
             with tune_progress() as progress:
                 found = context.tune(
                     None if src is None or dst is None else [(src, dst)],
@@ -78,7 +80,7 @@ def tune(
                 )
         topology = context.topology()
     name = topology["name"]
-    title = f"{name} (simulated, virtual time)" if topology["simulated"] else name
+    title = where(topology)
     for pair, table in tuned_tables(found["choices"]):
         print_lines(out, pair)
         out.print(table)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from rich.markup import escape
 
+from ..benchmark import clock_lines
 from ..collective_tuning import CollectiveTuning, tune_in_processes, tune_on_threads
 from ..context import Context
 from ..errors import InvalidArgument
@@ -90,6 +91,7 @@ def _search(
     wanted = CollectiveTuning(op, ranks, given["sizes"], given["budget"], given["again"])
     if not context.devices()["profile"]["file"]:
         print_lines(out, NOT_KEPT)
+    print_lines(out, *clock_lines(given["topology"]))
     with tune_progress() as progress:
         if given["topology"]["simulated"]:
             return tune_on_threads(context, wanted, progress)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from rich.markup import escape
 
 from ..backend_tuning import BACKENDS, OPERATIONS, BackendTuning, Found, tune
+from ..benchmark import clock_lines
 from ..context import Context
 from ..errors import InvalidArgument
 from ..sizes import figure, format_size, parse_sizes
@@ -130,6 +131,7 @@ def tune_comm(
             raise InvalidArgument(f"--ranks {max(counts)}: there are {gpus} GPUs")
         if not kept:
             print_lines(out, NOT_KEPT)
+        print_lines(out, *clock_lines(topology))
         wanted = BackendTuning(
             backends or here,
             ops or OPERATIONS,
