@@ -23,16 +23,16 @@ from .errors import NotSupported, PolypathError
 from .interrupts import interrupt_later
 from .rank_processes import launched, lines_of_first
 
-BASELINES = (
-    "kernels",
-    "rotation",
-    "hierarchical",
-    "published",
-    "ring",
-    "host",
-    "host-trees",
-)
-"""Algorithms of polypath's own that can be asked for."""
+ALGORITHMS = ("cells", "flat", "rotation", "host-trees", "mixed", "hierarchical", "ring")
+"""By which names plans, rows and options call them."""
+
+MEASURED = {
+    "kernels": "kernels",
+    **{name: name for name in ("rotation", "hierarchical", "published", "ring", "host-trees")},
+    "mixed": "host",
+}
+"""What a benchmark can ask for, with its name in lab.h: algorithms; ``kernels``, cells or flat, as
+the size has it; ``published``, hierarchical with one leader an island and eight chunks."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,13 @@ class CollectiveBench:
     nccl: str | None = None
     """The library to compare with; "" is libnccl.so.2, None is none."""
     baseline: str | None = None
-    """An algorithm of polypath's to compare with: `BASELINES`."""
+    """An algorithm of polypath's to compare with: one of `MEASURED`."""
     algorithm: str | None = None
-    """What is measured: one of `BASELINES`; None: what the plan chooses."""
+    """What is measured: one of `MEASURED`; None: what the plan chooses."""
+
+
+def _choice(name: str | None) -> bytes | None:
+    return None if name is None else MEASURED[name].encode()
 
 
 class _Rank:
@@ -65,7 +69,7 @@ class _Rank:
             "polypath_collective_bench_create",
             comm._open(),
             None if wanted.nccl is None else wanted.nccl.encode(),
-            None if wanted.baseline is None else wanted.baseline.encode(),
+            _choice(wanted.baseline),
             ctypes.byref(self._handle),
         )
 
@@ -79,11 +83,13 @@ class _Rank:
             wanted.warmup,
             wanted.iterations,
             wanted.calls,
-            None if wanted.algorithm is None else wanted.algorithm.encode(),
+            _choice(wanted.algorithm),
         )
         found: dict[str, Any] = _api.call_json(
             "polypath_collective_bench_run", self._handle, ctypes.byref(request)
         )
+        if wanted.baseline is not None:
+            found["baseline"]["name"] = wanted.baseline
         return found
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import time
 
 import pytest
 from test_comm import _BEGIN
+from test_command_line_errors import the_one_line
 
 _ALL = (
     _BEGIN
@@ -144,6 +145,33 @@ def test_ctrl_c_ends_the_ranks_and_then_the_benchmark(tmp_path, operation):
     assert running.returncode == 130
     assert "polypath: interrupted" in errors.splitlines()
     assert "Traceback" not in errors
+
+
+def test_the_benchmark_and_the_plan_have_one_set_of_names(polypath, tmp_path):
+    for name, options in (("mixed", ()), ("hierarchical", ()), ("rotation", ("--op", "max"))):
+        common = ("allreduce", "--node", "mist")
+        done = polypath("plan", *common, "4M", "--algorithm", name, *options, "--json", "plan.json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads((tmp_path / "plan.json").read_text())["algorithm"] == name
+        asked = ("--sizes", "4M", "--algorithm", name, "--against", name, *options)
+        done = polypath("bench", *common, *asked, "--json", "rows.json")
+        assert done.returncode == 0, done.stderr
+        (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
+        assert (row["algorithm"], row["baseline"]["name"]) == (name, name)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("bench allreduce --algorithm flat", "; kernels is meant"),
+        ("bench allreduce --algorithm host", "; mixed is meant"),
+        ("bench allreduce --against rign", "; did you mean ring?"),
+        ("plan allreduce 1M --algorithm kernels", "; cells or flat is meant"),
+        ("plan allreduce 1M --algorithm published", "; --compare shows it"),
+    ],
+)
+def test_other_names_of_algorithms_are_told_what_is_meant(polypath, command, words):
+    assert the_one_line(polypath(*command.split(), "--node", "mist"), 2).endswith(words)
 
 
 def test_a_library_that_is_none_is_an_answer(polypath):

@@ -8,22 +8,48 @@ from typing import Annotated, Any
 from rich.console import Console
 
 from ..benchmark import clock_lines, document
-from ..collective_bench import BASELINES, CollectiveBench, rows_in_processes, rows_on_threads
+from ..collective_bench import (
+    MEASURED,
+    CollectiveBench,
+    rows_in_processes,
+    rows_on_threads,
+)
 from ..context import Context
 from ..errors import InvalidArgument
 from ..sizes import figure, format_size, parse_sizes
 from . import options
-from .arguments import Option
+from .arguments import Option, did_you_mean
 from .bench import collect, command_line, finish
 from .output import PlainTable, console, print_lines, times, yes
 
 _CAPTION = "us a call, of the slowest rank; bus GB/s as nccl-tests counts it; medians"
 
 
+def _measured(text: str, *others: str) -> str:
+    """Reads ``--algorithm``; ``others`` are allowed as well."""
+    names = (*others, *MEASURED)
+    if text not in names:
+        meant = {"cells": "kernels", "flat": "kernels", "host": "mixed"}.get(text)
+        hint = f"; {meant} is meant" if meant else did_you_mean(text, names)
+        raise ValueError(f"'{text}' is not one of {', '.join(names)}{hint}")
+    return text
+
+
+def _against(text: str) -> str:
+    """Reads ``--against``."""
+    return text if "/" in text or ".so" in text else _measured(text, "nccl", "none")
+
+
 def _command(op: str, about: str) -> Callable[..., None]:
     def command(
         *,
-        sizes: options.Sizes = None,
+        sizes: Annotated[
+            list[int] | None,
+            options.sizes_option(
+                "Of a rank's larger buffer, such as 64K,1M:1G; a range doubles. Default 8K:1G, "
+                "simulated 64K:16M."
+            ),
+        ] = None,
         ranks: Annotated[
             int | None,
             options.count_option("--ranks", "On the first N GPUs; default all.", 1, 8),
@@ -32,17 +58,21 @@ def _command(op: str, about: str) -> Callable[..., None]:
         op_: options.Operator = "sum",
         against: Annotated[
             str | None,
-            options.text_option(
+            Option(
                 "--against",
                 "nccl (libnccl.so.2), a library of NCCL, none, or polypath by "
-                f"{', '.join(BASELINES)}; default nccl, simulated ring (allreduce) or none.",
-                "NAME",
+                f"{', '.join(MEASURED)}; default nccl, simulated ring (allreduce) or none.",
+                metavar="NAME",
+                read=_against,
             ),
         ] = None,
         algorithm: Annotated[
             str | None,
-            options.text_option(
-                "--algorithm", f"{', '.join(BASELINES)}; default what the plan chooses.", "NAME"
+            Option(
+                "--algorithm",
+                f"{', '.join(MEASURED)}; default what the plan chooses. kernels: cells or flat.",
+                metavar="NAME",
+                read=_measured,
             ),
         ] = None,
         iterations: Annotated[
@@ -77,8 +107,8 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 operation=op_,
                 iterations=iterations or (1 if simulated else 20),
                 calls=calls or (2 if simulated else 10),
-                nccl=None if name in ("none", *BASELINES) else "" if name == "nccl" else name,
-                baseline=name if name in BASELINES else None,
+                nccl=None if name in ("none", *MEASURED) else "" if name == "nccl" else name,
+                baseline=name if name in MEASURED else None,
                 algorithm=algorithm,
             )
             reports: Generator[dict[str, Any], None, None] = (

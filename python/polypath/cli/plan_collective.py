@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from rich.markup import escape
 
+from ..collective_bench import ALGORITHMS
 from ..context import Context
 from ..errors import InvalidArgument
 from ..sizes import figure, format_size, rounded_size
 from . import options
-from .arguments import Option
+from .arguments import Option, did_you_mean
 from .output import PlainTable, console, print_lines, ratio, times, write_json
 from .plan import rate_and_time
 
@@ -25,6 +26,16 @@ def _gbps(text: str) -> float:
     if not 0 < value < float("inf"):
         raise ValueError(f"'{text}' is no rate in GB/s, such as 25")
     return value
+
+
+def _algorithm(text: str) -> str:
+    """Reads ``--algorithm``."""
+    if text not in ALGORITHMS:
+        hint = {"kernels": "; cells or flat is meant", "published": "; --compare shows it"}.get(
+            text, did_you_mean(text, ALGORITHMS)
+        )
+        raise ValueError(f"'{text}' is not one of {', '.join(ALGORITHMS)}{hint}")
+    return text
 
 
 def _command(op: str, about: str) -> Callable[..., None]:
@@ -52,10 +63,11 @@ def _command(op: str, about: str) -> Callable[..., None]:
         ] = None,
         algorithm: Annotated[
             str | None,
-            options.text_option(
+            Option(
                 "--algorithm",
-                "This one: cells, flat, rotation, host-trees, mixed, hierarchical, ring.",
-                "NAME",
+                f"This one: {', '.join(ALGORITHMS)}.",
+                metavar="NAME",
+                read=_algorithm,
             ),
         ] = None,
         blocks: Annotated[
