@@ -1,7 +1,7 @@
 // The steps of conjugate gradients in kernels that communicate themselves, over polypath's backend.
-// Blocks send the part of the direction that they have made as soon as they have. The last block to
-// end a step sums up what all have, and in PureDevice does so over all ranks, or waits for them. No
-// block waits for another one of its GPU.
+// Blocks send the part of the direction that they have made as soon as they have. Who multiplies the
+// last rows of a sum's block sums that. The last block to end a step sums up what all have, and in
+// PureDevice does so over all ranks, or waits for them. No block waits for another one of its GPU.
 //
 // The arithmetic is that of cg.cu, in the same order.
 #pragma once
@@ -12,6 +12,55 @@
 namespace uniconn_example {
 
 namespace device = polypath::device;
+
+// ---- Parts --------------------------------------------------------------------------------------
+
+/// Of rows.
+struct CgRange {
+  std::uint64_t first;
+  std::uint64_t behind;
+};
+
+/// As many for each thread block, multiples of kCgStride.
+POLYPATH_DEVICE CgRange own_rows(const CgLaunch& its) {
+  const std::uint64_t steps = (its.rows + kCgStride - 1) / kCgStride;
+  const std::uint64_t first = steps * device::block_index() / device::grid_size() * kCgStride;
+  const std::uint64_t behind =
+      steps * (device::block_index() + 1) / device::grid_size() * kCgStride;
+  return {first, behind < its.rows ? behind : its.rows};
+}
+/// Of a sum.
+POLYPATH_DEVICE CgRange rows_of_block(const CgLaunch& its, std::uint64_t block) {
+  const std::uint64_t behind = (block + 1) * cg::kBlockRows;
+  return {block * cg::kBlockRows, behind < its.rows ? behind : its.rows};
+}
+
+/// Rows of a block that one thread has.
+inline constexpr unsigned kCgRounds = cg::kBlockRows / cg::kThreads;
+
+/// Calls `body(round, row)` for those of them that there are.
+template <typename Body>
+POLYPATH_DEVICE void each_row(const CgRange& rows, const Body& body) {
+  POLYPATH_UNROLL
+  for (unsigned round = 0; round < kCgRounds; ++round) {
+    const std::uint64_t row = rows.first + device::thread_index() + round * cg::kThreads;
+    if (row < rows.behind) body(round, row);
+  }
+}
+
+/// Adds to a count what this block has done. True when that is all: then it finds what other blocks
+/// stored before they came here, and the count is 0 again.
+POLYPATH_DEVICE bool completes(std::uint32_t* count, std::uint32_t done, std::uint32_t all) {
+  bool is_last = false;
+  device::block_sync();
+  if (device::thread_index() == 0) {
+    is_last = device::atomic_add_acq_rel(count, done) + done == all;
+    if (is_last) device::store(count, 0U);
+  }
+  return device::block_any(is_last);
+}
+
+// ---- Sums ---------------------------------------------------------------------------------------
 
 /// The sum of a block's threads, in the order of cg.cu.
 POLYPATH_DEVICE double sum_of_threads(double value, double* of_thread) {
@@ -27,84 +76,164 @@ POLYPATH_DEVICE double sum_of_threads(double value, double* of_thread) {
   return sum;
 }
 
-/// What `term` gives for each row of a block, by thread; its sum, rounded, is a part.
-template <typename Term>
-POLYPATH_DEVICE void sum_of_rows(const CgLaunch& its, std::uint64_t block, double bound,
-                                 double* of_thread, const Term& term) {
-  double sum = 0;
-  for (unsigned at = device::thread_index(); at < cg::kBlockRows; at += cg::kThreads) {
-    const std::uint64_t row = block * cg::kBlockRows + at;
-    if (row < its.rows) sum += term(row, at);
-  }
+/// `sum`: of a thread's rows. That of all threads, rounded, is a part.
+POLYPATH_DEVICE void store_part(const CgLaunch& its, std::uint64_t block, double bound, double sum,
+                                double* of_thread) {
   sum = sum_of_threads(sum, of_thread);
   if (device::thread_index() == 0)
     device::store(its.parts + block, cg::rounded(sum, cg::magnet(bound)));
 }
 
-POLYPATH_DEVICE void cg_multiply_rows(const CgLaunch& its, std::uint64_t block, double* of_row,
-                                      double* of_thread) {
-  for (unsigned at = device::warp_index(); at < cg::kBlockRows; at += cg::kThreads / cg::kWarp) {
-    const std::uint64_t row = block * cg::kBlockRows + at;
-    double sum = 0;
-    if (row < its.rows) {
-      const std::uint64_t end = device::load(its.offsets + row + 1);
-      for (std::uint64_t entry = device::load(its.offsets + row) + device::lane_index();
-           entry < end; entry += cg::kWarp)
-        sum += device::load(its.values + entry) *
-               device::load(its.vector + device::load(its.columns + entry));
-      for (unsigned half = cg::kWarp / 2; half > 0; half /= 2)
-        sum += device::warp_shuffle_xor(sum, half);
+/// The sums of kCgTogether rows over the lanes of a warp, in the order of cg.cu; a lane has that of
+/// row lane / (kWarp / kCgTogether). While there are several, each half goes on with half of them.
+POLYPATH_DEVICE double sum_of_lanes(double (&of_row)[kCgTogether]) {
+  unsigned half = cg::kWarp / 2;
+  POLYPATH_UNROLL
+  for (unsigned rows = kCgTogether / 2; rows > 0; rows /= 2, half /= 2) {
+    const bool is_upper = (device::lane_index() & half) != 0;
+    POLYPATH_UNROLL
+    for (unsigned i = 0; i < rows; ++i) {
+      const double kept = is_upper ? of_row[i + rows] : of_row[i];
+      const double given = is_upper ? of_row[i] : of_row[i + rows];
+      of_row[i] = kept + device::warp_shuffle_xor(given, half);
     }
-    if (device::lane_index() == 0) of_row[at] = sum;
   }
-  device::block_sync();
-  sum_of_rows(its, block, device::load(its.squared) * its.norm, of_thread,
-              [&](std::uint64_t row, unsigned at) {
-                device::store(its.product + row, of_row[at]);
-                return device::load(its.own + row) * of_row[at];
-              });
+  for (; half > 0; half /= 2) of_row[0] += device::warp_shuffle_xor(of_row[0], half);
+  return of_row[0];
 }
 
-POLYPATH_DEVICE void cg_update_rows(const CgLaunch& its, std::uint64_t block, double* of_thread) {
+// ---- Steps --------------------------------------------------------------------------------------
+
+/// No more than cg::kBlockRows rows. A warp has kCgTogether at a time, of each the entries of two
+/// rounds: all are under way together, past the first-level cache, which is the vector's.
+/// `places`: of shared memory, where rows begin.
+POLYPATH_DEVICE void multiply_rows(const CgLaunch& its, const CgRange& rows,
+                                   std::uint32_t* places) {
+  const std::uint64_t first = device::load_constant(its.offsets + rows.first);
+  const auto count = static_cast<std::uint32_t>(rows.behind - rows.first);
+  for (std::uint32_t row = device::thread_index(); row <= count; row += cg::kThreads)
+    places[row] =
+        static_cast<std::uint32_t>(device::load_constant(its.offsets + rows.first + row) - first);
+  device::block_sync();
+  const std::int32_t* const columns = its.columns + first;
+  const double* const values = its.values + first;
+  const unsigned lane = device::lane_index();
+  for (std::uint32_t row = device::warp_index() * kCgTogether; row < count; row += kCgStride) {
+    std::uint32_t begin[kCgTogether + 1];
+    std::uint32_t most = 0;
+    begin[0] = places[row];
+    POLYPATH_UNROLL
+    for (unsigned i = 0; i < kCgTogether; ++i) {
+      begin[i + 1] = places[row + i < count ? row + i + 1 : count];
+      const std::uint32_t entries = begin[i + 1] - begin[i];
+      most = entries > most ? entries : most;
+    }
+    constexpr unsigned kLoads = 2 * kCgTogether;
+    double sums[kCgTogether]{};
+    for (std::uint32_t at = 0; at < most; at += 2 * cg::kWarp) {
+      const auto entry = [&](unsigned i) {
+        return begin[i % kCgTogether] + at + i / kCgTogether * cg::kWarp + lane;
+      };
+      const auto is_there = [&](unsigned i) { return entry(i) < begin[i % kCgTogether + 1]; };
+      std::int32_t column[kLoads]{};
+      double value[kLoads]{};
+      double of_vector[kLoads]{};
+      POLYPATH_UNROLL
+      for (unsigned i = 0; i < kLoads; ++i) {
+        if (!is_there(i)) continue;
+        column[i] = device::load_streaming(columns + entry(i));
+        value[i] = device::load_streaming(values + entry(i));
+      }
+      device::warp_sync();  // else the compiler waits for a column before it loads the next value
+      POLYPATH_UNROLL
+      for (unsigned i = 0; i < kLoads; ++i)
+        if (is_there(i)) of_vector[i] = device::load(its.vector + column[i]);
+      POLYPATH_UNROLL
+      for (unsigned i = 0; i < kLoads; ++i)
+        if (is_there(i)) sums[i % kCgTogether] += value[i] * of_vector[i];
+    }
+    const double sum = sum_of_lanes(sums);
+    constexpr unsigned kLanes = cg::kWarp / kCgTogether;
+    const std::uint32_t of_lane = row + lane / kLanes;
+    if (lane % kLanes == 0 && of_lane < count)
+      device::store(its.product + rows.first + of_lane, sum);
+  }
+}
+
+/// Who completes a block of rows sums it.
+POLYPATH_DEVICE void cg_multiply(const CgLaunch& its, std::uint32_t* places, double* of_thread) {
+  const CgRange own = own_rows(its);
+  for (std::uint64_t first = own.first; first < own.behind;) {
+    const std::uint64_t block = first / cg::kBlockRows;
+    const CgRange all = rows_of_block(its, block);
+    const CgRange part{first, own.behind < all.behind ? own.behind : all.behind};
+    multiply_rows(its, part, places);
+    first = part.behind;
+    if (!completes(its.multiplied + block, static_cast<std::uint32_t>(part.behind - part.first),
+                   static_cast<std::uint32_t>(all.behind - all.first)))
+      continue;
+    double direction[kCgRounds]{};
+    double product[kCgRounds]{};
+    each_row(all, [&](unsigned round, std::uint64_t row) {
+      direction[round] = device::load(its.own + row);
+      product[round] = device::load(its.product + row);
+    });
+    double sum = 0;
+    each_row(all, [&](unsigned round, std::uint64_t) { sum += direction[round] * product[round]; });
+    store_part(its, block, device::load(its.squared) * its.norm, sum, of_thread);
+  }
+}
+
+POLYPATH_DEVICE void cg_update(const CgLaunch& its, std::uint64_t blocks, double* of_thread) {
   const double squared = device::load(its.squared);
   const double length = cg::quotient(squared, device::load(its.along));
-  sum_of_rows(its, block, squared, of_thread, [&](std::uint64_t row, unsigned) {
-    const double before = device::load(its.solution + row);
-    device::store(its.solution + row, before + length * device::load(its.own + row));
-    const double left = device::load(its.residual + row) - length * device::load(its.product + row);
-    device::store(its.residual + row, left);
-    return left * left;
-  });
+  for (std::uint64_t block = device::block_index(); block < blocks; block += device::grid_size()) {
+    const CgRange rows = rows_of_block(its, block);
+    double solution[kCgRounds]{};
+    double direction[kCgRounds]{};
+    double residual[kCgRounds]{};
+    double product[kCgRounds]{};
+    each_row(rows, [&](unsigned round, std::uint64_t row) {
+      solution[round] = device::load(its.solution + row);
+      direction[round] = device::load(its.own + row);
+      residual[round] = device::load(its.residual + row);
+      product[round] = device::load(its.product + row);
+    });
+    double sum = 0;
+    each_row(rows, [&](unsigned round, std::uint64_t row) {
+      device::store(its.solution + row, solution[round] + length * direction[round]);
+      const double left = residual[round] - length * product[round];
+      device::store(its.residual + row, left);
+      sum += left * left;
+    });
+    store_part(its, block, squared, sum, of_thread);
+  }
 }
 
-POLYPATH_DEVICE void cg_turn_rows(const CgLaunch& its, std::uint64_t block) {
+POLYPATH_DEVICE void cg_turn(const CgLaunch& its) {
   namespace uc = polypath::uniconn;
   using It = uc::Coordinator<uc::PolypathBackend>;
   auto* const comm = static_cast<uc::Communicator<uc::PolypathBackend>*>(its.comm);
   const double part = cg::quotient(device::load(its.next_squared), device::load(its.squared));
-  const std::uint64_t first = block * cg::kBlockRows;
-  const std::uint64_t left = its.rows - first;
-  const std::uint64_t count = left < cg::kBlockRows ? left : std::uint64_t{cg::kBlockRows};
-  double* const own = its.own + first;
-  for (std::uint64_t at = device::thread_index(); at < count; at += cg::kThreads)
-    device::store(own + at,
-                  device::load(its.residual + first + at) + part * device::load(own + at));
+  const CgRange own = own_rows(its);
+  for (CgRange rows = own; rows.first < rows.behind; rows.first += cg::kBlockRows) {
+    double residual[kCgRounds]{};
+    double direction[kCgRounds]{};
+    each_row(rows, [&](unsigned round, std::uint64_t row) {
+      residual[round] = device::load(its.residual + row);
+      direction[round] = device::load(its.own + row);
+    });
+    each_row(rows, [&](unsigned round, std::uint64_t row) {
+      device::store(its.own + row, residual[round] + part * direction[round]);
+    });
+  }
+  if (own.first == own.behind) return;
   const int rank = It::Rank(comm);
   const int ranks = It::Size(comm);
+  double* const sent = its.own + own.first;
   for (int step = 1; step < ranks; ++step)
-    It::Post<uc::ThreadGroup::BLOCK>(own, own, count, nullptr, 0, (rank + step) % ranks, comm);
-}
-
-/// Whether this block is the last to come here: then it finds what all others have stored.
-POLYPATH_DEVICE bool ends_last(std::uint32_t* ended) {
-  bool is_last = false;
-  device::block_sync();
-  if (device::thread_index() == 0) {
-    device::fence_sys();
-    is_last = device::atomic_add_acq_rel(ended, std::uint32_t{1}) + 1 == device::grid_size();
-    if (is_last) device::store(ended, 0U);
-  }
-  return device::block_any(is_last);
+    It::Post<uc::ThreadGroup::BLOCK>(sent, sent, own.behind - own.first, nullptr, 0,
+                                     (rank + step) % ranks, comm);
 }
 
 POLYPATH_DEVICE void cg_step_and_send(const CgLaunch& its) {
@@ -112,18 +241,16 @@ POLYPATH_DEVICE void cg_step_and_send(const CgLaunch& its) {
   using It = uc::Coordinator<uc::PolypathBackend>;
   constexpr auto kBlock = uc::ThreadGroup::BLOCK;
   auto* const comm = static_cast<uc::Communicator<uc::PolypathBackend>*>(its.comm);
-  double* const of_row = device::dynamic_shared<double>();
-  double* const of_thread = of_row + cg::kBlockRows;
+  double* const of_thread = device::dynamic_shared<double>();
+  auto* const places = reinterpret_cast<std::uint32_t*>(of_thread + cg::kThreads);
 
   const std::uint64_t blocks = (its.rows + cg::kBlockRows - 1) / cg::kBlockRows;
-  for (std::uint64_t block = device::block_index(); block < blocks; block += device::grid_size()) {
-    switch (its.step) {
-      case CgStep::multiply: cg_multiply_rows(its, block, of_row, of_thread); break;
-      case CgStep::update: cg_update_rows(its, block, of_thread); break;
-      case CgStep::turn: cg_turn_rows(its, block); break;
-    }
+  switch (its.step) {
+    case CgStep::multiply: cg_multiply(its, places, of_thread); break;
+    case CgStep::update: cg_update(its, blocks, of_thread); break;
+    case CgStep::turn: cg_turn(its); break;
   }
-  if (!ends_last(its.ended)) return;
+  if (!completes(its.ended, 1, device::grid_size())) return;
   if (its.step == CgStep::turn) {
     // Behind it every rank has the direction of all.
     if (its.waits != 0) It::Barrier<kBlock>(comm);

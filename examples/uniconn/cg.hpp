@@ -225,8 +225,8 @@ class ConjugateGradients {
     arrays_ = std::make_unique<CgArrays>(gpu_, rows);
     const std::uint64_t blocks = (arrays_->rows + cg::kBlockRows - 1) / cg::kBlockRows;
     kernel_ = kernel_that_sends(gpu_, cg_kernel_image(), "uniconn_cg");
-    blocks_ = static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>(blocks, 1, gpu_.at_once(kernel_, cg::kThreads, kCgShared)));
+    blocks_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+        arrays_->rows / kCgFewestRows, 1, gpu_.at_once(kernel_, cg::kThreads, kCgShared)));
     CgLaunch one{};
     one.waits = M == uc::LaunchMode::PureDevice ? 1 : 0;
     one.rows = arrays_->rows;
@@ -240,9 +240,10 @@ class ConjugateGradients {
     one.residual = arrays_->residual;
     one.norm = brick_.norm();
     one.parts = arrays_->template room<double>(blocks);
-    one.ended = arrays_->template room<std::uint32_t>(1);
+    one.multiplied = arrays_->template room<std::uint32_t>(blocks + 1);
+    one.ended = one.multiplied + blocks;
     one.comm = comm_of_kernels(comm_);
-    gpu_.zero(one.ended, sizeof *one.ended);
+    gpu_.zero(one.multiplied, (blocks + 1) * sizeof *one.multiplied);
     launches_.fill(one);
   }
   void bind_kernel(uc::Coordinator<B, M>& step, CgStep number) {

@@ -10,7 +10,8 @@ namespace uniconn_example {
 
 enum class CgStep : std::uint32_t { multiply, update, turn };
 
-/// Of one rank's rows, which come in blocks of cg::kBlockRows; thread blocks share them out.
+/// Of one rank's rows. Sums are of blocks of cg::kBlockRows; thread blocks, as many as run at once,
+/// share out rows evenly where they can, wherever those blocks end.
 struct CgLaunch {
   CgStep step;
   std::uint32_t waits;  ///< 1: PureDevice, the kernel sums up over all ranks, too; 0: PartialDevice
@@ -28,15 +29,21 @@ struct CgLaunch {
   const double* squared;
   double* along;
   double* next_squared;
-  double* parts;         ///< a word for each block of rows
-  std::uint32_t* ended;  ///< thread blocks; 0 before, and behind
-  void* comm;            ///< Communicator<PolypathBackend>::toDevice()
+  double* parts;              ///< a word for each block of rows
+  std::uint32_t* multiplied;  ///< rows of each block; 0 before, and behind
+  std::uint32_t* ended;       ///< thread blocks; likewise
+  void* comm;                 ///< Communicator<PolypathBackend>::toDevice()
 };
 
 /// Thread blocks of a multiprocessor at once, at least.
 inline constexpr std::uint32_t kCgBlocksAtOnce = 4;
-/// Of shared memory: a word for each row of a block, and for each thread.
+/// Rows that a warp multiplies together, so that their entries are under way at once.
+inline constexpr std::uint32_t kCgTogether = 4;
+/// Likewise of a thread block, which has a multiple of that, at least so many.
+inline constexpr std::uint32_t kCgStride = kCgTogether * cg::kThreads / cg::kWarp;
+inline constexpr std::uint32_t kCgFewestRows = 8 * kCgStride;
+/// Of shared memory: a word for each thread, and where the rows of a block begin, and end.
 inline constexpr std::size_t kCgShared =
-    static_cast<std::size_t>(cg::kBlockRows + cg::kThreads) * sizeof(double);
+    cg::kThreads * sizeof(double) + (cg::kBlockRows + 1) * sizeof(std::uint32_t);
 
 }  // namespace uniconn_example

@@ -1,6 +1,6 @@
 // A Jacobi sweep that sends its outer rows itself, over polypath's backend (Listings 5 and 6 of the
 // UNICONN paper). The blocks that have outer rows sweep those first and send them, so that they are
-// under way while the others are swept. They wait at the end for what their neighbours' blocks send.
+// under way while the others are swept. They wait at the end for what neighbours' blocks send.
 #pragma once
 
 #include "../jacobi/arithmetic.h"
@@ -50,7 +50,7 @@ POLYPATH_DEVICE float sweep_together(JacobiColumn& its, std::uint64_t count, flo
   return largest;
 }
 
-/// This block sweeps these rows and columns; the largest change of a thread's elements, or `largest`.
+/// This block sweeps these rows and columns; the largest change of a thread's, or `largest`.
 POLYPATH_DEVICE float sweep_rows(const JacobiLaunch& its, std::uint64_t first_row,
                                  std::uint64_t behind_rows, std::uint64_t first_column,
                                  std::uint64_t behind_columns, float largest) {

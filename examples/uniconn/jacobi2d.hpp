@@ -176,8 +176,8 @@ class Jacobi2d {
     const auto most = static_cast<std::uint32_t>(-largest(-mine));
     launch_.across = static_cast<std::uint32_t>(std::min<std::uint64_t>(
         (grid_.columns + kJacobiThreads - 1) / kJacobiThreads, std::min(kJacobiMostAcross, most)));
-    // Memory for changes is as large on all ranks, too: of the ranks with the fewest rows. Fewer rows
-    // of a block than its threads load together take as long.
+    // Memory for changes is as large on all ranks, too: of the ranks with the fewest rows. Blocks of
+    // fewer rows than threads load together take as long.
     const std::uint64_t fewest = grid_.rows / static_cast<std::uint64_t>(size_);
     down_ = static_cast<std::uint32_t>(
         std::clamp<std::uint64_t>(fewest / kJacobiTogether, 1, most / launch_.across));
