@@ -50,8 +50,6 @@ class Native<uc::PolypathBackend> {
     is_open_ = false;
     for (std::size_t i = 0; i < puts_.size(); ++i) puts_[i].signal = &signals_[i];
     put_all();
-    for (const polypath_signal& signal : waits_) comm_->wait_signal(signal, stream_);
-    waits_.clear();
   }
   void all_gather(double* vector, const std::size_t* counts, const std::size_t* firsts) {
     const int own = comm_->rank();
@@ -71,11 +69,11 @@ class Native<uc::PolypathBackend> {
 
  private:
   void put_all() {
-    if (!puts_.empty())
-      polypath::detail::check(
-          polypath_comm_put_group(comm_->get(), puts_.data(), puts_.size(), stream_));
+    polypath::detail::check(polypath_comm_put_and_wait(comm_->get(), puts_.data(), puts_.size(),
+                                                       waits_.data(), waits_.size(), stream_));
     puts_.clear();
     signals_.clear();
+    waits_.clear();
   }
 
   std::unique_ptr<polypath::communicator> comm_;  // its end frees the memory

@@ -188,7 +188,10 @@ POLYPATH_API size_t polypath_symmetric_bytes(const polypath_symmetric* memory);
 
 /* ---- On a stream ------------------------------------------------------------------------------
  * `stream` is a CUstream of the primary context of this rank's GPU; NULL is its legacy default
- * stream. A stream waits in a kernel of one block, and with more work behind it holds one of the
+ * stream. Puts of at most `put_kernel_size` bytes (POLYPATH_PUT_KERNEL_SIZE, 128K) from memory of
+ * this rank's GPU are made by a kernel of one block for each rank that is put to, which needs room
+ * on the GPU: beside kernels of the program that fill it until a put has come, set it to 0. A stream
+ * waits in a kernel of one block, and with more work behind it holds one of the
  * GPU's hardware queues (CUDA_DEVICE_MAX_CONNECTIONS, 8): others may stand still behind it. One
  * that waits past the time limit makes the communicator unusable. */
 
@@ -223,6 +226,12 @@ typedef struct polypath_put {
  * Arguments of all are checked before any is issued; the message names the index of the put. */
 POLYPATH_API polypath_status polypath_comm_put_group(polypath_comm* comm, const polypath_put* puts,
                                                      size_t count, void* stream);
+/* The same, and behind all puts the stream waits for the words of this rank that `awaited` names,
+ * as polypath_comm_wait_signal() for each: where all puts are small, by one kernel. */
+POLYPATH_API polypath_status polypath_comm_put_and_wait(polypath_comm* comm,
+                                                        const polypath_put* puts, size_t count,
+                                                        const polypath_signal* awaited,
+                                                        size_t awaited_count, void* stream);
 /* Gives the word of rank `to` its value, behind all that is on the stream before. */
 POLYPATH_API polypath_status polypath_comm_signal(polypath_comm* comm, int to,
                                                   const polypath_signal* signal, void* stream);
@@ -330,7 +339,7 @@ POLYPATH_API polypath_status polypath_all_to_all(polypath_comm* comm, const void
                                                  size_t count, polypath_type type, void* stream);
 
 /* Not collective. How this rank's collectives went, zeros before the first: {"cells", "channels",
- * "copies", ...: calls, "scratch_bytes"}; of several nodes also {"nodes": {"network", "calls",
+ * "copies", ...: calls, "scratch_bytes", "puts": {"kernel", "copies"}}; of several nodes also {"nodes": {"network", "calls",
  * "chunks", "sent_bytes"}}, and the others count what these calls are made of inside the node. For
  * polypath_free(). */
 POLYPATH_API polypath_status polypath_comm_report(polypath_comm* comm, char** json);

@@ -39,15 +39,16 @@ struct Options {
   std::uint64_t staging_size = 0;  ///< bytes of staging memory a GPU, and of pinned host memory
   ExecutorChoice executor = ExecutorChoice::automatic;
   PrepareMode prepare = PrepareMode::background;
-  int graph_cache_size = 0;      ///< instantiated graphs that are kept; 0: none
-  double emulate_mesh_gbps = 0;  ///< GB/s of each emulated NVLink; 0: no emulation
-  std::string profile;           ///< "auto", "off", or a file
-  std::string registry;          ///< "auto", "off", or a folder's absolute path
-  int comm_time_limit_ms = 0;    ///< how long a rank waits for another
-  int check = 0;                 ///< 1: compare each collective with those of the other ranks
-  int comm_port = 0;             ///< where rank 0 listens; 0: MASTER_PORT + 1
-  std::string comm_node;         ///< which node a rank is of; "auto": this machine
-  bool mpi_collectives = true;   ///< what the shim takes; it reads the variable itself
+  int graph_cache_size = 0;           ///< instantiated graphs that are kept; 0: none
+  double emulate_mesh_gbps = 0;       ///< GB/s of each emulated NVLink; 0: no emulation
+  std::string profile;                ///< "auto", "off", or a file
+  std::string registry;               ///< "auto", "off", or a folder's absolute path
+  int comm_time_limit_ms = 0;         ///< how long a rank waits for another
+  std::uint64_t put_kernel_size = 0;  ///< bytes of a put at most that a kernel makes; 0: none
+  int check = 0;                      ///< 1: compare each collective with those of the other ranks
+  int comm_port = 0;                  ///< where rank 0 listens; 0: MASTER_PORT + 1
+  std::string comm_node;              ///< which node a rank is of; "auto": this machine
+  bool mpi_collectives = true;        ///< what the shim takes; it reads the variable itself
   LogLevel log_level = LogLevel::warn;
 };
 

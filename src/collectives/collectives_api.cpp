@@ -139,7 +139,7 @@ polypath_status polypath_all_to_all(polypath_comm* comm, const void* send, void*
 
 polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
   return guarded([&] {
-    local_of(comm);
+    const PutCounts puts = local_of(comm).put_counts();
     // Without it, which to make is collective, nothing was counted.
     const auto its = std::static_pointer_cast<const CollectivesOfHandle>(comm->above);
     const CollectiveCounts counts = its != nullptr ? its->inside.counts() : CollectiveCounts{};
@@ -151,7 +151,8 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
                           {"ring", counts.ring},
                           {"host_trees", counts.host_trees},
                           {"mixed", counts.mixed},
-                          {"scratch_bytes", its != nullptr ? its->inside.scratch_bytes() : 0}};
+                          {"scratch_bytes", its != nullptr ? its->inside.scratch_bytes() : 0},
+                          {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}}};
     if (comm->nodes != nullptr) {
       const NodeCounts across = its != nullptr ? its->across->counts() : NodeCounts{};
       const NetworkEngine& network = *comm->nodes->engine;

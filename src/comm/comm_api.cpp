@@ -67,6 +67,9 @@ std::unique_ptr<polypath_comm> create(Context& context, int rank, int size, int 
   options.exchange = std::move(exchange);
   options.time_limit = std::chrono::milliseconds(given.time_limit_ms);
   options.engine = &context;
+  // A kernel's stores would not go over an emulated mesh.
+  options.most_by_kernel =
+      context.source().emulated_mesh_gbps > 0 ? 0 : context.options().put_kernel_size;
   auto handle = std::make_unique<polypath_comm>();
   handle->context = &context;
   handle->max_blocks = static_cast<int>(given.max_blocks);
@@ -316,16 +319,27 @@ polypath_status polypath_comm_put_signal(polypath_comm* comm, int to,
 
 polypath_status polypath_comm_put_group(polypath_comm* comm, const polypath_put* puts, size_t count,
                                         void* stream) {
+  return polypath_comm_put_and_wait(comm, puts, count, nullptr, 0, stream);
+}
+
+polypath_status polypath_comm_put_and_wait(polypath_comm* comm, const polypath_put* puts,
+                                           size_t count, const polypath_signal* awaited,
+                                           size_t awaited_count, void* stream) {
   return guarded([&] {
     Communicator& communicator = of(comm);
     require(puts != nullptr || count == 0, "puts is null");
+    require(awaited != nullptr || awaited_count == 0, "awaited is null");
     std::vector<SignalledPut> group;
+    group.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
       const polypath_put& one = puts[i];
       group.push_back({put_of(one.to, one.memory, one.offset, one.src, one.bytes), {}});
       if (one.signal != nullptr) group.back().then.emplace(signal_of(one.signal));
     }
-    communicator.put_group(group, stream_of(stream));
+    std::vector<Signal> words;
+    words.reserve(awaited_count);
+    for (std::size_t i = 0; i < awaited_count; ++i) words.push_back(signal_of(&awaited[i]));
+    communicator.put_group(group, words, stream_of(stream));
   });
 }
 

@@ -46,6 +46,7 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
     : driver(std::move(its_driver)),
       node(its_node),
       engine(options.engine),
+      most_by_kernel(options.most_by_kernel),
       limit(options.time_limit),
       where(options.where) {
   Hello hello = own_hello();
@@ -257,6 +258,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   options.gpu = gpu();
   options.time_limit = time_limit();
   options.engine = impl_->engine;
+  options.most_by_kernel = impl_->most_by_kernel;
   options.exchange = [&](std::span<const std::byte> bytes, std::span<std::byte> all) {
     among_all(bytes);
     for (std::size_t i = 0; i < group.size(); ++i)
@@ -274,13 +276,13 @@ void Communicator::abort(std::string_view reason) noexcept {
 bool Communicator::aborted() const noexcept { return impl_->board->aborted(); }
 void Communicator::check() const { impl_->require_usable(); }
 
-Patience Communicator::patience() const noexcept {
-  const std::chrono::nanoseconds limit = time_limit();
-  return {impl_->words->abort_word(), static_cast<std::uint64_t>(limit.count()),
-          impl_->words->status(),
-          reinterpret_cast<std::uint32_t*>(impl_->barrier_words.local() + impl_->reports_offset()),
+Patience Communicator::Impl::patience() const noexcept {
+  const std::chrono::nanoseconds its_limit = limit.load();
+  return {words->abort_word(), static_cast<std::uint64_t>(its_limit.count()), words->status(),
+          reinterpret_cast<std::uint32_t*>(barrier_words.local() + reports_offset()),
           StatusRecord::kStreamWait};
 }
+Patience Communicator::patience() const noexcept { return impl_->patience(); }
 Patience Communicator::patience_of_program() const noexcept {
   Patience given = patience();
   given.kernel = StatusRecord::kProgram;

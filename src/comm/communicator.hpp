@@ -37,6 +37,8 @@ struct CommunicatorOptions {
   std::string where = {};
   /// Carries large puts over all paths; null: the driver copies. Must outlive the communicator.
   Context* engine = nullptr;
+  /// Puts of at most so many bytes are made by a kernel; 0: none.
+  std::uint64_t most_by_kernel = 128 * 1024;
 };
 
 /// What a put copies: from `src`, memory of any kind that this rank's GPU reaches, to `offset` in
@@ -77,6 +79,12 @@ struct SignalSet {
 struct SignalledPut {
   Put put;
   std::optional<Signal> then;
+};
+
+/// How puts went.
+struct PutCounts {
+  std::uint64_t by_kernel = 0;
+  std::uint64_t by_copies = 0;
 };
 
 /// One a rank. Calls of one rank come from one thread at a time, but for abort(), aborted() and
@@ -139,8 +147,10 @@ class Communicator {
   /// bytes.
   void put(const Put& put, const Signal& signal, CUstream stream);
   /// Puts that are planned together: those to one rank in this order, those to several at once, on
-  /// streams that fork from the caller's and join it. Behind each its signal.
-  void put_group(std::span<const SignalledPut> puts, CUstream stream);
+  /// streams that fork from the caller's and join it. Behind each its signal; behind all the stream
+  /// waits for the words of `awaited`, as wait_signal.
+  void put_group(std::span<const SignalledPut> puts, std::span<const Signal> awaited,
+                 CUstream stream);
   /// Gives a word of rank `to` the signal's value, behind all that is on the stream before.
   void signal(int to, const Signal& signal, CUstream stream);
   /// Lets the stream wait until the word in this rank's own memory is the signal's value or past
@@ -155,6 +165,9 @@ class Communicator {
   /// Lets the stream wait until the streams of all ranks have come to their call: each calls
   /// equally often. Not in capture.
   void barrier(CUstream stream);
+
+  /// Of put and put_group, so far; puts of no bytes are none.
+  [[nodiscard]] PutCounts put_counts() const noexcept;
 
   /// Whether a stream waits for a signal or at a barrier.
   [[nodiscard]] bool streams_wait() const;

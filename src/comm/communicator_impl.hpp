@@ -45,10 +45,22 @@ struct Communicator::Impl {
   /// Gives a word of rank `to` its value. The context is current. `captured`: the stream is in
   /// capture.
   void tell(int to, const Signal& signal, CUstream stream, bool captured);
+  /// What the kernels of this rank's streams wait with.
+  [[nodiscard]] Patience patience() const noexcept;
+  /// Whether a kernel may make the put: it is small, and the kernel reaches its source.
+  [[nodiscard]] bool fits_kernel(const Put& put) const;
+  /// The copy of one put. The context is current.
+  void copy(const Put& put, CUstream stream);
+  /// Puts that fit a kernel, words alone among them, and then waits, by as few kernels as it takes.
+  void put_by_kernel(std::span<const SignalledPut> puts, std::span<const Signal> awaited,
+                     CUstream stream);
 
   std::shared_ptr<const CudaDriver> driver;
   const Node& node;
   Context* engine = nullptr;
+  std::uint64_t most_by_kernel;
+  std::atomic<std::uint64_t> puts_by_kernel{0};
+  std::atomic<std::uint64_t> puts_by_copies{0};
   std::atomic<std::chrono::milliseconds> limit;
   std::string where;
   std::shared_ptr<const PrimaryContext> context;

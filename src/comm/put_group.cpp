@@ -1,4 +1,4 @@
-// Puts of one group: planned together, to several ranks at once.
+// Puts of one group: small ones by one kernel; else planned together, to several ranks at once.
 #include "comm/put_streams.hpp"
 
 #include <fmt/format.h>
@@ -45,17 +45,68 @@ void PutStreams::join(const std::vector<Lane*>& lanes, CUstream caller) const {
   }
 }
 
-void Communicator::put_group(std::span<const SignalledPut> puts, CUstream stream) {
-  Impl& impl = *impl_;
-  for (std::size_t i = 0; i < puts.size(); ++i) {
-    try {
-      impl.require(puts[i].put);
-      if (puts[i].then) impl.require(*puts[i].then);
-    } catch (const InvalidArgument& error) {
-      throw InvalidArgument(fmt::format("put {}: {}", i, error.what()));
+void Communicator::Impl::put_by_kernel(std::span<const SignalledPut> puts,
+                                       std::span<const Signal> awaited, CUstream its_stream) {
+  const auto word_at = [](CUdeviceptr address) {
+    return reinterpret_cast<std::uint64_t*>(address);
+  };
+  std::vector<int> ranks;  // by block
+  while (!puts.empty() || !awaited.empty()) {
+    StreamPutArgs args{};
+    args.patience = patience();
+    ranks.clear();
+    while (!puts.empty() && args.part_count < kMostPutParts) {
+      const auto& [put, then] = puts.front();
+      puts = puts.subspan(1);
+      if (put.bytes == 0 && !then) continue;
+      PutPart& part = args.parts[args.part_count++];
+      part.from = reinterpret_cast<const unsigned char*>(put.src);
+      part.to = reinterpret_cast<unsigned char*>(put.memory.address(put.to) + put.offset);
+      part.bytes = put.bytes;
+      if (then) {
+        part.word = word_at(then->memory.address(put.to) + then->offset);
+        part.value = then->value;
+      }
+      const auto known = std::ranges::find(ranks, put.to);
+      part.block = static_cast<std::uint32_t>(known - ranks.begin());
+      if (known == ranks.end()) ranks.push_back(put.to);
+      if (put.bytes > 0) ++puts_by_kernel;
     }
+    args.put_blocks = static_cast<std::uint32_t>(ranks.size());
+    if (puts.empty())
+      while (!awaited.empty() && args.wait_count < kMostPutWaits) {
+        const Signal& word = awaited.front();
+        args.waits[args.wait_count++] = {word_at(word.memory.local() + word.offset), word.value,
+                                         word.offset, word.memory.bytes()};
+        awaited = awaited.subspan(1);
+      }
+    if (args.put_blocks + args.wait_count > 0) waits->put(args, its_stream);
   }
+}
+
+void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const Signal> awaited,
+                             CUstream stream) {
+  Impl& impl = *impl_;
+  const auto require_each = [&](const char* what, auto all, const auto& require) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      try {
+        require(all[i]);
+      } catch (const InvalidArgument& error) {
+        throw InvalidArgument(fmt::format("{} {}: {}", what, i, error.what()));
+      }
+    }
+  };
+  require_each("put", puts, [&](const SignalledPut& one) {
+    impl.require(one.put);
+    if (one.then) impl.require(*one.then);
+  });
+  require_each("awaited", awaited, [&](const Signal& one) { impl.require(one); });
   const CurrentContext current = impl.on(stream, "put_group");
+
+  const auto moves = [](const SignalledPut& one) { return one.put.bytes > 0; };
+  if (std::ranges::all_of(
+          puts, [&](const SignalledPut& one) { return !moves(one) || impl.fits_kernel(one.put); }))
+    return impl.put_by_kernel(puts, awaited, stream);
 
   // The ranks that are put to, each with a stream: the first with the caller's.
   std::vector<int> ranks;
@@ -72,25 +123,34 @@ void Communicator::put_group(std::span<const SignalledPut> puts, CUstream stream
     const auto at = static_cast<std::size_t>(std::ranges::find(ranks, rank) - ranks.begin());
     return at == 0 || at > lanes.size() ? stream : lanes[at - 1]->stream.get();
   };
+  // On one stream they are told by the kernel that waits.
+  std::vector<SignalledPut> words;
   try {
     std::vector<Transfer> transfers;
     for (const auto& [put, then] : puts)
       if (put.bytes > 0)
         transfers.push_back(
             {put.memory.address(put.to) + put.offset, put.src, put.bytes, stream_of(put.to)});
-    if (impl.engine != nullptr && !transfers.empty()) {
+    if (impl.engine != nullptr) {
       impl.engine->group_copy_async(transfers);
     } else {
       for (const Transfer& one : transfers)
         POLYPATH_CHECK(*impl.driver, memcpy_async(one.dst, one.src, one.bytes, one.stream));
     }
-    for (const auto& [put, then] : puts)
-      if (then) impl.tell(put.to, *then, stream_of(put.to), captured);
+    impl.puts_by_copies += transfers.size();
+    for (const auto& [put, then] : puts) {
+      if (!then) continue;
+      if (lanes.empty() && !awaited.empty())
+        words.push_back({{put.to, put.memory}, then});
+      else
+        impl.tell(put.to, *then, stream_of(put.to), captured);
+    }
   } catch (...) {
     impl.put_streams->join(lanes, stream);
     throw;
   }
   impl.put_streams->join(lanes, stream);
+  impl.put_by_kernel(words, awaited, stream);
 }
 
 }  // namespace polypath

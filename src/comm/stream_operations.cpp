@@ -1,4 +1,4 @@
-// What a communicator does on a stream: put, signal, wait, barrier.
+// What a communicator does on a stream: put, signal, wait, barrier. Groups: put_group.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include "comm/communicator_impl.hpp"
 #include "core/classifier.hpp"
 #include "core/context.hpp"
+#include "core/pointer_info.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {
@@ -70,22 +71,52 @@ CurrentContext Communicator::Impl::on(CUstream its_stream, const char* what) {
   return {*driver, context->get()};
 }
 
+bool Communicator::Impl::fits_kernel(const Put& put) const {
+  if (put.bytes > most_by_kernel) return false;
+  const PointerInfo src = inspect(*driver, put.src);
+  if (src.kind != PointerInfo::Kind::device || src.bytes == 0 ||
+      put.bytes > src.bytes - (put.src - src.start))
+    return false;
+  const int own = members.all[static_cast<std::size_t>(members.rank)].gpu;
+  return src.plain ? src.context == context->get() : src.pool != nullptr && src.gpu == own;
+}
+
+void Communicator::Impl::copy(const Put& put, CUstream its_stream) {
+  const CUdeviceptr dst = put.memory.address(put.to) + put.offset;
+  if (engine != nullptr) {
+    engine->copy_async({dst, put.src, put.bytes, its_stream});
+  } else {
+    POLYPATH_CHECK(*driver, memcpy_async(dst, put.src, put.bytes, its_stream));
+  }
+  ++puts_by_copies;
+}
+
 void Communicator::put(const Put& put, CUstream stream) {
   impl_->require(put);
   const CurrentContext current = impl_->on(stream, "put");
   if (put.bytes == 0) return;
-  const CUdeviceptr dst = put.memory.address(put.to) + put.offset;
-  if (impl_->engine != nullptr) {
-    impl_->engine->copy_async({dst, put.src, put.bytes, stream});
+  if (impl_->fits_kernel(put)) {
+    const SignalledPut one{put, {}};
+    impl_->put_by_kernel({&one, 1}, {}, stream);
   } else {
-    POLYPATH_CHECK(*impl_->driver, memcpy_async(dst, put.src, put.bytes, stream));
+    impl_->copy(put, stream);
   }
 }
 
-void Communicator::put(const Put& put_first, const Signal& then, CUstream stream) {
+void Communicator::put(const Put& put, const Signal& then, CUstream stream) {
+  impl_->require(put);
   impl_->require(then);
-  put(put_first, stream);
-  signal(put_first.to, then, stream);
+  const CurrentContext current = impl_->on(stream, "put");
+  if (put.bytes > 0 && impl_->fits_kernel(put)) {
+    const SignalledPut one{put, then};
+    return impl_->put_by_kernel({&one, 1}, {}, stream);
+  }
+  if (put.bytes > 0) impl_->copy(put, stream);
+  impl_->tell(put.to, then, stream, is_captured(*impl_->driver, stream));
+}
+
+PutCounts Communicator::put_counts() const noexcept {
+  return {impl_->puts_by_kernel, impl_->puts_by_copies};
 }
 
 void Communicator::signal(int to, const Signal& signal, CUstream stream) {

@@ -20,22 +20,28 @@ StreamWaits::StreamWaits(const CudaDriver& driver, CUcontext context)
   module_ = KernelModule::of(driver, context, stream_wait_image());
   wait_ = module_->function("polypath_stream_wait");
   signals_ = module_->function("polypath_stream_signals");
+  puts_ = module_->function("polypath_stream_puts");
 }
 
 void StreamWaits::wait(StreamWaitArgs args, CUstream stream) {
-  launch(wait_, &args, /*waits=*/true, stream);
+  launch({wait_, 1, kStreamWaitThreads, /*waits=*/true}, &args, stream);
 }
 
 void StreamWaits::signal(StreamSignalArgs args, CUstream stream) {
-  launch(signals_, &args, args.awaited_count > 0, stream);
+  launch({signals_, 1, kStreamWaitThreads, args.awaited_count > 0}, &args, stream);
 }
 
-void StreamWaits::launch(CUfunction kernel, void* args, bool waits, CUstream stream) {
+void StreamWaits::put(StreamPutArgs args, CUstream stream) {
+  const bool waits = args.wait_count > 0;
+  launch({puts_, args.put_blocks + (waits ? 1 : 0), kStreamPutThreads, waits}, &args, stream);
+}
+
+void StreamWaits::launch(const Launch& launch, void* args, CUstream stream) {
   const auto go = [&] {
-    POLYPATH_CHECK(driver_, launch_kernel(kernel, 1, 1, 1, kStreamWaitThreads, 1, 1, 0, stream,
-                                          &args, nullptr));
+    POLYPATH_CHECK(driver_, launch_kernel(launch.kernel, launch.blocks, 1, 1, launch.threads, 1, 1,
+                                          0, stream, &args, nullptr));
   };
-  if (!waits || is_captured(driver_, stream)) return go();
+  if (!launch.waits || is_captured(driver_, stream)) return go();
   std::list<Event> after;
   {
     const std::lock_guard lock(mutex_);

@@ -1,4 +1,5 @@
-// Streams that wait for words in memory: each by a small kernel, which looks for an abort itself.
+// Streams that wait for words in memory, and put small messages: each time by a small kernel, which
+// looks for an abort itself.
 #pragma once
 
 #include <list>
@@ -6,6 +7,7 @@
 #include <mutex>
 
 #include "comm/kernel_module.hpp"
+#include "comm/kernels/stream_put_args.h"
 #include "comm/kernels/stream_wait_args.h"
 #include "tune/resources.hpp"
 
@@ -25,11 +27,19 @@ class StreamWaits {
   void wait(StreamWaitArgs args, CUstream stream);
   /// Lets `stream` tell words, and wait for some, as `args` say. Likewise.
   void signal(StreamSignalArgs args, CUstream stream);
+  /// Lets `stream` put, tell and then wait as `args` say. Likewise.
+  void put(StreamPutArgs args, CUstream stream);
   /// Whether a stream still waits, or comes to a wait that was issued; outside of graphs.
   bool any();
 
  private:
-  void launch(CUfunction kernel, void* args, bool waits, CUstream stream);
+  struct Launch {
+    CUfunction kernel;
+    unsigned blocks;
+    unsigned threads;
+    bool waits;
+  };
+  void launch(const Launch& launch, void* args, CUstream stream);
   void sweep();  // with the lock
 
   const CudaDriver& driver_;
@@ -37,6 +47,7 @@ class StreamWaits {
   std::shared_ptr<const KernelModule> module_;
   CUfunction wait_ = nullptr;
   CUfunction signals_ = nullptr;
+  CUfunction puts_ = nullptr;
   std::mutex mutex_;
   std::list<Event> pending_;  // behind each wait
   std::list<Event> free_;

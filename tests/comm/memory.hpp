@@ -45,4 +45,21 @@ inline void write(const CudaDriver& driver, CUdeviceptr address, const Bytes& by
   POLYPATH_CHECK(driver, stream_synchronize(nullptr));
 }
 
+/// Device memory of the current context.
+class Device {
+ public:
+  Device(const CudaDriver& driver, const Bytes& contents) : driver_(driver) {
+    POLYPATH_CHECK(driver, mem_alloc(&address_, contents.size()));
+    write(driver, address_, contents);
+  }
+  ~Device() { POLYPATH_WARN(driver_, mem_free(address_)); }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  [[nodiscard]] CUdeviceptr get() const noexcept { return address_; }
+
+ private:
+  const CudaDriver& driver_;
+  CUdeviceptr address_ = 0;
+};
+
 }  // namespace polypath::test

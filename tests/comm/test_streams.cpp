@@ -22,23 +22,6 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
-/// Device memory of the current context.
-class Device {
- public:
-  Device(const CudaDriver& driver, const Bytes& contents) : driver_(driver) {
-    POLYPATH_CHECK(driver, mem_alloc(&address_, contents.size()));
-    write(driver, address_, contents);
-  }
-  ~Device() { POLYPATH_WARN(driver_, mem_free(address_)); }
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
-  [[nodiscard]] CUdeviceptr get() const noexcept { return address_; }
-
- private:
-  const CudaDriver& driver_;
-  CUdeviceptr address_ = 0;
-};
-
 template <typename Thrown, typename Body>
 std::string thrown_by(const Body& body) {
   try {
@@ -398,46 +381,6 @@ TEST(Streams, ABarrierIsNotCaptured) {
                 HasSubstr("barrier: stream is in capture"));
     CUgraph graph = nullptr;
     POLYPATH_CHECK(driver, stream_end_capture(stream.get(), &graph));
-    POLYPATH_CHECK(driver, graph_destroy(graph));
-  });
-}
-
-/// Puts, by themselves and in a group, with signals: launched again and again.
-TEST(Streams, PutsWithSignalsAreCaptured) {
-  NEEDS_GPUS(2);
-  Group group(2);
-  group.run([](Communicator& comm) {
-    const CudaDriver& driver = comm.driver();
-    const int other = 1 - comm.rank();
-    const SymmetricMemory inbox = comm.alloc(std::uint64_t{2} * kBytes);
-    const SymmetricMemory words = comm.alloc(24);
-    const Stream stream(driver, comm.context());
-    const Device out(driver, Bytes(kBytes));
-    POLYPATH_CHECK(driver, stream_begin_capture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED));
-    comm.put({other, inbox, 0, out.get(), kBytes}, {words, 0, 7}, stream.get());
-    const std::array<SignalledPut, 1> puts{
-        {{{other, inbox, kBytes, out.get(), kBytes}, Signal{words, 8, 7}}}};
-    comm.put_group(puts, stream.get());
-    comm.signal(other, {words, 16, 7}, stream.get());
-    for (const std::uint64_t word : {0, 8, 16}) comm.wait_signal({words, word, 7}, stream.get());
-    CUgraph graph = nullptr;
-    POLYPATH_CHECK(driver, stream_end_capture(stream.get(), &graph));
-    CUgraphExec exec = nullptr;
-    POLYPATH_CHECK(driver, graph_instantiate(&exec, graph, 0));
-    for (std::uint64_t round = 1; round <= 3; ++round) {
-      write(driver, out.get(), message(comm.rank(), round));
-      comm.exchange({}, {});
-      POLYPATH_CHECK(driver, graph_launch(exec, stream.get()));
-      POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
-      for (const std::uint64_t place : {std::uint64_t{0}, std::uint64_t{kBytes}})
-        ASSERT_TRUE(read(driver, inbox.local() + place, kBytes) == message(other, round));
-      // The values are the same at each launch: so the words go back.
-      for (const std::uint64_t word : {0, 8, 16})
-        comm.signal(comm.rank(), {words, word, 0}, stream.get());
-      POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
-    }
-    comm.exchange({}, {});
-    POLYPATH_CHECK(driver, graph_exec_destroy(exec));
     POLYPATH_CHECK(driver, graph_destroy(graph));
   });
 }

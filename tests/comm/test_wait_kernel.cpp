@@ -9,6 +9,7 @@
 
 #include "comm/kernels/planted_wait_faults.h"
 #include "comm/kernels/stream_wait_args.h"
+#include "planting.hpp"
 #include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
 #include "simt/run.hpp"
@@ -356,12 +357,6 @@ std::string WaitKernel::gave_up_twice(std::uint64_t seed) {
 TEST_F(WaitKernel, OnlyTheFirstWaitThatGivesUpTakesItsTime) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) EXPECT_EQ("", gave_up_twice(seed));
 }
-
-template <typename Fault>
-struct Planting {
-  explicit Planting(Fault fault) { planted_fault<Fault> = fault; }
-  ~Planting() { planted_fault<Fault> = Fault::none; }
-};
 
 struct Planted {
   device::WaitFault of_waits;

@@ -1,5 +1,5 @@
-// Defects of the kernel by which streams wait (polypath/device/planted.hpp); those of waits in
-// general are device::WaitFault.
+// Defects of the kernels by which streams wait and put (polypath/device/planted.hpp); those of waits
+// in general are device::WaitFault.
 #pragma once
 
 #include "polypath/device/planted.hpp"
@@ -14,6 +14,14 @@ enum class StreamWaitFault {
   exact_value,           ///< a word that is past the value lets nobody go
   no_circle,             ///< values are compared as numbers
   epoch_not_counted      ///< every launch of a graph has the values of the first
+};
+
+enum class StreamPutFault {
+  none,
+  word_before_bytes,      ///< a word is told, and its bytes come then
+  word_before_the_block,  ///< ... when one thread has stored its own
+  word_without_release,   ///< ... and not ordered behind them
+  first_wait_alone        ///< of several words one is waited for
 };
 
 }  // namespace polypath

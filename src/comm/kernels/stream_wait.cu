@@ -1,7 +1,9 @@
-// The kernels by which a stream waits for signals or at a barrier. They look at the abort word
-// themselves: an abort needs no room on the GPU to let them go. What comes behind one on the stream
-// finds what was stored before the words were; or, when it gave up, runs behind the abort.
+// The kernels by which a stream waits for signals or at a barrier, and puts what is small. They look
+// at the abort word themselves: an abort needs no room on the GPU to let them go. What comes behind
+// one on the stream finds what was stored before the words were; or, when it gave up, runs behind the
+// abort.
 #include "comm/kernels/planted_wait_faults.h"
+#include "comm/kernels/stream_put.cuh"
 #include "comm/kernels/stream_wait_args.h"
 #include "polypath/device/wait.cuh"
 #include "simt/platform.cuh"
@@ -72,3 +74,13 @@ SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
       return device::wait_for_abort(args.patience);
   }
 }
+
+SIMT_KERNEL(polypath_stream_puts, polypath::kStreamPutThreads, polypath::StreamPutArgs args) {
+  using namespace polypath;
+  const std::uint32_t block = simt::block_index();
+  if (block < args.put_blocks)
+    put_parts(args, block);
+  else
+    await_words(args);
+}
+SIMT_FOLDS(polypath_stream_puts, 32);

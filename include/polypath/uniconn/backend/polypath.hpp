@@ -225,6 +225,7 @@ class PolypathBackend::Group {
       put.bytes = posted.bytes;
     }
     if (posted.signal != nullptr) signal = signal_of(posted.signal, posted.value, "Post: signal");
+    if (put.memory == nullptr && signal.memory == nullptr) return;
     if (is_open_) {
       puts_.push_back(put);
       signals_.push_back(signal);
@@ -254,18 +255,14 @@ class PolypathBackend::Group {
         group.awaited_.clear();
       }
     } clear{*this};
-    if (puts_.size() == 1) {
-      issue(puts_.front(), signals_.front(), stream);
-    } else if (!puts_.empty()) {
-      for (std::size_t i = 0; i < puts_.size(); ++i) {
-        if (signals_[i].memory != nullptr) puts_[i].signal = &signals_[i];
-        // A signal alone: behind the data of a kernel.
-        if (puts_[i].memory == nullptr) puts_[i].memory = signals_[i].memory;
-      }
-      polypath::detail::check(
-          polypath_comm_put_group(world_.comm_->get(), puts_.data(), puts_.size(), stream));
+    if (puts_.empty() && awaited_.empty()) return;
+    for (std::size_t i = 0; i < puts_.size(); ++i) {
+      if (signals_[i].memory != nullptr) puts_[i].signal = &signals_[i];
+      // A signal alone: behind the data of a kernel.
+      if (puts_[i].memory == nullptr) puts_[i].memory = signals_[i].memory;
     }
-    for (const polypath_signal& signal : awaited_) wait(signal, stream);
+    polypath::detail::check(polypath_comm_put_and_wait(
+        world_.comm_->get(), puts_.data(), puts_.size(), awaited_.data(), awaited_.size(), stream));
   }
 
  private:

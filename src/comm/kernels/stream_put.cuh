@@ -1,0 +1,51 @@
+// Small messages of a stream, by stores into the other ranks' memory: a copy engine takes longer to
+// begin than they take to send (docs/cuda-notes.md).
+#pragma once
+
+#include "comm/kernels/planted_wait_faults.h"
+#include "comm/kernels/stream_put_args.h"
+#include "polypath/device/wait.cuh"
+#include "simt/platform.cuh"
+
+namespace polypath {
+
+/// The puts of one block, all to one rank, in their order.
+SIMT_DEVICE void put_parts(const StreamPutArgs& args, std::uint32_t block) {
+  const device::Block group;
+  for (std::uint32_t i = 0; i < args.part_count; ++i) {
+    const PutPart& part = args.parts[i];
+    if (part.block != block) continue;
+    if (planted(StreamPutFault::word_before_bytes) && group.is_leader() && part.word != nullptr)
+      simt::store_release(part.word, part.value);
+    if (part.bytes > 0)
+      simt::copy_tile(group, simt::Places<unsigned char, 1>{{part.to}, 1}, part.from, part.bytes);
+    // Of other threads, too, what the word's reader finds, and what the next put may store over.
+    if (!planted(StreamPutFault::word_before_the_block)) group.sync();
+    if (part.word != nullptr && group.is_leader()) {
+      if (planted(StreamPutFault::word_without_release))
+        simt::store_relaxed(part.word, part.value);
+      else
+        simt::store_release(part.word, part.value);
+    }
+  }
+}
+
+SIMT_DEVICE void await_words(const StreamPutArgs& args) {
+  for (std::uint32_t i = simt::thread_index(); i < args.wait_count; i += simt::block_size()) {
+    if (i > 0 && planted(StreamPutFault::first_wait_alone)) continue;
+    const PutWait& wanted = args.waits[i];
+    std::uint64_t seen = 0;
+    const auto ready = [&] {
+      seen = simt::load_acquire(wanted.word);
+      return device::has_come(seen, wanted.value);
+    };
+    const auto awaited = [&] {
+      return device::Awaited{StatusRecord::kNobody, wanted.value, seen, wanted.offset,
+                             wanted.bytes};
+    };
+    if (!device::wait_with(args.patience, ready, awaited))
+      return device::wait_for_abort(args.patience);
+  }
+}
+
+}  // namespace polypath

@@ -1,0 +1,46 @@
+// What the kernel is told that puts small messages for a stream: the one agreement between host and
+// device. C++17, plain data.
+#pragma once
+
+#include <cstdint>
+
+#include "comm/status_record.hpp"
+
+namespace polypath {
+
+/// Of each block.
+inline constexpr std::uint32_t kStreamPutThreads = 512;
+/// Of one kernel.
+inline constexpr std::uint32_t kMostPutParts = 16;
+inline constexpr std::uint32_t kMostPutWaits = 16;
+
+/// One put: bytes, and behind them a word of the same rank.
+struct PutPart {
+  const unsigned char* from;
+  unsigned char* to;
+  std::uint64_t bytes;  ///< 0: the word alone
+  std::uint64_t* word;  ///< null: none
+  std::uint64_t value;
+  std::uint32_t block;  ///< that makes it: one for each rank, whose puts it makes in their order
+};
+
+/// A word of this rank, and where it is, as the status record says it.
+struct PutWait {
+  const std::uint64_t* word;
+  std::uint64_t value;
+  std::uint64_t offset;
+  std::uint64_t bytes;
+};
+
+/// The one parameter. Blocks begin in their order, so the one behind those that put is the one that
+/// waits: all puts are under way by then.
+struct StreamPutArgs {
+  PutPart parts[kMostPutParts];
+  PutWait waits[kMostPutWaits];
+  std::uint32_t part_count;
+  std::uint32_t wait_count;
+  std::uint32_t put_blocks;
+  Patience patience;
+};
+
+}  // namespace polypath

@@ -1,0 +1,187 @@
+// The twin of the kernel that puts small messages for a stream, over hostile schedules: rows of calls
+// of three ranks, with skewed starts. And what these tests are worth: each defect of StreamPutFault is
+// found.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <functional>
+#include <random>
+
+#include "comm/kernels/planted_wait_faults.h"
+#include "comm/kernels/stream_put_args.h"
+#include "planting.hpp"
+#include "simt/platform.cuh"
+#include "simt/run.hpp"
+
+namespace polypath::test {
+
+constexpr std::uint32_t kPutRanks = 3;
+constexpr std::size_t kInboxBytes = 768;  // of messages from one rank
+
+/// What has come, by one thread a byte.
+SIMT_KERNEL(test_take_bytes, 32, const unsigned char* inbox, unsigned char* out) {
+  for (std::uint32_t i = simt::thread_index(); i < kPutRanks * kInboxBytes; i += 32)
+    simt::store(out + i, simt::load(inbox + i));
+}
+
+namespace {
+
+using Inbox = std::array<unsigned char, kPutRanks * kInboxBytes>;  // by sender
+
+class PutKernel : public testing::Test {
+ protected:
+  struct Rank {
+    Inbox inbox{};
+    /// What other ranks tell it: that their messages have come, and that they have taken its own.
+    std::array<std::uint64_t, kPutRanks> came{};
+    std::array<std::uint64_t, kPutRanks> taken{};
+    std::uint32_t abort_word = 0;
+    std::uint32_t reports = 0;
+    StatusRecord status{};
+  };
+
+  StreamPutArgs args_of(std::uint32_t rank) {
+    Rank& its = ranks_[rank];
+    StreamPutArgs args{};
+    args.put_blocks = kPutRanks - 1;
+    args.patience = {&its.abort_word, 1'000'000'000, &its.status, &its.reports,
+                     StatusRecord::kStreamWait};
+    return args;
+  }
+  static std::uint32_t block_of(std::uint32_t rank, std::uint32_t to) {
+    return to < rank ? to : to - 1;
+  }
+  void add(std::uint32_t rank, const StreamPutArgs& args) {
+    rows_[rank].push_back(simt::launch("polypath_stream_puts", static_cast<int>(rank),
+                                       args.put_blocks + (args.wait_count > 0 ? 1 : 0), 64, args));
+  }
+  /// For the words of all others to be at `value`, in `words` of this rank.
+  static void wait_for_all(StreamPutArgs& args, std::uint32_t rank,
+                           const std::array<std::uint64_t, kPutRanks>& words, std::uint64_t value) {
+    for (std::uint32_t from = 0; from < kPutRanks; ++from)
+      if (from != rank)
+        args.waits[args.wait_count++] = {&words[from], value, 8 * from, sizeof words};
+  }
+
+  /// Rounds in which each rank sends two messages to each other one, the second partly over the
+  /// first, takes what has come, and says so. Empty, or what was wrong.
+  std::string exchange(std::uint64_t seed) {
+    constexpr std::uint64_t kRounds = 5;
+    ranks_ = {};
+    for (Rank& rank : ranks_) rank.inbox.fill(0xEE);
+    std::mt19937_64 random(seed);
+    std::deque<std::vector<unsigned char>> messages;
+    std::array<Inbox, kPutRanks> expected;
+    for (Inbox& all : expected) all.fill(0xEE);
+    std::deque<Inbox> taken;  // by round and rank
+    std::deque<Inbox> wanted;
+    Inbox idle{};
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      for (std::uint32_t rank = 0; rank < kPutRanks; ++rank) {
+        // One is late.
+        for (std::uint32_t i = 0; i < 6 && rank == (seed + round) % kPutRanks; ++i)
+          rows_[rank].push_back(simt::launch(
+              "test_take_bytes", static_cast<int>(rank), 1, 32,
+              static_cast<const unsigned char*>(ranks_[rank].inbox.data()), idle.data()));
+        StreamPutArgs args = args_of(rank);
+        for (std::uint32_t to = 0; to < kPutRanks; ++to) {
+          if (to == rank) continue;
+          for (const bool is_second : {false, true}) {
+            std::vector<unsigned char>& message = messages.emplace_back(1 + random() % 600);
+            std::ranges::generate(message, std::ref(random));
+            const std::size_t at =
+                rank * kInboxBytes + random() % (kInboxBytes - message.size() + 1);
+            std::ranges::copy(message, expected[to].begin() + static_cast<std::ptrdiff_t>(at));
+            // The words of both rise: who finds that of the second finds both.
+            args.parts[args.part_count++] = {
+                message.data(),         ranks_[to].inbox.data() + at,    message.size(),
+                &ranks_[to].came[rank], 2 * round - (is_second ? 0 : 1), block_of(rank, to)};
+          }
+        }
+        wait_for_all(args, rank, ranks_[rank].came, 2 * round);
+        add(rank, args);
+        Inbox& out = taken.emplace_back();
+        out.fill(0x11);
+        rows_[rank].push_back(
+            simt::launch("test_take_bytes", static_cast<int>(rank), 1, 32,
+                         static_cast<const unsigned char*>(ranks_[rank].inbox.data()), out.data()));
+        // Words alone; nobody sends more before all have taken this.
+        StreamPutArgs told = args_of(rank);
+        for (std::uint32_t to = 0; to < kPutRanks; ++to)
+          if (to != rank)
+            told.parts[told.part_count++] = {nullptr, nullptr,           0, &ranks_[to].taken[rank],
+                                             round,   block_of(rank, to)};
+        wait_for_all(told, rank, ranks_[rank].taken, round);
+        add(rank, told);
+      }
+      for (const Inbox& all : expected) wanted.push_back(all);
+    }
+    if (const std::string error = run(random()); !error.empty()) return error;
+    for (std::uint32_t rank = 0; rank < kPutRanks; ++rank)
+      if (ranks_[rank].status.given_up != 0) return "rank " + std::to_string(rank) + " gave up";
+    for (std::size_t i = 0; i < taken.size(); ++i)
+      if (taken[i] != wanted[i])
+        return "rank " + std::to_string(i % kPutRanks) + " took something else in round " +
+               std::to_string(i / kPutRanks + 1);
+    return {};
+  }
+
+  std::string run(std::uint64_t seed) {
+    simt::RunOptions options;
+    options.seed = seed;
+    options.most_turns = 3'000'000;
+    for (std::uint32_t rank = 0; rank < kPutRanks; ++rank)
+      options.memory.push_back({&ranks_[rank], sizeof(Rank), static_cast<int>(rank)});
+    const std::string error = simt::run(rows_, options);
+    for (auto& row : rows_) row.clear();
+    return error;
+  }
+
+  std::array<Rank, kPutRanks> ranks_{};
+  std::vector<std::vector<simt::Launch>> rows_{kPutRanks};
+};
+
+TEST_F(PutKernel, WhoFindsTheWordFindsAllBytesBeforeIt) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) ASSERT_EQ("", exchange(seed)) << "seed " << seed;
+}
+
+TEST_F(PutKernel, AWaitThatNobodyAnswersSaysForWhatAndThePutsWereMade) {
+  ranks_ = {};
+  const std::array<unsigned char, 5> message{1, 2, 3, 4, 5};
+  StreamPutArgs args = args_of(0);
+  args.put_blocks = 1;
+  args.parts[args.part_count++] = {
+      message.data(), ranks_[1].inbox.data() + 3, message.size(), &ranks_[1].came[0], 7, 0};
+  args.waits[args.wait_count++] = {&ranks_[0].came[1], 9, 8, sizeof ranks_[0].came};
+  ranks_[0].came[1] = 8;
+  ranks_[0].abort_word = 1;
+  add(0, args);
+  ASSERT_EQ("", run(1));
+  EXPECT_EQ(1U, ranks_[0].status.given_up);
+  EXPECT_EQ(StatusRecord::aborted, ranks_[0].status.reason);
+  EXPECT_EQ(9U, ranks_[0].status.expected);
+  EXPECT_EQ(8U, ranks_[0].status.seen);
+  EXPECT_EQ(8U, ranks_[0].status.offset);
+  EXPECT_TRUE(std::ranges::equal(message, std::span(ranks_[1].inbox).subspan(3, 5)));
+  EXPECT_EQ(7U, ranks_[1].came[0]);
+}
+
+class PlantedPutFault : public PutKernel, public testing::WithParamInterface<StreamPutFault> {};
+
+TEST_P(PlantedPutFault, IsFound) {
+  const Planting planting(GetParam());
+  for (std::uint64_t seed = 1; seed <= 40; ++seed)
+    if (!exchange(seed).empty()) return;
+  FAIL() << "it is not found";
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, PlantedPutFault,
+                         testing::Values(StreamPutFault::word_before_bytes,
+                                         StreamPutFault::word_before_the_block,
+                                         StreamPutFault::word_without_release,
+                                         StreamPutFault::first_wait_alone));
+
+}  // namespace
+}  // namespace polypath::test
