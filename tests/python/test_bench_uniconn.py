@@ -129,6 +129,9 @@ def test_calls_of_the_library_and_nothing_else():
         (("--backends", "polypath,nccl"), "'nccl' is not one of polypath, mpi"),
         (("--backends", "mpi"), "no virtual time"),
         (("--test", "jacobi", "--exchange", "none"), "both or turns"),
+        (("--rows", "8"), "--rows is for --test jacobi, not for latency"),
+        (("--test", "cg", "--sizes", "8"), "latency, bandwidth, jacobi, not for cg"),
+        (("--test", "lines", "--backends", "polypath"), "not for lines"),
         (("--test", "cg", "--ranks", "9"), "there are 4 GPUs"),
         (
             ("--test", "cg", "--matrix", "serena", "--backends", "polypath"),

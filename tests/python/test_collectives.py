@@ -166,11 +166,12 @@ def test_the_benchmark_and_the_plan_have_one_set_of_names(polypath, tmp_path):
         ("bench allreduce --algorithm flat", "; kernels is meant"),
         ("bench allreduce --algorithm host", "; mixed is meant"),
         ("bench allreduce --against rign", "; did you mean ring?"),
+        ("bench all_gather --op max", "; all_gather combines nothing"),
         ("plan allreduce 1M --algorithm kernels", "; cells or flat is meant"),
         ("plan allreduce 1M --algorithm published", "; --compare shows it"),
     ],
 )
-def test_other_names_of_algorithms_are_told_what_is_meant(polypath, command, words):
+def test_what_is_refused_says_what_is_meant(polypath, command, words):
     assert the_one_line(polypath(*command.split(), "--node", "mist"), 2).endswith(words)
 
 

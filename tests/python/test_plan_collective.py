@@ -83,6 +83,8 @@ def test_several_nodes_are_a_prediction(polypath):
     ("arguments", "words"),
     [
         (["allreduce", "1M", "--nodes", "2"], ["--nodes needs --network"]),
+        (["allreduce", "1M", "--network", "25"], ["--network is for --nodes"]),
+        (["broadcast", "1M", "--op", "max"], ["--op is for allreduce", "broadcast combines noth"]),
         (["broadcast", "1M", "--nodes", "2", "--network", "25"], ["one node only"]),
         (["allreduce", "1M", "--network", "fast"], ["--network", "'fast'"]),
         (["allreduce", "1M", "--ranks", "5"], ["5 ranks", "narval has 4"]),

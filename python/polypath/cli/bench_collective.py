@@ -55,7 +55,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
             options.count_option("--ranks", "On the first N GPUs; default all.", 1, 8),
         ] = None,
         type: options.ElementType = "float32",
-        op_: options.Operator = "sum",
+        op_: options.Operator = None,
         against: Annotated[
             str | None,
             Option(
@@ -91,6 +91,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
         plot: options.Plot = None,
         json: options.Json = None,
     ) -> None:
+        operation = options.operator_of(op, op_)
         with Context(node=node) as context:
             topology = context.topology()
             simulated = topology["simulated"]
@@ -104,7 +105,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
                 sizes or parse_sizes("64K:16M" if simulated else "8K:1G"),
                 ranks or gpus,
                 type=type,
-                operation=op_,
+                operation=operation,
                 iterations=iterations or (1 if simulated else 20),
                 calls=calls or (2 if simulated else 10),
                 nccl=None if name in ("none", *MEASURED) else "" if name == "nccl" else name,

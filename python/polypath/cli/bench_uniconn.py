@@ -26,6 +26,18 @@ _MATRICES = ("serena-like", "queen-like", "small")
 
 _LINES = "lines"
 _MODES = ("host", "partial", "device")
+#: Options that have an effect in some tests alone, by parameter.
+_ONLY_FOR = {
+    "backends": ("--backends", TESTS),
+    "sizes": ("--sizes", ("latency", "bandwidth", "jacobi")),
+    "window": ("--window", ("bandwidth",)),
+    "ranks": ("--ranks", ("jacobi", "cg")),
+    "rows_": ("--rows", ("jacobi",)),
+    "exchange": ("--exchange", ("jacobi",)),
+    "matrix": ("--matrix", ("cg",)),
+    "pairs": ("--pairs", TESTS),
+    "iterations": ("--iterations", ("jacobi", "cg")),
+}
 _BACKENDS_OF_KERNELS = ("polypath", "any")
 
 
@@ -99,11 +111,11 @@ def bench_uniconn(
         options.count_option("--rows", "jacobi: rows of the grid; default 16384, simulated 8.", 1),
     ] = None,
     exchange: Annotated[
-        str,
+        str | None,
         options.text_option(
             "--exchange", "jacobi: with the neighbours both at once, or in turns.", "both|turns"
         ),
-    ] = "both",
+    ] = None,
     mode: Annotated[
         str,
         options.text_option(
@@ -143,6 +155,11 @@ def bench_uniconn(
     simulated node times are virtual, and a solver's sweeps take the time of the memory that a
     kernel would read and write.
     """
+    given = locals()
+    for name, (option, tests) in _ONLY_FOR.items():
+        if given[name] is not None and test not in tests:
+            raise InvalidArgument(f"{option} is for --test {', '.join(tests)}, not for {test}")
+    exchange = exchange or "both"
     if exchange not in ("both", "turns"):
         raise InvalidArgument(f"--exchange {exchange}: both or turns is wanted")
     if mode not in _MODES:

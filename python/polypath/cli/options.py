@@ -225,5 +225,19 @@ def given_settings(
 #: Of the commands of collectives.
 ElementType = Annotated[str, text_option("--type", "Of the elements; default float32.", "TYPE")]
 Operator = Annotated[
-    str, text_option("--op", "sum, product, min, max or avg; default sum.", "OPERATOR")
+    str | None,
+    text_option(
+        "--op",
+        "allreduce, reduce_scatter, reduce: sum, product, min, max or avg; default sum.",
+        "OPERATOR",
+    ),
 ]
+
+
+def operator_of(op: str, given: str | None) -> str:
+    """The operator of a collective. Raises `InvalidArgument` where one is given that combines
+    nothing."""
+    combining = ("allreduce", "reduce_scatter", "reduce")
+    if given is not None and op not in combining:
+        raise InvalidArgument(f"--op is for {', '.join(combining)}; {op} combines nothing")
+    return given or "sum"

@@ -48,7 +48,7 @@ def _command(op: str, about: str) -> Callable[..., None]:
             options.count_option("--ranks", "On the first N GPUs; default all.", 1, 64),
         ] = None,
         type: options.ElementType = "float32",
-        op_: options.Operator = "sum",
+        op_: options.Operator = None,
         nodes: Annotated[
             int, options.count_option("--nodes", "On so many such nodes, for allreduce.", 1, 65536)
         ] = 1,
@@ -81,12 +81,15 @@ def _command(op: str, about: str) -> Callable[..., None]:
     ) -> None:
         if nodes > 1 and network is None:
             raise InvalidArgument("--nodes needs --network, the rate between them in GB/s")
+        if nodes == 1 and network is not None:
+            raise InvalidArgument("--network is for --nodes, of which there is one")
+        operation = options.operator_of(op, op_)
         with Context(node=node) as context:
             planned = context.plan_collective(
                 op,
                 size,
                 type=type,
-                operation=op_,
+                operation=operation,
                 ranks=ranks,
                 nodes=nodes,
                 network_gbps=network or 0,
