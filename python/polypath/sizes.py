@@ -24,6 +24,8 @@ ALLOWED_LIST = (
 def parse_size(text: str) -> int:
     """Bytes that ``text`` stands for. ``ValueError`` says what is allowed."""
     match = _SIZE.fullmatch(text.strip())
+    if match is None and _SIZE.fullmatch(text.strip().removeprefix("-")):
+        raise ValueError(f"'{text}' is negative, and a size is {ALLOWED}")
     if match is None:
         raise ValueError(f"'{text}' is not {ALLOWED}")
     fraction = match[2] or ""

@@ -19,6 +19,17 @@ def the_one_line(done, code):
     [
         (["xyzzy"], ["there is no command xyzzy", "`polypath --help` lists them"]),
         (["bnech"], ["there is no command bnech; did you mean bench?"]),
+        (
+            ["plan", "all_reduce", "1M"],
+            ["plan all_reduce; did you mean plan allreduce?"],
+        ),
+        (["bench", "AllToAll"], ["did you mean bench all_to_all?"]),
+        (["allgather"], ["did you mean plan all_gather or bench all_gather or tune all_gather?"]),
+        (["plan", "comm", "all-reduce", "1M"], ["'all-reduce'", "did you mean allreduce?"]),
+        (["tune", "comm", "--ops", "post,all_reduce"], ["'all_reduce'", "did you mean allreduce?"]),
+        (["--node", "narval", "topo"], ["--node: options stand behind the command"]),
+        (["bench", "p2p", "--sizes", "-1K"], ["--sizes: '-1K' is negative"]),
+        (["plan", "gpu0", "gpu1", "-5"], ["SIZE: '-5' is negative"]),
         (["bench", "jacobi-solver"], ["OPERATION"]),
         (["--verison"], ["there is no option --verison; did you mean --version?"]),
         (["--sizes"], ["there is no option --sizes", "`polypath --help`"]),

@@ -171,7 +171,7 @@ def call(words: Sequence[str], program: str) -> None:
         return
     for count in (2, 1):
         command = COMMANDS.get(" ".join(words[:count]))
-        if command is not None:
+        if command is not None and (count == 2 or not _likely(words)):
             from .arguments import CommandLine
             from .options import require_apart
 
@@ -180,13 +180,37 @@ def call(words: Sequence[str], program: str) -> None:
             require_apart(given)
             function(**given)
             return
-    from .arguments import did_you_mean
+    raise InvalidArgument(_unknown(words, program))
 
-    kind, known = "command", [*COMMANDS]
+
+def _likely(words: Sequence[str]) -> list[str]:
+    """Commands of two words that these two are likely to mean: "plan all_reduce"."""
+    if len(words) < 2 or words[1].startswith("-"):
+        return []
+    from .arguments import alike
+
+    of_first = {name.split()[1]: name for name in COMMANDS if name.startswith(f"{words[0]} ")}
+    return [of_first[name] for name in alike(words[1], of_first)]
+
+
+def _unknown(words: Sequence[str], program: str) -> str:
+    """What to say of words that begin with no command."""
+    from .arguments import alike, did_you_mean
+
+    help_of_all = f": `{program} --help` lists them"
     if words[0].startswith("-"):
-        kind, known = "option", ["--help", "--version"]
-    hint = did_you_mean(words[0], known) or f": `{program} --help` lists them"
-    raise InvalidArgument(f"there is no {kind} {words[0]}{hint}")
+        if any(word in COMMANDS for word in words[1:]):
+            return f"{words[0]}: options stand behind the command: {program} COMMAND [OPTIONS]"
+        hint = did_you_mean(words[0], ["--help", "--version"]) or help_of_all
+        return f"there is no option {words[0]}{hint}"
+    if likely := _likely(words):
+        return f"there is no command {' '.join(words[:2])}; did you mean {likely[0]}?"
+    lasts = list(dict.fromkeys(name.split()[-1] for name in COMMANDS))
+    if last := alike(words[0], lasts):
+        names = [name for name in COMMANDS if name.split()[-1] == last[0]]
+        return f"there is no command {words[0]}; did you mean {' or '.join(names)}?"
+    hint = did_you_mean(words[0], COMMANDS) or help_of_all
+    return f"there is no command {words[0]}{hint}"
 
 
 def overview(program: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import enum
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -77,8 +78,18 @@ def one_of(choices: type[_Choice]) -> Callable[[str], _Choice]:
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
     """The end of an error about an unknown word: empty when nothing is like it."""
-    close = difflib.get_close_matches(text, list(known), n=1)
+    names = list(known)
+    close = alike(text, names) or difflib.get_close_matches(text, names, n=1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def alike(text: str, known: Iterable[str]) -> list[str]:
+    """Those that are the word but for hyphens, underscores and capitals."""
+
+    def bare(name: str) -> str:
+        return name.replace("-", "").replace("_", "").lower()
+
+    return [name for name in known if bare(name) == bare(text)]
 
 
 class CommandLine:
@@ -97,6 +108,8 @@ class CommandLine:
             allow_abbrev=False,
             add_help=False,
         )
+        # -1K is a value, for whoever reads it to refuse, and no option.
+        self._parser._negative_number_matcher = re.compile(r"-\.?\d")
         shown = []
         for parameter, hint in get_type_hints(function, include_extras=True).items():
             if parameter == "return":

@@ -8,13 +8,14 @@ from ..backend_tuning import OPERATIONS
 from ..context import Context
 from ..sizes import figure, format_size
 from . import options
-from .arguments import Argument, Option
+from .arguments import Argument, Option, did_you_mean
 from .output import PlainTable, console, print_lines, write_json
 
 
 def _operation(text: str) -> str:
     if text not in OPERATIONS:
-        raise ValueError(f"'{text}' is not one of {', '.join(OPERATIONS)}")
+        hint = did_you_mean(text, OPERATIONS)
+        raise ValueError(f"'{text}' is not one of {', '.join(OPERATIONS)}{hint}")
     return text
 
 

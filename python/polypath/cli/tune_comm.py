@@ -15,7 +15,7 @@ from ..errors import InvalidArgument
 from ..sizes import figure, format_size, parse_sizes
 from ..uniconn_bench import backends_here
 from . import options
-from .arguments import Option
+from .arguments import Option, did_you_mean
 from .output import PlainTable, console, print_lines, ratio, write_json
 from .tune import NOT_KEPT, profile_lines, tune_progress
 
@@ -30,7 +30,8 @@ def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
         names = [name.strip() for name in text.split(",")]
         for name in names:
             if name not in known:
-                raise ValueError(f"'{name}' is not one of {', '.join(known)}")
+                hint = did_you_mean(name, known)
+                raise ValueError(f"'{name}' is not one of {', '.join(known)}{hint}")
         return list(dict.fromkeys(names))
 
     return read
