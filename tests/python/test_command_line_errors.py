@@ -143,6 +143,23 @@ def test_setting_out_of_range(polypath):
         assert word in line
 
 
+def test_a_profile_that_is_named_and_not_there_is_told(polypath, tmp_path):
+    named = {"POLYPATH_PROFILE": "typo.toml", "POLYPATH_NODE": "narval"}
+    for command in ("plan gpu0 gpu1 1M", "topo --json -", "tune --show"):
+        done = polypath(*command.split(), **named)
+        assert done.returncode == 0
+        assert done.stderr.startswith("polypath: warning: POLYPATH_PROFILE: there is no file typo")
+    done = polypath("tune", "--show", "--profile", "other.toml", "--node", "narval")
+    assert "--profile: there is no file other.toml" in done.stderr
+    for command in ("info -d", "doctor --json -"):
+        words = polypath(*command.split(), **named).stdout
+        assert "POLYPATH_PROFILE names typo.toml, and there is no such file" in words
+    done = polypath("topo", "--measure", **named)
+    assert done.returncode == 0
+    assert "warning" not in done.stderr
+    assert (tmp_path / "typo.toml").is_file()
+
+
 def test_broken_node_file(polypath, tmp_path):
     file = tmp_path / "broken.toml"
     good = (Path(__file__).parent / "two_gpus.toml").read_text()

@@ -173,11 +173,13 @@ def call(words: Sequence[str], program: str) -> None:
         command = COMMANDS.get(" ".join(words[:count]))
         if command is not None and (count == 2 or not _likely(words)):
             from .arguments import CommandLine
-            from .options import require_apart
+            from .options import missing_profile, require_apart
 
             function = command.load()
             given = CommandLine(f"{program} {command.name}", function).read(words[count:])
             require_apart(given)
+            if said := missing_profile(command.name, given):
+                print(f"polypath: warning: {said}", file=sys.stderr)
             function(**given)
             return
     raise InvalidArgument(_unknown(words, program))

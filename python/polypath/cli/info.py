@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from ..context import Context
 from ..context import settings as default_settings
+from ..launch.environment import missing_profile
 from ..sizes import rounded_size
 from . import options
 from .arguments import Option
@@ -69,6 +70,9 @@ def driver_lines(devices: dict[str, Any]) -> list[str]:
     driver, profile = devices["driver"], devices["profile"]
     graphs = devices["graphs"]
     counts = ", ".join(f"{count} {name}" for name, count in graphs["counts"].items() if count)
+    profile_line = profile["state"] + (f", {profile['file']}" if profile["file"] else "")
+    if (named := missing_profile()) is not None:
+        profile_line = f"POLYPATH_PROFILE names {named}, and there is no such file: defaults serve"
     major, minor = divmod(driver["cuda_version"], 1000)  # as cuDriverGetVersion counts: 13000
     return [
         f"driver    {driver['driver_version'] or 'unknown'}, "
@@ -78,7 +82,7 @@ def driver_lines(devices: dict[str, Any]) -> list[str]:
         + ("" if devices["kernels"] else ", built without kernels: no emulated mesh"),
         f"graphs    {'supported' if graphs['supported'] else 'not supported by this driver'}, "
         f"cache of {graphs['cache_size']}: {counts or 'none used yet'}",
-        f"profile   {profile['state']}" + (f", {profile['file']}" if profile["file"] else ""),
+        f"profile   {profile_line}",
     ]
 
 

@@ -120,6 +120,22 @@ def require_kept(profile: Path | None) -> None:
         ) from error
 
 
+def missing_profile(command: str, given: Mapping[str, Any]) -> str | None:
+    """What to say of a profile that is named and not there, before a command that neither makes it
+    nor says so itself."""
+    makes_it = command.split()[0] == "tune" and not given["show"]
+    if makes_it or given.get("measure") or command in ("nodes", "info", "doctor", "run"):
+        return None
+    file, name = given.get("profile"), "--profile"
+    if file is None:
+        from ..launch.environment import missing_profile as missing
+
+        file, name = missing(), "POLYPATH_PROFILE"
+    if file is None or Path(file).exists():
+        return None
+    return f"{name}: there is no file {file}: `polypath tune` makes it, until then defaults serve"
+
+
 def require_apart(files: Mapping[str, Any]) -> None:
     """Raises `InvalidArgument` where two of the options that name files to write name one."""
     options: dict[Path, str] = {}

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ..comm import Communicator, on_all
 from ..context import Context
 from ..errors import PolypathError
+from ..launch.environment import missing_profile
 from ..sizes import parse_sizes, rounded_size
 from . import advice
 
@@ -139,6 +140,13 @@ def _peer_access(devices: dict[str, Any], count: int) -> Finding:
 
 def _profile(context: Context, devices: dict[str, Any], topology: dict[str, Any]) -> Finding:
     state = devices["profile"]["state"]
+    if (file := missing_profile()) is not None:
+        return Finding(
+            "profile",
+            State.note,
+            f"POLYPATH_PROFILE names {file}, and there is no such file: defaults serve",
+            "another name, or `polypath topo --measure`, then `polypath tune`, which make it",
+        )
     choices = len(context.tuned()["choices"])
     text = f"{state}; capacities: {topology['capacities']}; {choices} tuned choices"
     if devices["simulated"]:

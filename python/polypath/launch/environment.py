@@ -135,6 +135,12 @@ def absolute_profile(text: str) -> str:
     return text if text in _NO_FILES else str(Path(text).absolute())
 
 
+def missing_profile() -> str | None:
+    """The file that POLYPATH_PROFILE names, where there is none."""
+    named = os.environ.get(_PROFILE, "")
+    return None if named in _NO_FILES or Path(named).exists() else named
+
+
 def statistics_target(text: str) -> str:
     """Reads where statistics go: "text", or a file as an absolute path, since processes may change
     their folder. `ValueError` says what is allowed."""
