@@ -143,7 +143,7 @@ def test_setting_out_of_range(polypath):
         assert word in line
 
 
-def test_a_profile_that_is_named_and_not_there_is_told(polypath, tmp_path):
+def test_a_profile_that_is_named_and_not_there_is_told(polypath):
     named = {"POLYPATH_PROFILE": "typo.toml", "POLYPATH_NODE": "narval"}
     for command in ("plan gpu0 gpu1 1M", "topo --json -", "tune --show"):
         done = polypath(*command.split(), **named)
@@ -157,7 +157,6 @@ def test_a_profile_that_is_named_and_not_there_is_told(polypath, tmp_path):
     done = polypath("topo", "--measure", **named)
     assert done.returncode == 0
     assert "warning" not in done.stderr
-    assert (tmp_path / "typo.toml").is_file()
 
 
 def test_broken_node_file(polypath, tmp_path):

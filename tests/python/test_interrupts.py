@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 from polypath.comm import on_all
 from polypath.errors import InvalidArgument
+from simulated import machine_settings
 
 
 class Rank:
@@ -79,6 +81,10 @@ def test_on_another_thread_nothing_is_changed():
 
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_measurement_which_then_keeps_nothing(polypath_program, tmp_path):
+    node = Path(__file__).parent / "two_gpus.toml"
+    settings = machine_settings(tmp_path, node)
+    profile = tmp_path / "profile.toml"
+    settings["POLYPATH_PROFILE"] = str(profile)
     program = f"""
 import contextlib, os, signal, sys
 import polypath.cli.nodes
@@ -96,11 +102,11 @@ def progress(title):
     sys.stdout.flush()
 
 polypath.cli.nodes.progress = progress
-os.environ["POLYPATH_PROFILE"] = {str(tmp_path / "profile.toml")!r}
-sys.argv[1:] = ["topo", "--node", "narval", "--measure"]
+os.environ |= {settings!r}
+sys.argv[1:] = ["topo", "--measure"]
 polypath.cli.app()
 """
     done = polypath_program(program)
     assert (done.stderr, done.returncode) == ("polypath: interrupted\n", 130)
     assert done.stdout.split("\n") == ["0", "1", "2", "as before", ""]
-    assert not (tmp_path / "profile.toml").exists()
+    assert not profile.exists()
