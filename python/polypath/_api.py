@@ -356,8 +356,17 @@ _INTEGERS = {name: Integers(parameters) for name, parameters in _SIGNATURES.item
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """libpolypath.so with its signatures declared. Raises `LibraryNotFound`."""
+    """libpolypath.so with its signatures declared. Raises `LibraryNotFound`, also for a library
+    that is another one."""
     opened = _library.load()
+    try:
+        return _declared(opened)
+    except AttributeError as error:
+        what = "of another version" if hasattr(opened, "polypath_version") else "no libpolypath.so"
+        raise LibraryNotFound(f"{opened._name} is {what}: {error}") from error
+
+
+def _declared(opened: ctypes.CDLL) -> ctypes.CDLL:
     opened.polypath_version.argtypes = []
     opened.polypath_version.restype = c_char_p
     opened.polypath_last_error.argtypes = []

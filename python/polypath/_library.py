@@ -49,7 +49,14 @@ def load() -> ctypes.CDLL:
 
 
 def node_directories() -> list[Path]:
-    """Folders of node files that exist, in the order in which the library looks them up."""
-    beside = find_library().parent
+    """Folders of node files that exist, in the order in which the library looks them up. Raises
+    `LibraryNotFound` where there is none."""
+    library = find_library()
+    beside = library.parent
     places = ["nodes", "../share/polypath/nodes", "../nodes", "../../nodes", "../../../nodes"]
-    return [(beside / place).resolve() for place in places if (beside / place).is_dir()]
+    found = [(beside / place).resolve() for place in places if (beside / place).is_dir()]
+    if not found:
+        named = os.environ.get("POLYPATH_LIBRARY")
+        who = f"POLYPATH_LIBRARY names {named}, and" if named else f"{library}:"
+        raise LibraryNotFound(f"{who} no node files lie beside it, as beside every {_NAME}")
+    return found

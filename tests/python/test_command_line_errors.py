@@ -1,5 +1,6 @@
 """Bad input: one line that says what to do, the exit code, no traceback."""
 
+import ctypes.util
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,17 @@ def test_library_that_is_none(polypath, tmp_path):
     file.write_text("not a library")
     done = polypath("topo", "--node", "narval", POLYPATH_LIBRARY=str(file))
     assert "cannot be loaded" in the_one_line(done, 2)
+
+
+@pytest.mark.parametrize("command", ["nodes", "topo --node narval", "info"])
+def test_another_file_than_the_library_is_told(polypath, command):
+    line = the_one_line(polypath(*command.split(), POLYPATH_LIBRARY="/bin/true"), 2)
+    assert "/true" in line
+    another = ctypes.util.find_library("c")
+    found = next(Path("/").glob(f"lib*/**/{another}"))
+    line = the_one_line(polypath(*command.split(), POLYPATH_LIBRARY=str(found)), 2)
+    words = "no node files lie beside it" if command == "nodes" else "is no libpolypath.so"
+    assert words in line
 
 
 def test_a_call_that_fails_is_told_in_words(polypath, tmp_path):
