@@ -1,17 +1,19 @@
 // The steps of conjugate gradients in kernels that communicate themselves, over polypath's backend.
-// Blocks send the part of the direction that they have made as soon as they have. Who multiplies the
-// last rows of a sum's block sums that. The last block to end a step sums up what all have, and in
+// Blocks send the part of the direction that they have made as soon as they have. Who multiplies
+// the last rows of a sum's block sums that. The last block to end a step sums up what all have, and in
 // PureDevice does so over all ranks, or waits for them. No block waits for another one of its GPU.
 //
 // The arithmetic is that of cg.cu, in the same order.
 #pragma once
 
+#include "cg_faults.hpp"
 #include "cg_kernel.h"
 #include "polypath/uniconn/device/polypath.cuh"
 
 namespace uniconn_example {
 
 namespace device = polypath::device;
+using polypath::planted;
 
 // ---- Parts --------------------------------------------------------------------------------------
 
@@ -54,8 +56,11 @@ POLYPATH_DEVICE bool completes(std::uint32_t* count, std::uint32_t done, std::ui
   bool is_last = false;
   device::block_sync();
   if (device::thread_index() == 0) {
-    is_last = device::atomic_add_acq_rel(count, done) + done == all;
-    if (is_last) device::store(count, 0U);
+    const std::uint32_t before = planted(CgFault::ends_without_order)
+                                     ? device::atomic_add_relaxed(count, done)
+                                     : device::atomic_add_acq_rel(count, done);
+    is_last = planted(CgFault::first_for_last) ? before == 0 : before + done == all;
+    if (is_last && !planted(CgFault::count_not_reset)) device::store(count, 0U);
   }
   return device::block_any(is_last);
 }
@@ -90,7 +95,7 @@ POLYPATH_DEVICE double sum_of_lanes(double (&of_row)[kCgTogether]) {
   unsigned half = cg::kWarp / 2;
   POLYPATH_UNROLL
   for (unsigned rows = kCgTogether / 2; rows > 0; rows /= 2, half /= 2) {
-    const bool is_upper = (device::lane_index() & half) != 0;
+    const bool is_upper = (device::lane_index() & half) != 0 && !planted(CgFault::other_halves);
     POLYPATH_UNROLL
     for (unsigned i = 0; i < rows; ++i) {
       const double kept = is_upper ? of_row[i + rows] : of_row[i];
@@ -130,7 +135,8 @@ POLYPATH_DEVICE void multiply_rows(const CgLaunch& its, const CgRange& rows,
     }
     constexpr unsigned kLoads = 2 * kCgTogether;
     double sums[kCgTogether]{};
-    for (std::uint32_t at = 0; at < most; at += 2 * cg::kWarp) {
+    const unsigned rounds = planted(CgFault::second_round_twice) ? 1 : 2;
+    for (std::uint32_t at = 0; at < most; at += rounds * cg::kWarp) {
       const auto entry = [&](unsigned i) {
         return begin[i % kCgTogether] + at + i / kCgTogether * cg::kWarp + lane;
       };
@@ -216,6 +222,16 @@ POLYPATH_DEVICE void cg_turn(const CgLaunch& its) {
   auto* const comm = static_cast<uc::Communicator<uc::PolypathBackend>*>(its.comm);
   const double part = cg::quotient(device::load(its.next_squared), device::load(its.squared));
   const CgRange own = own_rows(its);
+  const auto send = [&] {
+    if (own.first == own.behind) return;
+    const int rank = It::Rank(comm);
+    const int ranks = planted(CgFault::sent_to_one) ? 2 : It::Size(comm);
+    double* const sent = its.own + own.first;
+    for (int step = 1; step < ranks; ++step)
+      It::Post<uc::ThreadGroup::BLOCK>(sent, sent, own.behind - own.first, nullptr, 0,
+                                       (rank + step) % It::Size(comm), comm);
+  };
+  if (planted(CgFault::sent_before_stored)) send();
   for (CgRange rows = own; rows.first < rows.behind; rows.first += cg::kBlockRows) {
     double residual[kCgRounds]{};
     double direction[kCgRounds]{};
@@ -227,13 +243,7 @@ POLYPATH_DEVICE void cg_turn(const CgLaunch& its) {
       device::store(its.own + row, residual[round] + part * direction[round]);
     });
   }
-  if (own.first == own.behind) return;
-  const int rank = It::Rank(comm);
-  const int ranks = It::Size(comm);
-  double* const sent = its.own + own.first;
-  for (int step = 1; step < ranks; ++step)
-    It::Post<uc::ThreadGroup::BLOCK>(sent, sent, own.behind - own.first, nullptr, 0,
-                                     (rank + step) % ranks, comm);
+  if (!planted(CgFault::sent_before_stored)) send();
 }
 
 POLYPATH_DEVICE void cg_step_and_send(const CgLaunch& its) {
@@ -253,7 +263,7 @@ POLYPATH_DEVICE void cg_step_and_send(const CgLaunch& its) {
   if (!completes(its.ended, 1, device::grid_size())) return;
   if (its.step == CgStep::turn) {
     // Behind it every rank has the direction of all.
-    if (its.waits != 0) It::Barrier<kBlock>(comm);
+    if (its.waits != 0 && !planted(CgFault::no_last_barrier)) It::Barrier<kBlock>(comm);
     return;
   }
   double sum = 0;
@@ -262,7 +272,8 @@ POLYPATH_DEVICE void cg_step_and_send(const CgLaunch& its) {
   sum = sum_of_threads(sum, of_thread);  // exact, in any order
   double* const word = its.step == CgStep::multiply ? its.along : its.next_squared;
   if (device::thread_index() == 0) device::store(word, sum);
-  if (its.waits != 0) It::AllReduce<kBlock, uc::ReductionOperator::SUM>(word, 1, comm);
+  if (its.waits != 0 && !planted(CgFault::own_sum))
+    It::AllReduce<kBlock, uc::ReductionOperator::SUM>(word, 1, comm);
 }
 
 }  // namespace uniconn_example
