@@ -1,7 +1,8 @@
 // The steps of conjugate gradients in kernels that communicate themselves, over polypath's backend.
 // Blocks send the part of the direction that they have made as soon as they have. Who multiplies
-// the last rows of a sum's block sums that. The last block to end a step sums up what all have, and in
-// PureDevice does so over all ranks, or waits for them. No block waits for another one of its GPU.
+// the last rows of a sum's block sums that. The last block to end a step sums up what all have, and
+// in PureDevice does so over all ranks, or waits for them. No block waits for another one of its
+// GPU.
 //
 // The arithmetic is that of cg.cu, in the same order.
 #pragma once
