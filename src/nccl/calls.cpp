@@ -35,7 +35,7 @@ int carry(void* handle, const Call& call, Pass&& pass) noexcept {
   count_call(call.operation, reason, call.count * bytes_of_type(call.type));
   if (reason == Reason::taken && comm->comm != nullptr) {
     Group& group = Group::current();
-    if (!group.is_open()) return issue(*comm, call);
+    if (!group.is_open()) return issue(*comm, call, true);
     group.hold(std::move(comm), call);
     return kSuccess;
   }

@@ -29,6 +29,7 @@ const Cuda* load() noexcept {
   find(found.event_destroy, "cuEventDestroy_v2");
   find(found.event_query, "cuEventQuery");
   find(found.event_record, "cuEventRecord");
+  find(found.event_synchronize, "cuEventSynchronize");
   find(found.mem_alloc, "cuMemAlloc_v2");
   find(found.mem_free, "cuMemFree_v2");
   find(found.memcpy_async, "cuMemcpyAsync");
@@ -41,6 +42,9 @@ const Cuda* load() noexcept {
   find(found.stream_wait_event, "cuStreamWaitEvent");
   find(found.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   const bool has_needed = is_whole;
+  find(found.graph_add_dependencies, "cuGraphAddDependencies_v2");
+  find(found.graph_add_event_record_node, "cuGraphAddEventRecordNode");
+  find(found.graph_remove_dependencies, "cuGraphRemoveDependencies_v2");
   find(found.stream_get_id, "cuStreamGetId");
   find(found.stream_get_capture_info, "cuStreamGetCaptureInfo_v3");
   return has_needed ? &found : nullptr;
@@ -51,6 +55,21 @@ const Cuda* load() noexcept {
 const Cuda* cuda() noexcept {
   static const Cuda* const found = load();
   return found;
+}
+
+std::optional<unsigned long long> capture_of(const Cuda& cuda, CUstream stream) noexcept {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuuint64_t number = 0;
+  if (cuda.stream_get_capture_info != nullptr) {
+    if (cuda.stream_get_capture_info(stream, &status, &number, nullptr, nullptr, nullptr,
+                                     nullptr) != CUDA_SUCCESS)
+      return {};
+  } else if (cuda.stream_is_capturing(stream, &status) != CUDA_SUCCESS) {
+    return {};
+  }
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return 0;
+  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE || number == 0) return {};
+  return number;
 }
 
 }  // namespace polypath::nccl

@@ -4,6 +4,8 @@
 
 #include <cuda.h>
 
+#include <optional>
+
 namespace polypath::nccl {
 
 struct Cuda {
@@ -15,6 +17,7 @@ struct Cuda {
   decltype(&::cuEventDestroy) event_destroy;
   decltype(&::cuEventQuery) event_query;
   decltype(&::cuEventRecord) event_record;
+  decltype(&::cuEventSynchronize) event_synchronize;
   decltype(&::cuMemAlloc) mem_alloc;
   decltype(&::cuMemFree) mem_free;
   decltype(&::cuMemcpyAsync) memcpy_async;
@@ -24,6 +27,9 @@ struct Cuda {
   decltype(&::cuStreamDestroy) stream_destroy;
   decltype(&::cuStreamIsCapturing) stream_is_capturing;
   // Null in drivers that lack them.
+  decltype(&::cuGraphAddDependencies_v2) graph_add_dependencies;
+  decltype(&::cuGraphAddEventRecordNode) graph_add_event_record_node;
+  decltype(&::cuGraphRemoveDependencies_v2) graph_remove_dependencies;
   decltype(&::cuStreamGetId) stream_get_id;
   decltype(&::cuStreamGetCaptureInfo_v3) stream_get_capture_info;
   decltype(&::cuStreamQuery) stream_query;
@@ -34,6 +40,10 @@ struct Cuda {
 /// Of the driver that POLYPATH_DRIVER_LIBRARY names, or libcuda.so.1; null without one, or with one
 /// that lacks a function. Any thread.
 const Cuda* cuda() noexcept;
+
+/// The number of the capture that the stream is in; 0: none. Nothing: the driver does not say. The
+/// stream's context must be current.
+std::optional<unsigned long long> capture_of(const Cuda& cuda, CUstream stream) noexcept;
 
 /// Makes a context current while this lives.
 class InContext {

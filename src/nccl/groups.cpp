@@ -69,20 +69,20 @@ Parts parts_of(const Communicator& comm, const Call& call) noexcept {
 }
 
 /// Over memory of the GPU's own, for buffers that polypath refused on this rank alone.
-polypath_status run_over_scratch(Communicator& comm, const Call& call) noexcept {
+polypath_status run_over_scratch(Communicator& comm, const Call& call, bool may_wait) noexcept {
   const Parts parts = parts_of(comm, call);
   if ((parts.sent > 0 && call.send == nullptr) || (parts.received > 0 && call.recv == nullptr))
     return POLYPATH_INVALID_ARGUMENT;
   const auto address = [](const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); };
   constexpr std::size_t kAlignment = 256;
   const std::size_t first = (parts.sent + kAlignment - 1) / kAlignment * kAlignment;
-  const CUdeviceptr memory = comm.scratch.take(first + parts.received, call.stream);
+  const CUdeviceptr memory = comm.scratch.take(first + parts.received, call.stream, may_wait);
   if (memory == 0) return POLYPATH_DRIVER_ERROR;
   const Cuda& driver = *cuda();
   const InContext current(driver, comm.context);
   if (parts.sent > 0 &&
       driver.memcpy_async(memory, address(call.send), parts.sent, call.stream) != CUDA_SUCCESS) {
-    comm.scratch.done(memory, call.stream);
+    comm.scratch.done(call.stream);
     return POLYPATH_DRIVER_ERROR;
   }
   polypath_status status = run(comm, call, reinterpret_cast<const void*>(memory),
@@ -91,7 +91,7 @@ polypath_status run_over_scratch(Communicator& comm, const Call& call) noexcept 
       driver.memcpy_async(address(call.recv), memory + first, parts.received, call.stream) !=
           CUDA_SUCCESS)
     status = POLYPATH_DRIVER_ERROR;
-  comm.scratch.done(memory, call.stream);
+  comm.scratch.done(call.stream);
   return status;
 }
 
@@ -124,12 +124,12 @@ bool may_go_over_scratch(const Communicator& comm, const Call& call) noexcept {
 
 }  // namespace
 
-int issue(Communicator& comm, const Call& call) noexcept {
+int issue(Communicator& comm, const Call& call, bool may_wait) noexcept {
   const InsideNccl inside;
   comm.order.before(Carrier::polypath, call.stream);
   polypath_status status = run(comm, call, call.send, call.recv);
   if (status == POLYPATH_INVALID_ARGUMENT && may_go_over_scratch(comm, call)) {
-    status = run_over_scratch(comm, call);
+    status = run_over_scratch(comm, call, may_wait);
     // The others have issued theirs, and would wait for this rank's.
     if (status == POLYPATH_DRIVER_ERROR)
       comm.engine->comm_abort(comm.comm, "a rank has no memory for a buffer kernels do not reach");
@@ -211,7 +211,8 @@ int Group::issue_held() noexcept {
       result = kInvalidUsage;
       continue;
     }
-    const int code = issue(*one.comm, one.call);
+    // Those of other ranks may be this thread's too, and come later.
+    const int code = issue(*one.comm, one.call, comms.size() == 1);
     if (result == kSuccess) result = code;
   }
   for (Communicator* const comm : comms)

@@ -63,7 +63,8 @@ class Group {
   std::vector<Creation> created_;
 };
 
-/// Gives a call to polypath: NCCL's result.
-int issue(Communicator& comm, const Call& call) noexcept;
+/// Gives a call to polypath: NCCL's result. `may_wait`: nothing that the GPU does waits for what
+/// this thread issues later.
+int issue(Communicator& comm, const Call& call, bool may_wait) noexcept;
 
 }  // namespace polypath::nccl

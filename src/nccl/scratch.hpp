@@ -6,36 +6,47 @@
 #include <vector>
 
 #include "nccl/cuda.hpp"
+#include "nccl/turns.hpp"
 
 namespace polypath::nccl {
 
 /// Of one communicator; one thread at a time.
+///
+/// Calls have one piece of memory one after another, as their kernels run; those in graphs too. A
+/// larger call has a larger piece made, at least twice as large, so that all of them are less than
+/// twice the last one. Graphs may be launched again: their pieces stay.
 class Scratch {
  public:
   Scratch() noexcept = default;
-  Scratch(const Cuda& cuda, CUcontext context) noexcept : cuda_(&cuda), context_(context) {}
+  Scratch(const Cuda& cuda, CUcontext context) noexcept
+      : cuda_(&cuda), context_(context), turns_(cuda) {}
   Scratch(const Scratch&) = delete;
   Scratch& operator=(Scratch&& other) noexcept;
   /// Gives all of it back; what uses it must have completed.
   ~Scratch();
 
-  /// Memory for work on this stream, which nothing else has until that is done; a captured graph's
-  /// is its own for good. 0: there is none.
-  CUdeviceptr take(std::size_t bytes, CUstream stream) noexcept;
+  /// Memory for work on this stream, behind all that had it before. 0: there is none.
+  /// `may_wait`: the GPU's work does not wait for what the calling thread issues later; only then
+  /// is memory freed, since cuMemFree waits for that work.
+  CUdeviceptr take(std::size_t bytes, CUstream stream, bool may_wait) noexcept;
   /// Behind the work.
-  void done(CUdeviceptr memory, CUstream stream) noexcept;
+  void done(CUstream stream) noexcept;
 
  private:
   struct Piece {
     CUdeviceptr memory = 0;
     std::size_t bytes = 0;
-    CUevent done = nullptr;
-    bool is_free = false;  ///< once `done` has come
+    bool is_captured = false;
   };
+  bool grow(std::size_t bytes, bool may_wait) noexcept;
+  bool add(std::size_t bytes) noexcept;
+  /// Of pieces that no graph has; what used them must have completed.
+  void free_pieces() noexcept;
 
   const Cuda* cuda_ = nullptr;
   CUcontext context_ = nullptr;
-  std::vector<Piece> pieces_;
+  std::vector<Piece> pieces_;  // the last one is the largest, and the one that calls have
+  Turns turns_;
 };
 
 }  // namespace polypath::nccl

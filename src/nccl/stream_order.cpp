@@ -19,21 +19,6 @@ StreamOrder::~StreamOrder() {
     if (event != nullptr) cuda_->event_destroy(event);
 }
 
-std::optional<unsigned long long> StreamOrder::capture_of(CUstream stream) const noexcept {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  cuuint64_t number = 0;
-  if (cuda_->stream_get_capture_info != nullptr) {
-    if (cuda_->stream_get_capture_info(stream, &status, &number, nullptr, nullptr, nullptr,
-                                       nullptr) != CUDA_SUCCESS)
-      return {};
-  } else if (cuda_->stream_is_capturing(stream, &status) != CUDA_SUCCESS) {
-    return {};
-  }
-  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return 0;
-  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE || number == 0) return {};
-  return number;
-}
-
 unsigned long long StreamOrder::id_of(CUstream stream) const noexcept {
   unsigned long long id = 0;
   const auto get = cuda_->stream_get_id;
@@ -54,7 +39,7 @@ void StreamOrder::before(Carrier carrier, CUstream stream) noexcept {
   };
   if (!is_open(last_) && !is_open(last_captured_)) return;
   const InContext current(*cuda_, context_);
-  const auto capture = capture_of(stream);
+  const auto capture = capture_of(*cuda_, stream);
   if (!capture) return;
   const Last& last = *capture == 0 ? last_ : last_captured_;
   if (!is_open(last) || last.capture != *capture) return;
@@ -69,7 +54,7 @@ void StreamOrder::before(Carrier carrier, CUstream stream) noexcept {
 void StreamOrder::after(Carrier carrier, CUstream stream) noexcept {
   if (cuda_ == nullptr) return;
   const InContext current(*cuda_, context_);
-  const auto capture = capture_of(stream);
+  const auto capture = capture_of(*cuda_, stream);
   if (!capture) return;
   Last& last = *capture == 0 ? last_ : last_captured_;
   last.carrier = record(last.event, stream) ? carrier : Carrier::nobody;

@@ -3,8 +3,6 @@
 // could hold a GPU while it waits for another GPU, on which the other's kernel waits for this one.
 #pragma once
 
-#include <optional>
-
 #include "nccl/cuda.hpp"
 
 namespace polypath::nccl {
@@ -40,8 +38,6 @@ class StreamOrder {
     unsigned long long stream_id = 0;  ///< no other stream ever has it; 0: it has none
     unsigned long long capture = 0;    ///< in which it was; 0: in none
   };
-  /// The number of the capture that the stream is in; 0: none. Nothing: the driver does not say.
-  [[nodiscard]] std::optional<unsigned long long> capture_of(CUstream stream) const noexcept;
   [[nodiscard]] unsigned long long id_of(CUstream stream) const noexcept;
   bool record(CUevent& event, CUstream stream) noexcept;
 

@@ -1,0 +1,246 @@
+// Buffers that polypath's kernels do not reach, pinned host memory here: one rank has them, and its
+// calls go over memory of its GPU. How much of that they take, in what order they have it, and what
+// becomes of the communicator when there is none.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <barrier>
+#include <memory>
+
+#include "nccl_sums.hpp"
+
+namespace polypath::test {
+namespace {
+
+using testing::Each;
+
+std::size_t free_bytes() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  CUDA_OK(cuMemGetInfo(&free, &total));
+  return free;
+}
+
+/// Pinned, with a guard on either side.
+class HostBytes {
+ public:
+  static constexpr std::size_t kGuard = 64;
+  explicit HostBytes(std::size_t bytes) : bytes_(bytes) {
+    void* made = nullptr;
+    CUDA_OK(cuMemHostAlloc(&made, bytes + 2 * kGuard, CU_MEMHOSTALLOC_PORTABLE));
+    memory_ = static_cast<std::byte*>(made);
+    std::fill_n(memory_, bytes + 2 * kGuard, kPoison);
+  }
+  ~HostBytes() { cuMemFreeHost(memory_); }
+  HostBytes(const HostBytes&) = delete;
+  HostBytes& operator=(const HostBytes&) = delete;
+
+  [[nodiscard]] void* get() const { return memory_ + kGuard; }
+  void put(const Bytes& its) { std::ranges::copy(its, memory_ + kGuard); }
+  [[nodiscard]] Bytes all() const { return {memory_ + kGuard, memory_ + kGuard + bytes_}; }
+  [[nodiscard]] bool is_guarded() const {
+    const auto is_poison = [](std::byte one) { return one == kPoison; };
+    return std::all_of(memory_, memory_ + kGuard, is_poison) &&
+           std::all_of(memory_ + kGuard + bytes_, memory_ + 2 * kGuard + bytes_, is_poison);
+  }
+
+ private:
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_;
+};
+
+/// A sum whose buffers rank 1 has in pinned memory, and others on their GPUs.
+class Sum {
+ public:
+  Sum(const NcclRank& its, std::size_t count) : its_(its), count_(count) {
+    if (its.rank == 1) {
+      for (auto& one : host_) one = std::make_unique<HostBytes>(4 * count);
+    } else {
+      for (auto& one : device_) one = std::make_unique<DeviceBytes>(4 * count);
+    }
+  }
+  /// Of what this rank's GPU gives at the most: what is sent, and what comes back.
+  static std::size_t scratch_of(std::size_t count) { return 2 * 4 * count + 256; }
+
+  void fill(unsigned seed) {
+    seed_ = seed;
+    const Bytes mine = bytes_of(floats_of(its_.rank, count_, seed));
+    const Bytes poison(4 * count_, kPoison);
+    if (its_.rank == 1) {
+      host_[0]->put(mine);
+      host_[1]->put(poison);
+    } else {
+      device_[0]->put(0, mine);
+      device_[1]->put(0, poison);
+    }
+  }
+  [[nodiscard]] int call(CUstream stream) const {
+    const bool is_host = its_.rank == 1;
+    return its_.nccl.ncclAllReduce(is_host ? host_[0]->get() : device_[0]->get(),
+                                   is_host ? host_[1]->get() : device_[1]->get(), count_, kFloat32,
+                                   kSum, its_.comm, stream);
+  }
+  void check() const {
+    const bool is_host = its_.rank == 1;
+    expect_floats(is_host ? host_[1]->all() : device_[1]->all(), sum_of(its_.size, count_, seed_),
+                  "sum", its_.rank);
+    EXPECT_EQ(is_host ? host_[0]->all() : device_[0]->all(),
+              bytes_of(floats_of(its_.rank, count_, seed_)));
+    for (const auto& one : host_) EXPECT_TRUE(one == nullptr || one->is_guarded());
+    for (const auto& one : device_) EXPECT_TRUE(one == nullptr || one->is_guarded());
+  }
+
+ private:
+  const NcclRank& its_;
+  std::size_t count_;
+  unsigned seed_ = 0;
+  std::array<std::unique_ptr<HostBytes>, 2> host_;  // what is sent, what is received
+  std::array<std::unique_ptr<DeviceBytes>, 2> device_;
+};
+
+/// One after another, each larger; the same on all ranks.
+std::vector<std::size_t> growing_counts(int how_many) {
+  std::mt19937 random(7);
+  std::vector<std::size_t> counts;
+  std::size_t count = 500;
+  for (int i = 0; i < how_many; ++i) counts.push_back(count += 1 + random() % 50);
+  return counts;
+}
+
+TEST(NcclScratch, LargerAndLargerBuffersTakeLittleMoreThanTheLargest) {
+  const CountsOf calls("ncclAllReduce");
+  const std::vector<std::size_t> counts = growing_counts(40);
+  EXPECT_THAT(on_nccl_ranks(2,
+                            [&](NcclRank& its) {
+                              expect_sum(its, 100, 1);
+                              const std::size_t before = free_bytes();
+                              unsigned seed = 1;
+                              for (const std::size_t count : counts) {
+                                Sum sum(its, count);
+                                sum.fill(++seed);
+                                NCCL_OK(sum.call(its.streams[seed % 2]));
+                                its.synchronize();
+                                sum.check();
+                              }
+                              EXPECT_LT(before - free_bytes(), 2 * Sum::scratch_of(counts.back()));
+                            }),
+              Each(""));
+  EXPECT_EQ(calls.taken(), 2 * (1 + 40));
+}
+
+TEST(NcclScratch, CallsThatAreUnderWayHaveItOneAfterAnother) {
+  const std::vector<std::size_t> counts = growing_counts(40);
+  EXPECT_THAT(on_nccl_ranks(2,
+                            [&](NcclRank& its) {
+                              expect_sum(its, 100, 1);
+                              std::vector<std::unique_ptr<Sum>> sums;
+                              for (const std::size_t count : counts) {
+                                sums.push_back(std::make_unique<Sum>(its, count));
+                                sums.back()->fill(static_cast<unsigned>(count));
+                              }
+                              const std::size_t before = free_bytes();
+                              for (std::size_t i = 0; i < sums.size(); ++i)
+                                NCCL_OK(sums[i]->call(its.streams[i % 2]));
+                              its.synchronize();
+                              for (const auto& sum : sums) sum->check();
+                              EXPECT_LT(before - free_bytes(), 4 * Sum::scratch_of(counts.back()));
+                            }),
+              Each(""));
+}
+
+/// Three sums, the middle one on a stream of its own.
+CUgraphExec captured(const NcclRank& its, const std::array<std::unique_ptr<Sum>, 3>& sums) {
+  CUgraph graph = nullptr;
+  CUgraphExec launched = nullptr;
+  CUevent forked = nullptr;
+  CUDA_OK(cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING));
+  CUDA_OK(cuStreamBeginCapture(its.streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  CUDA_OK(cuEventRecord(forked, its.streams[0]));
+  CUDA_OK(cuStreamWaitEvent(its.streams[1], forked, 0));
+  for (const std::size_t i : {0, 1, 2}) NCCL_OK(sums.at(i)->call(its.streams[i % 2]));
+  CUDA_OK(cuEventRecord(forked, its.streams[1]));
+  CUDA_OK(cuStreamWaitEvent(its.streams[0], forked, 0));
+  CUDA_OK(cuStreamEndCapture(its.streams[0], &graph));
+  CUDA_OK(cuGraphInstantiate(&launched, graph, 0));
+  CUDA_OK(cuGraphDestroy(graph));
+  CUDA_OK(cuEventDestroy(forked));
+  return launched;
+}
+
+/// Graphs are launched beside calls, without a wait: all of them have the same memory in turn.
+TEST(NcclScratch, GraphsShareIt) {
+  constexpr std::size_t kGraphs = 12;
+  const std::vector<std::size_t> counts = growing_counts(3 * kGraphs);
+  EXPECT_THAT(on_nccl_ranks(2,
+                            [&](NcclRank& its) {
+                              expect_sum(its, 100, 1);
+                              std::vector<std::array<std::unique_ptr<Sum>, 3>> sums(kGraphs);
+                              for (std::size_t i = 0; i < 3 * kGraphs; ++i)
+                                sums[i / 3].at(i % 3) = std::make_unique<Sum>(its, counts[i]);
+                              Sum beside(its, counts.back());
+                              const std::size_t before = free_bytes();
+                              std::vector<CUgraphExec> graphs;
+                              for (const auto& its_sums : sums)
+                                graphs.push_back(captured(its, its_sums));
+                              EXPECT_LT(before - free_bytes(), 4 * Sum::scratch_of(counts.back()));
+                              std::mt19937 random(3);  // the same on all ranks
+                              for (unsigned turn = 1; turn < 4; ++turn) {
+                                std::ranges::for_each(sums, [&](const auto& its_sums) {
+                                  for (const auto& sum : its_sums) sum->fill(turn);
+                                });
+                                beside.fill(turn);
+                                std::vector<std::size_t> order(kGraphs);
+                                for (std::size_t i = 0; i < kGraphs; ++i) order[i] = i;
+                                std::ranges::shuffle(order, random);
+                                for (std::size_t i = 0; i < kGraphs; ++i) {
+                                  CUDA_OK(cuGraphLaunch(graphs[order[i]], its.streams[i % 2]));
+                                  if (i == kGraphs / 2) NCCL_OK(beside.call(its.streams[turn % 2]));
+                                }
+                                its.synchronize();
+                                for (const auto& its_sums : sums)
+                                  for (const auto& sum : its_sums) sum->check();
+                                beside.check();
+                              }
+                              for (const CUgraphExec graph : graphs)
+                                CUDA_OK(cuGraphExecDestroy(graph));
+                            }),
+              Each(""));
+}
+
+/// Takes memory of the current GPU until `left` bytes are.
+class Shortage {
+ public:
+  explicit Shortage(std::size_t left) { CUDA_OK(cuMemAlloc(&memory_, free_bytes() - left)); }
+  ~Shortage() { cuMemFree(memory_); }
+  Shortage(const Shortage&) = delete;
+  Shortage& operator=(const Shortage&) = delete;
+
+ private:
+  CUdeviceptr memory_ = 0;
+};
+
+/// There is no room for two pieces: the one that is in use is waited for, and freed.
+TEST(NcclScratch, WhatIsLeftIsFreedWhenMemoryRunsOut) {
+  constexpr std::size_t kSmall = 3000;
+  constexpr std::size_t kLarge = 4000;
+  EXPECT_THAT(on_nccl_ranks(2,
+                            [](NcclRank& its) {
+                              expect_sum(its, 100, 1);
+                              Sum small(its, kSmall);
+                              Sum large(its, kLarge);
+                              small.fill(2);
+                              large.fill(3);
+                              std::unique_ptr<Shortage> shortage;
+                              if (its.rank == 1)
+                                shortage = std::make_unique<Shortage>(Sum::scratch_of(kLarge));
+                              NCCL_OK(small.call(its.streams[0]));
+                              NCCL_OK(large.call(its.streams[1]));
+                              its.synchronize();
+                              small.check();
+                              large.check();
+                            }),
+              Each(""));
+}
+
+}  // namespace
+}  // namespace polypath::test
