@@ -16,8 +16,8 @@
 namespace polypath::nccl {
 namespace {
 
-/// Looked at without a lock: places are filled from that of their hash on, and stay somebody's when
-/// they are left, so that a search never ends too early.
+/// Looked at without a lock: a handle is at the place of its hash, or behind it with no empty place
+/// between. Those that are left are taken again; who looks passes them by.
 constexpr std::size_t kPlaces = 4096;
 struct Place {
   std::atomic<const void*> handle{nullptr};
@@ -29,21 +29,46 @@ struct Place {
 constinit std::array<Place, kPlaces> places{};
 constinit std::mutex writing;
 constinit std::size_t used = 0;
+/// The handle of a place that was left: no communicator has this address.
+constinit const char left = 0;
 
 std::size_t place_of(const void* handle) noexcept {
   return (reinterpret_cast<std::uintptr_t>(handle) * 0x9E3779B97F4A7C15U) >> 52U;
 }
 static_assert(kPlaces == 1U << 12U);
 
-/// The place of the handle, or where its search ends; null: all are somebody's.
+/// The place of the handle; null: it has none.
 Place* find(const void* handle) noexcept {
   const std::size_t first = place_of(handle);
   for (std::size_t i = 0; i < kPlaces; ++i) {
     Place& place = places[(first + i) % kPlaces];
     const void* const known = place.handle.load(std::memory_order_acquire);
-    if (known == handle || known == nullptr) return &place;
+    if (known == handle) return &place;
+    if (known == nullptr) return nullptr;
   }
   return nullptr;
+}
+
+/// Its place, or the first that nobody has; null: all are somebody's.
+Place* find_room(const void* handle) noexcept {
+  if (Place* const its = find(handle)) return its;
+  const std::size_t first = place_of(handle);
+  for (std::size_t i = 0; i < kPlaces; ++i) {
+    Place& place = places[(first + i) % kPlaces];
+    const void* const known = place.handle.load(std::memory_order_relaxed);
+    if (known == nullptr || known == &left) return &place;
+  }
+  return nullptr;
+}
+
+/// Places that were left, and that no search has to pass by, are empty again.
+void leave(Place& place) noexcept {
+  place.handle.store(&left, std::memory_order_release);
+  std::size_t at = static_cast<std::size_t>(&place - places.data());
+  if (places[(at + 1) % kPlaces].handle.load(std::memory_order_relaxed) != nullptr) return;
+  for (; places[at].handle.load(std::memory_order_relaxed) == &left;
+       at = (at + kPlaces - 1) % kPlaces)
+    places[at].handle.store(nullptr, std::memory_order_release);
 }
 
 /// Threads that let communicators go; of the process that made them, not of those that it forks.
@@ -61,20 +86,22 @@ void wait_for_leaving() noexcept {
   for (int i = 0; i < kMost && leaving.load() > 0; ++i) pause_briefly();
 }
 
+/// The place may be another's by now: then its users count as well.
 bool is_used(const Communicator& gone) noexcept {
-  const Place* const place = gone.handle != nullptr ? find(gone.handle) : nullptr;
-  return place != nullptr && place->users.load() > 0;
+  return gone.users != nullptr && gone.users->load() > 0;
 }
 
 void destroy(Communicator* gone) noexcept {
   while (is_used(*gone)) pause_briefly();
-  // Other threads may be in captures that forbid everybody to free memory.
-  const RelaxedCapture relaxed(*cuda());
-  // Work of it that is under way ends, or was aborted.
-  constexpr int kMost = 60'000;  // milliseconds
-  for (int i = 0; i < kMost && gone->comm != nullptr; ++i) {
-    if (gone->engine->comm_destroy(gone->comm) != POLYPATH_INVALID_ARGUMENT) break;
-    pause_briefly();
+  if (gone->comm != nullptr) {
+    // Other threads may be in captures that forbid everybody to free memory.
+    const RelaxedCapture relaxed(*cuda());
+    // Work of it that is under way ends, or was aborted.
+    constexpr int kMost = 60'000;  // milliseconds
+    for (int i = 0; i < kMost; ++i) {
+      if (gone->engine->comm_destroy(gone->comm) != POLYPATH_INVALID_ARGUMENT) break;
+      pause_briefly();
+    }
   }
   delete gone;
   leaving.fetch_sub(1);
@@ -84,10 +111,13 @@ void destroy(Communicator* gone) noexcept {
 
 InUse::InUse(const void* handle) noexcept {
   Place* const place = handle != nullptr ? find(handle) : nullptr;
-  if (place == nullptr || place->handle.load(std::memory_order_relaxed) != handle) return;
+  if (place == nullptr) return;
   users_ = &place->users;
   users_->fetch_add(1);
-  its_ = place->its.load();
+  // The place may have become another's in between. That one is there as well until `users_` are
+  // none.
+  Communicator* const found = place->its.load();
+  if (found != nullptr && found->handle == handle) its_ = found;
 }
 InUse::InUse(InUse&& other) noexcept
     : users_(std::exchange(other.users_, nullptr)), its_(std::exchange(other.its_, nullptr)) {}
@@ -108,9 +138,10 @@ bool has_room() noexcept {
 
 bool add(Communicator* made) noexcept {
   const std::lock_guard lock(writing);
-  Place* const place = find(made->handle);
+  Place* const place = find_room(made->handle);
   if (place == nullptr) return false;
-  if (place->handle.load(std::memory_order_relaxed) == nullptr) ++used;
+  if (place->handle.load(std::memory_order_relaxed) != made->handle) ++used;
+  made->users = &place->users;
   place->its.store(made, std::memory_order_release);
   place->handle.store(made->handle, std::memory_order_release);
   return true;
@@ -120,8 +151,11 @@ Communicator* remove(const void* handle) noexcept {
   if (handle == nullptr) return nullptr;
   const std::lock_guard lock(writing);
   Place* const place = find(handle);
-  if (place == nullptr || place->handle.load(std::memory_order_relaxed) != handle) return nullptr;
-  return place->its.exchange(nullptr);
+  if (place == nullptr) return nullptr;
+  Communicator* const gone = place->its.exchange(nullptr);
+  --used;
+  leave(*place);
+  return gone;
 }
 
 void let_go(Communicator* gone) noexcept {

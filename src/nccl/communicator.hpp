@@ -16,7 +16,8 @@ namespace polypath::nccl {
 
 /// Of one rank. As NCCL's, it is used by one thread at a time; another one may abort it meanwhile.
 struct Communicator {
-  void* handle = nullptr;  ///< NCCL's
+  void* handle = nullptr;             ///< NCCL's; the same as long as it is known
+  std::atomic<int>* users = nullptr;  ///< of its place in the table; null: it has none
   int rank = 0;
   int size = 0;
   /// What parts of it are named by; not known: they are NCCL's.
