@@ -1,5 +1,6 @@
 #include "nccl/communicator.hpp"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <array>
@@ -71,6 +72,25 @@ void leave(Place& place) noexcept {
     places[at].handle.store(nullptr, std::memory_order_release);
 }
 
+/// This process: its children have the table too, and what is in it is not theirs. Noted in each,
+/// since to ask the system costs more than to look a handle up.
+std::atomic<pid_t> process{0};
+
+bool is_own(const Communicator& its) noexcept {
+  return its.owner == process.load(std::memory_order_relaxed);
+}
+
+/// With `writing` locked.
+void know_process() noexcept {
+  if (process.load() != 0) return;
+  process.store(getpid());
+  pthread_atfork([] { writing.lock(); }, [] { writing.unlock(); },
+                 [] {
+                   process.store(getpid());
+                   writing.unlock();
+                 });
+}
+
 /// Threads that let communicators go; of the process that made them, not of those that it forks.
 std::atomic<int> leaving{0};
 std::atomic<pid_t> leaving_of{0};
@@ -117,7 +137,7 @@ InUse::InUse(const void* handle) noexcept {
   // The place may have become another's in between. That one is there as well until `users_` are
   // none.
   Communicator* const found = place->its.load();
-  if (found != nullptr && found->handle == handle) its_ = found;
+  if (found != nullptr && found->handle == handle && is_own(*found)) its_ = found;
 }
 InUse::InUse(InUse&& other) noexcept
     : users_(std::exchange(other.users_, nullptr)), its_(std::exchange(other.its_, nullptr)) {}
@@ -141,6 +161,8 @@ bool add(Communicator* made) noexcept {
   Place* const place = find_room(made->handle);
   if (place == nullptr) return false;
   if (place->handle.load(std::memory_order_relaxed) != made->handle) ++used;
+  know_process();
+  made->owner = process.load();
   made->users = &place->users;
   place->its.store(made, std::memory_order_release);
   place->handle.store(made->handle, std::memory_order_release);
@@ -155,7 +177,8 @@ Communicator* remove(const void* handle) noexcept {
   Communicator* const gone = place->its.exchange(nullptr);
   --used;
   leave(*place);
-  return gone;
+  // That of a parent goes with this process, and its ranks hear nothing of it.
+  return gone != nullptr && is_own(*gone) ? gone : nullptr;
 }
 
 void let_go(Communicator* gone) noexcept {

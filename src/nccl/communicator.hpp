@@ -2,6 +2,8 @@
 // and what was agreed. And the table of all, by NCCL's handle.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <string>
 
@@ -18,6 +20,7 @@ namespace polypath::nccl {
 struct Communicator {
   void* handle = nullptr;             ///< NCCL's; the same as long as it is known
   std::atomic<int>* users = nullptr;  ///< of its place in the table; null: it has none
+  pid_t owner = 0;                    ///< the process that made it known
   int rank = 0;
   int size = 0;
   /// What parts of it are named by; not known: they are NCCL's.
@@ -47,7 +50,7 @@ struct Communicator {
 /// meanwhile. Any thread, without locks.
 class InUse {
  public:
-  /// None for a handle that this library did not see made.
+  /// None for a handle that this library did not see made, or that is a parent process's.
   explicit InUse(const void* handle) noexcept;
   InUse(InUse&& other) noexcept;
   InUse& operator=(InUse&& other) noexcept;
@@ -67,7 +70,8 @@ class InUse {
 bool has_room() noexcept;
 /// It is known from now on, in place of what was known by its handle. False: there is no room.
 bool add(Communicator* made) noexcept;
-/// It is not known any more; the caller has it.
+/// It is not known any more; the caller has it. Null as well for one of a parent process: of that
+/// nothing may end here.
 Communicator* remove(const void* handle) noexcept;
 
 /// Behind ncclCommDestroy and ncclCommAbort: polypath's communicator goes in the background, since

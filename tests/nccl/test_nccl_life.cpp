@@ -1,6 +1,8 @@
 // How communicators begin and end beside calls that are taken: those of newer versions, graphs in
 // capture, and ranks that give up while other threads call.
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <barrier>
@@ -155,6 +157,43 @@ std::size_t free_bytes() {
   std::size_t total = 0;
   CUDA_OK(cuMemGetInfo(&free, &total));
   return free;
+}
+
+/// A worker that a program forks, and that ends what it finds in its memory.
+TEST(NcclLife, AForkedChildLeavesCommunicatorsToItsParent) {
+  const CountsOf calls("ncclAllReduce");
+  std::barrier together(2);
+  EXPECT_THAT(
+      on_nccl_ranks(2,
+                    [&](NcclRank& its) {
+                      NcclRank other = its;
+                      NCCL_OK(its.nccl.ncclCommSplit(its.comm, 0, its.rank, &other.comm, nullptr));
+                      expect_sum(its, 100, 1);
+                      expect_sum(other, 100, 2);
+                      // No other thread is in a call, and has a lock, while it is forked.
+                      together.arrive_and_wait();
+                      if (its.rank == 0) {
+                        const pid_t child = fork();
+                        if (child == 0) {
+                          const bool is_well = its.nccl.ncclCommAbort(its.comm) == 0 &&
+                                               its.nccl.ncclCommDestroy(other.comm) == 0;
+                          _exit(is_well ? 0 : 1);
+                        }
+                        int status = -1;
+                        EXPECT_EQ(waitpid(child, &status, 0), child);
+                        EXPECT_EQ(status, 0);
+                      }
+                      together.arrive_and_wait();
+                      for (NcclRank* const one : {&its, &other}) {
+                        int error = -1;
+                        NCCL_OK(its.nccl.ncclCommGetAsyncError(one->comm, &error));
+                        EXPECT_EQ(error, 0);
+                        expect_sum(*one, 200, 3);
+                      }
+                      NCCL_OK(its.nccl.ncclCommDestroy(other.comm));
+                    }),
+      Each(""));
+  EXPECT_EQ(calls.taken(), 2 * 4);
 }
 
 /// Captures of the mode that forbids most, while another communicator begins and goes.
