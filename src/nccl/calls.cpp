@@ -138,6 +138,7 @@ int ncclGroupEnd() {
   if (InsideNccl::is_inside()) return real->ncclGroupEnd();
   Group& group = Group::current();
   const bool is_outermost = group.end();
+  if (is_outermost) group.prepare();
   const InsideNccl inside;
   const int result = real->ncclGroupEnd();
   return is_outermost ? group.finish(result) : result;

@@ -1,12 +1,12 @@
 #include "nccl/creation.hpp"
 
+#include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <exception>
 #include <memory>
-#include <thread>
 
 #include "base/own_thread.hpp"
 #include "nccl/agreement.hpp"
@@ -103,6 +103,11 @@ Creation::Creation(const Key& key, int rank, int ranks, bool is_blocking) noexce
   if (!missing_.empty()) return;
   presence_ = Presence(key, rank);
   if (!presence_.is_shown()) missing_ = "it could not be shown to other ranks";
+}
+
+void Creation::leave_to_nccl(const char* why) noexcept {
+  if (missing_.empty()) missing_ = why;
+  presence_ = Presence();
 }
 
 int Creation::finish() noexcept {
@@ -216,21 +221,43 @@ int Creation::agree(Communicator& its) noexcept {
   return kSuccess;
 }
 
-int finish_all(std::vector<Creation>& creations) noexcept {
-  std::vector<int> results(creations.size(), kSuccess);
-  if (creations.size() == 1) {
-    results[0] = creations[0].finish();
-  } else {
-    // Each waits for the others.
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < creations.size(); ++i)
-      threads.push_back(own_thread([&, i] { results[i] = creations[i].finish(); }));
-    threads.clear();  // joins them
+Together::Together(std::vector<Creation>& creations) noexcept : creations_(creations) {
+  if (creations.size() < 2) return;
+  try {
+    make_threads();
+  } catch (const std::exception&) {  // no memory, or no more threads
+    tell(Order::leave);
+    for (Creation& one : creations) one.leave_to_nccl("a thread could not be made");
   }
-  creations.clear();
-  for (const int result : results)
-    if (result != kSuccess) return result;
-  return kSuccess;
+}
+
+Together::~Together() { tell(Order::leave); }
+
+void Together::make_threads() {
+  results_.resize(creations_.size(), kSuccess);
+  for (std::size_t i = 0; i < creations_.size(); ++i)
+    threads_.push_back(own_thread([this, i] {
+      order_.wait(Order::wait);
+      if (order_ == Order::finish) results_[i] = creations_[i].finish();
+    }));
+}
+
+void Together::tell(Order order) noexcept {
+  order_ = order;
+  order_.notify_all();
+  threads_.clear();  // joins them
+}
+
+int Together::finish() noexcept {
+  if (!threads_.empty()) {
+    tell(Order::finish);
+    const auto failed = std::ranges::find_if(results_, [](int code) { return code != kSuccess; });
+    return failed != results_.end() ? *failed : kSuccess;
+  }
+  int result = kSuccess;
+  for (Creation& one : creations_)
+    if (const int code = one.finish(); result == kSuccess) result = code;
+  return result;
 }
 
 bool is_blocking(const Config* config, bool parent) noexcept {

@@ -9,6 +9,9 @@
 // A rank that shows itself takes part in 3. Ranks that are not asked for in 3 keep NCCL alone.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <thread>
 #include <vector>
 
 #include "nccl/communicator.hpp"
@@ -27,6 +30,9 @@ class Creation {
   /// Where NCCL puts the handle, now or at the end of the group.
   void expect(void** handle) noexcept { handle_ = handle; }
 
+  /// It stays NCCL's, and other ranks do not find this one. Before NCCL makes it.
+  void leave_to_nccl(const char* why) noexcept;
+
   /// NCCL has made it: steps 3. Collective where all ranks are there. An error of NCCL's, when a
   /// rank was lost meanwhile.
   int finish() noexcept;
@@ -43,8 +49,30 @@ class Creation {
   void** handle_ = nullptr;
 };
 
-/// All that were made together: of several ranks of this thread at once. The first error.
-int finish_all(std::vector<Creation>& creations) noexcept;
+/// Those that are made together: by several ranks of this thread, each of which waits for the
+/// others, and so needs a thread.
+class Together {
+ public:
+  /// Before NCCL makes them. Where threads cannot be had, all of them stay NCCL's.
+  explicit Together(std::vector<Creation>& creations) noexcept;
+  Together(const Together&) = delete;
+  Together& operator=(const Together&) = delete;
+  /// Those that NCCL has not made go.
+  ~Together();
+
+  /// NCCL has made them. The first error.
+  int finish() noexcept;
+
+ private:
+  enum class Order : std::uint8_t { wait, finish, leave };
+  void tell(Order order) noexcept;
+  void make_threads();
+
+  std::vector<Creation>& creations_;
+  std::vector<int> results_;
+  std::atomic<Order> order_ = Order::wait;
+  std::vector<std::jthread> threads_;  // none: the ranks do not wait for each other
+};
 
 /// Whether communicators with this configuration are made before NCCL returns; `parent`: what holds
 /// where the configuration leaves it open.

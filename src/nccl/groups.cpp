@@ -158,7 +158,12 @@ void Group::forget(const Communicator* comm) noexcept {
   std::erase_if(passed_, [&](const Passed& one) { return one.comm.get() == comm; });
 }
 
+void Group::prepare() noexcept {
+  if (!created_.empty()) together_.emplace(created_);
+}
+
 void Group::drop() noexcept {
+  together_.reset();
   held_.clear();
   passed_.clear();
   created_.clear();
@@ -171,7 +176,7 @@ int Group::finish(int result) noexcept {
     return result;
   }
   int mine = kSuccess;
-  if (!created_.empty()) mine = finish_all(created_);
+  if (together_) mine = together_->finish();
   for (const Passed& one : passed_) one.comm->order.after(Carrier::nccl, one.stream);
   if (!held_.empty()) {
     const int issued = issue_held();

@@ -4,6 +4,7 @@
 // was held, in the order of the calls: the same on all ranks, since which call is whose is.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "nccl/choice.hpp"
@@ -41,6 +42,8 @@ class Group {
   /// Nothing of this communicator is issued any more.
   void forget(const Communicator* comm) noexcept;
 
+  /// Before NCCL's end of the group.
+  void prepare() noexcept;
   /// Behind NCCL's end of the group: `result` of that, or of the first that failed here.
   int finish(int result) noexcept;
   /// What was held, and what was noted, goes nowhere.
@@ -61,6 +64,7 @@ class Group {
   std::vector<Held> held_;
   std::vector<Passed> passed_;
   std::vector<Creation> created_;
+  std::optional<Together> together_;  // of those
 };
 
 /// Gives a call to polypath: NCCL's result. `may_wait`: nothing that the GPU does waits for what

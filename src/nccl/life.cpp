@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <ctime>
+#include <optional>
 
 #include "nccl/creation.hpp"
 #include "nccl/exports.hpp"
@@ -22,11 +23,19 @@ void pause_briefly() noexcept {
 }
 
 /// Of communicators that NCCL makes now, or at the end of the group.
-int finish(std::vector<Creation>&& creations, int result) noexcept {
-  if (result != kSuccess && result != kInProgress) return result;
+template <typename Make>
+int create(std::vector<Creation>&& creations, Make&& make) noexcept {
   Group& group = Group::current();
-  if (!group.is_open()) {
-    const int mine = finish_all(creations);
+  std::optional<Together> together;
+  if (!group.is_open()) together.emplace(creations);
+  int result = kSuccess;
+  {
+    const InsideNccl inside;
+    result = make();
+  }
+  if (result != kSuccess && result != kInProgress) return result;
+  if (together) {
+    const int mine = together->finish();
     return mine != kSuccess ? mine : result;
   }
   for (Creation& one : creations) group.add(std::move(one));
@@ -38,12 +47,7 @@ int create(const Key& key, int rank, int ranks, bool blocks, void** comm, Make&&
   std::vector<Creation> creations;
   creations.emplace_back(key, rank, ranks, blocks);
   creations.back().expect(comm);
-  int result = kSuccess;
-  {
-    const InsideNccl inside;
-    result = make();
-  }
-  return finish(std::move(creations), result);
+  return create(std::move(creations), make);
 }
 
 /// A part of a communicator: by what all of its ranks give alike.
@@ -124,12 +128,7 @@ int ncclCommInitAll(void** comms, int count, const int* gpus) {
     creations.emplace_back(key, rank, count, is_blocking(nullptr, true));
     creations.back().expect(comms + rank);
   }
-  int result = kSuccess;
-  {
-    const InsideNccl inside;
-    result = make();
-  }
-  return finish(std::move(creations), result);
+  return create(std::move(creations), make);
 }
 
 int ncclCommSplit(void* comm, int color, int key, void** part, Config* config) {

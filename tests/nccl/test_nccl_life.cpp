@@ -1,13 +1,34 @@
 // How communicators begin and end beside calls that are taken: those of newer versions, graphs in
 // capture, and ranks that give up while other threads call.
+#include <dlfcn.h>
 #include <gmock/gmock.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <barrier>
+#include <cerrno>
 
 #include "nccl_sums.hpp"
+
+namespace {
+
+/// Of the calling thread: it can make so many threads more.
+thread_local int threads_left = 1 << 20;
+
+}  // namespace
+
+/// For all libraries of this process.
+extern "C" [[gnu::visibility("default")]] int pthread_create(pthread_t* thread,
+                                                             const pthread_attr_t* attributes,
+                                                             void* (*start)(void*),
+                                                             void* argument) {
+  if (--threads_left < 0) return EAGAIN;
+  static const auto real =
+      reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+  return real(thread, attributes, start, argument);
+}
 
 namespace polypath::test {
 namespace {
@@ -194,6 +215,78 @@ TEST(NcclLife, AForkedChildLeavesCommunicatorsToItsParent) {
                     }),
       Each(""));
   EXPECT_EQ(calls.taken(), 2 * 4);
+}
+
+/// One thread has both ranks, and makes them by ncclCommInitAll, or in a group.
+class NcclWithoutThreads : public testing::TestWithParam<bool> {
+ protected:
+  /// Gives NCCL's first error.
+  static int make(std::array<void*, 2>& comms) {
+    const NcclApi& nccl = NcclApi::get();
+    if (!GetParam()) return nccl.ncclCommInitAll(comms.data(), 2, std::array{0, 1}.data());
+    NcclId id{};
+    NCCL_OK(nccl.ncclGetUniqueId(&id));
+    NCCL_OK(nccl.ncclGroupStart());
+    for (int rank = 0; rank < 2; ++rank) {
+      use_gpu(rank);
+      NCCL_OK(nccl.ncclCommInitRank(&comms[static_cast<std::size_t>(rank)], 2, id, rank));
+    }
+    return nccl.ncclGroupEnd();
+  }
+  static void check(std::array<void*, 2>& comms) {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        NcclRank its;
+        its.rank = rank;
+        its.size = 2;
+        its.comm = comms[static_cast<std::size_t>(rank)];
+        use_gpu(rank);
+        for (CUstream& stream : its.streams)
+          CUDA_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        expect_sum(its, 555, 6);
+        EXPECT_EQ(its.nccl.ncclCommDestroy(its.comm), 0);
+      });
+  }
+};
+
+TEST_P(NcclWithoutThreads, WhatIsMadeTogetherStaysNccls) {
+  use_gpu(0);
+  std::array<void*, 2> comms{};
+  ASSERT_EQ(make(comms), 0);  // what is made once is there
+  check(comms);
+  for (const int left : {0, 1}) {
+    const CountsOf calls("ncclAllReduce");
+    threads_left = left;
+    const int result = make(comms);
+    threads_left = 1 << 20;
+    ASSERT_EQ(result, 0);
+    check(comms);
+    EXPECT_EQ(calls.taken(), 0);
+    EXPECT_EQ(calls.by_nccl(), 2);
+  }
+  EXPECT_GE(nccl_report()["refusals"].value("a thread could not be made", 0), 2 * 2);
+  const CountsOf calls("ncclAllReduce");
+  ASSERT_EQ(make(comms), 0);
+  check(comms);
+  EXPECT_EQ(calls.taken(), 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(NcclLife, NcclWithoutThreads, testing::Bool());
+
+/// Nor is one let go by a thread then.
+TEST(NcclLife, CommunicatorsGoWithoutAThread) {
+  const CountsOf calls("ncclAllReduce");
+  EXPECT_THAT(on_nccl_ranks(2,
+                            [](NcclRank& its) {
+                              expect_sum(its, 300, 7);
+                              threads_left = 0;
+                              NCCL_OK(its.nccl.ncclCommDestroy(its.comm));
+                              EXPECT_EQ(threads_left, -1);
+                              its.comm = nullptr;
+                            }),
+              Each(""));
+  EXPECT_EQ(calls.taken(), 2);
 }
 
 /// Captures of the mode that forbids most, while another communicator begins and goes.
