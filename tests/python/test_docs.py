@@ -1,9 +1,11 @@
 """The documentation tells the truth: its commands print what it says, its programs run."""
 
+import inspect
 import re
 
 import doc_examples
 import pytest
+from polypath import Context
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,16 @@ def test_every_command_has_an_example():
         "doctor",
     ):
         assert any(example.startswith(f"polypath {name}") for example in examples), name
+
+
+def test_the_methods_of_a_context_are_described_as_they_are():
+    text = doc_examples.PROGRAMS.read_text()
+    methods = {name: one for name, one in vars(Context).items() if inspect.isfunction(one)}
+    for name in methods:
+        assert name.startswith("_") or f"{name}(" in text, name
+    for name, parameters in re.findall(r"^\| `(\w+)\((.*?)\)`", text, re.MULTILINE):
+        described = re.findall(r"\w+", parameters)
+        assert described == [*inspect.signature(methods[name]).parameters][1:], name
 
 
 @pytest.mark.parametrize("program", doc_examples.programs(doc_examples.PROGRAMS.read_text()))
