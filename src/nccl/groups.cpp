@@ -68,8 +68,10 @@ Parts parts_of(const Communicator& comm, const Call& call) noexcept {
   return {};
 }
 
-/// Over memory of the GPU's own, for buffers that polypath refused on this rank alone.
-polypath_status run_over_scratch(Communicator& comm, const Call& call, bool may_wait) noexcept {
+/// Over memory of the GPU's own, for buffers that polypath refused on this rank alone. `why`: of
+/// what fails here, and not in polypath.
+polypath_status run_over_scratch(Communicator& comm, const Call& call, bool may_wait,
+                                 const char*& why) noexcept {
   const Parts parts = parts_of(comm, call);
   if ((parts.sent > 0 && call.send == nullptr) || (parts.received > 0 && call.recv == nullptr))
     return POLYPATH_INVALID_ARGUMENT;
@@ -77,20 +79,27 @@ polypath_status run_over_scratch(Communicator& comm, const Call& call, bool may_
   constexpr std::size_t kAlignment = 256;
   const std::size_t first = (parts.sent + kAlignment - 1) / kAlignment * kAlignment;
   const CUdeviceptr memory = comm.scratch.take(first + parts.received, call.stream, may_wait);
-  if (memory == 0) return POLYPATH_DRIVER_ERROR;
+  if (memory == 0) {
+    why = "a rank has no memory for a buffer that kernels do not reach";
+    return POLYPATH_DRIVER_ERROR;
+  }
+  constexpr const char* kNotCopied = "a rank cannot copy a buffer that kernels do not reach";
   const Cuda& driver = *cuda();
   const InContext current(driver, comm.context);
   if (parts.sent > 0 &&
       driver.memcpy_async(memory, address(call.send), parts.sent, call.stream) != CUDA_SUCCESS) {
     comm.scratch.done(call.stream);
+    why = kNotCopied;
     return POLYPATH_DRIVER_ERROR;
   }
   polypath_status status = run(comm, call, reinterpret_cast<const void*>(memory),
                                reinterpret_cast<void*>(memory + first));
   if (status == POLYPATH_SUCCESS && parts.received > 0 &&
       driver.memcpy_async(address(call.recv), memory + first, parts.received, call.stream) !=
-          CUDA_SUCCESS)
+          CUDA_SUCCESS) {
+    why = kNotCopied;
     status = POLYPATH_DRIVER_ERROR;
+  }
   comm.scratch.done(call.stream);
   return status;
 }
@@ -128,15 +137,15 @@ int issue(Communicator& comm, const Call& call, bool may_wait) noexcept {
   const InsideNccl inside;
   comm.order.before(Carrier::polypath, call.stream);
   polypath_status status = run(comm, call, call.send, call.recv);
+  const char* why = nullptr;
   if (status == POLYPATH_INVALID_ARGUMENT && may_go_over_scratch(comm, call)) {
-    status = run_over_scratch(comm, call, may_wait);
+    status = run_over_scratch(comm, call, may_wait, why);
     // The others have issued theirs, and would wait for this rank's.
-    if (status == POLYPATH_DRIVER_ERROR)
-      comm.engine->comm_abort(comm.comm, "a rank has no memory for a buffer kernels do not reach");
+    if (why != nullptr) comm.engine->comm_abort(comm.comm, why);
   }
   if (status != POLYPATH_SUCCESS && !comm.is_lost && !comm.has_failed.exchange(true))
     preload::log_line(preload::LogLevel::error, "%s of rank %d failed: %s", name_of(call.operation),
-                      comm.rank, comm.engine->last_error());
+                      comm.rank, why != nullptr ? why : comm.engine->last_error());
   comm.order.after(Carrier::polypath, call.stream);
   return result_of(status);
 }

@@ -242,5 +242,83 @@ TEST(NcclScratch, WhatIsLeftIsFreedWhenMemoryRunsOut) {
               Each(""));
 }
 
+/// Rank 1 cannot: it says why, and the others, which wait on their streams, hear of it.
+void expect_an_end_for_all(const char* why, const std::function<int(NcclRank&)>& fail) {
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(on_nccl_ranks(2,
+                            [&](NcclRank& its) {
+                              expect_sum(its, 100, 1);
+                              if (its.rank == 1) {
+                                EXPECT_EQ(fail(its), 1);  // ncclUnhandledCudaError
+                                return;
+                              }
+                              Sum sum(its, 5000);
+                              sum.fill(2);
+                              // It may come behind the other's end.
+                              int error = sum.call(its.streams[0]);
+                              while (error == 0) {
+                                NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+                                std::this_thread::yield();
+                              }
+                              EXPECT_EQ(error, 6);  // ncclRemoteError
+                              its.synchronize();
+                            }),
+              Each(""));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, testing::HasSubstr(std::string("ncclAllReduce of rank 1 failed: ") + why));
+  EXPECT_THAT(said, testing::Not(testing::HasSubstr("is no memory of a GPU")));
+}
+
+TEST(NcclScratch, ARankWithoutMemoryEndsTheWaitsOfAll) {
+  expect_an_end_for_all("a rank has no memory for a buffer that kernels do not reach\n",
+                        [](NcclRank& its) {
+                          Sum sum(its, 5000);
+                          sum.fill(2);
+                          const Shortage shortage(4096);
+                          return sum.call(its.streams[0]);
+                        });
+}
+
+TEST(NcclScratch, ARankThatCannotCopyEndsTheWaitsOfAll) {
+  expect_an_end_for_all("a rank cannot copy a buffer that kernels do not reach\n",
+                        [](NcclRank& its) {
+                          // Not aligned, and it ends before the call's elements do.
+                          const DeviceBytes buffer(4 * 2500, 1);
+                          return its.nccl.ncclAllReduce(buffer.get(), buffer.get(), 5000, kFloat32,
+                                                        kSum, its.comm, its.streams[0]);
+                        });
+}
+
+/// With its communicator, however many sizes and captures there were.
+TEST(NcclScratch, ItIsGivenBack) {
+  const std::vector<std::size_t> counts = growing_counts(9);
+  EXPECT_THAT(
+      on_nccl_ranks(2,
+                    [&](NcclRank& its) {
+                      expect_sum(its, 100, 1);
+                      const std::size_t before = free_bytes();
+                      NcclRank part = its;
+                      NCCL_OK(its.nccl.ncclCommSplit(its.comm, 0, its.rank, &part.comm, nullptr));
+                      for (std::size_t i = 0; i < counts.size(); i += 3) {
+                        std::array<std::unique_ptr<Sum>, 3> sums;
+                        for (std::size_t j = 0; j < 3; ++j) {
+                          sums.at(j) = std::make_unique<Sum>(part, counts[i + j]);
+                          sums.at(j)->fill(3);
+                        }
+                        const CUgraphExec graph = captured(part, sums);
+                        CUDA_OK(cuGraphLaunch(graph, its.streams[0]));
+                        NCCL_OK(sums[0]->call(its.streams[1]));
+                        its.synchronize();
+                        for (const auto& sum : sums) sum->check();
+                        CUDA_OK(cuGraphExecDestroy(graph));
+                      }
+                      EXPECT_LT(free_bytes(), before);
+                      NCCL_OK(its.nccl.ncclCommDestroy(part.comm));
+                      // By a thread of its own.
+                      while (free_bytes() < before) std::this_thread::yield();
+                    }),
+      Each(""));
+}
+
 }  // namespace
 }  // namespace polypath::test
