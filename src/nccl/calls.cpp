@@ -32,8 +32,14 @@ int carry(void* handle, const Call& call, Pass&& pass) noexcept {
     reason = comm->is_lost ? Reason::lost
                            : choose(comm->policy, call.operation, call.count, call.type,
                                     call.reduction, comm->size);
+  const bool is_taken = reason == Reason::taken && comm->comm != nullptr;
+  // As NCCL says it: at the call, not at the end of the group.
+  if (is_taken && (call.root < 0 || call.root >= comm->size)) {
+    Group::current().fail(kInvalidArgument);
+    return kInvalidArgument;
+  }
   count_call(call.operation, reason, call.count * bytes_of_type(call.type));
-  if (reason == Reason::taken && comm->comm != nullptr) {
+  if (is_taken) {
     Group& group = Group::current();
     if (!group.is_open()) return issue(*comm, call, true);
     group.hold(std::move(comm), call);

@@ -172,6 +172,7 @@ void Group::prepare() noexcept {
 }
 
 void Group::drop() noexcept {
+  failed_ = kSuccess;
   together_.reset();
   held_.clear();
   passed_.clear();
@@ -187,10 +188,8 @@ int Group::finish(int result) noexcept {
   int mine = kSuccess;
   if (together_) mine = together_->finish();
   for (const Passed& one : passed_) one.comm->order.after(Carrier::nccl, one.stream);
-  if (!held_.empty()) {
-    const int issued = issue_held();
-    if (mine == kSuccess) mine = issued;
-  }
+  const int issued = failed_ != kSuccess ? failed_ : issue_held();
+  if (mine == kSuccess) mine = issued;
   drop();
   return mine != kSuccess ? mine : result;
 }

@@ -38,6 +38,10 @@ class Group {
   void hold(InUse comm, const Call& call) { held_.push_back({std::move(comm), call}); }
   /// A call on this stream went to NCCL.
   void note_passed(InUse comm, CUstream stream);
+  /// A call in it was refused: as in NCCL, nothing that is held is issued, and its end says so.
+  void fail(int code) noexcept {
+    if (is_open() && failed_ == kSuccess) failed_ = code;
+  }
   void add(Creation&& creation) { created_.push_back(std::move(creation)); }
   /// Nothing of this communicator is issued any more.
   void forget(const Communicator* comm) noexcept;
@@ -61,6 +65,7 @@ class Group {
   int issue_held() noexcept;
 
   int depth_ = 0;
+  int failed_ = kSuccess;  ///< of its first call that was refused
   std::vector<Held> held_;
   std::vector<Passed> passed_;
   std::vector<Creation> created_;

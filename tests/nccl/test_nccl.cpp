@@ -231,6 +231,53 @@ TEST(Nccl, BuffersOfOneRankAreMendedThere) {
   EXPECT_EQ(calls.taken(), 2 * 3);
 }
 
+/// At the call, in a group too; what else is held in that one goes nowhere.
+TEST(Nccl, RootsThatNoRankHasAreRefusedAtTheCall) {
+  constexpr int kInvalidArgument = 4;
+  const CountsOf reduces("ncclReduce");
+  const CountsOf sums("ncclAllReduce");
+  constexpr std::size_t kCount = 333;
+  EXPECT_THAT(
+      on_nccl_ranks(2,
+                    [&](NcclRank& its) {
+                      DeviceBytes send(kCount * 4);
+                      DeviceBytes recv(kCount * 4);
+                      send.put(0, bytes_of(floats_of(its.rank, kCount)));
+                      const auto reduce = [&](int root) {
+                        return its.nccl.ncclReduce(send.get(), recv.get(), kCount, kFloat32, kSum,
+                                                   root, its.comm, its.streams[0]);
+                      };
+                      for (const int root : {2, -1, INT_MAX, INT_MIN}) {
+                        EXPECT_EQ(reduce(root), kInvalidArgument);
+                        NCCL_OK(its.nccl.ncclGroupStart());
+                        NCCL_OK(its.nccl.ncclAllReduce(send.get(), recv.get(), kCount, kFloat32,
+                                                       kSum, its.comm, its.streams[0]));
+                        NCCL_OK(its.nccl.ncclGroupStart());
+                        EXPECT_EQ(reduce(root), kInvalidArgument);
+                        NCCL_OK(its.nccl.ncclGroupEnd());
+                        NCCL_OK(reduce(1));
+                        EXPECT_EQ(its.nccl.ncclGroupEnd(), kInvalidArgument);
+                      }
+                      its.synchronize();
+                      EXPECT_EQ(recv.all(), Bytes(kCount * 4, kPoison));
+                      // The next group is one like others.
+                      NCCL_OK(its.nccl.ncclGroupStart());
+                      NCCL_OK(reduce(1));
+                      NCCL_OK(its.nccl.ncclGroupEnd());
+                      its.synchronize();
+                      if (its.rank == 1)
+                        expect_floats(recv.all(), sum_of(2, kCount), "reduce", its.rank);
+                      else
+                        EXPECT_EQ(recv.all(), Bytes(kCount * 4, kPoison));
+                      EXPECT_TRUE(recv.is_guarded());
+                      EXPECT_EQ(send.all(), bytes_of(floats_of(its.rank, kCount)));
+                    }),
+      Each(""));
+  EXPECT_EQ(reduces.taken(), 2 * (4 + 1));
+  EXPECT_EQ(reduces.by_nccl(), 0);
+  EXPECT_EQ(sums.taken(), 2 * 4);
+}
+
 TEST(Nccl, GraphsHoldWhatIsTaken) {
   constexpr std::size_t kCount = 4097;
   const CountsOf calls("ncclAllReduce");
