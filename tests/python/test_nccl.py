@@ -103,6 +103,27 @@ def test_names_past_this_library_stop_a_strict_run(polypath):
     assert "sums of pncclAllReduce are not in rank order" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("POLYPATH_REPRODUCIBLE", "true"), ("POLYPATH_STRICT", "yes")]
+)
+def test_a_promise_that_is_not_understood_is_said(polypath, name, value):
+    # Past `polypath run`, which refuses it.
+    program = ("env", f"{name}={value}", sys.executable, str(PROGRAM), str(STANDIN))
+    done = polypath("run", *NODE, "--stats", "text", "--", *program)
+    assert (done.returncode, done.stdout) == (0, "right\n")
+    said = f"polypath: error: {name} is '{value}': 0 or 1 is wanted; nothing is promised\n"
+    assert done.stderr.count(said) == 1, done.stderr
+    assert "ncclAllReduce: 2 calls, 0.0 MiB, 0 taken" in done.stderr
+
+
+@pytest.mark.parametrize(("value", "taken"), [("0", 0), ("1", 2)])
+def test_a_promise_that_is_understood_is_not(run, value, taken):
+    done = run("--stats", "text", POLYPATH_REPRODUCIBLE=value)
+    assert (done.returncode, done.stdout) == (0, "right\n")
+    assert "error" not in done.stderr
+    assert f"ncclAllReduce: 2 calls, 0.0 MiB, {taken} taken" in done.stderr
+
+
 def test_strict_alone_is_refused(run):
     done = run("--strict")
     assert done.returncode == 2
