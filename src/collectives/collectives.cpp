@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -323,14 +324,20 @@ void Collectives::compare(const CollectiveCall& call) {
       combines(call.op) ? static_cast<std::uint64_t>(call.operation) : 0,
       has_root(call.op) ? static_cast<std::uint64_t>(call.root) : 0};
   constexpr std::array names{"operation", "type", "count", "operator", "root"};
+  const auto text = [](std::size_t field, std::uint64_t value) -> std::string {
+    if (field == 0) return std::string(to_string(static_cast<CollectiveOp>(value)));
+    if (field == 1) return std::string(to_string(static_cast<DataType>(value)));
+    if (field == 3) return std::string(to_string(static_cast<Operator>(value)));
+    return std::to_string(value);
+  };
   std::vector<std::array<std::uint64_t, 5>> all(static_cast<std::size_t>(comm_.size()));
   comm_.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   for (std::size_t field = 0; field < names.size(); ++field)
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       if (all[rank][field] != all[0][field])
-        throw InvalidArgument(
-            fmt::format("call {}: the {} of rank {} ({}) is not that of rank 0 ({})", number_,
-                        names[field], rank, all[rank][field], all[0][field]));
+        throw InvalidArgument(fmt::format(
+            "call {}: the {} of rank {} ({}) is not that of rank 0 ({})", number_, names[field],
+            rank, text(field, all[rank][field]), text(field, all[0][field])));
 }
 
 void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call, CUstream stream,

@@ -369,21 +369,26 @@ TEST_F(CollectivesTest, WhatRanksDoNotGiveAlikeIsFoundWhereItIsAskedFor) {
     refused(other, "the count of rank 1 (100) is not that of rank 0 (1000)");
     other = right;
     other.type = DataType::int32;
-    refused(other, "the type of rank 1");
+    refused(other, "the type of rank 1 (int32) is not that of rank 0 (float32)");
     other = right;
     other.root = 1;
     refused(other, "the root of rank 1 (1) is not that of rank 0 (0)");
     other = right;
     other.op = CollectiveOp::allreduce;
-    refused(other, "the operation of rank 1");
+    refused(other, "the operation of rank 1 (allreduce) is not that of rank 0 (broadcast)");
     const auto sums = [&](Operator operation) {
       CollectiveCall call = right;
       call.op = CollectiveOp::allreduce;
       call.operation = operation;
       return call;
     };
-    EXPECT_THROW(collectives.run(sums(comm.rank() == 1 ? Operator::max : Operator::sum), nullptr),
-                 InvalidArgument);
+    try {
+      collectives.run(sums(comm.rank() == 1 ? Operator::max : Operator::sum), nullptr);
+      ADD_FAILURE() << "not refused: the operator";
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr("the operator of rank 1 (max) is not that of rank 0 (sum)"));
+    }
     EXPECT_EQ(collectives.counts().cells + collectives.counts().channels, 0u);
     // It stays usable.
     collectives.run(sums(Operator::sum), nullptr);
