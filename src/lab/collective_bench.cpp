@@ -27,11 +27,13 @@ constexpr unsigned char kPoison = 0xA5;
 
 }  // namespace
 
-/// What the calls of a row read and write: of each call its own.
+/// What the calls of a row, on `stream`, read and write: of each call its own.
 class CollectiveBench::Buffers {
  public:
-  Buffers(const CudaDriver& driver, const CollectiveShape& shape, int rank, int calls)
+  Buffers(const CudaDriver& driver, CUstream stream, const CollectiveShape& shape, int rank,
+          int calls)
       : driver_(driver),
+        stream_(stream),
         sent_(shape.sent(rank) * size_of(shape.type)),
         received_(shape.received(rank) * size_of(shape.type)) {
     for (int i = 0; i < calls; ++i) {
@@ -41,6 +43,12 @@ class CollectiveBench::Buffers {
     host_.resize(std::max(sent_, received_));
   }
   ~Buffers() {
+    // A call that threw may have left kernels running; where they failed, nothing can be freed.
+    const CUresult ended = driver_.stream_synchronize(stream_);
+    if (ended != CUDA_SUCCESS) {
+      warn_driver_error(driver_, ended, "stream_synchronize(stream_)");
+      return;
+    }
     for (const CUdeviceptr address : owned_) POLYPATH_WARN(driver_, mem_free(address));
   }
   Buffers(const Buffers&) = delete;
@@ -92,6 +100,7 @@ class CollectiveBench::Buffers {
   [[nodiscard]] CUdeviceptr host() { return reinterpret_cast<CUdeviceptr>(host_.data()); }
 
   const CudaDriver& driver_;
+  CUstream stream_;
   std::uint64_t sent_;
   std::uint64_t received_;
   std::vector<CUdeviceptr> owned_, send_, recv_;
@@ -187,7 +196,7 @@ CollectiveBench::CollectiveBench(CollectiveBench&&) noexcept = default;
 CollectiveBench::Buffers& CollectiveBench::buffers_of(const CollectiveShape& shape, int calls) {
   if (buffers_ == nullptr || !buffers_->fits(shape, comm_.rank(), calls)) {
     buffers_.reset();
-    buffers_ = std::make_unique<Buffers>(comm_.driver(), shape, comm_.rank(), calls);
+    buffers_ = std::make_unique<Buffers>(comm_.driver(), stream_.get(), shape, comm_.rank(), calls);
   }
   return *buffers_;
 }
@@ -243,7 +252,8 @@ nlohmann::json CollectiveBench::run(const CollectiveBenchRequest& request) {
     nccl_->run(call.op, call.send, call.recv, call.count, call.type, call.operation, call.root,
                stream);
   };
-  Buffers buffers(comm_.driver(), shape, comm_.rank(), request.bytes <= kMostInARow ? kRow : 1);
+  Buffers buffers(comm_.driver(), stream_.get(), shape, comm_.rank(),
+                  request.bytes <= kMostInARow ? kRow : 1);
   const std::string name = baseline_.choice ? std::string(to_string(*baseline_.choice))
                            : nccl_          ? "NCCL " + baseline_.nccl->version()
                                             : "";

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "base/error.hpp"
 #include "base/units.hpp"
 #include "call_rows.hpp"
 #include "collectives/plan/collective_json.hpp"
@@ -15,6 +18,7 @@ namespace polypath::test {
 namespace {
 
 using testing::AllOf;
+using testing::Each;
 using testing::HasSubstr;
 
 constexpr int kRanks = 2;
@@ -153,6 +157,76 @@ TEST(TunedCollectives, StoppedByRankZeroAllStopAndKeepNothingHalf) {
     comm.exchange({}, {});
   });
   EXPECT_TRUE(context.source().collectives.empty());
+}
+
+/// A driver that writes down what watched threads do with memory and streams, and calls `launched`
+/// behind each kernel that it launched. One at a time: entry points are plain functions.
+class WatchedDriver {
+ public:
+  explicit WatchedDriver(const CudaDriver& driver) : table_(std::make_shared<CudaDriver>(driver)) {
+    real = driver;
+    log.clear();
+    table_->launch_kernel_ex = nullptr;
+    table_->launch_kernel = [](CUfunction function, unsigned x, unsigned y, unsigned z, unsigned bx,
+                               unsigned by, unsigned bz, unsigned shared, CUstream stream,
+                               void** arguments, void** extra) {
+      const CUresult result =
+          real.launch_kernel(function, x, y, z, bx, by, bz, shared, stream, arguments, extra);
+      note("launch");
+      if (is_watched && launched) launched();
+      return result;
+    };
+    table_->stream_synchronize = [](CUstream stream) {
+      note("synchronize");
+      return real.stream_synchronize(stream);
+    };
+    table_->mem_free = [](CUdeviceptr address) {
+      note("free");
+      return real.mem_free(address);
+    };
+  }
+  ~WatchedDriver() { launched = nullptr; }
+  WatchedDriver(const WatchedDriver&) = delete;
+  WatchedDriver& operator=(const WatchedDriver&) = delete;
+
+  [[nodiscard]] std::shared_ptr<const CudaDriver> driver() const { return table_; }
+
+  static inline thread_local bool is_watched = false;
+  static inline std::function<void()> launched;
+  static inline std::vector<std::string> log;
+
+ private:
+  static void note(const char* what) {
+    if (is_watched) log.emplace_back(what);
+  }
+  static inline CudaDriver real;
+  std::shared_ptr<CudaDriver> table_;
+};
+
+TEST(TunedCollectives, WhatIsMeasuredIsFreedBehindItsKernelsWhenACallThrows) {
+  const WatchedDriver watched(*group_node().driver);
+  Group group(kRanks, {.driver = watched.driver()});
+  const auto failures = group.failures([&](Communicator& comm) {
+    Collectives collectives(comm, {.max_blocks = 8});
+    CollectiveBench bench(collectives, {}, group_node());
+    if (comm.rank() == 0) {
+      WatchedDriver::launched = [&comm] { comm.abort("stopped by the test"); };
+      WatchedDriver::is_watched = true;
+    }
+    try {
+      bench.run({.op = CollectiveOp::allreduce, .bytes = kBytes});
+    } catch (const Error&) {
+      EXPECT_EQ(comm.driver().stream_synchronize(nullptr), CUDA_SUCCESS);
+      throw;
+    }
+  });
+  EXPECT_THAT(failures, Each(HasSubstr("stopped by the test")));
+  const auto& log = WatchedDriver::log;
+  const auto launch = std::ranges::find(log, "launch");
+  ASSERT_EQ(std::ranges::count(log, "launch"), 1);
+  const auto free = std::find(launch, log.end(), "free");
+  ASSERT_NE(free, log.end());
+  EXPECT_EQ(std::count(launch, free, "synchronize"), 1) << testing::PrintToString(log);
 }
 
 TEST(TunedCollectives, RanksWithOtherProfilesAgree) {
