@@ -188,9 +188,9 @@ POLYPATH_API size_t polypath_symmetric_bytes(const polypath_symmetric* memory);
 
 /* ---- On a stream ------------------------------------------------------------------------------
  * `stream` is a CUstream of the primary context of this rank's GPU; NULL is its legacy default
- * stream. Puts of at most `put_kernel_size` bytes (POLYPATH_PUT_KERNEL_SIZE, 128K) from memory of
- * this rank's GPU are made by a kernel of one block for each rank that is put to, which needs room
- * on the GPU: beside kernels of the program that fill it until a put has come, set it to 0. A stream
+ * stream. Small puts from memory of this rank's GPU, of at most `put_kernel_size` bytes
+ * (POLYPATH_PUT_KERNEL_SIZE, 4M), are made by a kernel of up to 16 blocks, which needs room on the
+ * GPU: beside kernels of the program that fill it until a put has come, set it to 0. A stream
  * waits in a kernel of one block, and with more work behind it holds one of the
  * GPU's hardware queues (CUDA_DEVICE_MAX_CONNECTIONS, 8): others may stand still behind it. One
  * that waits past the time limit makes the communicator unusable. */
@@ -338,10 +338,10 @@ POLYPATH_API polypath_status polypath_reduce(polypath_comm* comm, const void* se
 POLYPATH_API polypath_status polypath_all_to_all(polypath_comm* comm, const void* send, void* recv,
                                                  size_t count, polypath_type type, void* stream);
 
-/* Not collective. How this rank's collectives went, zeros before the first: {"cells", "channels",
- * "copies", ...: calls, "scratch_bytes", "puts": {"kernel", "copies"}}; of several nodes also {"nodes": {"network", "calls",
- * "chunks", "sent_bytes"}}, and the others count what these calls are made of inside the node. For
- * polypath_free(). */
+/* Not collective. How this rank's collectives and puts went, zeros before the first: {"cells",
+ * "channels", "copies", ...: calls, "scratch_bytes", "puts": {"kernel", "copies"}}; of several nodes
+ * also {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others count what these calls
+ * are made of inside the node. For polypath_free(). */
 POLYPATH_API polypath_status polypath_comm_report(polypath_comm* comm, char** json);
 
 #ifdef __cplusplus

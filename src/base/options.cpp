@@ -169,10 +169,10 @@ const std::vector<Row>& table() {
       {"comm_time_limit", "POLYPATH_COMM_TIME_LIMIT", "30000", "1 to 86400000",
        "milliseconds that a rank of a communicator waits for another one",
        count_into(&Options::comm_time_limit_ms, false, 1, 86'400'000)},
-      {"put_kernel_size", "POLYPATH_PUT_KERNEL_SIZE", "128K", "0 to 16M",
+      {"put_kernel_size", "POLYPATH_PUT_KERNEL_SIZE", "4M", "0 to 64M",
        "a communicator's puts of at most so many bytes are made by a kernel, the sooner for it; 0: "
-       "all by copies, which need no room among the GPU's blocks",
-       bytes_into(&Options::put_kernel_size, false, 0, 16 * kMiB)},
+       "all by copies, which need no room beside the program's kernels",
+       bytes_into(&Options::put_kernel_size, false, 0, 64 * kMiB)},
       {"comm_port", "POLYPATH_COMM_PORT", "auto", "auto, or 1 to 65535",
        "where rank 0 listens for ranks that a launcher started; auto: the port behind MASTER_PORT",
        count_into(&Options::comm_port, true, 1, 65535)},

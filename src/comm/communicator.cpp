@@ -20,6 +20,9 @@ namespace {
 /// How long ranks that meet let each other's streams come to an end of their waits.
 constexpr std::chrono::seconds kSettling{3};
 
+/// Of a GPU's caches, in bytes.
+constexpr std::uint64_t kLine = 128;
+
 using Uuid = std::array<unsigned char, 16>;
 
 Uuid uuid_of(const CudaDriver& driver, int gpu) {
@@ -65,7 +68,8 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
     heap.emplace(
         SymmetricHeap::Place{driver, board, members, context, stream->get(), engine, &limit});
     watchdog.emplace(board, members, [this] { look(); });
-    barrier_words = heap->alloc(next_look_offset() + sizeof(std::uint64_t));
+    barrier_words = heap->alloc(counts_offset() + sizeof(std::uint32_t) * kCountingStreams *
+                                                      static_cast<std::uint64_t>(members.size()));
   } catch (const std::exception& error) {
     board->abort(error.what());
     throw;
@@ -154,8 +158,11 @@ std::uint64_t Communicator::Impl::reports_offset() const noexcept {
 }
 
 std::uint64_t Communicator::Impl::next_look_offset() const noexcept {
-  constexpr std::uint64_t kLine = 128;  // reports are read more often
-  return reports_offset() / kLine * kLine + kLine;
+  return reports_offset() / kLine * kLine + kLine;  // reports are read more often
+}
+
+std::uint64_t Communicator::Impl::counts_offset() const noexcept {
+  return next_look_offset() + kLine;
 }
 
 Communicator::Communicator(std::shared_ptr<const CudaDriver> driver, const Node& node,

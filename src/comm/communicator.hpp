@@ -38,7 +38,7 @@ struct CommunicatorOptions {
   /// Carries large puts over all paths; null: the driver copies. Must outlive the communicator.
   Context* engine = nullptr;
   /// Puts of at most so many bytes are made by a kernel; 0: none.
-  std::uint64_t most_by_kernel = 128 * 1024;
+  std::uint64_t most_by_kernel = 4 * 1024 * 1024;
 };
 
 /// What a put copies: from `src`, memory of any kind that this rank's GPU reaches, to `offset` in

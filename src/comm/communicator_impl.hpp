@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <optional>
 
 #include "comm/communicator.hpp"
@@ -14,6 +15,9 @@
 namespace polypath {
 
 struct Hello;
+
+/// Streams of a rank on which several blocks may share out a put.
+inline constexpr std::uint64_t kCountingStreams = 64;
 
 struct Communicator::Impl {
   Impl(std::shared_ptr<const CudaDriver> its_driver, const Node& its_node,
@@ -34,8 +38,10 @@ struct Communicator::Impl {
   void require_usable();
   /// Where in `barrier_words` the count of Patience::reports is.
   [[nodiscard]] std::uint64_t reports_offset() const noexcept;
-  /// ... and the word of Patience::next_look.
+  /// ... the word of Patience::next_look.
   [[nodiscard]] std::uint64_t next_look_offset() const noexcept;
+  /// ... and the words of counts_of().
+  [[nodiscard]] std::uint64_t counts_offset() const noexcept;
   /// Makes the context current for work on `stream`; throws unless the communicator is usable and
   /// the stream is of this rank's GPU. `what` is the call.
   [[nodiscard]] CurrentContext on(CUstream stream, const char* what);
@@ -47,8 +53,11 @@ struct Communicator::Impl {
   void tell(int to, const Signal& signal, CUstream stream, bool captured);
   /// What the kernels of this rank's streams wait with.
   [[nodiscard]] Patience patience() const noexcept;
-  /// Whether a kernel may make the put: it is small, and the kernel reaches its source.
-  [[nodiscard]] bool fits_kernel(const Put& put) const;
+  /// Whether kernels may make all of the puts: they are small, and kernels reach their sources.
+  [[nodiscard]] bool fit_kernel(std::span<const SignalledPut> puts, CUstream stream);
+  /// Where blocks that share out a put on this stream are counted, a word for each rank; null: they
+  /// are not. Kernels of one stream follow each other, so they have one place.
+  [[nodiscard]] std::uint32_t* counts_of(CUstream stream);
   /// The copy of one put. The context is current.
   void copy(const Put& put, CUstream stream);
   /// Puts that fit a kernel, words alone among them, and then waits, by as few kernels as it takes.
@@ -74,7 +83,8 @@ struct Communicator::Impl {
   Members members;
   std::optional<SymmetricHeap> heap;
   SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises; reports;
-                                  // next_look
+                                  // next_look; counts of blocks, by stream and rank
+  std::map<unsigned long long, std::uint64_t> counting_streams;  // by id, their places
   std::uint64_t barriers = 0;
   std::uint64_t host_memories = 0;  // calls for some
   std::optional<Watchdog> watchdog;

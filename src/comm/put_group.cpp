@@ -10,6 +10,7 @@
 #include "comm/communicator_impl.hpp"
 #include "core/classifier.hpp"
 #include "core/context.hpp"
+#include "core/pointer_info.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {
@@ -20,6 +21,15 @@ constexpr std::size_t kMostLanes = 16;
 
 /// Less than that in a put of a group, and forking costs more than it saves.
 constexpr std::uint64_t kWorthALane = kMiB;
+
+/// What one block of a kernel puts before several are the sooner for it, and what each of those has
+/// at least.
+constexpr std::uint64_t kMostOfOneBlock = 64 * kKiB;
+constexpr std::uint64_t kLeastOfABlock = 32 * kKiB;
+/// So many blocks of a kernel send as fast as an NVLink port takes it (docs/cuda-notes.md).
+constexpr std::uint64_t kMostPutBlocks = 16;
+/// What a kernel puts by one block where it cannot be several; beyond it copies are sooner.
+constexpr std::uint64_t kWorthOneBlock = 128 * kKiB;
 
 }  // namespace
 
@@ -45,16 +55,64 @@ void PutStreams::join(const std::vector<Lane*>& lanes, CUstream caller) const {
   }
 }
 
+std::uint32_t* Communicator::Impl::counts_of(CUstream its_stream) {
+  // A graph may run beside what else is on the stream that it was captured on.
+  if (driver->stream_get_id == nullptr || is_captured(*driver, its_stream)) return nullptr;
+  unsigned long long id = 0;
+  POLYPATH_CHECK(*driver, stream_get_id(its_stream, &id));
+  auto known = counting_streams.find(id);
+  if (known == counting_streams.end()) {
+    if (counting_streams.size() == kCountingStreams) return nullptr;
+    known = counting_streams.emplace(id, counting_streams.size()).first;
+  }
+  return reinterpret_cast<std::uint32_t*>(barrier_words.local() + counts_offset()) +
+         known->second * static_cast<std::uint64_t>(members.size());
+}
+
+bool Communicator::Impl::fit_kernel(std::span<const SignalledPut> puts, CUstream its_stream) {
+  const int own = members.all[static_cast<std::size_t>(members.rank)].gpu;
+  const auto reached = [&](const Put& put) {
+    const PointerInfo src = inspect(*driver, put.src);
+    return src.kind == PointerInfo::Kind::device && src.bytes != 0 &&
+           put.bytes <= src.bytes - (put.src - src.start) &&
+           (src.plain ? src.context == context->get() : src.pool != nullptr && src.gpu == own);
+  };
+  for (const auto& [put, then] : puts) {
+    if (put.bytes == 0) continue;
+    if (put.bytes > most_by_kernel || !reached(put)) return false;
+    if (put.bytes <= kWorthOneBlock) continue;
+    const bool is_alone = std::ranges::count_if(puts, [&, to = put.to](const SignalledPut& other) {
+                            return other.put.to == to;
+                          }) == 1;
+    if (!is_alone || counts_of(its_stream) == nullptr) return false;
+  }
+  return true;
+}
+
 void Communicator::Impl::put_by_kernel(std::span<const SignalledPut> puts,
                                        std::span<const Signal> awaited, CUstream its_stream) {
   const auto word_at = [](CUdeviceptr address) {
     return reinterpret_cast<std::uint64_t*>(address);
   };
-  std::vector<int> ranks;  // by block
+  const bool is_large = std::ranges::any_of(
+      puts, [](const SignalledPut& one) { return one.put.bytes > kMostOfOneBlock; });
+  std::uint32_t* const counts = is_large ? counts_of(its_stream) : nullptr;
+  std::vector<std::uint64_t> puts_to(static_cast<std::size_t>(members.size()));
+  for (const SignalledPut& one : puts) ++puts_to[static_cast<std::size_t>(one.put.to)];
+  const auto ranks = std::ranges::count_if(puts_to, [](std::uint64_t count) { return count > 0; });
+  const auto blocks_of = [&](const Put& put) -> std::uint64_t {
+    if (counts == nullptr || puts_to[static_cast<std::size_t>(put.to)] > 1 ||
+        put.bytes <= kMostOfOneBlock)
+      return 1;
+    const std::uint64_t most =
+        std::max<std::uint64_t>(kMostPutBlocks / static_cast<std::uint64_t>(ranks), 2);
+    return std::min((put.bytes + kLeastOfABlock - 1) / kLeastOfABlock, most);
+  };
+  std::vector<std::pair<int, std::uint32_t>> blocks;  // the ranks that have one, and which
   while (!puts.empty() || !awaited.empty()) {
     StreamPutArgs args{};
     args.patience = patience();
-    ranks.clear();
+    blocks.clear();
     while (!puts.empty() && args.part_count < kMostPutParts) {
       const auto& [put, then] = puts.front();
       puts = puts.subspan(1);
@@ -67,12 +125,16 @@ void Communicator::Impl::put_by_kernel(std::span<const SignalledPut> puts,
         part.word = word_at(then->memory.address(put.to) + then->offset);
         part.value = then->value;
       }
-      const auto known = std::ranges::find(ranks, put.to);
-      part.block = static_cast<std::uint32_t>(known - ranks.begin());
-      if (known == ranks.end()) ranks.push_back(put.to);
+      auto known = std::ranges::find(blocks, put.to, &std::pair<int, std::uint32_t>::first);
+      part.blocks = static_cast<std::uint32_t>(blocks_of(put));
+      if (part.blocks > 1) part.arrived = counts + put.to;
+      if (known == blocks.end()) {
+        known = blocks.insert(known, {put.to, args.put_blocks});
+        args.put_blocks += part.blocks;
+      }
+      part.first_block = known->second;
       if (put.bytes > 0) ++puts_by_kernel;
     }
-    args.put_blocks = static_cast<std::uint32_t>(ranks.size());
     if (puts.empty())
       while (!awaited.empty() && args.wait_count < kMostPutWaits) {
         const Signal& word = awaited.front();
@@ -103,10 +165,7 @@ void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const
   require_each("awaited", awaited, [&](const Signal& one) { impl.require(one); });
   const CurrentContext current = impl.on(stream, "put_group");
 
-  const auto moves = [](const SignalledPut& one) { return one.put.bytes > 0; };
-  if (std::ranges::all_of(
-          puts, [&](const SignalledPut& one) { return !moves(one) || impl.fits_kernel(one.put); }))
-    return impl.put_by_kernel(puts, awaited, stream);
+  if (impl.fit_kernel(puts, stream)) return impl.put_by_kernel(puts, awaited, stream);
 
   // The ranks that are put to, each with a stream: the first with the caller's.
   std::vector<int> ranks;
@@ -129,8 +188,11 @@ void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const
     std::vector<Transfer> transfers;
     for (const auto& [put, then] : puts)
       if (put.bytes > 0)
-        transfers.push_back(
-            {put.memory.address(put.to) + put.offset, put.src, put.bytes, stream_of(put.to)});
+        transfers.push_back({.dst = put.memory.address(put.to) + put.offset,
+                             .src = put.src,
+                             .bytes = put.bytes,
+                             .stream = stream_of(put.to),
+                             .is_exchange = !awaited.empty()});
     if (impl.engine != nullptr) {
       impl.engine->group_copy_async(transfers);
     } else {

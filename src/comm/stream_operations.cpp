@@ -7,7 +7,6 @@
 #include "comm/communicator_impl.hpp"
 #include "core/classifier.hpp"
 #include "core/context.hpp"
-#include "core/pointer_info.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {
@@ -71,16 +70,6 @@ CurrentContext Communicator::Impl::on(CUstream its_stream, const char* what) {
   return {*driver, context->get()};
 }
 
-bool Communicator::Impl::fits_kernel(const Put& put) const {
-  if (put.bytes > most_by_kernel) return false;
-  const PointerInfo src = inspect(*driver, put.src);
-  if (src.kind != PointerInfo::Kind::device || src.bytes == 0 ||
-      put.bytes > src.bytes - (put.src - src.start))
-    return false;
-  const int own = members.all[static_cast<std::size_t>(members.rank)].gpu;
-  return src.plain ? src.context == context->get() : src.pool != nullptr && src.gpu == own;
-}
-
 void Communicator::Impl::copy(const Put& put, CUstream its_stream) {
   const CUdeviceptr dst = put.memory.address(put.to) + put.offset;
   if (engine != nullptr) {
@@ -95,22 +84,20 @@ void Communicator::put(const Put& put, CUstream stream) {
   impl_->require(put);
   const CurrentContext current = impl_->on(stream, "put");
   if (put.bytes == 0) return;
-  if (impl_->fits_kernel(put)) {
-    const SignalledPut one{put, {}};
+  const SignalledPut one{put, {}};
+  if (impl_->fit_kernel({&one, 1}, stream))
     impl_->put_by_kernel({&one, 1}, {}, stream);
-  } else {
+  else
     impl_->copy(put, stream);
-  }
 }
 
 void Communicator::put(const Put& put, const Signal& then, CUstream stream) {
   impl_->require(put);
   impl_->require(then);
   const CurrentContext current = impl_->on(stream, "put");
-  if (put.bytes > 0 && impl_->fits_kernel(put)) {
-    const SignalledPut one{put, then};
+  const SignalledPut one{put, then};
+  if (put.bytes > 0 && impl_->fit_kernel({&one, 1}, stream))
     return impl_->put_by_kernel({&one, 1}, {}, stream);
-  }
   if (put.bytes > 0) impl_->copy(put, stream);
   impl_->tell(put.to, then, stream, is_captured(*impl_->driver, stream));
 }

@@ -1,9 +1,11 @@
 #include "comm/stream_waits.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "comm/kernels/images.hpp"
 #include "driver/check.hpp"
+#include "exec/ticket.hpp"
 
 namespace polypath {
 
@@ -45,29 +47,52 @@ void StreamWaits::launch(const Launch& launch, void* args, CUstream stream) {
   std::list<Event> after;
   {
     const std::lock_guard lock(mutex_);
-    if (pending_.size() >= sweep_at_) sweep();
+    if (pending_count_ >= sweep_at_) sweep();
     if (!free_.empty()) after.splice(after.end(), free_, free_.begin());
   }
   if (after.empty()) after.emplace_back(driver_, context_, CU_EVENT_DISABLE_TIMING);
+  unsigned long long id = unnamed_stream();
+  if (driver_.stream_get_id != nullptr) POLYPATH_CHECK(driver_, stream_get_id(stream, &id));
   go();
   POLYPATH_CHECK(driver_, event_record(after.front().get(), stream));
   const std::lock_guard lock(mutex_);
-  pending_.splice(pending_.end(), after);
+  Pending& of_stream = pending_[id];
+  of_stream.splice(of_stream.end(), after);
+  ++pending_count_;
+}
+
+bool StreamWaits::has_come(const Event& event) const {
+  return driver_.event_query(event.get()) != CUDA_ERROR_NOT_READY;
 }
 
 void StreamWaits::sweep() {
+  // A question takes the driver longer than all else here: the last that has come is looked for.
   for (auto next = pending_.begin(); next != pending_.end();) {
-    const auto one = next++;
-    if (driver_.event_query(one->get()) != CUDA_ERROR_NOT_READY)
-      free_.splice(free_.end(), pending_, one);
+    Pending& waits = next->second;
+    // The first `done` have come; of the first `maybe` it is not known.
+    std::size_t done = 0;
+    std::size_t maybe = waits.size();
+    auto behind_done = waits.begin();
+    for (std::size_t asked = maybe; done < maybe; asked = (done + maybe + 1) / 2) {
+      const auto last = std::next(behind_done, static_cast<std::ptrdiff_t>(asked - done - 1));
+      if (has_come(*last)) {
+        done = asked;
+        behind_done = std::next(last);
+      } else {
+        maybe = asked - 1;
+      }
+    }
+    pending_count_ -= done;
+    free_.splice(free_.end(), waits, waits.begin(), behind_done);
+    next = waits.empty() ? pending_.erase(next) : std::next(next);
   }
-  sweep_at_ = std::max<std::size_t>(64, 2 * pending_.size());
+  sweep_at_ = std::max<std::size_t>(64, 2 * pending_count_);
 }
 
 bool StreamWaits::any() {
   const std::lock_guard lock(mutex_);
   sweep();
-  return !pending_.empty();
+  return pending_count_ > 0;
 }
 
 }  // namespace polypath

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -40,7 +41,10 @@ class StreamWaits {
     bool waits;
   };
   void launch(const Launch& launch, void* args, CUstream stream);
+  /// Behind the waits of one stream, in their order: one that has come says so of all before it.
+  using Pending = std::list<Event>;
   void sweep();  // with the lock
+  [[nodiscard]] bool has_come(const Event& event) const;
 
   const CudaDriver& driver_;
   CUcontext context_;
@@ -49,7 +53,8 @@ class StreamWaits {
   CUfunction signals_ = nullptr;
   CUfunction puts_ = nullptr;
   std::mutex mutex_;
-  std::list<Event> pending_;  // behind each wait
+  std::map<unsigned long long, Pending> pending_;  // by the stream's id
+  std::size_t pending_count_ = 0;
   std::list<Event> free_;
   std::size_t sweep_at_ = 64;
 };

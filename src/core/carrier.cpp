@@ -315,7 +315,9 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
   std::vector<Request> requests;
   for (const Splittable& one : group) requests.push_back(one.request);
   std::vector<Request> beside;
-  others_.pairs_in_use(beside);
+  for (const Splittable& one : group)
+    if (one.transfer.is_exchange) beside.push_back({one.request.dst, one.request.src, 0});
+  others_.add_pairs_in_use(beside);
   std::erase_if(beside, [&](const Request& other) {
     return std::ranges::any_of(requests, [&](const Request& request) {
       return request.src == other.src && request.dst == other.dst;
@@ -338,11 +340,12 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
       return without.reason;
     }
     if (options_.prepare == PrepareMode::wait) prepare_now(prepared.plan, group);
+    // Before it is issued, which takes long enough for another process to plan the way back.
+    for (const Request& request : requests) others_.started(request, prepared.plan.predicted_us);
     if (try_plan(prepared, group, without, midway)) {
       for (std::size_t t = 0; t < group.size(); ++t)
         if (prepared.plan.transfers[t].native())
           counters_.count_native(NativeReason::no_gain, requests[t].bytes);
-      for (const Request& request : requests) others_.started(request, prepared.plan.predicted_us);
       return std::nullopt;
     }
   }

@@ -23,6 +23,8 @@ struct Transfer {
   CUstream stream = nullptr;
   /// Nothing but event records was put on the stream since the last transfer there that was split.
   bool follows = false;
+  /// Others send as much the other way meanwhile: planned beside that.
+  bool is_exchange = false;
 };
 
 /// Whether a stream stands for one of the context that is current.

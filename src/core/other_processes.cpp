@@ -77,8 +77,7 @@ int OtherProcesses::holder_of(const CUipcMemHandle& handle) {
   return memory ? memory->index : -1;
 }
 
-void OtherProcesses::pairs_in_use(std::vector<Request>& out) {
-  out.clear();
+void OtherProcesses::add_pairs_in_use(std::vector<Request>& out) {
   const std::lock_guard lock(mutex_);
   registry_->others(seen_);
   for (const Flight& flight : seen_) {

@@ -37,6 +37,7 @@ class PutKernel : public testing::Test {
     /// What other ranks tell it: that their messages have come, and that they have taken its own.
     std::array<std::uint64_t, kPutRanks> came{};
     std::array<std::uint64_t, kPutRanks> taken{};
+    std::array<std::uint32_t, kPutRanks> counts{};  ///< by receiver
     std::uint32_t abort_word = 0;
     std::uint32_t reports = 0;
     StatusRecord status{};
@@ -45,13 +46,22 @@ class PutKernel : public testing::Test {
   StreamPutArgs args_of(std::uint32_t rank) {
     Rank& its = ranks_[rank];
     StreamPutArgs args{};
-    args.put_blocks = kPutRanks - 1;
     args.patience = {&its.abort_word, 1'000'000'000, &its.status, &its.reports,
                      StatusRecord::kStreamWait};
     return args;
   }
-  static std::uint32_t block_of(std::uint32_t rank, std::uint32_t to) {
-    return to < rank ? to : to - 1;
+  /// The next put, of so many blocks of its own; none: of those of the put before it.
+  void put(StreamPutArgs& args, std::uint32_t rank, std::uint32_t to, std::uint32_t blocks,
+           const std::vector<unsigned char>& message, unsigned char* at, std::uint64_t* word,
+           std::uint64_t value) {
+    PutPart& part = args.parts[args.part_count++];
+    part = {message.data(), at, message.size(), word, value, args.put_blocks, blocks, nullptr};
+    if (blocks == 0) {
+      part.blocks = 1;
+      --part.first_block;
+    }
+    if (blocks > 1) part.arrived = &ranks_[rank].counts[to];
+    args.put_blocks += blocks;
   }
   void add(std::uint32_t rank, const StreamPutArgs& args) {
     rows_[rank].push_back(simt::launch("polypath_stream_puts", static_cast<int>(rank),
@@ -65,8 +75,9 @@ class PutKernel : public testing::Test {
         args.waits[args.wait_count++] = {&words[from], value, 8 * from, sizeof words};
   }
 
-  /// Rounds in which each rank sends two messages to each other one, the second partly over the
-  /// first, takes what has come, and says so. Empty, or what was wrong.
+  /// Rounds in which each rank sends to each other one, takes what has come, and says so: two
+  /// messages by one block, the second partly over the first, or one by three. Empty, or what was
+  /// wrong.
   std::string exchange(std::uint64_t seed) {
     constexpr std::uint64_t kRounds = 5;
     ranks_ = {};
@@ -88,16 +99,21 @@ class PutKernel : public testing::Test {
         StreamPutArgs args = args_of(rank);
         for (std::uint32_t to = 0; to < kPutRanks; ++to) {
           if (to == rank) continue;
+          const bool is_shared = random() % 2 == 0;
           for (const bool is_second : {false, true}) {
+            if (is_shared && !is_second) continue;
             std::vector<unsigned char>& message = messages.emplace_back(1 + random() % 600);
             std::ranges::generate(message, std::ref(random));
             const std::size_t at =
                 rank * kInboxBytes + random() % (kInboxBytes - message.size() + 1);
             std::ranges::copy(message, expected[to].begin() + static_cast<std::ptrdiff_t>(at));
             // The words of both rise: who finds that of the second finds both.
-            args.parts[args.part_count++] = {
-                message.data(),         ranks_[to].inbox.data() + at,    message.size(),
-                &ranks_[to].came[rank], 2 * round - (is_second ? 0 : 1), block_of(rank, to)};
+            put(args, rank, to,
+                is_shared   ? 3
+                : is_second ? 0
+                            : 1,
+                message, ranks_[to].inbox.data() + at, &ranks_[to].came[rank],
+                2 * round - (is_second ? 0 : 1));
           }
         }
         wait_for_all(args, rank, ranks_[rank].came, 2 * round);
@@ -110,9 +126,7 @@ class PutKernel : public testing::Test {
         // Words alone; nobody sends more before all have taken this.
         StreamPutArgs told = args_of(rank);
         for (std::uint32_t to = 0; to < kPutRanks; ++to)
-          if (to != rank)
-            told.parts[told.part_count++] = {nullptr, nullptr,           0, &ranks_[to].taken[rank],
-                                             round,   block_of(rank, to)};
+          if (to != rank) put(told, rank, to, 1, nothing_, nullptr, &ranks_[to].taken[rank], round);
         wait_for_all(told, rank, ranks_[rank].taken, round);
         add(rank, told);
       }
@@ -139,6 +153,7 @@ class PutKernel : public testing::Test {
     return error;
   }
 
+  const std::vector<unsigned char> nothing_;
   std::array<Rank, kPutRanks> ranks_{};
   std::vector<std::vector<simt::Launch>> rows_{kPutRanks};
 };
@@ -149,11 +164,9 @@ TEST_F(PutKernel, WhoFindsTheWordFindsAllBytesBeforeIt) {
 
 TEST_F(PutKernel, AWaitThatNobodyAnswersSaysForWhatAndThePutsWereMade) {
   ranks_ = {};
-  const std::array<unsigned char, 5> message{1, 2, 3, 4, 5};
+  const std::vector<unsigned char> message{1, 2, 3, 4, 5};
   StreamPutArgs args = args_of(0);
-  args.put_blocks = 1;
-  args.parts[args.part_count++] = {
-      message.data(), ranks_[1].inbox.data() + 3, message.size(), &ranks_[1].came[0], 7, 0};
+  put(args, 0, 1, 1, message, ranks_[1].inbox.data() + 3, &ranks_[1].came[0], 7);
   args.waits[args.wait_count++] = {&ranks_[0].came[1], 9, 8, sizeof ranks_[0].came};
   ranks_[0].came[1] = 8;
   ranks_[0].abort_word = 1;
@@ -172,16 +185,16 @@ class PlantedPutFault : public PutKernel, public testing::WithParamInterface<Str
 
 TEST_P(PlantedPutFault, IsFound) {
   const Planting planting(GetParam());
-  for (std::uint64_t seed = 1; seed <= 40; ++seed)
+  for (std::uint64_t seed = 1; seed <= 400; ++seed)
     if (!exchange(seed).empty()) return;
   FAIL() << "it is not found";
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, PlantedPutFault,
-                         testing::Values(StreamPutFault::word_before_bytes,
-                                         StreamPutFault::word_before_the_block,
-                                         StreamPutFault::word_without_release,
-                                         StreamPutFault::first_wait_alone));
+INSTANTIATE_TEST_SUITE_P(
+    Of, PlantedPutFault,
+    testing::Values(StreamPutFault::word_before_bytes, StreamPutFault::word_before_the_block,
+                    StreamPutFault::word_without_release, StreamPutFault::word_by_any_block,
+                    StreamPutFault::count_not_put_back, StreamPutFault::first_wait_alone));
 
 }  // namespace
 }  // namespace polypath::test

@@ -15,7 +15,9 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::uint64_t kSmall = 128 * kKiB;  // the largest that a kernel makes
+/// The largest that a kernel makes; the largest that one block does where it cannot be several.
+constexpr std::uint64_t kSmall = 4 * kMiB;
+constexpr std::uint64_t kOfOneBlock = 128 * kKiB;
 
 std::uint64_t seed_of(int rank, std::uint64_t round) {
   return 1000 * round + static_cast<std::uint64_t>(rank) + 1;
@@ -40,7 +42,8 @@ TEST(Puts, SmallOnesGoByAKernelAndLargerOnesByCopies) {
     std::uint64_t round = 0;
     PutCounts expected;
     for (const std::uint64_t bytes :
-         {std::uint64_t{1}, std::uint64_t{8}, std::uint64_t{4099}, kSmall - 1, kSmall, kSmall + 1})
+         {std::uint64_t{1}, std::uint64_t{8}, std::uint64_t{4099}, 64 * kKiB + 1, 700 * kKiB + 5,
+          kSmall - 1, kSmall, kSmall + 1})
       for (const std::uint64_t shift : {0U, 4U, 13U}) {
         ++round;
         write(driver, inbox.local(), Bytes(kSmall + 64, std::byte{0x5A}));
@@ -175,12 +178,16 @@ TEST(Puts, AGroupOfSmallOnesTellsAndWaits) {
   exchange_with_all(group, 10'007, 20);
 }
 
+TEST(Puts, AGroupOfThoseThatSeveralBlocksShareTellsAndWaits) {
+  NEEDS_GPUS(2);
+  Group group(gpus_up_to(4));
+  exchange_with_all(group, 300'011, 8);
+}
+
 TEST(Puts, AGroupOfLargeOnesTellsAndWaits) {
   NEEDS_GPUS(2);
   Group group(gpus_up_to(4));
-  exchange_with_all(group, kSmall + 5, 6);
-  Group again(gpus_up_to(4));
-  exchange_with_all(again, 2 * kMiB, 4);  // on streams that fork from the caller's
+  exchange_with_all(group, kSmall + 5, 4);  // on streams that fork from the caller's
 }
 
 /// More than one kernel makes, over one another, each with its word; a large one is among them or not.
@@ -224,7 +231,7 @@ void put_in_order(std::uint64_t large) {
 }
 
 TEST(Puts, ThoseToOneRankKeepTheirOrder) { put_in_order(0); }
-TEST(Puts, WithALargeOneAmongThemToo) { put_in_order(kSmall + 100); }
+TEST(Puts, WithALargeOneAmongThemToo) { put_in_order(kOfOneBlock + 100); }
 
 /// By themselves and in a group, with signals: launched again and again.
 TEST(Puts, AreCaptured) {
@@ -233,7 +240,7 @@ TEST(Puts, AreCaptured) {
   group.run([](Communicator& comm) {
     const CudaDriver& driver = comm.driver();
     const int other = 1 - comm.rank();
-    constexpr std::uint64_t kLarge = kSmall + 7;
+    constexpr std::uint64_t kLarge = kOfOneBlock + 7;
     constexpr std::uint64_t kAll = 2 * (kLarge + 500);
     const SymmetricMemory inbox = comm.alloc(kAll);
     const SymmetricMemory words = comm.alloc(40);
@@ -276,9 +283,45 @@ TEST(Puts, AreCaptured) {
         comm.signal(comm.rank(), {words, offset, 0}, stream.get());
       POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
     }
+    // Several blocks are not counted in a graph.
+    EXPECT_EQ(2U, comm.put_counts().by_kernel);
+    EXPECT_EQ(2U, comm.put_counts().by_copies);
     meet(comm);
     POLYPATH_CHECK(driver, graph_exec_destroy(exec));
     POLYPATH_CHECK(driver, graph_destroy(graph));
+  });
+}
+
+/// On more streams than blocks are counted on, at once.
+TEST(Puts, OnManyStreamsAtOnce) {
+  NEEDS_GPUS(2);
+  Group group(2);
+  group.run([](Communicator& comm) {
+    const CudaDriver& driver = comm.driver();
+    const int other = 1 - comm.rank();
+    constexpr std::uint64_t kStreams = 70;
+    constexpr std::uint64_t kCounted = 64;
+    constexpr std::uint64_t kBytes = kOfOneBlock + 11;
+    const SymmetricMemory inbox = comm.alloc(kStreams * kBytes);
+    const SymmetricMemory words = comm.alloc(kStreams * sizeof(std::uint64_t));
+    const Device out(driver, random_bytes(kStreams * kBytes, seed_of(comm.rank(), 1)));
+    write(driver, inbox.local(), Bytes(kStreams * kBytes, std::byte{0x5A}));
+    meet(comm);
+    std::vector<std::unique_ptr<Stream>> streams;
+    for (std::uint64_t i = 0; i < kStreams; ++i) {
+      streams.push_back(std::make_unique<Stream>(driver, comm.context()));
+      comm.put({other, inbox, i * kBytes, out.get() + i * kBytes, kBytes}, {words, 8 * i, 1},
+               streams.back()->get());
+    }
+    for (std::uint64_t i = 0; i < kStreams; ++i)
+      comm.wait_signal({words, 8 * i, 1}, streams.back()->get());
+    for (const auto& stream : streams) POLYPATH_CHECK(driver, stream_synchronize(stream->get()));
+    EXPECT_TRUE(is_same(random_bytes(kStreams * kBytes, seed_of(other, 1)),
+                        read(driver, inbox.local(), kStreams * kBytes)));
+    EXPECT_EQ(kCounted, comm.put_counts().by_kernel);
+    EXPECT_EQ(kStreams - kCounted, comm.put_counts().by_copies);
+    EXPECT_FALSE(comm.streams_wait());
+    meet(comm);
   });
 }
 

@@ -86,7 +86,7 @@ TEST_F(OtherProcessesTest, PairsOfOthersAreSeenOnceEachAndInOrder) {
   const Sender host(registry_folder(), gpu(2), FlightEnd::of_host(node().hosts[0].numa));
   others.started(pair(0, 1, kSplitBytes), 1e6);  // its own does not count
   std::vector<Request> pairs;
-  others.pairs_in_use(pairs);
+  others.add_pairs_in_use(pairs);
   const std::vector<Request> expected{
       pair(1, 2, 0), {MemoryId::gpu(2), MemoryId::host(0), 0}, pair(3, 0, 0)};
   EXPECT_EQ(pairs, expected);

@@ -9,19 +9,38 @@
 
 namespace polypath {
 
-/// The puts of one block, all to one rank, in their order.
+/// Whether this block is the last of a put's that has stored its bytes: it finds those of all.
+SIMT_DEVICE bool ends_put(const PutPart& part) {
+  if (part.blocks == 1) return true;
+  bool is_last = false;
+  if (simt::thread_index() == 0) {
+    is_last = planted(StreamPutFault::word_by_any_block) ||
+              simt::atomic_add_acq_rel(part.arrived, 1U) + 1 == part.blocks;
+    if (is_last && !planted(StreamPutFault::count_not_put_back)) simt::store(part.arrived, 0U);
+  }
+  return is_last;
+}
+
+/// The puts that a block has to do with, in their order.
 SIMT_DEVICE void put_parts(const StreamPutArgs& args, std::uint32_t block) {
+  constexpr std::uint64_t kWord = 16;
   const device::Block group;
   for (std::uint32_t i = 0; i < args.part_count; ++i) {
     const PutPart& part = args.parts[i];
-    if (part.block != block) continue;
+    const std::uint32_t own = block - part.first_block;
+    if (own >= part.blocks) continue;
     if (planted(StreamPutFault::word_before_bytes) && group.is_leader() && part.word != nullptr)
       simt::store_release(part.word, part.value);
-    if (part.bytes > 0)
-      simt::copy_tile(group, simt::Places<unsigned char, 1>{{part.to}, 1}, part.from, part.bytes);
+    const std::uint64_t share = (part.bytes / part.blocks + kWord) / kWord * kWord;
+    const std::uint64_t begin = own * share;
+    if (begin < part.bytes) {
+      const std::uint64_t left = part.bytes - begin;
+      simt::copy_tile(group, simt::Places<unsigned char, 1>{{part.to + begin}, 1},
+                      part.from + begin, left < share ? left : share);
+    }
     // Of other threads, too, what the word's reader finds, and what the next put may store over.
     if (!planted(StreamPutFault::word_before_the_block)) group.sync();
-    if (part.word != nullptr && group.is_leader()) {
+    if (part.word != nullptr && ends_put(part) && group.is_leader()) {
       if (planted(StreamPutFault::word_without_release))
         simt::store_relaxed(part.word, part.value);
       else

@@ -14,14 +14,17 @@ inline constexpr std::uint32_t kStreamPutThreads = 512;
 inline constexpr std::uint32_t kMostPutParts = 16;
 inline constexpr std::uint32_t kMostPutWaits = 16;
 
-/// One put: bytes, and behind them a word of the same rank.
+/// One put: bytes, and behind them a word of the same rank. One block makes all puts to a rank, in
+/// their order; or several share out one put that is alone.
 struct PutPart {
   const unsigned char* from;
   unsigned char* to;
   std::uint64_t bytes;  ///< 0: the word alone
   std::uint64_t* word;  ///< null: none
   std::uint64_t value;
-  std::uint32_t block;  ///< that makes it: one for each rank, whose puts it makes in their order
+  std::uint32_t first_block;
+  std::uint32_t blocks;
+  std::uint32_t* arrived;  ///< of several blocks: how many have stored theirs; 0 before, and behind
 };
 
 /// A word of this rank, and where it is, as the status record says it.
