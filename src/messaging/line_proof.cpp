@@ -33,8 +33,8 @@ struct KnownPaths {
   std::map<Key, Lines> all;
 };
 KnownPaths& known_paths() {
-  static KnownPaths paths;
-  return paths;
+  static KnownPaths* const paths = new KnownPaths;  // as long as anybody's communicator
+  return *paths;
 }
 
 QueueShape shape_of_proof() {
@@ -105,18 +105,16 @@ class Trial {
   /// The part of this rank in trials from `from` to it, and from it to `to`; null: it has none.
   /// Returns what it found as the one who pops.
   Lines run(std::optional<CUdeviceptr> from, CUdeviceptr own, std::optional<CUdeviceptr> to) {
-    if (from) {
-      LineProofArgs args = args_of(*from, own);
-      args.view.patience = ProofMemory::patience(own + ProofMemory::kPops, communicator_);
-      launch(pop_, args, popping_.get());
+    try {
+      launch(from, own, to);
+      POLYPATH_CHECK(driver_, stream_synchronize(pushing_.get()));
+      POLYPATH_CHECK(driver_, stream_synchronize(popping_.get()));
+    } catch (...) {
+      // The memory of what runs goes next.
+      POLYPATH_WARN(driver_, stream_synchronize(pushing_.get()));
+      POLYPATH_WARN(driver_, stream_synchronize(popping_.get()));
+      throw;
     }
-    if (to) {
-      LineProofArgs args = args_of(own, *to);
-      args.view.patience = ProofMemory::patience(own + ProofMemory::kPushes, communicator_);
-      launch(push_, args, pushing_.get());
-    }
-    POLYPATH_CHECK(driver_, stream_synchronize(pushing_.get()));
-    POLYPATH_CHECK(driver_, stream_synchronize(popping_.get()));
     if (!from) return Lines::unknown;
     if (word(own + ProofMemory::kTorn) != 0) return Lines::torn;
     const bool is_late = word(own + ProofMemory::kTorn + sizeof(std::uint32_t)) != 0 ||
@@ -140,6 +138,18 @@ class Trial {
   }
 
  private:
+  void launch(std::optional<CUdeviceptr> from, CUdeviceptr own, std::optional<CUdeviceptr> to) {
+    if (from) {
+      LineProofArgs args = args_of(*from, own);
+      args.view.patience = ProofMemory::patience(own + ProofMemory::kPops, communicator_);
+      launch(pop_, args, popping_.get());
+    }
+    if (to) {
+      LineProofArgs args = args_of(own, *to);
+      args.view.patience = ProofMemory::patience(own + ProofMemory::kPushes, communicator_);
+      launch(push_, args, pushing_.get());
+    }
+  }
   void launch(CUfunction kernel, LineProofArgs& args, CUstream stream) {
     void* arguments = &args;
     POLYPATH_CHECK(driver_, launch_kernel(kernel, kProofBlocks, 1, 1, kProofThreads, 1, 1, 0,
@@ -168,6 +178,38 @@ std::vector<Lines> gathered(Communicator& communicator, const std::vector<Lines>
   return all;
 }
 
+/// What a rank could not do.
+struct Part {
+  Problem problem;
+  bool is_unsupported = false;  ///< by its driver, GPU or build
+
+  template <typename Body>
+  void attempt(Body&& body) noexcept {
+    problem.catch_from([&] {
+      try {
+        body();
+      } catch (const NotSupported&) {
+        is_unsupported = true;
+        throw;
+      }
+    });
+  }
+};
+
+/// Collective: all throw the same where one of them could not do its part.
+void agree_on(Communicator& communicator, const Part& mine) {
+  std::vector<Part> all(static_cast<std::size_t>(communicator.size()));
+  communicator.exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  try {
+    throw_first_problem(all, "layout line: the trial");
+  } catch (const CommunicatorError& error) {
+    const auto first =
+        std::ranges::find_if(all, [](const Part& part) { return static_cast<bool>(part.problem); });
+    if (first->is_unsupported) throw NotSupported(error.what());
+    throw;
+  }
+}
+
 /// Paths as far from rank to rank go together: each rank is in two of them at the most.
 void try_together(Communicator& communicator, const std::vector<std::pair<int, int>>& paths,
                   std::vector<Lines>& found, int distance) {
@@ -177,12 +219,16 @@ void try_together(Communicator& communicator, const std::vector<std::pair<int, i
     if (found[i] == Lines::unknown && (paths[i].second - paths[i].first + size) % size == distance)
       together.push_back(i);
   if (together.empty()) return;
-  Trial trial(communicator);
-  if (distance == 0) {
+  Part part;
+  std::optional<Trial> trial;
+  part.attempt([&] {
+    trial.emplace(communicator);
+    if (distance != 0) return;
     for (const std::size_t i : together)
-      if (paths[i].first == communicator.rank()) found[i] = trial.run_alone();
-    return;
-  }
+      if (paths[i].first == communicator.rank()) found[i] = trial->run_alone();
+  });
+  agree_on(communicator, part);
+  if (distance == 0) return;
   SymmetricMemory memory = communicator.alloc(ProofMemory::bytes());
   std::optional<CUdeviceptr> from;
   std::optional<CUdeviceptr> to;
@@ -193,9 +239,17 @@ void try_together(Communicator& communicator, const std::vector<std::pair<int, i
     from = memory.address(paths[i].first);
     mine = i;
   }
-  const Lines result = trial.run(from, memory.local(), to);
-  if (mine) found[*mine] = result;
-  communicator.free(std::move(memory));
+  part.attempt([&] {
+    const Lines result = trial->run(from, memory.local(), to);
+    if (mine) found[*mine] = result;
+  });
+  Part freed;
+  freed.attempt([&] { communicator.free(std::move(memory)); });
+  agree_on(communicator, part.problem ? part : freed);
+}
+
+void prove_own_line(Communicator& communicator, std::vector<Lines>& found) {
+  if (found.front() == Lines::unknown) found.front() = Trial(communicator).run_alone();
 }
 
 }  // namespace
@@ -226,7 +280,8 @@ void prove_lines(Communicator& communicator, const std::vector<std::pair<int, in
     }
   };
   agree(true);
-  for (int distance = 0; distance < communicator.size(); ++distance)
+  if (!collective) prove_own_line(communicator, found);
+  for (int distance = 0; collective && distance < communicator.size(); ++distance)
     try_together(communicator, paths, found, distance);
   agree(false);
   const std::lock_guard lock(known_paths().mutex);
