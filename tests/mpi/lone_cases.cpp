@@ -95,6 +95,110 @@ class LargeBuffer {
   CUdeviceptr memory_;
 };
 
+/// Ints on a GPU, or in host memory, with poison around what is theirs.
+class Ints {
+ public:
+  Ints(const RankGpu* gpu, const std::vector<int>& inside) : gpu_(gpu), memory_(kAround, kPoison) {
+    memory_.insert(memory_.end(), inside.begin(), inside.end());
+    memory_.resize(memory_.size() + kAround, kPoison);
+    if (gpu_ == nullptr) return;
+    device_ = gpu_->allocate(memory_.size() * sizeof(int));
+    gpu_->write(device_, std::as_bytes(std::span(memory_)));
+  }
+  ~Ints() {
+    if (gpu_ != nullptr) gpu_->free(device_);
+  }
+  Ints(const Ints&) = delete;
+  Ints& operator=(const Ints&) = delete;
+
+  /// As many of poison.
+  static std::vector<int> none(std::size_t count) { return std::vector<int>(count, kPoison); }
+
+  int* get() {
+    return (gpu_ != nullptr ? reinterpret_cast<int*>(device_) : memory_.data()) + kAround;
+  }
+  void require_is(std::vector<int> wanted, const char* what) {
+    if (gpu_ != nullptr) gpu_->read(device_, std::as_writable_bytes(std::span(memory_)));
+    wanted.insert(wanted.begin(), kAround, kPoison);
+    wanted.resize(wanted.size() + kAround, kPoison);
+    require(memory_ == wanted, what);
+  }
+
+ private:
+  static constexpr std::size_t kAround = 16;
+  static constexpr int kPoison = static_cast<int>(0xA5A5A5A5);
+  const RankGpu* gpu_;
+  std::vector<int> memory_;
+  CUdeviceptr device_ = 0;
+};
+
+/// All collectives between the even ranks and the odd ones, in memory of the GPU, or of the host.
+void between_groups(Calls& run, const RankGpu* gpu) {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  const int side = rank % 2;
+  MPI_Comm group = MPI_COMM_NULL;
+  MPI_Comm both = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, side, rank, &group);
+  MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, 1 - side, 7, &both);
+  std::vector<int> theirs;  // ranks of the world
+  for (int other = 1 - side; other < size_of(MPI_COMM_WORLD); other += 2) theirs.push_back(other);
+  const auto value = [](int of, int i) {
+    return static_cast<int>(word_of(of, static_cast<std::uint64_t>(i)) >> 33);
+  };
+  const int own = rank_in(group);
+  const int ours = size_of(group);
+  const auto others = static_cast<int>(theirs.size());
+  const int all = 4 * ours * others;
+  std::vector<int> mine, sums, gathered, exchanged, broadcast;
+  for (int i = 0; i < all; ++i) {
+    mine.push_back(value(rank, i));
+    unsigned sum = 0;
+    for (const int other : theirs) sum += static_cast<unsigned>(value(other, i));
+    sums.push_back(static_cast<int>(sum));
+  }
+  for (const int other : theirs)
+    for (int i = 0; i < 4; ++i) {
+      gathered.push_back(value(other, i));
+      exchanged.push_back(value(other, 4 * own + i));
+    }
+  // Calls by what `name` says, and compares.
+  const auto call = [&](const char* name, const std::vector<int>& wanted, const auto& make) {
+    Ints send(gpu, mine);
+    Ints recv(gpu, Ints::none(wanted.size()));
+    ++run.calls[name];
+    require(make(send.get(), recv.get()) == MPI_SUCCESS, name);
+    recv.require_is(wanted, name);
+    send.require_is(mine, name);
+  };
+  call("MPI_Allreduce", sums, [&](const int* send, int* recv) {
+    return MPI_Allreduce(send, recv, all, MPI_INT, MPI_SUM, both);
+  });
+  call("MPI_Allgather", gathered, [&](const int* send, int* recv) {
+    return MPI_Allgather(send, 4, MPI_INT, recv, 4, MPI_INT, both);
+  });
+  call("MPI_Alltoall", exchanged, [&](const int* send, int* recv) {
+    return MPI_Alltoall(send, 4, MPI_INT, recv, 4, MPI_INT, both);
+  });
+  const int part = all / ours;
+  const auto first = sums.begin() + static_cast<std::ptrdiff_t>(part) * own;
+  call("MPI_Reduce_scatter_block", {first, first + part}, [&](const int* send, int* recv) {
+    return MPI_Reduce_scatter_block(send, recv, part, MPI_INT, MPI_SUM, both);
+  });
+  // The last of the even ranks gives to all odd ones, which give nothing.
+  const int root = (ours + others - 1) / 2 * 2;
+  for (int i = 0; i < 4; ++i) broadcast.push_back(value(root, i));
+  const int place = side == 1 ? root / 2 : rank == root ? MPI_ROOT : MPI_PROC_NULL;
+  call("MPI_Bcast", side == 1 ? broadcast : Ints::none(4), [&](int* send, int* recv) {
+    return MPI_Bcast(rank == root ? send : recv, 4, MPI_INT, place, both);
+  });
+  call("MPI_Allgather", side == 1 ? gathered : std::vector<int>{}, [&](const int* send, int* recv) {
+    const int to = side == 0 ? 4 : 0;
+    return MPI_Allgather(send, to, MPI_INT, recv, 4 - to, MPI_INT, both);
+  });
+  MPI_Comm_free(&both);
+  MPI_Comm_free(&group);
+}
+
 }  // namespace
 
 void killed(Calls& run) {
@@ -110,57 +214,8 @@ void stopped(Calls& run) {
 void stopped_fatally(Calls& run) { ending(run, SIGSTOP); }
 
 void intercommunicator(Calls& run) {
-  const int rank = rank_in(MPI_COMM_WORLD);
-  const int size = size_of(MPI_COMM_WORLD);
-  const int side = rank % 2;
-  MPI_Comm group = MPI_COMM_NULL;
-  MPI_Comm both = MPI_COMM_NULL;
-  MPI_Comm_split(MPI_COMM_WORLD, side, rank, &group);
-  MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, 1 - side, 7, &both);
-  std::vector<int> theirs;  // ranks of the world
-  for (int other = 1 - side; other < size; other += 2) theirs.push_back(other);
-  const auto value = [](int of, int element) { return 1000 * of + element; };
-  const auto called = [&](const char* name, const std::vector<int>& got,
-                          const std::vector<int>& wanted) {
-    ++run.calls[name];
-    require(got == wanted, name);
-  };
-  const auto parts = static_cast<int>(theirs.size());
-  std::vector<int> mine, sums, all, exchanged;
-  for (int i = 0; i < 4 * parts; ++i) mine.push_back(value(rank, i));
-  for (int i = 0; i < 4 * parts; ++i) {
-    sums.push_back(0);
-    for (const int other : theirs) sums.back() += value(other, i);
-  }
-  for (const int other : theirs)
-    for (int i = 0; i < 4; ++i) {
-      all.push_back(value(other, i));
-      exchanged.push_back(value(other, 4 * rank_in(group) + i));
-    }
-  std::vector<int> got(mine.size(), -1);
-  MPI_Allreduce(mine.data(), got.data(), 4 * parts, MPI_INT, MPI_SUM, both);
-  called("MPI_Allreduce", got, sums);
-  got.assign(all.size(), -1);
-  MPI_Allgather(mine.data(), 4, MPI_INT, got.data(), 4, MPI_INT, both);
-  called("MPI_Allgather", got, all);
-  got.assign(exchanged.size(), -1);
-  MPI_Alltoall(mine.data(), 4, MPI_INT, got.data(), 4, MPI_INT, both);
-  called("MPI_Alltoall", got, exchanged);
-  got.assign(4, -1);
-  MPI_Reduce_scatter_block(mine.data(), got.data(), 4, MPI_INT, MPI_SUM, both);
-  const auto first = sums.begin() + 4 * rank_in(group);
-  called("MPI_Reduce_scatter_block", got, {first, first + 4});
-  // The first of the even ranks gives to all odd ones.
-  got.assign(4, -1);
-  if (rank == 0) got.assign(mine.begin(), mine.begin() + 4);
-  const int root = side == 1 ? 0 : rank == 0 ? MPI_ROOT : MPI_PROC_NULL;
-  MPI_Bcast(got.data(), 4, MPI_INT, root, both);
-  std::vector<int> wanted(4, -1);
-  for (int i = 0; i < 4 && (side == 1 || rank == 0); ++i)
-    wanted[static_cast<std::size_t>(i)] = value(0, i);
-  called("MPI_Bcast", got, wanted);
-  MPI_Comm_free(&both);
-  MPI_Comm_free(&group);
+  between_groups(run, nullptr);
+  between_groups(run, &run.gpu);
 }
 
 void unusual_types(Calls& run) {

@@ -13,7 +13,7 @@ struct Calls {
   std::map<std::string, int>& calls;  ///< counted
 };
 
-/// Between two groups of ranks, each of which gets what the other gives.
+/// Between two groups of ranks, each of which gets what the other gives: in host memory, and on GPUs.
 void intercommunicator(Calls& run);
 
 /// In place without a type of what is sent, which MPI does not look at, and elements that lie

@@ -124,6 +124,26 @@ class HostTwin {
   char* memory_ = nullptr;
 };
 
+/// How often a buffer has the count of a call. A sum is scattered among the ranks of the own group;
+/// all else that is of each rank is of each rank of the other group, where there is one.
+struct Parts {
+  std::int64_t sent;
+  std::int64_t received;
+};
+
+Parts parts_of(const Call& call, const Sizes& sizes) noexcept {
+  const std::int64_t own = sizes.size;
+  const std::int64_t others = sizes.remote_size > 0 ? sizes.remote_size : sizes.size;
+  switch (call.operation) {
+    case Operation::allreduce:
+    case Operation::broadcast: return {1, 1};
+    case Operation::reduce_scatter: return {own, call.in_place ? own : 1};
+    case Operation::all_gather: return {1, others};
+    case Operation::all_to_all: return {others, others};
+  }
+  return {1, 1};
+}
+
 int fail(const Call& call) noexcept {
   log_line(LogLevel::error, "%s: device memory could not be copied to host memory and back",
            kFunctionNames[static_cast<std::size_t>(call.function)]);
@@ -148,25 +168,23 @@ Place place_of(const Buffer& buffer, std::size_t element) noexcept {
   return place;
 }
 
-int call_mpi(const Call& call, int rank, int size) noexcept {
+int call_mpi(const Call& call, const Sizes& sizes) noexcept {
   if (library().takes_device_memory) return call_original(call);
-  const std::int64_t all = size;
+  const bool is_inter = sizes.remote_size > 0;
   const bool is_broadcast = call.operation == Operation::broadcast;
-  const bool sends_all =
-      call.operation == Operation::reduce_scatter || call.operation == Operation::all_to_all;
-  const bool receives_all =
-      call.operation == Operation::all_gather || call.operation == Operation::all_to_all;
   const bool is_one = call.in_place || is_broadcast;
+  const bool is_root = is_broadcast && call.root == (is_inter ? library().root : sizes.rank);
+  // MPI_PROC_NULL, beside a root: nothing is looked at.
+  const bool is_idle = is_broadcast && is_inter && call.root < 0 && !is_root;
+  const Parts parts = parts_of(call, sizes);
   // Of what is in place MPI does not look at the type.
-  const Span sent =
-      is_one ? Span{} : span_of(call.send_count * (sends_all ? all : 1), call.send_type);
+  const Span sent = is_one ? Span{} : span_of(call.send_count * parts.sent, call.send_type);
   const Span received =
-      span_of(call.recv_count * (receives_all || (is_one && sends_all) ? all : 1), call.recv_type);
+      is_idle ? Span{} : span_of(call.recv_count * parts.received, call.recv_type);
   HostTwin send(is_one ? nullptr : call.send, sent);
   HostTwin recv(call.recv, received);
   if (!send.is_needed() && !recv.is_needed()) return call_original(call);
   // What lies in gaps comes back as it was.
-  const bool is_root = is_broadcast && call.root == rank;
   const bool is_read = call.in_place || is_root || received.has_gaps;
   if (!send.is_there() || !recv.is_there() || !send.load() || (is_read && !recv.load()))
     return fail(call);

@@ -20,8 +20,15 @@ struct Place {
 /// `element`: to how many bytes it has to be aligned.
 Place place_of(const Buffer& buffer, std::size_t element) noexcept;
 
+/// Of a communicator.
+struct Sizes {
+  int rank;
+  int size;
+  int remote_size;  ///< as in Ranks
+};
+
 /// Calls MPI's own function. Device memory is replaced by host memory where the library does not
-/// take it: this is correct whatever the other ranks pass. `size`: of the communicator.
-int call_mpi(const Call& call, int rank, int size) noexcept;
+/// take it: this is correct whatever the other ranks pass.
+int call_mpi(const Call& call, const Sizes& sizes) noexcept;
 
 }  // namespace polypath::preload::mpi

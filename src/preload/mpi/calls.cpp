@@ -140,9 +140,10 @@ int run(const Call& given) noexcept {
                                                            : Outcome{Reason::not_asked};
   count_outcome(call.function, outcome.reason);
   if (outcome.reason == Reason::none) return outcome.result;
-  const bool is_plain =
-      outcome.reason == Reason::no_elements || ranks->refused == Reason::intercommunicator;
-  return is_plain ? call_original(call) : call_mpi(call, ranks->rank, ranks->size);
+  // Between groups one may give what the other does not.
+  const bool is_plain = outcome.reason == Reason::no_elements && ranks->remote_size == 0;
+  return is_plain ? call_original(call)
+                  : call_mpi(call, {ranks->rank, ranks->size, ranks->remote_size});
 }
 
 }  // namespace

@@ -128,6 +128,7 @@ bool find_functions(void* handle) noexcept {
          find(handle, "PMPI_Comm_rank", known.comm_rank) &&
          find(handle, "PMPI_Comm_size", known.comm_size) &&
          find(handle, "PMPI_Comm_test_inter", known.comm_test_inter) &&
+         find(handle, "PMPI_Comm_remote_size", known.comm_remote_size) &&
          find(handle, "PMPI_Comm_create_keyval", known.comm_create_keyval) &&
          find(handle, "PMPI_Comm_get_attr", known.comm_get_attr) &&
          find(handle, "PMPI_Comm_set_attr", known.comm_set_attr) &&
@@ -176,6 +177,7 @@ void take_handles(void* handle) noexcept {
   known.int64 = named("ompi_mpi_int64_t", 0x4c00083a, 0x258);
   known.min = named("ompi_mpi_op_min", 0x58000002, 0x22);
   known.in_place = reinterpret_cast<const void*>(is_mpich ? ~std::uintptr_t{0} : 1);
+  known.root = is_mpich ? -3 : -4;
   known.error_other = is_mpich ? 15 : 16;
   for (std::size_t i = 0; i < kOperatorCount; ++i) {
     const NamedOperator& one = kOperators[i];

@@ -6,6 +6,7 @@
 //   handles        pointers                     ints                         pointers
 //   predefined     addresses of its symbols     numbers                      numbers
 //   MPI_IN_PLACE   1                            -1                           1
+//   MPI_ROOT       -4                           -3                           -4
 //
 // An int and a pointer are passed alike by the calling conventions of x86-64 and aarch64 Linux, in
 // one register or in one place on the stack; of an int the upper half is undefined.
@@ -58,6 +59,7 @@ struct Library {
   int (*comm_rank)(Handle, int*);
   int (*comm_size)(Handle, int*);
   int (*comm_test_inter)(Handle, int*);
+  int (*comm_remote_size)(Handle, int*);
   int (*comm_create_keyval)(CopyAttribute, DeleteAttribute, int*, void*);
   int (*comm_get_attr)(Handle, int, void*, int*);
   int (*comm_set_attr)(Handle, int, void*);
@@ -80,6 +82,7 @@ struct Library {
   Handle int64;
   Handle min;
   const void* in_place;
+  int root;         ///< MPI_ROOT: of an intercommunicator, the one who gives
   int error_other;  ///< MPI_ERR_OTHER
 };
 

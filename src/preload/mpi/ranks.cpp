@@ -121,9 +121,7 @@ bool has_keys() noexcept {
 
 /// What all ranks find by themselves.
 Reason first_refusal(const Ranks& ranks) noexcept {
-  int is_inter = 0;
-  library().comm_test_inter(ranks.handle, &is_inter);
-  if (is_inter != 0) return Reason::intercommunicator;
+  if (ranks.remote_size > 0) return Reason::intercommunicator;
   return ranks.size < 2 ? Reason::one_rank : Reason::none;
 }
 
@@ -162,6 +160,15 @@ bool share_progress(Ranks& ranks) noexcept {
   return ranks.progress != nullptr;
 }
 
+/// False: MPI failed.
+bool find_sizes(Ranks& ranks) noexcept {
+  const Library& mpi = library();
+  int is_inter = 0;
+  return mpi.comm_rank(ranks.handle, &ranks.rank) == kSuccess &&
+         mpi.comm_test_inter(ranks.handle, &is_inter) == kSuccess &&
+         (is_inter == 0 || mpi.comm_remote_size(ranks.handle, &ranks.remote_size) == kSuccess);
+}
+
 /// A number that no other communicator of these processes has, and grows.
 std::int64_t next_number() noexcept {
   static constinit std::atomic<std::int64_t> made{0};
@@ -187,8 +194,7 @@ Ranks* ranks_of(Handle communicator) noexcept {
   ranks->handle = communicator;
   ranks->size = size;
   ranks->places = reinterpret_cast<ProgressPlace*>(ranks + 1);
-  if (mpi.comm_rank(communicator, &ranks->rank) != kSuccess ||
-      mpi.comm_set_attr(communicator, ranks_key, ranks) != kSuccess) {
+  if (!find_sizes(*ranks) || mpi.comm_set_attr(communicator, ranks_key, ranks) != kSuccess) {
     std::free(ranks);
     return nullptr;
   }

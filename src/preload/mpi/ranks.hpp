@@ -38,6 +38,7 @@ struct Ranks {
   Handle handle;
   int rank = 0;
   int size = 0;
+  int remote_size = 0;  ///< ranks of the other group, of an intercommunicator; 0: it is none
   /// Not none: no call of this communicator is carried, for good; found by all ranks alike.
   Reason refused = Reason::none;
   Patience patience[kOperationCount][64]{};
