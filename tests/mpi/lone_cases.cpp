@@ -218,6 +218,32 @@ void intercommunicator(Calls& run) {
   between_groups(run, &run.gpu);
 }
 
+void freed_in_any_order(Calls& run) {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  const int size = size_of(MPI_COMM_WORLD);
+  unsigned seed = 0;
+  const auto call = [&](MPI_Comm comm) {
+    Row row{Collective::allreduce, types()[0]};
+    row.count = 1000;
+    row.seed = ++seed;
+    run_row(run.gpu, comm, row);
+    ++run.calls["MPI_Allreduce"];
+  };
+  for (int time = 0; time < 3; ++time) {
+    std::vector<MPI_Comm> all(static_cast<std::size_t>(size));
+    for (MPI_Comm& comm : all) {
+      MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+      call(comm);
+    }
+    // Each begins with another one, and ranks free their next when all have freed one.
+    for (int i = 0; i < size; ++i) {
+      MPI_Comm_free(&all[static_cast<std::size_t>((rank + i) % size)]);
+      MPI_Barrier(MPI_COMM_WORLD);
+    }
+    call(MPI_COMM_WORLD);
+  }
+}
+
 void unusual_types(Calls& run) {
   const int rank = rank_in(MPI_COMM_WORLD);
   const int size = size_of(MPI_COMM_WORLD);

@@ -16,6 +16,10 @@ struct Calls {
 /// Between two groups of ranks, each of which gets what the other gives: in host memory, and on GPUs.
 void intercommunicator(Calls& run);
 
+/// Communicators that ranks free in different orders, and not before they hear that another rank has
+/// freed its own.
+void freed_in_any_order(Calls& run);
+
 /// In place without a type of what is sent, which MPI does not look at, and elements that lie
 /// backwards.
 void unusual_types(Calls& run);

@@ -224,6 +224,7 @@ int main_of(int argc, char** argv) {
       {"mixed", mixed},
       {"others", others},
       {"intercommunicator", alone(intercommunicator)},
+      {"freed-in-any-order", alone(freed_in_any_order)},
       {"unusual-types", alone(unusual_types)},
       {"huge", alone(huge)},
       {"killed", alone(killed)},

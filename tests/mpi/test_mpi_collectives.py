@@ -149,6 +149,14 @@ def test_communicators_come_and_go(collectives):
     assert ran.statistics[0]["refused"] == 0
 
 
+def test_communicators_are_freed_in_any_order(output_of):
+    """A rank that waited in MPI_Comm_free for the others would do so for longer than this test."""
+    code, output = output_of(3, "freed-in-any-order", POLYPATH_COMM_TIME_LIMIT="1000000")
+    assert code == 0, output
+    assert "warning" not in output
+    assert output.count('{"rank"') == 3
+
+
 def test_host_memory_stays_with_mpi(collectives):
     ran = collectives(3, "host-memory")
     assert not ran.counted("taken")

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/own_thread.hpp"
 #include "preload/driver.hpp"
 #include "preload/lock.hpp"
 
@@ -74,6 +75,62 @@ void release(Ranks& ranks) noexcept {
   ranks.spare_bytes = 0;
 }
 
+/// Ranks whose communicator MPI has freed here, and the thread that has them since: in which order
+/// other processes free theirs is the program's, and nobody is to wait for another order.
+struct Leaving {
+  Ranks* ranks;
+  Leaving* next;
+  pthread_t thread;
+  std::atomic<bool> has_left;
+};
+/// `mutex` is held.
+constinit Leaving* leaving = nullptr;
+
+void* leave(void* of) noexcept {
+  auto* const its = static_cast<Leaving*>(of);
+  {
+    const RelaxedCapture relaxed;
+    release(*its->ranks);
+  }
+  std::free(its->ranks);
+  its->has_left.store(true, std::memory_order_release);
+  return nullptr;
+}
+
+/// Whether a thread has them now. `mutex` is held, so that who waits for all threads knows of it.
+bool hand_over(Ranks* ranks) noexcept {
+  // Between nodes the end is calls of MPI, which are the program's threads' alone.
+  if (ranks->comm == nullptr || functions().nodes(ranks->comm) > 1) return false;
+  void* const memory = std::malloc(sizeof(Leaving));
+  if (memory == nullptr) return false;
+  auto* const its = new (memory) Leaving{ranks, leaving, {}, false};
+  const BlockedSignals blocked;
+  if (pthread_create(&its->thread, nullptr, &leave, its) != 0) {
+    std::free(its);
+    return false;
+  }
+  leaving = its;
+  return true;
+}
+
+/// Waits for threads: for all, or for those that are done.
+void join_leaving(bool all) noexcept {
+  for (;;) {
+    Leaving* found = nullptr;
+    {
+      const Lock lock(mutex);
+      Leaving** at = &leaving;
+      while (*at != nullptr && !all && !(*at)->has_left.load(std::memory_order_acquire))
+        at = &(*at)->next;
+      found = *at;
+      if (found != nullptr) *at = found->next;
+    }
+    if (found == nullptr) return;
+    pthread_join(found->thread, nullptr);
+    std::free(found);
+  }
+}
+
 int copy_nothing(Handle, int, void*, void*, void*, int* flag) noexcept {
   *flag = 0;
   return kSuccess;
@@ -82,9 +139,11 @@ int copy_nothing(Handle, int, void*, void*, void*, int* flag) noexcept {
 /// MPI frees a communicator.
 int on_free(Handle, int, void* attribute, void*) noexcept {
   auto* const ranks = static_cast<Ranks*>(attribute);
+  join_leaving(false);
   {
     const Lock lock(mutex);
     unlink(ranks);
+    if (hand_over(ranks)) return kSuccess;
   }
   release(*ranks);
   std::free(ranks);
@@ -100,11 +159,13 @@ int on_end(Handle, int, void*, void*) noexcept {
       ranks = first;
       if (ranks != nullptr) unlink(ranks);
     }
-    if (ranks == nullptr) return kSuccess;
+    if (ranks == nullptr) break;
     // The record is its communicator's, which MPI frees later, or never.
     release(*ranks);
     ranks->refused = Reason::lost;
   }
+  join_leaving(true);
+  return kSuccess;
 }
 
 bool has_keys() noexcept {
@@ -167,6 +228,18 @@ bool find_sizes(Ranks& ranks) noexcept {
   return mpi.comm_rank(ranks.handle, &ranks.rank) == kSuccess &&
          mpi.comm_test_inter(ranks.handle, &is_inter) == kSuccess &&
          (is_inter == 0 || mpi.comm_remote_size(ranks.handle, &ranks.remote_size) == kSuccess);
+}
+
+void let_go_all() noexcept {
+  const Lock lock(mutex);
+  for (Ranks* ranks = first; ranks != nullptr; ranks = ranks->next) {
+    if (ranks->progress != nullptr)
+      wait_for_others(*ranks->progress, ranks->local_rank, ranks->local_size);
+    functions().abort(ranks->comm, "a GPU of this rank was reset");
+    release(*ranks);
+    ranks->is_lost = true;
+  }
+  first = nullptr;
 }
 
 /// A number that no other communicator of these processes has, and grows.
@@ -324,15 +397,8 @@ void trim_spare(Ranks& ranks) noexcept {
 }
 
 void let_go_communicators() noexcept {
-  const Lock lock(mutex);
-  for (Ranks* ranks = first; ranks != nullptr; ranks = ranks->next) {
-    if (ranks->progress != nullptr)
-      wait_for_others(*ranks->progress, ranks->local_rank, ranks->local_size);
-    functions().abort(ranks->comm, "a GPU of this rank was reset");
-    release(*ranks);
-    ranks->is_lost = true;
-  }
-  first = nullptr;
+  let_go_all();
+  join_leaving(true);
 }
 
 }  // namespace polypath::preload::mpi
