@@ -181,7 +181,7 @@ polypath bench.messaging bench messaging --what all --json "$results/bench.messa
 step messaging.soak "$build/bin/messaging_bench" --what queue --soak "${SOAK:-7}"
 gpus=$(nvidia-smi -L | wc -l)
 if ((gpus > 1)); then
-  step messaging.remote-soak "$build/bin/messaging_bench" --what remote --soak "${SOAK:-7}"
+  step messaging.remote-soak "$build/bin/messaging_bench" --what remote --gpus 0,1 --soak "${SOAK:-7}"
   polypath bench.allreduce bench allreduce --json "$results/bench.allreduce.json" \
     ${plots:+--plot "$results/bench.allreduce.png"}
   for mode in host partial device; do

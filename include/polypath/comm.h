@@ -339,9 +339,9 @@ POLYPATH_API polypath_status polypath_all_to_all(polypath_comm* comm, const void
                                                  size_t count, polypath_type type, void* stream);
 
 /* Not collective. How this rank's collectives and puts went, zeros before the first: {"cells",
- * "channels", "copies", ...: calls, "scratch_bytes", "puts": {"kernel", "copies"}}; of several nodes
- * also {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others count what these calls
- * are made of inside the node. For polypath_free(). */
+ * "channels", "copies", ...: calls, "scratch_bytes", "puts": {"kernel", "copies"}}; of several
+ * nodes also {"nodes": {"network", "calls", "chunks", "sent_bytes"}}, and the others count what
+ * these calls are made of inside the node. For polypath_free(). */
 POLYPATH_API polypath_status polypath_comm_report(polypath_comm* comm, char** json);
 
 #ifdef __cplusplus

@@ -31,9 +31,9 @@ class OtherProcesses {
   /// Adds to `out` the pairs of memories that others are sending between, with 0 bytes: how much is
   /// left of a message nobody knows. Each pair is there once then, in one order.
   void add_pairs_in_use(std::vector<Request>& out);
-  /// A transfer is being issued that is predicted to take so long by itself. It counts as under way for
-  /// that long behind the pair's transfers before it, and half as long again; nobody waits to see
-  /// it end.
+  /// A transfer is being issued that is predicted to take so long by itself. It counts as under way
+  /// for that long behind the pair's transfers before it, and half as long again; nobody waits to
+  /// see it end.
   void started(const Request& request, double predicted_us);
 
  private:

@@ -16,9 +16,9 @@ namespace {
 /// of 16 MiB between two H200 lost 4 us where 1 us was to be gained.
 constexpr double kIdleDelayUs = 5;
 
-/// Beside others, whose copies begin when they like, staged legs take longer than is foreseen: 64 MiB
-/// both ways between two H100s lost 25 us where 8 were to be gained, 256 MiB gained 27 of 47. So less
-/// than this, and less than a tenth of the native copies' time, is not gained.
+/// Beside others, whose copies begin when they like, staged legs take longer than is foreseen:
+/// 64 MiB both ways between two H100s lost 25 us where 8 were to be gained, 256 MiB gained 27 of
+/// 47. So less than this, and less than a tenth of the native copies' time, is not gained.
 constexpr double kBesideOthersUs = 32;
 bool is_worth_it_beside_others(const Plan& plan) {
   const double gain_us = plan.native_us - plan.predicted_us;

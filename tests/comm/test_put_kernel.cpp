@@ -1,6 +1,6 @@
-// The twin of the kernel that puts small messages for a stream, over hostile schedules: rows of calls
-// of three ranks, with skewed starts. And what these tests are worth: each defect of StreamPutFault is
-// found.
+// The twin of the kernel that puts small messages for a stream, over hostile schedules: rows of
+// calls of three ranks, with skewed starts. And what these tests are worth: each defect of
+// StreamPutFault is found.
 #include <gtest/gtest.h>
 
 #include <algorithm>

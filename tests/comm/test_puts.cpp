@@ -190,7 +190,8 @@ TEST(Puts, AGroupOfLargeOnesTellsAndWaits) {
   exchange_with_all(group, kSmall + 5, 4);  // on streams that fork from the caller's
 }
 
-/// More than one kernel makes, over one another, each with its word; a large one is among them or not.
+/// More than one kernel makes, over one another, each with its word; a large one is among them or
+/// not.
 void put_in_order(std::uint64_t large) {
   NEEDS_GPUS(2);
   Group group(2);

@@ -1,5 +1,5 @@
-// Defects of the kernels by which streams wait and put (polypath/device/planted.hpp); those of waits
-// in general are device::WaitFault.
+// Defects of the kernels by which streams wait and put (polypath/device/planted.hpp); those of
+// waits in general are device::WaitFault.
 #pragma once
 
 #include "polypath/device/planted.hpp"
