@@ -67,7 +67,7 @@ CollectivesOfHandle& collectives_of(polypath_comm* comm, bool copies) {
     options.copies = copies;
     if (comm->max_blocks > 0) options.max_blocks = comm->max_blocks;
     options.spared_multiprocessors = comm->spared_multiprocessors;
-    options.tuned = comm->context->source().collectives;
+    options.tuned = comm->context->collectives();
     const auto made = std::make_shared<CollectivesOfHandle>(communicator, options);
     if (comm->nodes != nullptr)
       made->across = std::make_unique<NodeCollectives>(made->inside, *comm->nodes);

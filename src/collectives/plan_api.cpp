@@ -45,9 +45,8 @@ polypath_status polypath_plan_collective(polypath_context* context,
     options.max_blocks = request->max_blocks;
     options.compare = request->compare != 0;
     // Who asks for a number of blocks asks what the cost model says of it.
-    const std::span<const TunedCollective> tuned = options.max_blocks > 0
-                                                       ? std::span<const TunedCollective>()
-                                                       : context->context.source().collectives;
+    const std::vector<TunedCollective> tuned =
+        options.max_blocks > 0 ? std::vector<TunedCollective>() : context->context.collectives();
     give(to_json(plan_tuned_collective(node, request_from(node, *request), options, tuned)), json);
   });
 }

@@ -215,6 +215,21 @@ void Context::keep_backend(TunedBackend measured) {
   save();
 }
 
+std::vector<TunedChoice> Context::choices() const {
+  const std::lock_guard lock(profile_mutex_);
+  return source_.tuned;
+}
+
+std::vector<TunedCollective> Context::collectives() const {
+  const std::lock_guard lock(profile_mutex_);
+  return source_.collectives;
+}
+
+std::string Context::profile_state() const {
+  const std::lock_guard lock(profile_mutex_);
+  return source_.profile_state;
+}
+
 std::vector<TunedBackend> Context::backends() const {
   const std::lock_guard lock(profile_mutex_);
   return source_.backends;

@@ -74,8 +74,12 @@ class Context {
   /// Keeps it in the profile, in the place of what is known of the same; AnyBackend's ranks that
   /// come together from now on follow it.
   void keep_backend(TunedBackend measured);
-  /// What is known.
+  // What is known: others may keep more meanwhile, so that it is not to be read from source().
+  [[nodiscard]] std::vector<TunedChoice> choices() const;
+  [[nodiscard]] std::vector<TunedCollective> collectives() const;
   [[nodiscard]] std::vector<TunedBackend> backends() const;
+  /// Of the profile's file: whether it was loaded, made or refused.
+  [[nodiscard]] std::string profile_state() const;
 
   [[nodiscard]] const NodeSource& source() const noexcept { return source_; }
   [[nodiscard]] const Node& node() const noexcept { return source_.node; }
@@ -108,7 +112,8 @@ class Context {
   Devices devices_;
   ImportedMemories imports_;
   Carrier carrier_;
-  // Of source_.backends, news_ and the file: ranks that are threads keep and ask.
+  // Of source_.tuned, .collectives, .backends and .profile_state, of news_ and the file: ranks that
+  // are threads keep and ask.
   mutable std::mutex profile_mutex_;
   ProfileNews news_;
   std::atomic<bool> unplaced_{false};  // memory of another process was met that has no known place

@@ -152,7 +152,7 @@ json devices_json(Context& context) {
            {{"supported", has_memcpy_graphs(driver)},
             {"cache_size", context.options().graph_cache_size},
             {"counts", graphs_json(context)}}},
-          {"profile", {{"file", source.profile_file}, {"state", source.profile_state}}},
+          {"profile", {{"file", source.profile_file}, {"state", context.profile_state()}}},
           {"devices", std::move(devices)},
           {"staging", std::move(staging)}};
 }
@@ -204,7 +204,7 @@ json counters_json(Context& context) {
 
 json tuned_json(const Context& context) {
   json choices = json::array();
-  for (const TunedChoice& one : context.source().tuned) {
+  for (const TunedChoice& one : context.choices()) {
     json routes = json::array();
     for (const RouteChoice& route : one.choice.routes)
       routes.push_back(
@@ -222,8 +222,7 @@ json tuned_json(const Context& context) {
                        {"edited", one.edited}});
   }
   json collectives = json::array();
-  for (const TunedCollective& one : context.source().collectives)
-    collectives.push_back(to_json(one));
+  for (const TunedCollective& one : context.collectives()) collectives.push_back(to_json(one));
   json comm = json::array();
   for (const TunedBackend& one : context.backends()) comm.push_back(to_json(one));
   return {{"profile", context.source().profile_file},

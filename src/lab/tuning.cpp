@@ -83,8 +83,9 @@ std::vector<Tuning::Task> Tuning::tasks() const {
 }
 
 bool Tuning::is_known(const Task& task, ExecutorKind executor) const {
+  const std::vector<TunedChoice> choices = context_.choices();
   const TunedChoice* const known =
-      known_choice(context_.source().tuned, task.pattern, task.pair, task.request.bytes, executor);
+      known_choice(choices, task.pattern, task.pair, task.request.bytes, executor);
   return known != nullptr && (known->edited || !request_.again);
 }
 
