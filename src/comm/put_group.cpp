@@ -31,6 +31,10 @@ constexpr std::uint64_t kMostPutBlocks = 16;
 /// What a kernel puts by one block where it cannot be several; beyond it copies are sooner.
 constexpr std::uint64_t kWorthOneBlock = 128 * kKiB;
 
+/// A block that waits behind puts has their threads, three quarters of a multiprocessor's
+/// registers: with more streams that wait already a kernel of one warp does.
+constexpr std::size_t kMostWaitingStreams = 8;
+
 }  // namespace
 
 std::vector<PutStreams::Lane*> PutStreams::fork(std::size_t count, CUstream caller) {
@@ -70,8 +74,11 @@ std::uint32_t* Communicator::Impl::counts_of(CUstream its_stream) {
 }
 
 bool Communicator::Impl::fit_kernel(std::span<const SignalledPut> puts, CUstream its_stream) {
+  if (most_by_kernel == 0) return puts.empty();
   const int own = members.all[static_cast<std::size_t>(members.rank)].gpu;
   const auto reached = [&](const Put& put) {
+    const CUdeviceptr dst = put.memory.address(put.to) + put.offset;
+    if (std::max(dst, put.src) - std::min(dst, put.src) < put.bytes) return false;  // an overlap
     const PointerInfo src = inspect(*driver, put.src);
     return src.kind == PointerInfo::Kind::device && src.bytes != 0 &&
            put.bytes <= src.bytes - (put.src - src.start) &&
@@ -135,14 +142,16 @@ void Communicator::Impl::put_by_kernel(std::span<const SignalledPut> puts,
       part.first_block = known->second;
       if (put.bytes > 0) ++puts_by_kernel;
     }
-    if (puts.empty())
+    const bool has_bytes = std::any_of(args.parts, args.parts + args.part_count,
+                                       [](const PutPart& part) { return part.bytes > 0; });
+    if (puts.empty() && (!has_bytes || !waits->on_more_than(kMostWaitingStreams)))
       while (!awaited.empty() && args.wait_count < kMostPutWaits) {
         const Signal& word = awaited.front();
         args.waits[args.wait_count++] = {word_at(word.memory.local() + word.offset), word.value,
                                          word.offset, word.memory.bytes()};
         awaited = awaited.subspan(1);
       }
-    if (args.put_blocks + args.wait_count > 0) waits->put(args, its_stream);
+    if (args.put_blocks + args.wait_count > 0) waits->put(args, has_bytes, its_stream);
   }
 }
 
@@ -182,7 +191,7 @@ void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const
     const auto at = static_cast<std::size_t>(std::ranges::find(ranks, rank) - ranks.begin());
     return at == 0 || at > lanes.size() ? stream : lanes[at - 1]->stream.get();
   };
-  // On one stream they are told by the kernel that waits.
+  // On one stream they are told by the kernel that waits, unless puts are to need no room for one.
   std::vector<SignalledPut> words;
   try {
     std::vector<Transfer> transfers;
@@ -193,7 +202,7 @@ void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const
                              .bytes = put.bytes,
                              .stream = stream_of(put.to),
                              .is_exchange = !awaited.empty()});
-    if (impl.engine != nullptr) {
+    if (impl.engine != nullptr && !transfers.empty()) {
       impl.engine->group_copy_async(transfers);
     } else {
       for (const Transfer& one : transfers)
@@ -202,7 +211,7 @@ void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const
     impl.puts_by_copies += transfers.size();
     for (const auto& [put, then] : puts) {
       if (!then) continue;
-      if (lanes.empty() && !awaited.empty())
+      if (lanes.empty() && !awaited.empty() && impl.most_by_kernel > 0)
         words.push_back({{put.to, put.memory}, then});
       else
         impl.tell(put.to, *then, stream_of(put.to), captured);

@@ -33,9 +33,11 @@ void StreamWaits::signal(StreamSignalArgs args, CUstream stream) {
   launch({signals_, 1, kStreamWaitThreads, args.awaited_count > 0}, &args, stream);
 }
 
-void StreamWaits::put(StreamPutArgs args, CUstream stream) {
+void StreamWaits::put(StreamPutArgs args, bool has_bytes, CUstream stream) {
   const bool waits = args.wait_count > 0;
-  launch({puts_, args.put_blocks + (waits ? 1 : 0), kStreamPutThreads, waits}, &args, stream);
+  launch({puts_, args.put_blocks + (waits ? 1 : 0),
+          has_bytes ? kStreamPutThreads : kStreamWaitThreads, waits},
+         &args, stream);
 }
 
 void StreamWaits::launch(const Launch& launch, void* args, CUstream stream) {
@@ -89,10 +91,10 @@ void StreamWaits::sweep() {
   sweep_at_ = std::max<std::size_t>(64, 2 * pending_count_);
 }
 
-bool StreamWaits::any() {
+bool StreamWaits::on_more_than(std::size_t streams) {
   const std::lock_guard lock(mutex_);
-  sweep();
-  return pending_count_ > 0;
+  if (pending_.size() > streams) sweep();
+  return pending_.size() > streams;
 }
 
 }  // namespace polypath

@@ -17,7 +17,8 @@ namespace polypath {
 /// Whether a capture is under way on the stream.
 bool is_captured(const CudaDriver& driver, CUstream stream);
 
-/// Of one GPU. Thread-safe; no lock is held over a driver call that may block.
+/// Of one GPU. Thread-safe, with one thread a stream; no lock is held over a driver call that may
+/// block.
 class StreamWaits {
  public:
   /// Both must outlive it; `context` is that of all streams. Throws NotSupported and DriverError as
@@ -28,10 +29,13 @@ class StreamWaits {
   void wait(StreamWaitArgs args, CUstream stream);
   /// Lets `stream` tell words, and wait for some, as `args` say. Likewise.
   void signal(StreamSignalArgs args, CUstream stream);
-  /// Lets `stream` put, tell and then wait as `args` say. Likewise.
-  void put(StreamPutArgs args, CUstream stream);
+  /// Lets `stream` put, tell and then wait as `args` say. Likewise. `has_bytes`: not words alone,
+  /// for which one warp is enough.
+  void put(StreamPutArgs args, bool has_bytes, CUstream stream);
   /// Whether a stream still waits, or comes to a wait that was issued; outside of graphs.
-  bool any();
+  bool any() { return on_more_than(0); }
+  /// The same of more streams than that.
+  bool on_more_than(std::size_t streams);
 
  private:
   struct Launch {

@@ -315,13 +315,18 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
   for (const Splittable& one : group) requests.push_back(one.request);
   std::vector<Request> beside;
   for (const Splittable& one : group)
-    if (one.transfer.is_exchange) beside.push_back({one.request.dst, one.request.src, 0});
+    if (one.transfer.is_exchange && one.request.src.is_gpu())
+      beside.push_back({one.request.dst, one.request.src, 0});
   others_.add_pairs_in_use(beside);
   std::erase_if(beside, [&](const Request& other) {
     return std::ranges::any_of(requests, [&](const Request& request) {
       return request.src == other.src && request.dst == other.dst;
     });
   });
+  auto tell_others = [&, told = false](double predicted_us) mutable {
+    if (std::exchange(told, true)) return;
+    for (const Request& request : requests) others_.started(request, predicted_us);
+  };
   // A given plan is for just these transfers, with all their routes.
   if (given != nullptr && given->plan.transfers.size() != group.size()) given = nullptr;
   // Each round leaves out at least one staging memory more, until the plan is native.
@@ -335,12 +340,12 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
         without.reason = NativeReason::not_ready;
       if (!beside.empty() && without.reason == NativeReason::no_gain)
         without.reason = NativeReason::links_in_use;
-      for (const Request& request : requests) others_.started(request, prepared.plan.native_us);
+      tell_others(prepared.plan.native_us);
       return without.reason;
     }
     if (options_.prepare == PrepareMode::wait) prepare_now(prepared.plan, group);
     // Before it is issued, which takes long enough for another process to plan the way back.
-    for (const Request& request : requests) others_.started(request, prepared.plan.predicted_us);
+    tell_others(prepared.plan.predicted_us);
     if (try_plan(prepared, group, without, midway)) {
       for (std::size_t t = 0; t < group.size(); ++t)
         if (prepared.plan.transfers[t].native())

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <random>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "core/context.hpp"
 #include "group.hpp"
 #include "memory.hpp"
 
@@ -66,23 +68,81 @@ TEST(Puts, SmallOnesGoByAKernelAndLargerOnesByCopies) {
   });
 }
 
+/// Neither bytes nor words, alone or behind copies, need room for a kernel; the wait alone does.
 TEST(Puts, WithoutTheKernelAllAreCopies) {
   NEEDS_GPUS(2);
-  Group group(2, {.alter = [](CommunicatorOptions& its) { its.most_by_kernel = 0; }});
+  const auto driver = std::make_shared<CudaDriver>(*group_node().driver);
+  static std::atomic<int> launches{0};
+  static decltype(driver->launch_kernel) launch = nullptr;
+  launches = 0;
+  launch = driver->launch_kernel;
+  driver->launch_kernel = [](auto... arguments) {
+    ++launches;
+    return launch(arguments...);
+  };
+  Group group(
+      2, {.driver = driver, .alter = [](CommunicatorOptions& its) { its.most_by_kernel = 0; }});
   group.run([](Communicator& comm) {
-    const CudaDriver& driver = comm.driver();
+    const CudaDriver& its = comm.driver();
+    const int other = 1 - comm.rank();
     const SymmetricMemory inbox = comm.alloc(64);
-    const SymmetricMemory words = comm.alloc(8);
-    const Stream stream(driver, comm.context());
-    const Device out(driver, random_bytes(64, seed_of(comm.rank(), 1)));
-    const std::array puts{
-        SignalledPut{{1 - comm.rank(), inbox, 0, out.get(), 64}, Signal{words, 0, 1}}};
-    const std::array awaited{Signal{words, 0, 1}};
+    const SymmetricMemory words = comm.alloc(16);
+    const Stream stream(its, comm.context());
+    const Device out(its, random_bytes(64, seed_of(comm.rank(), 1)));
+    const std::array puts{SignalledPut{{other, inbox, 0, out.get(), 64}, Signal{words, 0, 1}}};
+    const std::array told{SignalledPut{{other, inbox}, Signal{words, 8, 1}}};
+    const std::array awaited{Signal{words, 0, 1}, Signal{words, 8, 1}};
+    comm.put_group(told, {}, stream.get());
     comm.put_group(puts, awaited, stream.get());
-    POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
-    EXPECT_EQ(random_bytes(64, seed_of(1 - comm.rank(), 1)), read(driver, inbox.local(), 64));
+    POLYPATH_CHECK(its, stream_synchronize(stream.get()));
+    EXPECT_EQ(random_bytes(64, seed_of(other, 1)), read(its, inbox.local(), 64));
     EXPECT_EQ(0U, comm.put_counts().by_kernel);
     EXPECT_EQ(1U, comm.put_counts().by_copies);
+  });
+  EXPECT_EQ(2, launches);  // a wait of each rank
+}
+
+/// Those behind which many streams wait leave room: all of them come before any signal does.
+TEST(Puts, BesideManyStreamsThatWait) {
+  NEEDS_GPUS(2);
+  Group group(2);
+  group.run([](Communicator& comm) {
+    const CudaDriver& driver = comm.driver();
+    const int other = 1 - comm.rank();
+    constexpr std::uint64_t kStreams = 20;
+    const SymmetricMemory inbox = comm.alloc(kStreams * 64);
+    const SymmetricMemory words = comm.alloc((kStreams + 1) * sizeof(std::uint64_t));
+    const Device out(driver, random_bytes(kStreams * 64, seed_of(comm.rank(), 1)));
+    std::vector<std::unique_ptr<Stream>> streams;
+    for (std::uint64_t i = 0; i < kStreams; ++i) {
+      streams.push_back(std::make_unique<Stream>(driver, comm.context()));
+      const std::array puts{
+          SignalledPut{{other, inbox, i * 64, out.get() + i * 64, 64}, Signal{words, 8 * i, 1}}};
+      const std::array awaited{Signal{words, 8 * i, 1}, Signal{words, 8 * kStreams, 1}};
+      comm.put_group(puts, awaited, streams.back()->get());
+    }
+    EXPECT_TRUE(comm.streams_wait());
+    EXPECT_EQ(kStreams, comm.put_counts().by_kernel);
+    meet(comm);  // all have looked
+    comm.signal(other, {words, 8 * kStreams, 1}, nullptr);
+    for (const auto& stream : streams) POLYPATH_CHECK(driver, stream_synchronize(stream->get()));
+    EXPECT_EQ(random_bytes(kStreams * 64, seed_of(other, 1)),
+              read(driver, inbox.local(), kStreams * 64));
+    EXPECT_FALSE(comm.streams_wait());
+    meet(comm);
+  });
+}
+
+TEST(Puts, OverTheirOwnSourceAreRefused) {
+  NEEDS_GPUS(2);
+  Context engine(group_node(), {});
+  Group group(2, {.engine = &engine});
+  group.run([](Communicator& comm) {
+    const SymmetricMemory inbox = comm.alloc(64);
+    const Stream stream(comm.driver(), comm.context());
+    EXPECT_THROW(comm.put({comm.rank(), inbox, 8, inbox.local(), 32}, stream.get()),
+                 InvalidArgument);
+    meet(comm);
   });
 }
 
