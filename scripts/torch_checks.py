@@ -77,7 +77,8 @@ class Place:
     def own_calls(self) -> int:
         """Calls that polypath carried so far."""
         carried = self.group.report()["polypath"] or {}
-        return sum(count for name, count in carried.items() if name != "scratch_bytes")
+        counted = {name: count for name, count in carried.items() if isinstance(count, int)}
+        return sum(counted.values()) - counted.get("scratch_bytes", 0)
 
     def elsewhere(self) -> dict[str, int]:
         return dict(self.group.report()["elsewhere"])

@@ -67,7 +67,8 @@ CollectivesOfHandle& collectives_of(polypath_comm* comm, bool copies) {
     options.copies = copies;
     if (comm->max_blocks > 0) options.max_blocks = comm->max_blocks;
     options.spared_multiprocessors = comm->spared_multiprocessors;
-    options.tuned = comm->context->collectives();
+    const std::vector<TunedCollective> tuned = comm->context->collectives();
+    options.tuned = tuned;
     const auto made = std::make_shared<CollectivesOfHandle>(communicator, options);
     if (comm->nodes != nullptr)
       made->across = std::make_unique<NodeCollectives>(made->inside, *comm->nodes);

@@ -314,9 +314,6 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
   std::vector<Request> requests;
   for (const Splittable& one : group) requests.push_back(one.request);
   std::vector<Request> beside;
-  for (const Splittable& one : group)
-    if (one.transfer.is_exchange && one.request.src.is_gpu())
-      beside.push_back({one.request.dst, one.request.src, 0});
   others_.add_pairs_in_use(beside);
   std::erase_if(beside, [&](const Request& other) {
     return std::ranges::any_of(requests, [&](const Request& request) {
@@ -335,7 +332,10 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
         given != nullptr ? nullptr : planner_.serve(requests, without.memories, beside);
     const PreparedPlan& prepared =
         as_things_are(given != nullptr ? *given : *planned, group.front());
-    if (prepared.plan.native()) {
+    // The way back takes links as well, however it is planned.
+    const bool is_loss = !prepared.tuned && group.front().transfer.is_exchange &&
+                         !is_worth_it_beside_others(prepared.plan);
+    if (prepared.plan.native() || is_loss) {
       if (prepared.provisional && without.reason == NativeReason::no_gain)
         without.reason = NativeReason::not_ready;
       if (!beside.empty() && without.reason == NativeReason::no_gain)

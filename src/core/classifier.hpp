@@ -23,7 +23,7 @@ struct Transfer {
   CUstream stream = nullptr;
   /// Nothing but event records was put on the stream since the last transfer there that was split.
   bool follows = false;
-  /// Others send as much the other way meanwhile: planned beside that.
+  /// Others send as much the other way meanwhile.
   bool is_exchange = false;
 };
 

@@ -16,15 +16,6 @@ namespace {
 /// of 16 MiB between two H200 lost 4 us where 1 us was to be gained.
 constexpr double kIdleDelayUs = 5;
 
-/// Beside others, whose copies begin when they like, staged legs take longer than is foreseen:
-/// 64 MiB both ways between two H100s lost 25 us where 8 were to be gained, 256 MiB gained 27 of
-/// 47. So less than this, and less than a tenth of the native copies' time, is not gained.
-constexpr double kBesideOthersUs = 32;
-bool is_worth_it_beside_others(const Plan& plan) {
-  const double gain_us = plan.native_us - plan.predicted_us;
-  return gain_us >= kBesideOthersUs || gain_us >= plan.native_us / 10;
-}
-
 /// Of the largest, of sizes that are not equal: 1024 over powers of the square root of two.
 constexpr std::array<std::uint64_t, 13> kProportions{1024, 724, 512, 362, 256, 181, 128,
                                                      91,   64,  45,  32,  23,  16};
@@ -73,6 +64,12 @@ std::vector<Request> together(const PlanKey& key) {
 }
 
 }  // namespace
+
+bool is_worth_it_beside_others(const Plan& plan) noexcept {
+  constexpr double kLeastUs = 32;
+  const double gain_us = plan.native_us - plan.predicted_us;
+  return gain_us >= kLeastUs || gain_us >= plan.native_us / 10;
+}
 
 std::uint64_t memory_bit(const Node& node, MemoryId memory) noexcept {
   const std::size_t index =

@@ -401,7 +401,7 @@ def alone(on: Rank) -> None:
 
 def calls(on: Rank) -> int:
     carried = on.group.report()["polypath"] or {}
-    return sum(count for name, count in carried.items() if name != "scratch_bytes")
+    return sum(count for name, count in carried.items() if name not in ("scratch_bytes", "puts"))
 
 
 # ---- All ranks -----------------------------------------------------------------------------------
