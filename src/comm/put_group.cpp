@@ -31,6 +31,9 @@ constexpr std::uint64_t kMostPutBlocks = 16;
 /// What a kernel puts by one block where it cannot be several; beyond it copies are sooner.
 constexpr std::uint64_t kWorthOneBlock = 128 * kKiB;
 
+/// Of a put over another link than an NVSwitch's: copies of more may go over several paths.
+constexpr std::uint64_t kMostOverALink = 256 * kKiB;
+
 /// A block that waits behind puts has their threads, three quarters of a multiprocessor's
 /// registers: with more streams that wait already a kernel of one warp does.
 constexpr std::size_t kMostWaitingStreams = 8;
@@ -75,7 +78,14 @@ std::uint32_t* Communicator::Impl::counts_of(CUstream its_stream) {
 
 bool Communicator::Impl::fit_kernel(std::span<const SignalledPut> puts, CUstream its_stream) {
   if (most_by_kernel == 0) return puts.empty();
-  const int own = members.all[static_cast<std::size_t>(members.rank)].gpu;
+  const auto gpu_of = [&](int rank) { return members.all[static_cast<std::size_t>(rank)].gpu; };
+  const int own = gpu_of(members.rank);
+  const auto is_small = [&](const Put& put) {
+    if (put.bytes > most_by_kernel) return false;
+    if (put.bytes <= kMostOverALink) return true;
+    const auto link = node.find_link(MemoryId::gpu(own), MemoryId::gpu(gpu_of(put.to)));
+    return link && node.links[static_cast<std::size_t>(*link)].type == LinkType::nvswitch;
+  };
   const auto reached = [&](const Put& put) {
     const CUdeviceptr dst = put.memory.address(put.to) + put.offset;
     if (std::max(dst, put.src) - std::min(dst, put.src) < put.bytes) return false;  // an overlap
@@ -86,7 +96,7 @@ bool Communicator::Impl::fit_kernel(std::span<const SignalledPut> puts, CUstream
   };
   for (const auto& [put, then] : puts) {
     if (put.bytes == 0) continue;
-    if (put.bytes > most_by_kernel || !reached(put)) return false;
+    if (!is_small(put) || !reached(put)) return false;
     if (put.bytes <= kWorthOneBlock) continue;
     const bool is_alone = std::ranges::count_if(puts, [&, to = put.to](const SignalledPut& other) {
                             return other.put.to == to;

@@ -17,8 +17,15 @@ namespace {
 
 using testing::HasSubstr;
 
-/// The largest that a kernel makes; the largest that one block does where it cannot be several.
-constexpr std::uint64_t kSmall = 4 * kMiB;
+/// The largest that a kernel makes; beyond an NVSwitch copies may go over several paths.
+std::uint64_t largest_of_kernel() {
+  const Node& node = group_node().node;
+  const auto link = node.find_link(MemoryId::gpu(0), MemoryId::gpu(1));
+  return link && node.links[static_cast<std::size_t>(*link)].type == LinkType::nvswitch
+             ? 4 * kMiB
+             : 256 * kKiB;
+}
+/// The largest that one block makes where it cannot be several.
 constexpr std::uint64_t kOfOneBlock = 128 * kKiB;
 
 std::uint64_t seed_of(int rank, std::uint64_t round) {
@@ -38,29 +45,29 @@ TEST(Puts, SmallOnesGoByAKernelAndLargerOnesByCopies) {
   group.run([](Communicator& comm) {
     const CudaDriver& driver = comm.driver();
     const int other = 1 - comm.rank();
-    const SymmetricMemory inbox = comm.alloc(kSmall + 64);
+    const std::uint64_t small = largest_of_kernel();
+    const SymmetricMemory inbox = comm.alloc(small + 64);
     const SymmetricMemory words = comm.alloc(8);
     const Stream stream(driver, comm.context());
     std::uint64_t round = 0;
     PutCounts expected;
-    for (const std::uint64_t bytes :
-         {std::uint64_t{1}, std::uint64_t{8}, std::uint64_t{4099}, 64 * kKiB + 1, 700 * kKiB + 5,
-          kSmall - 1, kSmall, kSmall + 1})
+    for (const std::uint64_t bytes : {std::uint64_t{1}, std::uint64_t{8}, std::uint64_t{4099},
+                                      64 * kKiB + 1, small / 3 + 5, small - 1, small, small + 1})
       for (const std::uint64_t shift : {0U, 4U, 13U}) {
         ++round;
-        write(driver, inbox.local(), Bytes(kSmall + 64, std::byte{0x5A}));
+        write(driver, inbox.local(), Bytes(small + 64, std::byte{0x5A}));
         const Device out(driver, random_bytes(bytes + shift, seed_of(comm.rank(), round)));
         meet(comm);
         comm.put({other, inbox, 16, out.get() + shift, bytes}, {words, 0, round}, stream.get());
         comm.wait_signal({words, 0, round}, stream.get());
         POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
-        Bytes wanted(kSmall + 64, std::byte{0x5A});
+        Bytes wanted(small + 64, std::byte{0x5A});
         const Bytes sent = random_bytes(bytes + shift, seed_of(other, round));
         std::copy(sent.begin() + static_cast<std::ptrdiff_t>(shift), sent.end(),
                   wanted.begin() + 16);
-        ASSERT_TRUE(is_same(wanted, read(driver, inbox.local(), kSmall + 64)))
+        ASSERT_TRUE(is_same(wanted, read(driver, inbox.local(), small + 64)))
             << bytes << " bytes, " << shift << " from a whole word";
-        ++(bytes <= kSmall ? expected.by_kernel : expected.by_copies);
+        ++(bytes <= small ? expected.by_kernel : expected.by_copies);
         meet(comm);
       }
     EXPECT_EQ(expected.by_kernel, comm.put_counts().by_kernel);
@@ -225,8 +232,8 @@ void exchange_with_all(Group& group, std::uint64_t bytes, int rounds) {
       }
     }
     const auto count = static_cast<std::uint64_t>(rounds) * (size - 1);
-    EXPECT_EQ(bytes <= kSmall ? count : 0, comm.put_counts().by_kernel);
-    EXPECT_EQ(bytes <= kSmall ? 0 : count, comm.put_counts().by_copies);
+    EXPECT_EQ(bytes <= largest_of_kernel() ? count : 0, comm.put_counts().by_kernel);
+    EXPECT_EQ(bytes <= largest_of_kernel() ? 0 : count, comm.put_counts().by_copies);
     EXPECT_FALSE(comm.streams_wait());
     meet(comm);
   });
@@ -241,13 +248,13 @@ TEST(Puts, AGroupOfSmallOnesTellsAndWaits) {
 TEST(Puts, AGroupOfThoseThatSeveralBlocksShareTellsAndWaits) {
   NEEDS_GPUS(2);
   Group group(gpus_up_to(4));
-  exchange_with_all(group, 300'011, 8);
+  exchange_with_all(group, 200'011, 8);
 }
 
 TEST(Puts, AGroupOfLargeOnesTellsAndWaits) {
   NEEDS_GPUS(2);
   Group group(gpus_up_to(4));
-  exchange_with_all(group, kSmall + 5, 4);  // on streams that fork from the caller's
+  exchange_with_all(group, 4 * kMiB + 5, 4);  // on streams that fork from the caller's
 }
 
 /// More than one kernel makes, over one another, each with its word; a large one is among them or
