@@ -58,6 +58,9 @@ Group::Group(int size, const GroupOptions& options) : ranks_(static_cast<std::si
     its.size = size;
     its.gpu = options.gpus.empty() ? rank : options.gpus.at(at);
     its.exchange = exchanges[at];
+#if defined(__SANITIZE_THREAD__)
+    its.most_by_kernel = 0;  // more threads at once than it counts
+#endif
     its.time_limit = options.time_limit;
     its.engine = options.engine;
     if (options.alter) options.alter(its);
