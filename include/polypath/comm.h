@@ -189,8 +189,9 @@ POLYPATH_API size_t polypath_symmetric_bytes(const polypath_symmetric* memory);
 /* ---- On a stream ------------------------------------------------------------------------------
  * `stream` is a CUstream of the primary context of this rank's GPU; NULL is its legacy default
  * stream. Small puts from memory of this rank's GPU, of at most `put_kernel_size` bytes
- * (POLYPATH_PUT_KERNEL_SIZE, 4M), are made by a kernel of a few blocks, which needs room on the
- * GPU: beside kernels of the program that fill it until a put has come, set it to 0. A stream
+ * (POLYPATH_PUT_KERNEL_SIZE, 4M) and 256 KiB over other links than an NVSwitch's, are made by a
+ * kernel of a few blocks, which needs room on the GPU: beside kernels of the program that fill it
+ * until a put has come, set it to 0. A stream
  * waits in a kernel of one block, and with more work behind it holds one of the
  * GPU's hardware queues (CUDA_DEVICE_MAX_CONNECTIONS, 8): others may stand still behind it. One
  * that waits past the time limit makes the communicator unusable. */
