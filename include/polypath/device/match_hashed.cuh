@@ -150,9 +150,10 @@ class matcher<hashed, kCapacity> {
   /// `group`: a warp, or a block of one dimension and whole warps. `seed` of the hashes, which
   /// whoever makes keys does not know; 0: by the clock.
   template <typename Members>
-  POLYPATH_DEVICE static match_outcome match(const Members& group, storage& memory,
+  POLYPATH_DEVICE static match_outcome match(const Members& group, storage& of_group,
                                              const match_batch& batch, std::uint64_t seed = 0) {
     using Phases = detail::HashPhases<detail::SharedSlots, hashed>;
+    storage& memory = at_hand(of_group);
     const unsigned rank = group.rank();
     const unsigned size = group.size();
     if (batch.message_count > kCapacity || batch.receive_count > kCapacity) {

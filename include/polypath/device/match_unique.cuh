@@ -20,8 +20,9 @@ class matcher<hashed_unique, kCapacity> {
 
   /// As matcher<hashed>.
   template <typename Members>
-  POLYPATH_DEVICE static match_outcome match(const Members& group, storage& memory,
+  POLYPATH_DEVICE static match_outcome match(const Members& group, storage& of_group,
                                              const match_batch& batch, std::uint64_t seed = 0) {
+    storage& memory = at_hand(of_group);
     const unsigned rank = group.rank();
     const unsigned size = group.size();
     if (batch.message_count > kCapacity || batch.receive_count > kCapacity) {

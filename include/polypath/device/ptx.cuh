@@ -15,9 +15,15 @@ POLYPATH_DEVICE unsigned block_index() { return blockIdx.x; }
 POLYPATH_DEVICE unsigned grid_size() { return gridDim.x; }
 
 template <typename T>
+POLYPATH_DEVICE T& at_hand(T& in_shared_memory) {
+  auto at = static_cast<unsigned>(__cvta_generic_to_shared(&in_shared_memory));
+  asm("" : "+r"(at));
+  return *static_cast<T*>(__cvta_shared_to_generic(at));
+}
+template <typename T>
 POLYPATH_DEVICE T* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char polypath_dynamic_shared[];
-  return reinterpret_cast<T*>(polypath_dynamic_shared);
+  return &at_hand(*reinterpret_cast<T*>(polypath_dynamic_shared));
 }
 
 POLYPATH_DEVICE unsigned rank_in_block() {
@@ -64,6 +70,17 @@ POLYPATH_DEVICE unsigned count_of_ones(unsigned bits) {
 }
 POLYPATH_DEVICE unsigned count_of_high_zeros(unsigned bits) {
   return static_cast<unsigned>(__clz(static_cast<int>(bits)));
+}
+// As 16-bit floating-point numbers, which are in the order of their bits.
+POLYPATH_DEVICE unsigned halves_equal(unsigned one, unsigned other) {
+  unsigned mask;
+  asm("set.eq.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(one), "r"(other));
+  return mask;
+}
+POLYPATH_DEVICE unsigned halves_greater(unsigned one, unsigned other) {
+  unsigned mask;
+  asm("set.gt.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(one), "r"(other));
+  return mask;
 }
 template <typename T>
 POLYPATH_DEVICE T warp_shuffle(T value, unsigned lane) {
