@@ -20,10 +20,8 @@ enum class MatchFault {
   no_barrier_of_tables,
   no_barrier_of_rounds,
   long_is_not_noticed,    ///< a long chain is walked as far as a short one may be
-  taken_are_candidates,   ///< what wildcards have taken keeps its place among a round's candidates
   taken_keep_their_bits,  ///< in bitmaps of long groups
-  wildcards_in_no_order,
-  prints_are_believed  ///< messages with the print of a pattern are taken for what it asks for
+  wildcards_in_no_order
 };
 
 }  // namespace polypath::device

@@ -70,7 +70,7 @@ class Chains {
     m_.messages.links[kEnd] = kEnd | kNothing << 16;
     m_.receives.longs = 0;
     m_.messages.longs = 0;
-    m_.has_wildcards = 0;
+    m_.kinds = 0;
     m_.reason = 0;
   }
 
@@ -78,29 +78,36 @@ class Chains {
     if (rank_ == 0) m_.matches = 0;
     std::uint64_t key = receive_;
     for (std::uint32_t i = rank_; i - lane_ < b_.receive_count; i += size_) {
-      bool is_wildcard = false;
+      unsigned kind = 0;
       if (i < b_.receive_count) {
         const envelope receive = envelope_of(key);
         if (check_receive(receive) != envelope_error::none) refuse(match_status::receive_tag, i);
-        is_wildcard = has_wildcard(receive);
-        chain(m_.receives, is_wildcard ? kNoSlot : enter(key), i);
+        kind = kind_of(receive);
+        const std::uint32_t slot = enter(key);
+        chain(m_.receives, kind != 0 ? kNoSlot : slot, i);
+        if (kind != 0) m_.receives.links[i] = slot | kind << 16;
         m_.results[i] = kNothing;
       }
       if (i + size_ < b_.receive_count) key = load_key(b_.receives + i + size_);
-      const unsigned wildcards = warp_ballot(is_wildcard);
-      if (lane_ != 0) continue;
-      m_.wildcard_bits[i / 32] = wildcards;
-      if (wildcards != 0) m_.has_wildcards = 1;
+      const unsigned wildcards = warp_ballot(kind != 0);
+      if (lane_ == 0) m_.wildcard_bits[i / 32] = wildcards;
+      if (wildcards == 0) continue;
+      POLYPATH_UNROLL
+      for (unsigned each = 1; each < 4; ++each)
+        if (warp_any(kind == each) && lane_ == 0)
+          reinterpret_cast<unsigned char*>(&m_.kinds)[each] = 1;
     }
   }
 
-  /// And finds the ranks of receives.
+  /// And finds the ranks of receives, and which patterns accept a message.
   POLYPATH_DEVICE void enter_messages() const {
     std::uint64_t key = message_;
+    const std::uint32_t kinds = m_.kinds;
     for (std::uint32_t i = rank_; i < b_.message_count; i += size_) {
       const match_status status = status_of_message(envelope_of(key));
       if (status != match_status::done) refuse(status, i);
       chain(m_.messages, find(key), i);
+      if (kinds != 0) note_patterns(envelope_of(key), kinds, i);
       if (i + size_ < b_.message_count) key = load_key(b_.messages + i + size_);
     }
     for (std::uint32_t i = rank_; i < b_.receive_count; i += size_) {
@@ -121,7 +128,7 @@ class Chains {
           rank_in_chain(m_.messages, slot, i, MatchFault::any_order_of_messages);
       m_.messages.links[i] |= rank << 16;
       if (rank == kNothing || is_long(m_.receives.heads[slot])) return false;
-      return settle<kOnlyNote>(i, receive_of(slot, rank));
+      return settle<kOnlyNote>(i, of_rank(m_.receives, slot, rank));
     });
   }
 
@@ -150,8 +157,24 @@ class Chains {
       std::uint32_t& link = m_.messages.links[i];
       if (is_long(head))
         link = next_of(link) | long_group(m_.messages, group_of(head)).rank(i) << 16;
-      return settle<kOnlyNote>(i, receive_of(slot, rank_of(link)));
+      return settle<kOnlyNote>(i, of_rank(m_.receives, slot, rank_of(link)));
     });
+  }
+
+  /// Between rounds: which receives take the messages of keys of which wildcards have taken some.
+  POLYPATH_DEVICE void move_limits() const {
+    for (std::uint32_t i = rank_; i < b_.message_count; i += size_) {
+      const std::uint32_t slot = m_.messages.slots[i];
+      if (slot == kNoSlot || m_.taken[slot] == 0 || is_taken(i)) continue;
+      const std::uint32_t rank = rank_of(m_.messages.links[i]);
+      const std::uint32_t taken = m_.taken[slot];
+      std::uint32_t limit = storage::kGone;
+      if (rank >= taken) {
+        const std::uint32_t receive = of_rank(m_.receives, slot, rank - taken);
+        limit = receive == kNone ? storage::kFree : receive + 1;
+      }
+      m_.limits[storage::place_of(i)] = static_cast<std::uint16_t>(limit);
+    }
   }
 
   // When wildcards have taken theirs.
@@ -173,7 +196,7 @@ class Chains {
         const std::uint32_t limit = m_.limits[storage::place_of(i)];
         return give(i, limit == storage::kFree ? kNone : limit - 1);
       }
-      return give(i, receive_of(slot, rank_of_the_rest(slot, i)));
+      return give(i, of_rank(m_.receives, slot, rank_of_the_rest(slot, i)));
     });
   }
 
@@ -188,15 +211,11 @@ class Chains {
 
   // Between phases the same for all threads.
   [[nodiscard]] POLYPATH_DEVICE std::uint64_t reason() const { return m_.reason; }
-  [[nodiscard]] POLYPATH_DEVICE bool any_wildcard() const { return m_.has_wildcards != 0; }
+  [[nodiscard]] POLYPATH_DEVICE bool any_wildcard() const { return m_.kinds != 0; }
   [[nodiscard]] POLYPATH_DEVICE bool any_long_group() const {
     return (m_.receives.longs | m_.messages.longs) != 0;
   }
 
-  /// Its bits.
-  [[nodiscard]] POLYPATH_DEVICE std::uint64_t message_at(std::uint32_t i) const {
-    return i == rank_ ? message_ : load_key(b_.messages + i);
-  }
   [[nodiscard]] POLYPATH_DEVICE static std::uint32_t rank_of(std::uint32_t link) {
     return link >> 16;
   }
@@ -208,6 +227,11 @@ class Chains {
     std::uint32_t count = 0;
     for (std::uint32_t at = head; at != kEnd; at = next_of(m_.receives.links[at])) count += at < i;
     return count;
+  }
+  /// The message of that rank in its key, or kNone.
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t message_of(std::uint32_t slot,
+                                                         std::uint32_t rank) const {
+    return of_rank(m_.messages, slot, rank);
   }
 
  private:
@@ -224,7 +248,7 @@ class Chains {
     return head - kEnd - 1;
   }
   [[nodiscard]] POLYPATH_DEVICE bool is_taken(std::uint32_t i) const {
-    return m_.limits[storage::place_of(i)] == 0;
+    return m_.limits[storage::place_of(i)] == storage::kTaken;
   }
   POLYPATH_DEVICE static LongGroup<storage::kWords> long_group(groups& of, std::uint32_t group) {
     return {of.bits[group], of.before[group]};
@@ -286,13 +310,24 @@ class Chains {
     }
   }
 
-  /// The receive of that rank in its key; kNone: there are fewer.
-  [[nodiscard]] POLYPATH_DEVICE std::uint32_t receive_of(std::uint32_t slot,
-                                                         std::uint32_t rank) const {
-    const std::uint32_t head = m_.receives.heads[slot];
-    if (is_long(head)) return long_group(m_.receives, group_of(head)).of_rank(rank);
+  POLYPATH_DEVICE void note_patterns(const envelope& message, std::uint32_t kinds,
+                                     std::uint32_t i) const {
+    POLYPATH_UNROLL
+    for (unsigned kind = 1; kind < 4; ++kind) {
+      if ((kinds >> 8 * kind & 1) == 0) continue;
+      const std::uint32_t slot = find(pattern_of(message, kind));
+      m_.patterns[kind - 1][storage::place_of(i)] =
+          static_cast<std::uint16_t>(slot == kNoSlot ? storage::kNoPattern : slot);
+    }
+  }
+
+  /// The one of that rank in its key; kNone: there are fewer.
+  [[nodiscard]] POLYPATH_DEVICE static std::uint32_t of_rank(groups& of, std::uint32_t slot,
+                                                             std::uint32_t rank) {
+    const std::uint32_t head = of.heads[slot];
+    if (is_long(head)) return long_group(of, group_of(head)).of_rank(rank);
     for (std::uint32_t at = head; at != kEnd;) {
-      const std::uint32_t link = m_.receives.links[at];
+      const std::uint32_t link = of.links[at];
       if (rank_of(link) == rank) return at;
       at = next_of(link);
     }

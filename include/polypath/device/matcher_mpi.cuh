@@ -15,8 +15,9 @@ class matcher<mpi, kCapacity> {
   using storage = mpi_storage<kCapacity>;
 
   template <typename Members>
-  POLYPATH_DEVICE static match_outcome match(const Members& group, storage& memory,
+  POLYPATH_DEVICE static match_outcome match(const Members& group, storage& of_group,
                                              const match_batch& batch) {
+    storage& memory = at_hand(of_group);
     const unsigned rank = group.rank();
     const unsigned size = group.size();
     if (batch.message_count > kCapacity || batch.receive_count > kCapacity) {

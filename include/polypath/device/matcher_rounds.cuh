@@ -1,10 +1,10 @@
 // Receives with wildcards of a warp or block: they choose one after another, in rounds.
 //
-// While the first warp decides a round, the others find what each of the next one may choose among:
-// the first messages that it accepts and that were free for it when they looked. What is not free
-// never will be, and each receive that was undecided then takes no more than one message, so one
-// more than there are of those is enough. At a receive's turn nothing is looked at but how many
-// messages wildcards have taken of each key, which is all that may have changed.
+// For each receive of a round, warps look which messages it may take, side by side: a bit for each.
+// Then one warp goes through the receives, 32 at a time: each takes its first bit that none before
+// it has. That is right unless another one took a message of the same key since the look: then the
+// key's messages behind that one went to other receives. So all 32 choices are looked at together;
+// the first that is wrong, and those behind it, choose again without what is not free any more.
 #pragma once
 
 #include "polypath/device/matcher_chains.cuh"
@@ -15,7 +15,6 @@ template <unsigned kCapacity>
 class WildcardRounds {
  public:
   using storage = mpi_storage<kCapacity>;
-  using candidate = typename storage::candidate;
 
   POLYPATH_DEVICE WildcardRounds(storage& memory, const Chains<kCapacity>& chains,
                                  const match_batch& batch, unsigned rank, unsigned size)
@@ -25,29 +24,21 @@ class WildcardRounds {
         rank_(rank),
         size_(size),
         lane_(rank % kWarp),
-        print_(batch.seed, 15) {}
+        lower_((1U << lane_) - 1) {}
 
   /// Behind Chains::enter_messages, before the next barrier.
   POLYPATH_DEVICE void prepare() const {
-    for (std::uint32_t i = rank_; i < storage::kSlots + b_.message_count; i += size_)
-      m_.taken[i] = 0;
-    for (std::uint32_t i = rank_; i - lane_ < b_.message_count; i += size_) {
-      const std::uint32_t place = storage::place_of(i);
-      if (i >= b_.message_count) {
-        m_.limits[place] = 0;
-        continue;
-      }
-      const envelope message = envelope_of(chains_.message_at(i));
-      for (unsigned kind = 1; kind < 4; ++kind)
-        m_.seen.prints[kind - 1][place] =
-            static_cast<std::uint16_t>(print_(pattern_of(message, kind)));
-    }
+    constexpr unsigned kEight = Sixteen<std::uint16_t>::kCount;
+    for (std::uint32_t i = rank_; i < storage::kSlots / kEight; i += size_)
+      fill<std::uint16_t>(m_.taken + i * kEight, 0);
+    for (std::uint32_t i = rank_; i - lane_ < b_.message_count; i += size_)
+      if (i >= b_.message_count) m_.limits[storage::place_of(i)] = storage::kTaken;
     const std::uint32_t bits = lane_ < words_of(b_.receive_count) ? m_.wildcard_bits[lane_] : 0;
     const std::uint32_t before = sum_up_to_me(count_of_ones(bits)) - count_of_ones(bits);
     for (std::uint32_t i = rank_; i - lane_ < b_.receive_count; i += size_) {
       const std::uint32_t word = warp_shuffle(bits, i / kWarp);
       const std::uint32_t of_warp = warp_shuffle(before, i / kWarp);
-      std::uint32_t rank = of_warp + count_of_ones(word & ((1U << lane_) - 1));
+      std::uint32_t rank = of_warp + count_of_ones(word & lower_);
       if (planted(MatchFault::wildcards_in_no_order))
         rank = of_warp + count_of_ones(word >> lane_) - 1;
       if ((word >> lane_ & 1) != 0) m_.wildcards[rank] = static_cast<std::uint16_t>(i);
@@ -57,20 +48,17 @@ class WildcardRounds {
   template <typename Members>
   POLYPATH_DEVICE void choose(const Members& group) const {
     const std::uint32_t count = wildcards();
-    const unsigned warp = rank_ / kWarp;
-    const unsigned others = size_ / kWarp - 1;
-    const unsigned finders = others == 0 ? 1 : others;
-    const unsigned of_a_round = finders >= kRound ? kRound : kRound / finders * finders;
-    for (std::uint32_t begin = 0, round = 0; begin < count + of_a_round;
-         begin += of_a_round, ++round) {
-      if (warp == 0 && begin != 0)
-        decide(m_.seen.rows[(round + 1) % 2], begin - of_a_round, count, of_a_round);
-      if (warp != 0 || others == 0)
-        for (unsigned row = others == 0 ? 0 : warp - 1; row < of_a_round; row += finders)
-          if (begin + row < count)
-            find_candidates(m_.seen.rows[round % 2][row], m_.wildcards[begin + row],
-                            of_a_round + row + 1);
-      if (!planted(MatchFault::no_barrier_of_rounds) || round < 2) group.sync();
+    for (std::uint32_t begin = 0; begin < count; begin += kRound) {
+      if (begin != 0) {
+        chains_.move_limits();
+        group.sync();
+      }
+      const std::uint32_t of_round = count - begin < kRound ? count - begin : kRound;
+      for (std::uint32_t row = rank_ / kWarp; row < of_round; row += size_ / kWarp)
+        look(m_.now.rows[row], m_.wildcards[begin + row]);
+      group.sync();
+      if (rank_ < kWarp) decide(begin, of_round);
+      if (!planted(MatchFault::no_barrier_of_rounds)) group.sync();
     }
   }
 
@@ -78,87 +66,42 @@ class WildcardRounds {
   [[nodiscard]] POLYPATH_DEVICE static std::uint32_t words_of(std::uint32_t count) {
     return (count + 31) / 32;
   }
+  /// Of the lane's 32 messages, those that there are.
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t bits_of_messages() const {
+    const std::uint32_t before = lane_ * 32;
+    return b_.message_count <= before ? 0 : ones_below(b_.message_count - before);
+  }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t wildcards() const {
     const std::uint32_t own =
         lane_ < words_of(b_.receive_count) ? count_of_ones(m_.wildcard_bits[lane_]) : 0;
     return warp_shuffle(sum_up_to_me(own), kWarp - 1);
   }
 
-  /// By the first warp: a round's receives take messages, in their order.
-  POLYPATH_DEVICE void decide(const candidate (*rows)[kCandidates], std::uint32_t begin,
-                              std::uint32_t count, unsigned of_a_round) const {
-    const std::uint32_t end = count - begin < of_a_round ? count - begin : of_a_round;
-    const std::uint32_t my_receive = lane_ < end ? m_.wildcards[begin + lane_] : 0;
-    candidate next = rows[0][lane_];
-    POLYPATH_NO_UNROLL
-    for (std::uint32_t row = 0; row < end; ++row) {
-      const candidate own = next;
-      next = rows[(row + 1) % kRound][lane_];
-      const std::uint32_t receive = warp_shuffle(my_receive, row);
-      const std::uint32_t slot = own.slot();
-      const std::uint32_t taken = m_.taken[slot];
-      const bool is_free = taken < own.limit();
-      const unsigned free = warp_ballot(is_free);
-      if (is_free && (free & ((1U << lane_) - 1)) == 0) {
-        if (!planted(MatchFault::looks_are_stale))
-          m_.taken[slot] = static_cast<std::uint16_t>(taken + 1);
-        m_.limits[own.place()] = 0;
-        m_.results[receive] = static_cast<std::uint16_t>(own.message());
-        if (b_.receive_of_message != nullptr) store(b_.receive_of_message + own.message(), receive);
-      }
-      warp_sync();
-    }
+  /// By a warp: which messages the receive accepts that none before it takes, as things are.
+  POLYPATH_DEVICE void look(std::uint32_t* words, std::uint32_t receive) const {
+    const std::uint32_t pattern = m_.receives.links[receive];
+    std::uint32_t bits = 0;
+    if (lane_ < words_of(b_.message_count))
+      bits = look_at_own(pattern & 0xFFFF, pattern >> 16, receive);
+    if (planted(MatchFault::first_of_a_look) && (warp_ballot(bits != 0) & lower_) != 0) bits = 0;
+    if (lane_ < storage::kWords) words[lane_] = bits;
   }
-
-  /// By a warp: the first `wanted` messages that are free for the receive, or all there are.
-  POLYPATH_DEVICE void find_candidates(candidate* row, std::uint32_t receive,
-                                       std::uint32_t wanted) const {
-    const envelope pattern = load(b_.receives + receive);
-    std::uint32_t mine = look(pattern, receive);
-    std::uint32_t found = 0;
-    POLYPATH_NO_UNROLL
-    for (;;) {
-      // Each lane has the bits of 32 messages; of all bits each takes one.
-      const std::uint32_t up_to_me = sum_up_to_me(count_of_ones(mine));
-      const std::uint32_t all = warp_shuffle(up_to_me, kWarp - 1);
-      const std::uint32_t message = one_of_all(mine, up_to_me - count_of_ones(mine));
-      candidate own{};
-      const bool is_one = lane_ < all && is_free(message, pattern, receive, own);
-      const unsigned ones = warp_ballot(is_one);
-      const std::uint32_t at = found + count_of_ones(ones & ((1U << lane_) - 1));
-      if (is_one && at < kCandidates) row[at] = own;
-      found += count_of_ones(ones);
-      if (found >= wanted || all <= kWarp || planted(MatchFault::first_of_a_look)) break;
-      const std::uint32_t last = warp_shuffle(message, kWarp - 1);
-      if (lane_ <= last / 32) mine &= lane_ == last / 32 ? ~1U << last % 32 : 0;
-    }
-    if (lane_ >= found) row[lane_] = candidate{};  // no limit, so never free
-    warp_sync();
-  }
-
-  /// The lane's 32 messages, a bit each: those that the pattern may accept, by its print, and that
-  /// no receive before this one would take if there were no wildcards.
-  [[nodiscard]] POLYPATH_DEVICE std::uint32_t look(const envelope& pattern,
-                                                   std::uint32_t receive) const {
-    const unsigned kind = kind_of(pattern);
-    if (lane_ >= words_of(b_.message_count)) return 0;
+  /// Of the lane's 32 messages, two at once.
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t look_at_own(std::uint32_t slot, unsigned kind,
+                                                          std::uint32_t receive) const {
     if (kind == 3 && planted(MatchFault::no_any_any)) return 0;
-    // Two of 15 bits are compared at once: sums whose bits 15 and 31 say what is more, or not 0.
-    const std::uint32_t wanted = print_(bits_of(pattern)) * 0x10001;
-    const std::uint32_t least = planted(MatchFault::wildcards_overtake) ? 1 : receive + 2;
-    const std::uint32_t up_to = (0x8000 - least) * 0x10001;
+    const std::uint32_t wanted = slot * 0x10001;
+    const std::uint32_t early = planted(MatchFault::wildcards_overtake) ? 0 : receive + 1;
     std::uint32_t bits = 0;
     POLYPATH_UNROLL
     for (unsigned part = 0; part < 4; ++part) {
       const std::uint32_t at = part * storage::kStride + lane_ * 8;
-      const auto prints = words_at(m_.seen.prints[kind - 1] + at);
+      const auto patterns = words_at(m_.patterns[kind - 1] + at);
       const auto limits = words_at(m_.limits + at);
       POLYPATH_UNROLL
-      for (unsigned i = 0; i < 4; ++i) {
-        const std::uint32_t is_other = (prints.values[i] ^ wanted) + 0x7FFF7FFF;
-        const std::uint32_t is_late = limits.values[i] + up_to;
-        bits |= (is_late & ~is_other & 0x80008000) >> (15 - (part * 4 + i));
-      }
+      for (unsigned i = 0; i < 4; ++i)
+        bits |= halves_equal(patterns.values[i], wanted) &
+                halves_greater(limits.values[i], early * 0x10001) & 0x10001U << (part * 4 + i);
     }
     return bits;
   }
@@ -168,37 +111,107 @@ class WildcardRounds {
     return words;
   }
 
-  /// The message of the bit that has the lane's number among those of all lanes: `before` of them
-  /// are those of earlier lanes. Any where there are fewer.
-  [[nodiscard]] POLYPATH_DEVICE std::uint32_t one_of_all(std::uint32_t mine,
-                                                         std::uint32_t before) const {
-    std::uint32_t owner = 0;
-    POLYPATH_UNROLL
-    for (unsigned step = kWarp / 2; step > 0; step /= 2)
-      if (warp_shuffle(before, owner + step) <= lane_) owner += step;
-    const std::uint32_t word = warp_shuffle(mine, owner);
-    const std::uint32_t n = lane_ - warp_shuffle(before, owner);
-    return owner * 32 + place_of_one(word, n);
+  /// By the first warp.
+  POLYPATH_DEVICE void decide(std::uint32_t begin, std::uint32_t count) const {
+    if (lane_ < storage::kWords) m_.now.gone[lane_] = ~bits_of_messages();
+    warp_sync();
+    std::uint32_t at_once = kWarp;
+    for (std::uint32_t from = 0; from < count;) {
+      const std::uint32_t tried = count - from < at_once ? count - from : at_once;
+      choose_first(from, tried);
+      const std::uint32_t kept = keep_free(begin + from, tried, from + tried == count);
+      from += kept;
+      at_once = kept < tried ? kWarp / 4 : at_once < kWarp ? 2 * at_once : kWarp;
+    }
   }
 
-  /// What a message looks like to a receive; false: it is taken, or not what is asked for.
-  [[nodiscard]] POLYPATH_DEVICE bool is_free(std::uint32_t message, const envelope& pattern,
-                                             std::uint32_t receive, candidate& as) const {
-    const bool is_wanted = accepts(pattern, envelope_of(load_key(b_.messages + message))) ||
-                           planted(MatchFault::prints_are_believed);
-    std::uint32_t slot = m_.messages.slots[message];
-    std::uint32_t limit = 1;
-    if (slot == storage::kNoSlot) {
-      slot = storage::kSlots + message;
-    } else {
-      limit += Chains<kCapacity>::rank_of(m_.messages.links[message]);
-      // No more than the limit, or the receive of the message's rank were in front of this one;
-      // orders that are planted wrong must not reach beyond the tables.
-      const std::uint32_t before = chains_.receives_before(slot, receive);
-      if (!planted(MatchFault::wildcards_overtake)) limit -= before < limit ? before : limit;
+  /// Each of so many receives takes the first of its messages that none before it has; by lanes with
+  /// 32 messages each.
+  POLYPATH_DEVICE void choose_first(std::uint32_t from, std::uint32_t count) const {
+    constexpr unsigned kTogether = 8;  // receives whose words are loaded at once
+    const bool has_words = lane_ < storage::kWords;
+    std::uint32_t here = has_words ? ~m_.now.gone[lane_] : 0;
+    m_.now.chosen[lane_] = {0, 0};
+    warp_sync();
+    POLYPATH_NO_UNROLL
+    for (std::uint32_t first = 0; first < count; first += kTogether) {
+      std::uint32_t words[kTogether];
+      POLYPATH_UNROLL
+      for (unsigned i = 0; i < kTogether; ++i)
+        words[i] = has_words && first + i < count ? m_.now.rows[from + first + i][lane_] : 0;
+      POLYPATH_UNROLL
+      for (unsigned i = 0; i < kTogether; ++i) {
+        const std::uint32_t own = words[i] & here;
+        const unsigned which = warp_ballot(own != 0);
+        const std::uint32_t bit = (which & lower_) == 0 ? own & (0 - own) : 0;
+        here ^= bit;
+        if (bit != 0) m_.now.chosen[first + i] = {bit, lane_};
+      }
     }
-    as = {slot | message << 16, limit | storage::place_of(message) << 16};
-    return is_wanted && (m_.taken[slot] < limit || planted(MatchFault::taken_are_candidates));
+    warp_sync();
+  }
+
+  /// By lanes with a receive each, from `first` on. Returns how many, up to the first that was wrong,
+  /// have what they chose; of the others each may be another one now. A message is free if fewer than
+  /// those of its key before it are taken: by receives of the key in front of this one and by
+  /// wildcards.
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t keep_free(std::uint32_t first, std::uint32_t tried,
+                                                        bool is_end) const {
+    const std::uint32_t receive = lane_ < tried ? m_.wildcards[first + lane_] : 0;
+    const typename storage::choice own = m_.now.chosen[lane_];
+    const bool has_message = own.bit != 0;
+    const std::uint32_t message = own.word * 32 + count_of_low_ones(own.bit - 1);
+    const std::uint32_t slot = has_message ? m_.messages.slots[message] : storage::kNoSlot;
+    const bool has_slot = slot != storage::kNoSlot;
+    const unsigned alike = alike_of(slot, has_slot);
+    const std::uint32_t rank = has_slot ? rank_of(message) : 0;
+    std::uint32_t taken = has_slot ? m_.taken[slot] + count_of_ones(alike & lower_) : 0;
+    const bool is_free = taken == 0 || planted(MatchFault::looks_are_stale) ||
+                         rank >= chains_.receives_before(slot, receive) + taken;
+    const std::uint32_t free = count_of_low_ones(warp_ballot(is_free));
+    const std::uint32_t kept = free < tried ? free : tried;
+    if (has_message && lane_ <= kept) note_gone(message);
+    if (has_message && lane_ < kept) {
+      ++taken;
+      m_.limits[storage::place_of(message)] = storage::kTaken;
+      m_.results[receive] = static_cast<std::uint16_t>(message);
+      if (b_.receive_of_message != nullptr) store(b_.receive_of_message + message, receive);
+    }
+    const bool is_last = (alike & ones_below(kept) & ~lower_ & ~(1U << lane_)) == 0;
+    if (has_slot && is_last && lane_ <= kept) {
+      m_.taken[slot] = static_cast<std::uint16_t>(taken);
+      if (kept < tried || !is_end) leave_out(slot, rank, taken, m_.wildcards[first + kept]);
+    }
+    warp_sync();
+    return kept;
+  }
+  /// Messages of a key from `rank` on that are not free any more for that receive, nor for later
+  /// ones.
+  POLYPATH_DEVICE void leave_out(std::uint32_t slot, std::uint32_t rank, std::uint32_t taken,
+                                 std::uint32_t receive) const {
+    const std::uint32_t end = chains_.receives_before(slot, receive) + taken;
+    for (; rank < end; ++rank)
+      if (const std::uint32_t other = chains_.message_of(slot, rank); other != kNone)
+        note_gone(other);
+  }
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t rank_of(std::uint32_t message) const {
+    return Chains<kCapacity>::rank_of(m_.messages.links[message]);
+  }
+  POLYPATH_DEVICE void note_gone(std::uint32_t message) const {
+    in_shared::set(m_.now.gone + message / 32, 1U << message % 32);
+  }
+  /// The lanes with the same slot.
+  [[nodiscard]] POLYPATH_DEVICE static unsigned alike_of(std::uint32_t slot, bool has_slot) {
+    unsigned alike = warp_ballot(has_slot);
+    POLYPATH_UNROLL
+    for (std::uint32_t bit = 1; bit < storage::kSlots; bit *= 2) {
+      const unsigned all = warp_ballot((slot & bit) != 0);
+      alike &= (slot & bit) != 0 ? all : ~all;
+    }
+    return has_slot ? alike : 0;
+  }
+  POLYPATH_DEVICE static unsigned ones_below(std::uint32_t count) {
+    return count < 32 ? (1U << count) - 1 : ~0U;
   }
 
   storage& m_;
@@ -207,7 +220,7 @@ class WildcardRounds {
   unsigned rank_;
   unsigned size_;
   unsigned lane_;
-  SlotHash print_;
+  unsigned lower_;  // lanes below
 };
 
 }  // namespace polypath::device::detail

@@ -12,12 +12,10 @@ namespace detail {
 
 /// Longer chains are not walked: their groups have bitmaps. A multiple of kSteps, which are walked
 /// at once.
-inline constexpr unsigned kLongChain = 24;
+inline constexpr unsigned kLongChain = 28;
 inline constexpr unsigned kSteps = 4;
-/// Receives with wildcards of one round, and what each may choose among: rounds overlap by one, so
-/// at most 31 are undecided when a receive's candidates are looked for.
-inline constexpr unsigned kRound = 16;
-inline constexpr unsigned kCandidates = 2 * kRound;
+/// Receives with wildcards of one round: more would share a look, and find more of it out of date.
+inline constexpr unsigned kRound = 64;
 
 /// Where a key's slot is looked for first. Whoever does not know the seed cannot make keys that
 /// meet: products with two numbers made of it, which is cheaper than first_slot_of.
@@ -53,6 +51,7 @@ struct mpi_storage {
   struct groups {
     std::uint32_t heads[kSlots];  ///< the first of a chain; kEnd; or above it, a long group
     /// The next of a chain, and in the upper half the rank in the group. Behind the end is the end.
+    /// Of a receive with a wildcard: the slot of its pattern, and its kind.
     std::uint32_t links[kCapacity + 1];
     std::uint16_t slots[kCapacity];  ///< of its key, or kNoSlot
     std::uint32_t bits[kMostLong][kWords];
@@ -63,24 +62,6 @@ struct mpi_storage {
   static constexpr std::uint32_t kNoSlot = 0xFFFF;
   static constexpr std::uint32_t kNothing = 0xFFFF;  ///< no index, no rank
 
-  /// A message that a receive with a wildcard may take: two numbers a word.
-  struct alignas(8) candidate {
-    std::uint32_t slot_and_message;
-    std::uint32_t limit_and_place;
-    /// Of its key, or a place of its own behind the slots.
-    [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t slot() const {
-      return slot_and_message & 0xFFFF;
-    }
-    [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t message() const {
-      return slot_and_message >> 16;
-    }
-    /// It is free while fewer of the key are taken by wildcards.
-    [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t limit() const {
-      return limit_and_place & 0xFFFF;
-    }
-    /// place_of(message())
-    [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t place() const { return limit_and_place >> 16; }
-  };
   /// Where a message lies in arrays of which a warp reads 32 messages a lane, eight at once: in a
   /// word are two that are 16 from each other.
   static constexpr std::uint32_t kStride = 8 * kWords + 8;  // such that lanes meet in no bank
@@ -88,28 +69,39 @@ struct mpi_storage {
   [[nodiscard]] POLYPATH_HOST_DEVICE static constexpr std::uint32_t place_of(std::uint32_t i) {
     return i % 16 / 4 * kStride + i / 32 * 8 + i % 4 * 2 + i % 32 / 16;
   }
-  /// Of rounds of wildcards.
-  struct sight {
-    /// Of each message: 15 bits that are the same for all that a pattern of a kind accepts.
-    alignas(16) std::uint16_t prints[3][kPlaces];
-    candidate rows[2][detail::kRound][detail::kCandidates];
+  /// Of a receive with a wildcard: the bit of a message, and of which 32 messages; 0: it has none.
+  struct alignas(8) choice {
+    std::uint32_t bit;
+    std::uint32_t word;
   };
-
+  /// A round of receives with wildcards.
+  struct round {
+    std::uint32_t rows[detail::kRound][kWords];  ///< a bit for each message that a receive may take
+    std::uint32_t gone[kWords];                  ///< messages that none of the round takes any more
+    choice chosen[32];
+  };
   union {
     alignas(16) std::uint64_t keys[kSlots];  ///< until all are entered
-    sight seen;
+    round now;
   };
   alignas(16) groups receives;
   alignas(16) groups messages;
-  /// Of messages: one more than the receive that takes it where no wildcard does, or kFree; 0: a
-  /// wildcard has.
+  /// Numbers that are compared two at once (halves_equal) are no more.
+  static constexpr std::uint32_t kMostOfHalf = 0x7BFF;
+  /// Of each message the slots of the three patterns that accept it, or kNoPattern.
+  alignas(16) std::uint16_t patterns[3][kPlaces];
+  static constexpr std::uint32_t kNoPattern = kMostOfHalf;
+  /// Of messages: one more than the receive that takes it if no other wildcard takes one; or kFree;
+  /// kGone: one before all that come takes it; kTaken: one with a wildcard has.
   alignas(16) std::uint16_t limits[kPlaces];
-  static constexpr std::uint32_t kFree = 0x7FFF;
-  std::uint16_t taken[kSlots + kCapacity];  ///< by wildcards, of each key
+  static constexpr std::uint32_t kFree = kMostOfHalf;
+  static constexpr std::uint32_t kGone = 1;
+  static constexpr std::uint32_t kTaken = 0;
+  alignas(16) std::uint16_t taken[kSlots];  ///< by wildcards, of each key
   std::uint16_t results[kCapacity];         ///< the message of each receive, or kNothing
   std::uint16_t wildcards[kCapacity];       ///< the receives that have them, in order
   std::uint32_t wildcard_bits[kWords];
-  std::uint32_t has_wildcards;
+  std::uint32_t kinds;  ///< of patterns: a byte each, not 0 where there are such receives
   std::uint32_t matches;
   std::uint64_t reason;  ///< 0, or a match_status and in the lower half the index with it
 };
