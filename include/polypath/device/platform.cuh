@@ -11,9 +11,9 @@
 //                                of grids and blocks of one dimension
 //   rank_in_block() threads_of_block() rank_in_warp()    of blocks of any
 //   dynamic_shared<T>()          the dynamic shared memory of the launch, aligned to 16 bytes
-//   at_hand(variable)            the same variable, which is in shared memory, by an address that is
-//                                kept: compilers would make it anew for each access, from a
-//                                register that takes long to read (40 cycles on an H100)
+//   at_hand(variable)            the same variable, which is in shared memory, by an address that
+//                                is kept: compilers would make it anew for each access, from a
+//                                register that takes long to read (some 40 cycles on an H100)
 //
 // Kernels behind one another:
 //   wait_for_earlier_kernels()   until those ahead on the stream have ended, and their stores are
@@ -31,8 +31,8 @@
 //   count_of_ones(bits)                 of a ballot: lanes that said true
 //   count_of_high_zeros(bits)           32 of none
 //   halves_equal(one, other) halves_greater(one, other)
-//                                       two numbers of 16 bits, at most 0x7BFF: 0xFFFF for each that
-//                                       is, else 0
+//                                       two numbers of 16 bits, at most 0x7BFF: 0xFFFF for each
+//                                       that is, else 0
 //   warp_shuffle(value, lane) warp_shuffle_xor(value, mask)   values of 4 or 8 bytes
 //   group.cuh has thread, warp, block, and some warps of a block, as groups
 //
