@@ -13,6 +13,7 @@
 #include "polypath/device/tile.cuh"
 #include "polypath/device/wait.cuh"
 #include "polypath/uniconn/device/combine.cuh"
+#include "polypath/uniconn/device/few_bytes.cuh"
 #include "polypath/uniconn/device/groups.cuh"
 #include "polypath/uniconn/device/of_host.hpp"
 #include "polypath/uniconn/device/pieces.cuh"
@@ -129,7 +130,7 @@ struct DeviceVerbs<PolypathBackend> {
   // ---- Posts ------------------------------------------------------------------------------------
 
   /// The data, and behind it the word, unless that is null. What both need of the view is loaded at
-  /// once, before the group has come.
+  /// once, before the group has come; few bytes are the first warp's alone.
   template <ThreadGroup G>
   static POLYPATH_DEVICE_CALLED void send(const void* src, void* dest, std::size_t bytes,
                                           std::uint64_t* signal, std::uint64_t value, int to,
@@ -137,28 +138,36 @@ struct DeviceVerbs<PolypathBackend> {
     const GroupOf<G> group;
     const TeamOf<G> team;
     const bool is_first_team = group.rank() < team.size();
+    FewBytes few(src, dest, bytes);
+    const bool are_few = few.are_of(team.size());
+    const bool has_a_part = is_first_team || !are_few;
     Search<TeamOf<G>> search(view(comm));
-    search.begin(to);
+    if (has_a_part) search.begin(to);
     if (!planted(DeviceFault::data_before_the_group)) group.sync();
     std::uint64_t* word = nullptr;
-    bool is_sent = is_rank(view(comm), to, search.ranks());
-    if (planted(DeviceFault::signal_before_data) && is_sent && is_first_team && signal != nullptr) {
-      word = search.place_on(to, signal, sizeof *signal);
-      if (group.is_leader()) give(word, value);
+    if (has_a_part) {
+      if (are_few) few.load(team.rank());
+      bool is_sent = is_rank(view(comm), to, search.ranks());
+      if (planted(DeviceFault::signal_before_data) && is_sent && is_first_team &&
+          signal != nullptr) {
+        word = search.place_on(to, signal, sizeof *signal);
+        if (group.is_leader()) give(word, value);
+      }
+      Bytes* there = nullptr;
+      if (is_sent && bytes > 0) {
+        there = search.place_on(to, static_cast<Bytes*>(dest), bytes);
+        is_sent = there != nullptr;
+        if (planted(DeviceFault::wrong_rank) && is_sent)
+          there = on_rank(view(comm), search.piece_of(dest, bytes), static_cast<Bytes*>(dest),
+                          (to + 1) % search.ranks());
+        if (is_sent && are_few) few.store(there, team.rank());
+      }
+      if (is_sent && is_first_team && signal != nullptr)
+        word = search.place_on(to, signal, sizeof *signal);
+      if (is_sent && !are_few)
+        device::copy_tile<device::Access::streaming, device::Access::streaming, 4>(
+            group, device::Places<Bytes, 1>{{there}, 1}, static_cast<const Bytes*>(src), bytes);
     }
-    Bytes* there = nullptr;
-    if (is_sent && bytes > 0) {
-      there = search.place_on(to, static_cast<Bytes*>(dest), bytes);
-      is_sent = there != nullptr;
-      if (planted(DeviceFault::wrong_rank) && is_sent)
-        there = on_rank(view(comm), search.piece_of(dest, bytes), static_cast<Bytes*>(dest),
-                        (to + 1) % search.ranks());
-    }
-    if (is_sent && is_first_team && signal != nullptr)
-      word = search.place_on(to, signal, sizeof *signal);
-    if (there != nullptr)
-      device::copy_tile<device::Access::streaming, device::Access::streaming, 4>(
-          group, device::Places<Bytes, 1>{{there}, 1}, static_cast<const Bytes*>(src), bytes);
     if (!planted(DeviceFault::signal_before_the_group)) group.sync();
     if (group.is_leader()) give(word, value);
   }
