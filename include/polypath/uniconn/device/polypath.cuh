@@ -165,8 +165,7 @@ struct DeviceVerbs<PolypathBackend> {
       if (is_sent && is_first_team && signal != nullptr)
         word = search.place_on(to, signal, sizeof *signal);
       if (is_sent && !are_few)
-        device::copy_tile<device::Access::streaming, device::Access::streaming, 4>(
-            group, device::Places<Bytes, 1>{{there}, 1}, static_cast<const Bytes*>(src), bytes);
+        device::copy_chunks(group, there, static_cast<const Bytes*>(src), bytes);
     }
     if (!planted(DeviceFault::signal_before_the_group)) group.sync();
     if (group.is_leader()) give(word, value);
