@@ -53,6 +53,13 @@ void copy_tile(const Group& group, const Places<unsigned char, kMost>& to,
   });
 }
 
+/// The same to one place.
+template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group>
+void copy_chunks(const Group& group, unsigned char* to, const unsigned char* from,
+                 std::size_t bytes) {
+  copy_tile<kLoad, kStore>(group, Places<unsigned char, 1>{{to}, 1}, from, bytes);
+}
+
 /// Combines `count` elements of every place of `from`, in their order, and stores the results to
 /// every place of `to`.
 template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group,

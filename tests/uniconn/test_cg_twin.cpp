@@ -21,7 +21,6 @@ namespace {
 
 namespace simt = polypath::simt;
 using polypath::device::StatusRecord;
-using polypath::uniconn::detail::DevicePiece;
 using polypath::uniconn::detail::DeviceWords;
 using polypath::uniconn::detail::PolypathView;
 
@@ -96,12 +95,15 @@ class Rank {
 template <typename Memory>
 void add_piece(std::deque<Rank>& ranks, const Memory& memory_of) {
   for (Rank& own : ranks) {
-    DevicePiece& piece = own.view.pieces[own.view.count++];
+    PolypathView& view = own.view;
+    const std::uint64_t piece = view.count++;
     std::vector<double>& mine = memory_of(own);
-    piece.begin = reinterpret_cast<std::uint64_t>(mine.data());
-    piece.bytes = mine.size() * sizeof(double);
+    const auto begin = reinterpret_cast<std::uint64_t>(mine.data());
+    view.pieces.begin[piece] = begin;
+    view.pieces.bytes[piece] = mine.size() * sizeof(double);
     for (std::size_t r = 0; r < ranks.size(); ++r)
-      piece.shift[r] = reinterpret_cast<std::uint64_t>(memory_of(ranks[r]).data()) - piece.begin;
+      view.pieces.shift[r][piece] =
+          reinterpret_cast<std::uint64_t>(memory_of(ranks[r]).data()) - begin;
   }
 }
 

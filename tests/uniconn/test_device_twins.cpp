@@ -85,11 +85,12 @@ class Ranks {
   void add_piece(const std::vector<std::byte*>& of_ranks, std::size_t bytes) {
     for (std::size_t own = 0; own < ranks_.size(); ++own) {
       uc::detail::PolypathView& view = ranks_[own].view;
-      uc::detail::DevicePiece& piece = view.pieces[view.count++];
-      piece.begin = reinterpret_cast<std::uint64_t>(of_ranks[own]);
-      piece.bytes = bytes;
+      const std::uint64_t piece = view.count++;
+      const auto begin = reinterpret_cast<std::uint64_t>(of_ranks[own]);
+      view.pieces.begin[piece] = begin;
+      view.pieces.bytes[piece] = bytes;
       for (std::size_t r = 0; r < ranks_.size(); ++r)
-        piece.shift[r] = reinterpret_cast<std::uint64_t>(of_ranks[r]) - piece.begin;
+        view.pieces.shift[r][piece] = reinterpret_cast<std::uint64_t>(of_ranks[r]) - begin;
       options_.memory.push_back({of_ranks[own], bytes, static_cast<int>(own)});
     }
   }
@@ -121,6 +122,14 @@ class Ranks {
 std::string run_row(const DeviceRowCase& row, std::uint64_t seed) {
   const auto size = static_cast<std::size_t>(row.ranks);
   Ranks ranks(row.ranks);
+  // Other memory before that of the row: more of it than threads look at side by side, for some.
+  std::deque<Aligned> others;
+  for (std::uint64_t i = 0; i < seed % 4 * 14; ++i) {
+    std::vector<std::byte*> of_ranks;
+    for (std::size_t rank = 0; rank < size; ++rank)
+      of_ranks.push_back(others.emplace_back(DeviceBytes(16)).get());
+    ranks.add_piece(of_ranks, 16);
+  }
   std::deque<std::array<std::unique_ptr<Aligned>, kDevicePieces>> pieces(size);
   for (std::size_t piece = 0; piece < kDevicePieces; ++piece) {
     std::vector<std::byte*> of_ranks;

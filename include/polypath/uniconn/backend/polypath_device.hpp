@@ -43,26 +43,25 @@ class DeviceView {
   /// `addresses` of the same memory on each rank of the communicator.
   void add(std::size_t bytes, const std::vector<void*>& addresses) {
     std::uint64_t at = 0;
-    while (at < image_.count && image_.pieces[at].bytes != 0) ++at;
+    while (at < image_.count && image_.pieces.bytes[at] != 0) ++at;
     if (at == kMostDevicePieces)
       throw error(POLYPATH_NOT_SUPPORTED,
                   "kernels can send to 256 memories at a time: free some, or allocate larger ones");
-    DevicePiece& piece = image_.pieces[at];
     const auto own = device(addresses[static_cast<std::size_t>(image_.rank)]);
-    piece.begin = own;
-    piece.bytes = bytes;
+    image_.pieces.begin[at] = own;
+    image_.pieces.bytes[at] = bytes;
     for (std::size_t rank = 0; rank < addresses.size(); ++rank)
-      piece.shift[rank] = device(addresses[rank]) - own;
-    write_piece(at);
+      image_.pieces.shift[rank][at] = device(addresses[rank]) - own;
+    write_pieces();
     if (at < image_.count) return;
     ++image_.count;
     write(&image_.count, offset_of(&image_.count), sizeof image_.count);
   }
   void remove(const void* own) {
     for (std::uint64_t at = 0; at < image_.count; ++at) {
-      if (image_.pieces[at].bytes == 0 || image_.pieces[at].begin != device(own)) continue;
-      image_.pieces[at] = {};
-      write_piece(at);
+      if (image_.pieces.bytes[at] == 0 || image_.pieces.begin[at] != device(own)) continue;
+      image_.pieces.begin[at] = image_.pieces.bytes[at] = 0;
+      write_pieces();
     }
   }
 
@@ -73,9 +72,8 @@ class DeviceView {
     return static_cast<std::size_t>(static_cast<const std::byte*>(of_image) -
                                     reinterpret_cast<const std::byte*>(&image_));
   }
-  void write_piece(std::uint64_t at) {
-    write(&image_.pieces[at], offset_of(&image_.pieces[at]), sizeof(DevicePiece));
-  }
+  /// What it says of others stays as it is, for kernels that run.
+  void write_pieces() { write(&image_.pieces, offset_of(&image_.pieces), sizeof image_.pieces); }
   void write(const void* from, std::size_t offset, std::size_t bytes) {
     cuda_.check(cuda_.copy(at_ + offset, device(from), bytes, stream_), "cuMemcpyAsync");
     cuda_.check(cuda_.synchronize(stream_), "cuStreamSynchronize");

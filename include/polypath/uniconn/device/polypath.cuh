@@ -13,8 +13,10 @@
 #include "polypath/device/tile.cuh"
 #include "polypath/device/wait.cuh"
 #include "polypath/uniconn/device/combine.cuh"
+#include "polypath/uniconn/device/few_bytes.cuh"
 #include "polypath/uniconn/device/groups.cuh"
 #include "polypath/uniconn/device/of_host.hpp"
+#include "polypath/uniconn/device/pieces.cuh"
 #include "polypath/uniconn/device/polypath_view.hpp"
 #include "polypath/uniconn/device_calls.hpp"
 
@@ -37,19 +39,14 @@ struct DeviceVerbs<PolypathBackend> {
   static POLYPATH_DEVICE void post(const void* src, void* dest, std::size_t bytes,
                                    std::uint64_t* signal, std::uint64_t value, int to,
                                    const Comm* comm) {
-    const GroupOf<G> group;
-    if (planted(DeviceFault::signal_before_data) && group.is_leader())
-      give(signal, value, to, comm);
-    put<G>(src, dest, bytes, to, comm);
-    if (!planted(DeviceFault::signal_before_data) && group.is_leader())
-      give(signal, value, to, comm);
+    send<G>(src, dest, bytes, signal, value, to, comm);
   }
 
   template <ThreadGroup G>
   static POLYPATH_DEVICE void acknowledge(const std::uint64_t* signal, std::uint64_t value,
                                           int from, const Comm* comm) {
     const GroupOf<G> group;
-    if (group.is_leader() && is_rank(view(comm), from))
+    if (group.is_leader() && is_rank(view(comm), from, size(comm)))
       await(view(comm), signal, value, from, device::StatusRecord::kNobody);
     if (!planted(DeviceFault::group_ahead_of_its_leader)) group.sync();
   }
@@ -76,17 +73,9 @@ struct DeviceVerbs<PolypathBackend> {
   }
 
   template <ThreadGroup G>
-  static POLYPATH_DEVICE_CALLED void put(const void* src, void* dest, std::size_t bytes, int to,
-                                         const Comm* comm) {
-    const GroupOf<G> group;
-    if (!planted(DeviceFault::data_before_the_group)) group.sync();
-    if (planted(DeviceFault::wrong_rank)) to = (to + 1) % size(comm);
-    if (bytes > 0 && is_rank(view(comm), to)) {
-      const DevicePiece* const piece = piece_of(view(comm), dest, bytes);
-      if (piece != nullptr)
-        copy<G, 1>({{on_rank(piece, dest, to)}, 1}, static_cast<const unsigned char*>(src), bytes);
-    }
-    if (!planted(DeviceFault::signal_before_the_group)) group.sync();
+  static POLYPATH_DEVICE void put(const void* src, void* dest, std::size_t bytes, int to,
+                                  const Comm* comm) {
+    send<G>(src, dest, bytes, nullptr, 0, to, comm);
   }
 
   template <ThreadGroup G>
@@ -94,11 +83,14 @@ struct DeviceVerbs<PolypathBackend> {
                                                 const Comm* comm) {
     const GroupOf<G> group;
     group.sync();
-    const DevicePiece* const piece = bytes > 0 ? piece_of(view(comm), dest, bytes) : nullptr;
-    if (piece != nullptr)
-      copy<G, kMostDeviceRanks>(
-          on_all<unsigned char>(piece, static_cast<unsigned char*>(dest), size(comm)),
-          static_cast<const unsigned char*>(src), bytes);
+    Search<TeamOf<G>> search(view(comm));
+    search.begin();
+    const std::uint32_t piece = bytes > 0 ? search.piece_of(dest, bytes) : kNoPiece;
+    constexpr int kInFlight = 2;  // registers are the program's
+    if (piece != kNoPiece)
+      device::copy_tile<device::Access::streaming, device::Access::streaming, kInFlight>(
+          group, on_all(view(comm), piece, static_cast<Bytes*>(dest), size(comm)),
+          static_cast<const Bytes*>(src), bytes);
     group.sync();
   }
 
@@ -119,7 +111,7 @@ struct DeviceVerbs<PolypathBackend> {
                                      const Comm* comm) {
     using Stored = typename StoredOf<kElementOf<T>>::Type;
     if (!planted(DeviceFault::no_first_barrier)) barrier<G>(comm);
-    if (root < 0 || is_rank(view(comm), root))
+    if (root < 0 || is_rank(view(comm), root, size(comm)))
       combine_slice<G, kOperator>(reinterpret_cast<const Stored*>(send),
                                   reinterpret_cast<Stored*>(recv), count, root, view(comm));
     if (!planted(DeviceFault::no_last_barrier)) barrier<G>(comm);
@@ -127,85 +119,63 @@ struct DeviceVerbs<PolypathBackend> {
 
  private:
   using Bytes = unsigned char;
+  /// What of a group looks together where not all of it does.
+  template <ThreadGroup G>
+  using TeamOf = decltype(device::detail::team_of(GroupOf<G>()));
 
   static POLYPATH_DEVICE const PolypathView* view(const Comm* comm) {
     return reinterpret_cast<const PolypathView*>(comm);
   }
 
-  // ---- Addresses --------------------------------------------------------------------------------
+  // ---- Posts ------------------------------------------------------------------------------------
 
-  /// Where `address` is on another rank, which is no matter of the piece's own begin.
-  template <typename T>
-  static POLYPATH_DEVICE auto* on_rank(const DevicePiece* piece, T* address, int rank) {
-    const std::uint64_t shift = device::load(&piece->shift[rank]);
-    using Place = std::conditional_t<std::is_void_v<T>, Bytes, T>;
-    return reinterpret_cast<Place*>(reinterpret_cast<std::uint64_t>(address) + shift);
-  }
-  template <typename Place, typename T>
-  static POLYPATH_DEVICE device::Places<Place, kMostDeviceRanks> on_all(const DevicePiece* piece,
-                                                                        T* address, int ranks) {
-    device::Places<Place, kMostDeviceRanks> all;
-    all.count = ranks;
-    POLYPATH_UNROLL
-    for (int r = 0; r < kMostDeviceRanks; ++r)
-      if (r < ranks) all.at[r] = on_rank(piece, address, r);
-    return all;
-  }
-
-  static POLYPATH_DEVICE device::Patience patience_of(const PolypathView* its) {
-    const device::Patience* const from = &its->patience;
-    return {device::load(&from->abort_word), device::load(&from->time_limit_ns),
-            device::load(&from->status), device::load(&from->reports), device::load(&from->kernel)};
-  }
-  static POLYPATH_DEVICE_CALLED void complain(const PolypathView* its,
-                                              device::StatusRecord::Reason reason,
-                                              const device::Awaited& wrong) {
-    const device::Patience patience = patience_of(its);
-    device::report(patience, reason, wrong);
-  }
-
-  /// The piece that holds the range. Null: there is none, and the host is told. All threads of a
-  /// group look at the same words, four pieces at a time, so that their loads overlap.
-  static POLYPATH_DEVICE_CALLED const DevicePiece* piece_of(const PolypathView* its,
-                                                            const void* address,
-                                                            std::size_t bytes) {
-    constexpr std::uint32_t kTogether = 4;
-    const auto at = reinterpret_cast<std::uint64_t>(address);
-    const std::uint64_t count = device::load(&its->count);
-    for (std::uint32_t first = 0; first < count; first += kTogether) {
-      const DevicePiece* found = nullptr;
-      POLYPATH_UNROLL
-      for (std::uint32_t i = first; i < first + kTogether; ++i) {
-        const std::uint64_t offset = at - device::load(&its->pieces[i].begin);
-        const std::uint64_t size = device::load(&its->pieces[i].bytes);
-        if (offset < size && bytes <= size - offset) found = &its->pieces[i];
+  /// The data, and behind it the word, unless that is null. What both need of the view is loaded at
+  /// once, before the group has come; few bytes are the first warp's alone.
+  template <ThreadGroup G>
+  static POLYPATH_DEVICE_CALLED void send(const void* src, void* dest, std::size_t bytes,
+                                          std::uint64_t* signal, std::uint64_t value, int to,
+                                          const Comm* comm) {
+    const GroupOf<G> group;
+    const TeamOf<G> team;
+    const bool is_first_team = group.rank() < team.size();
+    FewBytes few(src, dest, bytes);
+    const bool are_few = few.are_of(team.size());
+    const bool has_a_part = is_first_team || !are_few;
+    Search<TeamOf<G>> search(view(comm));
+    if (has_a_part) search.begin(to);
+    if (!planted(DeviceFault::data_before_the_group)) group.sync();
+    std::uint64_t* word = nullptr;
+    if (has_a_part) {
+      if (are_few) few.load(team.rank());
+      bool is_sent = is_rank(view(comm), to, search.ranks());
+      if (planted(DeviceFault::signal_before_data) && is_sent && is_first_team &&
+          signal != nullptr) {
+        word = search.place_on(to, signal, sizeof *signal);
+        if (group.is_leader()) give(word, value);
       }
-      if (found != nullptr) return found;
+      Bytes* there = nullptr;
+      if (is_sent && bytes > 0) {
+        there = search.place_on(to, static_cast<Bytes*>(dest), bytes);
+        is_sent = there != nullptr;
+        if (planted(DeviceFault::wrong_rank) && is_sent)
+          there = on_rank(view(comm), search.piece_of(dest, bytes), static_cast<Bytes*>(dest),
+                          (to + 1) % search.ranks());
+        if (is_sent && are_few) few.store(there, team.rank());
+      }
+      if (is_sent && is_first_team && signal != nullptr)
+        word = search.place_on(to, signal, sizeof *signal);
+      if (is_sent && !are_few)
+        device::copy_chunks(group, there, static_cast<const Bytes*>(src), bytes);
     }
-    complain(its, device::StatusRecord::bad_memory,
-             {device::StatusRecord::kNobody, 0, 0, at, bytes});
-    return nullptr;
-  }
-  static_assert(kMostDevicePieces % 4 == 0);
-
-  static POLYPATH_DEVICE bool is_rank(const PolypathView* its, int rank) {
-    const int ranks = device::load(&its->size);
-    if (static_cast<unsigned>(rank) < static_cast<unsigned>(ranks)) return true;
-    complain(its, device::StatusRecord::bad_rank,
-             {device::StatusRecord::kNobody, static_cast<std::uint64_t>(ranks),
-              static_cast<std::uint64_t>(static_cast<std::int64_t>(rank))});
-    return false;
+    if (!planted(DeviceFault::signal_before_the_group)) group.sync();
+    if (group.is_leader()) give(word, value);
   }
 
   // ---- Words ------------------------------------------------------------------------------------
 
   /// One thread: behind all that it knows of, the word on another rank.
-  static POLYPATH_DEVICE_CALLED void give(std::uint64_t* signal, std::uint64_t value, int to,
-                                          const Comm* comm) {
-    if (signal == nullptr || !is_rank(view(comm), to)) return;
-    const DevicePiece* const piece = piece_of(view(comm), signal, sizeof *signal);
-    if (piece == nullptr) return;
-    std::uint64_t* const word = on_rank(piece, signal, to);
+  static POLYPATH_DEVICE void give(std::uint64_t* word, std::uint64_t value) {
+    if (word == nullptr) return;
     if (planted(DeviceFault::signal_without_release))
       device::store_relaxed(word, value);
     else
@@ -228,16 +198,6 @@ struct DeviceVerbs<PolypathBackend> {
       device::wait_for_abort(patience_of(its));
   }
 
-  // ---- Data -------------------------------------------------------------------------------------
-
-  template <ThreadGroup G, int kMost>
-  static POLYPATH_DEVICE void copy(const device::Places<Bytes, kMost> to, const Bytes* from,
-                                   std::size_t bytes) {
-    constexpr int kInFlight = kMost == 1 ? 4 : 2;  // registers are the program's
-    device::copy_tile<device::Access::streaming, device::Access::streaming, kInFlight>(
-        GroupOf<G>(), to, from, bytes);
-  }
-
   template <ThreadGroup G, ReductionOperator kOperator, typename Stored>
   static POLYPATH_DEVICE_CALLED void combine_slice(const Stored* send, Stored* recv,
                                                    std::size_t count, int root,
@@ -247,18 +207,20 @@ struct DeviceVerbs<PolypathBackend> {
     const device::Slice slice = device::slice_of(own, ranks, count);
     if (slice.length == 0) return;
     const std::size_t bytes = slice.length * sizeof(Stored);
-    const DevicePiece* const source = piece_of(its, send + slice.begin, bytes);
-    const DevicePiece* const target = piece_of(its, recv + slice.begin, bytes);
-    if (source == nullptr || target == nullptr) return;
+    Search<TeamOf<G>> search(its);
+    search.begin();
+    const std::uint32_t source = search.piece_of(send + slice.begin, bytes);
+    const std::uint32_t target = search.piece_of(recv + slice.begin, bytes);
+    if (source == kNoPiece || target == kNoPiece) return;
     device::Places<Stored, kMostDeviceRanks> to;
     if (root < 0) {
-      to = on_all<Stored>(target, recv + slice.begin, ranks);
+      to = on_all(its, target, recv + slice.begin, ranks);
     } else {
       to.count = 1;
-      to.at[0] = on_rank(target, recv + slice.begin, root);
+      to.at[0] = on_rank(its, target, recv + slice.begin, root);
     }
     device::combine_all(GroupOf<G>(), Combine<kOperator, Stored>(ranks), to,
-                        on_all<const Stored>(source, send + slice.begin, ranks), own, slice.length);
+                        on_all(its, source, send + slice.begin, ranks), own, slice.length);
   }
 };
 

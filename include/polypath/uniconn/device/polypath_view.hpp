@@ -14,12 +14,14 @@ inline constexpr int kMostDeviceRanks = 8;
 /// Memories that kernels may send to at a time.
 inline constexpr std::uint32_t kMostDevicePieces = 256;
 
-/// What Memory::Alloc gave, as this rank's GPU addresses it.
-struct DevicePiece {
-  std::uint64_t begin;  ///< of this rank's own
-  std::uint64_t bytes;  ///< 0: nothing is here
-  /// To a byte of this rank's the same one of rank r: what to add to its address.
-  std::uint64_t shift[kMostDeviceRanks];
+/// What Memory::Alloc gave, as this rank's GPU addresses it, piece by piece: threads look at pieces
+/// side by side, so what they look at first lies side by side.
+struct DevicePieces {
+  std::uint64_t begin[kMostDevicePieces];  ///< of this rank's own; a multiple of 16, on all ranks
+  std::uint64_t bytes[kMostDevicePieces];  ///< 0: nothing is here
+  /// By rank, and piece: to a byte of this rank's the same one of that rank, what to add to its
+  /// address.
+  std::uint64_t shift[kMostDeviceRanks][kMostDevicePieces];
 };
 
 /// Words in symmetric memory, by which ranks of a communicator meet: `arrived` is raised by the
@@ -36,7 +38,7 @@ struct PolypathView {
   DeviceWords* words[kMostDeviceRanks];  ///< of each rank
   /// So many of the pieces may be in use; it only rises.
   std::uint64_t count;
-  DevicePiece pieces[kMostDevicePieces];
+  DevicePieces pieces;
 };
 
 }  // namespace polypath::uniconn::detail
