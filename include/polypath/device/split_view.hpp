@@ -17,28 +17,30 @@ struct alignas(16) numbered {
 
 /// What phases of the whole GPU tell each other; without preparation.
 struct match_words {
-  std::uint64_t bad;   ///< the first that must not be matched, or kNothingBad
-  std::uint64_t seed;  ///< of hashes
+  std::uint64_t bad;        ///< the first that must not be matched, or kNothingBad
+  std::uint64_t seed;       ///< of hashes
+  std::uint64_t given_out;  ///< places of messages, and in the upper half of receives
   std::uint32_t matches;
-  std::uint32_t is_long;   ///< a partition is too long for a warp
-  std::uint32_t arrivals;  ///< of blocks that wait for each other
-  std::uint32_t reserved;
+  std::uint32_t is_long;  ///< a partition is too long for a block
+  std::uint32_t noted;    ///< so many are for blocks
+  std::uint32_t reserved[3];
 };
 
 /// Messages are side 0, receives side 1.
 struct split_view {
-  static constexpr unsigned kDigitBits = 8;
-  static constexpr unsigned kDigits = 1U << kDigitBits;
-  static constexpr unsigned kOfThread = 8;  ///< elements of a piece, which a block takes
-  static constexpr unsigned kMostBits = 2 * kDigitBits;
+  static constexpr unsigned kMostBits = 16;
+  /// Of either side of a partition, for a warp; and for a block, if it has four warps or more.
+  static constexpr std::uint32_t kMostOfWarp = 256;
+  static constexpr std::uint32_t kMostOfBlock = 4 * kMostOfWarp;
 
   match_batch batch;
   match_words* words;
-  numbered* half_way[2];     ///< behind the first pass of two
-  numbered* split[2];        ///< partition by partition
-  std::uint32_t* pieces[2];  ///< kDigits for each piece, and kDigits
-  std::uint32_t* begins[2];  ///< of each partition, and where the last one ends
-  std::uint32_t bits;        ///< 2^bits partitions: 1 to kMostBits
+  numbered* split[2];        ///< partition by partition, each in any order
+  std::uint32_t* ranks[2];   ///< of each in its partition
+  std::uint32_t* counts[2];  ///< of each partition
+  std::uint32_t* begins[2];
+  std::uint32_t* noted;  ///< partitions that are for blocks
+  std::uint32_t bits;    ///< 2^bits partitions: 1 to kMostBits
 
   /// Of messages or of receives; so that what a thread is given stays in registers.
   template <typename T>
@@ -51,13 +53,12 @@ struct split_view {
   [[nodiscard]] POLYPATH_HOST_DEVICE const envelope* from(unsigned side) const {
     return side == 0 ? batch.messages : batch.receives;
   }
-  [[nodiscard]] POLYPATH_HOST_DEVICE unsigned passes() const { return bits > kDigitBits ? 2 : 1; }
-
-  /// Pieces of so many elements, for blocks of `threads`.
-  [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t pieces_of(std::uint32_t count,
-                                                                              unsigned threads) {
-    return (count + threads * kOfThread - 1) / (threads * kOfThread);
+  [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t partitions() const { return 1U << bits; }
+  [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t most_of_block(
+      std::uint32_t warps) {
+    return warps >= 4 ? kMostOfBlock : warps >= 2 ? 2 * kMostOfWarp : kMostOfWarp;
   }
+
   /// In which of 2^bits partitions an envelope lies: all that one source sends by one communicator
   /// lies in one.
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t partition_of(
@@ -77,17 +78,20 @@ struct split_view {
 struct partitioned_workspace {
   /// Where sources have many, what is allowed here is matched as MPI's order says, by its phases,
   /// which come behind those of the split.
-  static constexpr unsigned kOfSplit = 9;
+  static constexpr unsigned kOfSplit = 5;
   static constexpr unsigned kPhases = kOfSplit + mpi_workspace::kPhases;
+  /// Numbers of messages and receives are less, so that a place in a partition goes with them.
+  static constexpr std::uint32_t kMostCapacity = 1U << 20;
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr bool runs_in_one_warp(unsigned phase) {
-    return phase == 0 || (phase >= kOfSplit && mpi_workspace::runs_in_one_warp(phase - kOfSplit));
+    return phase >= kOfSplit && mpi_workspace::runs_in_one_warp(phase - kOfSplit);
   }
   [[nodiscard]] static POLYPATH_HOST_DEVICE std::uint64_t bytes(std::uint32_t capacity) {
     return of_mpi(capacity) + mpi_workspace::bytes(capacity);
   }
   /// Where the memory of MPI's phases begins.
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint64_t of_mpi(std::uint32_t capacity) {
-    return sizeof(match_words) + 2 * side_bytes(capacity);
+    return sizeof(match_words) + 2 * side_bytes(capacity) +
+           (2 * std::uint64_t{capacity} / split_view::kMostOfWarp + 4) / 4 * 16;
   }
   [[nodiscard]] static POLYPATH_HOST_DEVICE split_view cut(unsigned char* at,
                                                            std::uint32_t capacity,
@@ -99,21 +103,24 @@ struct partitioned_workspace {
     view.words = reinterpret_cast<match_words*>(at);
     at += sizeof(match_words);
     for (unsigned side = 0; side < 2; ++side, at += side_bytes(capacity)) {
-      view.half_way[side] = reinterpret_cast<numbered*>(at);
-      view.split[side] = view.half_way[side] + capacity;
-      view.pieces[side] = reinterpret_cast<std::uint32_t*>(view.split[side] + capacity);
-      view.begins[side] = view.pieces[side] + piece_words(capacity);
+      view.split[side] = reinterpret_cast<numbered*>(at);
+      view.ranks[side] = reinterpret_cast<std::uint32_t*>(view.split[side] + capacity);
+      view.counts[side] = view.ranks[side] + rank_words(capacity);
+      view.begins[side] = view.counts[side] + kMostPartitions;
     }
+    view.noted = reinterpret_cast<std::uint32_t*>(at);
     return view;
   }
 
  private:
-  static POLYPATH_HOST_DEVICE constexpr std::uint64_t piece_words(std::uint32_t capacity) {
-    return std::uint64_t{split_view::kDigits} * (split_view::pieces_of(capacity, 32) + 1);
+  static constexpr std::uint32_t kMostPartitions = 1U << split_view::kMostBits;
+
+  static POLYPATH_HOST_DEVICE constexpr std::uint64_t rank_words(std::uint32_t capacity) {
+    return (std::uint64_t{capacity} + 3) / 4 * 4;
   }
   static POLYPATH_HOST_DEVICE constexpr std::uint64_t side_bytes(std::uint32_t capacity) {
-    const std::uint64_t words = piece_words(capacity) + (1U << split_view::kMostBits) + 4;
-    return 2 * sizeof(numbered) * std::uint64_t{capacity} + words * sizeof(std::uint32_t);
+    return sizeof(numbered) * std::uint64_t{capacity} +
+           (rank_words(capacity) + 2 * kMostPartitions) * sizeof(std::uint32_t);
   }
 };
 
