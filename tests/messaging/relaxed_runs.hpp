@@ -60,12 +60,12 @@ inline Results run_split(const Traffic& of, unsigned bits, std::uint64_t seed) {
   Results results(of);
   const auto capacity =
       static_cast<std::uint32_t>(std::max(of.messages.size(), of.receives.size()));
-  LineBytes memory(Workspace::bytes(capacity), 0xC3);
+  LineBytes memory(Workspace::split_bytes(capacity, bits), 0xC3);
   const device::split_view view =
       Workspace::cut(memory.get<unsigned char>(), capacity, results.batch(of), bits);
   std::vector<simt::Launch> row;
   for (unsigned phase = 0; phase <= Workspace::kOfSplit; ++phase)
-    row.push_back(simt::launch("polypath_test_split", 0, 3, 64, view, &results.outcome, phase));
+    row.push_back(simt::launch("polypath_test_split", 0, 3, 128, view, &results.outcome, phase));
   simt::RunOptions options;
   options.seed = seed;
   results.error = simt::run({row}, options);

@@ -2,7 +2,10 @@
 // against what can be paired by key; over hostile schedules; and each planted defect is found.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <random>
+#include <vector>
 
 #include "polypath/device/grid_meeting.cuh"
 #include "polypath/device/key_table.cuh"
@@ -117,6 +120,36 @@ TEST(Mixed, OneSourceHasAll) {
   const Traffic traffic = shuffled(300, 1);
   EXPECT_EQ(check_ordered(traffic, run_split(traffic, 9, 1)), "");
 }
+/// One source for each of `counts`, which has so many messages and receives.
+Traffic sources_of(const std::vector<std::uint32_t>& counts, std::uint64_t seed) {
+  Traffic traffic;
+  for (std::size_t source = 0; source < counts.size(); ++source)
+    for (std::uint32_t i = 0; i < counts[source]; ++i)
+      traffic.messages.push_back({i / 2, static_cast<std::uint16_t>(source), 0});
+  std::mt19937_64 random(seed);
+  std::ranges::shuffle(traffic.messages, random);
+  traffic.receives = traffic.messages;
+  std::ranges::shuffle(traffic.receives, random);
+  return traffic;
+}
+TEST(Mixed, UpToWhatARoomHasAndAWarpAndABlockAndMore) {
+  constexpr std::uint32_t kRoom = device::split_view::kRoom;
+  for (const std::uint32_t most : {64U, 65U, kRoom, kRoom + 1, 2 * kRoom, 2 * kRoom + 1}) {
+    const Traffic traffic = sources_of({most, 1, 64, 0, 40, most - 1}, most);
+    for (const bool at_once : {false, true})
+      ASSERT_EQ(check_ordered(traffic, run_grid<device::partitioned_workspace>(
+                                           "partitioned", traffic, 800, most, at_once)),
+                "")
+          << most;
+  }
+}
+TEST(Mixed, OneHasNoRoom) {  // on one side alone
+  for (const bool is_receive : {false, true}) {
+    Traffic traffic = sources_of({50, 60, 128, 0, 3}, 1);
+    (is_receive ? traffic.receives : traffic.messages).push_back({5, 2, 0});
+    EXPECT_EQ(check_ordered(traffic, run_split(traffic, 9, 1)), "");
+  }
+}
 TEST(Mixed, ASourceHasManyAndAnotherNone) {
   Traffic traffic = shuffled(250, 1);
   for (std::uint32_t i = 0; i < 300; ++i) {
@@ -152,7 +185,8 @@ constexpr TrafficCase kTogether[] = {
     {"some_wildcards", 200, 200, 8, 4, 2, 10, 10},
     {"any_tag", 300, 300, 8, 40, 1, 0, 10},
     {"one_key", 120, 130, 1, 1},
-    {"more_than_a_warp_has", 300, 300, 1, 1},
+    {"more_than_a_warp_has", 200, 200, 1, 1},
+    {"more_than_a_block_has", 300, 300, 1, 1},
     {"receives_alone", 0, 200, 4, 4},
     {"messages_alone", 200, 0, 4, 4},
 };
@@ -343,16 +377,20 @@ INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedPartitionFault,
 class PlantedSplitFault : public Planted<SplitFault> {};
 TEST_P(PlantedSplitFault, IsFound) {
   constexpr TrafficCase kCase{"", 900, 900, 2, 12, 1, 0, 10};
-  constexpr TrafficCase kLong{"", 400, 400, 2, 1, 1, 0, 10};
+  constexpr TrafficCase kCrowded{"", 900, 900, 2, 5, 1, 0, 10};
+  const bool is_crowded = GetParam() == SplitFault::long_in_no_order ||
+                          GetParam() == SplitFault::crowded_unnoticed ||
+                          GetParam() == SplitFault::places_given_twice;
   EXPECT_GE(found_by([&](std::uint64_t seed) {
-              const bool is_long = GetParam() == SplitFault::long_in_no_order;
-              const Traffic traffic = draw(is_long ? kLong : kCase, seed);
+              const Traffic traffic = draw(is_crowded ? kCrowded : kCase, seed);
               return check_ordered(traffic, run_split(traffic, 9, seed));
             }),
             3);
 }
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedSplitFault,
                          testing::Values(SplitFault::in_no_order, SplitFault::long_in_no_order,
+                                         SplitFault::rooms_given_twice,
+                                         SplitFault::crowded_unnoticed,
                                          SplitFault::places_given_twice));
 
 TEST(Meetings, AllSeeWhatAllStored) {

@@ -52,18 +52,21 @@ class grid_matcher<partitioned>
     std::uint32_t* const words = detail::words_of_block(warp_bits, kWarpWords);
     begin_split(view);
     all.meet();
-    rank_elements<partitioned>(view);
-    all.meet();
-    give_out_places(view, words);
+    place_elements<partitioned>(view);
     all.meet();
     if (load(&view.words->bad) != kNothingBad) {
       const detail::WholeGrid grid;
       return detail::match_nothing(batch, grid.rank(), grid.size());
     }
-    if (is_long(workspace))
-      return run_as_mpi(all, bits_of_mpi(warp_bits), of_mpi(workspace, capacity), capacity, batch);
-    move_elements(view);
-    all.meet();
+    if (load(&view.words->is_crowded) != 0) {
+      give_out_places(view, words);
+      all.meet();
+      if (is_long(workspace))
+        return run_as_mpi(all, bits_of_mpi(warp_bits), of_mpi(workspace, capacity), capacity,
+                          batch);
+      move_elements(view);
+      all.meet();
+    }
     match_partitions(view, words);
   }
   POLYPATH_DEVICE static match_outcome outcome_of_phases(unsigned char* workspace,
@@ -84,9 +87,9 @@ class grid_matcher<partitioned>
         workspace, capacity, batch, split_view::bits_for(batch.message_count, batch.receive_count));
   }
   /// By a call, so that what is usual has the registers for itself.
-  POLYPATH_DEVICE_CALLED static void run_as_mpi(const detail::GridMeeting& all,
-                                                std::uint32_t* warp_bits, unsigned char* workspace,
-                                                std::uint32_t capacity, const match_batch& batch) {
+  POLYPATH_DEVICE_CALLED static void run_as_mpi(detail::GridMeeting all, std::uint32_t* warp_bits,
+                                                unsigned char* workspace, std::uint32_t capacity,
+                                                match_batch batch) {
     grid_matcher<mpi>::run_together(all, warp_bits, workspace, capacity, batch);
   }
   /// A warp needs fewer words there.

@@ -137,6 +137,7 @@ POLYPATH_DEVICE void begin_words(match_words* words, std::uint64_t seed) {
   store(&words->seed, seed);
   store(&words->given_out, std::uint64_t{0});
   store(&words->matches, 0U);
+  store(&words->is_crowded, 0U);
   store(&words->is_long, 0U);
   store(&words->noted, 0U);
 }

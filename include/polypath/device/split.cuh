@@ -1,14 +1,13 @@
 // Splits messages and receives of many sources into partitions, by the whole GPU, in phases:
 //
 //   begin_split       no partition has any yet
-//   rank_elements     counts each into its partition, and has its rank there
-//   give_out_places   where each partition begins
-//   move_elements     puts each there
+//   place_elements    counts each into its partition, and puts it into the partition's room
+//   give_out_places   if a room was too small: where each partition lies
+//   move_elements     likewise: puts each there
 //
-// The ranks are in the order in which threads came. So elements carry their numbers, and whoever
-// takes a partition puts it in order (match_mixed.cuh): that is done in registers, and a stable
-// sort of all would take two passes over memory. All threads of a grid call each, with the same
-// arguments.
+// What is put is an index. They are in the order in which threads came; whoever takes a partition
+// sorts its indices (match_mixed.cuh): that is done in registers, and a stable sort of all would
+// take two passes over memory. All threads of a grid call each, with the same arguments.
 #pragma once
 
 #include <cstdint>
@@ -26,37 +25,63 @@ enum class SplitFault {
   none,
   in_no_order,        ///< a partition is matched as its elements came there
   long_in_no_order,   ///< the same of one that a block takes
-  places_given_twice  ///< partitions begin in the same place
+  rooms_given_twice,  ///< partitions share one
+  crowded_unnoticed,  ///< what a room has no place for is lost
+  places_given_twice  ///< partitions of a crowded batch end in the same place
 };
 
 namespace detail {
 
-/// Calls `work(index, envelope)` for several elements of a side at once: first all are loaded, then
-/// `begin(i, index, envelope)` is called for each, then `end(i, index, envelope)`.
+/// Where a partition lies of a batch that is not crowded.
+POLYPATH_DEVICE std::uint32_t room_of(std::uint32_t partition) {
+  return planted(SplitFault::rooms_given_twice) ? 0 : partition * split_view::kRoom;
+}
+
+/// Several elements of both sides at once, so that much is under way: first all are loaded, then
+/// `begin(side, index, envelope)` is called for each, then with what that came to `end(side, index,
+/// envelope, it)`.
 template <unsigned kTogether, typename Begin, typename End>
-POLYPATH_DEVICE void for_elements(const split_view& view, unsigned side, const Begin& begin,
-                                  const End& end) {
+POLYPATH_DEVICE void for_elements(const split_view& view, const Begin& begin, const End& end) {
   const WholeGrid grid;
-  const std::uint32_t count = view.count(side);
-  const envelope* const from = view.from(side);
-  for (std::uint32_t first = grid.rank(); first < count; first += kTogether * grid.size()) {
-    envelope found[kTogether];
-    POLYPATH_UNROLL
-    for (unsigned i = 0; i < kTogether; ++i) {
-      const std::uint32_t index = first + i * grid.size();
-      found[i] = index < count ? load(from + index) : envelope{};
-    }
-    POLYPATH_UNROLL
-    for (unsigned i = 0; i < kTogether; ++i) {
-      const std::uint32_t index = first + i * grid.size();
-      if (index < count) begin(i, index, found[i]);
-    }
-    POLYPATH_UNROLL
-    for (unsigned i = 0; i < kTogether; ++i) {
-      const std::uint32_t index = first + i * grid.size();
-      if (index < count) end(i, index, found[i]);
-    }
+  const std::uint32_t most = view.count(0) < view.count(1) ? view.count(1) : view.count(0);
+  for (std::uint32_t first = grid.rank(); first < most; first += kTogether * grid.size()) {
+    envelope found[2][kTogether];
+    std::uint32_t begun[2][kTogether];
+    const auto for_each = [&](const auto& work) {
+      POLYPATH_UNROLL
+      for (unsigned i = 0; i < kTogether; ++i) {
+        POLYPATH_UNROLL
+        for (unsigned side = 0; side < 2; ++side) {
+          const std::uint32_t index = first + i * grid.size();
+          work(side, index, index < view.count(side), found[side][i], begun[side][i]);
+        }
+      }
+    };
+    for_each([&](unsigned side, std::uint32_t index, bool is_one, envelope& what, std::uint32_t&) {
+      what = is_one ? load(view.from(side) + index) : envelope{};
+    });
+    for_each([&](unsigned side, std::uint32_t index, bool is_one, const envelope& what,
+                 std::uint32_t& it) { it = is_one ? begin(side, index, what) : 0; });
+    for_each([&](unsigned side, std::uint32_t index, bool is_one, const envelope& what,
+                 std::uint32_t it) {
+      if (is_one) end(side, index, what, it);
+    });
   }
+}
+
+template <typename Order>
+POLYPATH_DEVICE match_status status_of(unsigned side, const envelope& what) {
+  return side == 0 ? status_of_message(what) : status_of_receive(Order{}, what);
+}
+/// Of the elements that for_elements() gives this thread. By a call: it is seldom needed.
+template <typename Order>
+POLYPATH_DEVICE_CALLED void note_own_bad(split_view view) {
+  const WholeGrid grid;
+  for (unsigned side = 0; side < 2; ++side)
+    for (std::uint32_t i = grid.rank(); i < view.count(side); i += grid.size()) {
+      const match_status status = status_of<Order>(side, load(view.from(side) + i));
+      if (status != match_status::done) note_bad(&view.words->bad, side != 0, i, status);
+    }
 }
 
 }  // namespace detail
@@ -70,34 +95,31 @@ POLYPATH_DEVICE void begin_split(const split_view& view) {
   }
 }
 
-/// Looks also for what must not be matched in `Order`.
+/// Looks also for what must not be matched in `Order`, and notes whether a room is too small.
 template <typename Order>
-POLYPATH_DEVICE void rank_elements(const split_view& view) {
-  constexpr unsigned kTogether = 8;
-  POLYPATH_NO_UNROLL
-  for (unsigned side = 0; side < 2; ++side) {
-    std::uint32_t* const counts = split_view::of_side(view.counts, side);
-    std::uint32_t* const ranks = split_view::of_side(view.ranks, side);
-    std::uint32_t own[kTogether];
-    detail::for_elements<kTogether>(
-        view, side,
-        [&](unsigned i, std::uint32_t, const envelope& found) {
-          own[i] = fetch_add<device_scope>(counts + split_view::partition_of(found, view.bits), 1U);
-        },
-        [&](unsigned i, std::uint32_t index, const envelope& found) {
-          store(ranks + index, own[i]);
-          const match_status status = side == 0 ? detail::status_of_message(found)
-                                                : detail::status_of_receive(Order{}, found);
-          if (status != match_status::done)
-            detail::note_bad(&view.words->bad, side != 0, index, status);
-        });
-  }
+POLYPATH_DEVICE void place_elements(const split_view& view) {
+  constexpr unsigned kTogether = 4;
+  bool is_bad = false;
+  detail::for_elements<kTogether>(
+      view,
+      [&](unsigned side, std::uint32_t, const envelope& what) {
+        is_bad |= detail::status_of<Order>(side, what) != match_status::done;
+        return fetch_add<device_scope>(
+            view.counts[side] + split_view::partition_of(what, view.bits), 1U);
+      },
+      [&](unsigned side, std::uint32_t index, const envelope& what, std::uint32_t rank) {
+        const std::uint32_t partition = split_view::partition_of(what, view.bits);
+        if (rank < split_view::kRoom)
+          store(view.split[side] + detail::room_of(partition) + rank, index);
+        else if (rank == split_view::kRoom && !planted(SplitFault::crowded_unnoticed))
+          store_relaxed<device_scope>(&view.words->is_crowded, 1U);
+      });
+  if (is_bad) detail::note_own_bad<Order>(view);
 }
 
-/// Notes, where all may be matched, which partitions are too long for a warp, and whether one is
-/// too long for a block of this size. `words`: of the block, two for each warp.
+/// Notes also which partitions are too long for a warp, and whether one is too long for a block of
+/// this size. `words`: of the block, two for each warp.
 POLYPATH_DEVICE void give_out_places(const split_view& view, std::uint32_t* words) {
-  const bool is_bad = load(&view.words->bad) != kNothingBad;
   for (std::uint32_t first = block_index() * block_size(); first < view.partitions();
        first += grid_size() * block_size()) {
     const std::uint32_t partition = first + thread_index();
@@ -106,12 +128,11 @@ POLYPATH_DEVICE void give_out_places(const split_view& view, std::uint32_t* word
     const std::uint32_t receives = is_one ? load(view.counts[1] + partition) : 0;
     const std::uint64_t begin =
         detail::share_out(words, &view.words->given_out, messages | std::uint64_t{receives} << 32);
-    if (is_one) {
-      const bool is_wrong = planted(SplitFault::places_given_twice);
-      store(view.begins[0] + partition, is_wrong ? 0 : static_cast<std::uint32_t>(begin));
-      store(view.begins[1] + partition, is_wrong ? 0 : static_cast<std::uint32_t>(begin >> 32));
-    }
-    if (is_bad || messages == 0 || receives == 0) continue;
+    if (!is_one) continue;
+    const bool is_wrong = planted(SplitFault::places_given_twice);
+    store(view.ends[0] + partition, is_wrong ? 0 : static_cast<std::uint32_t>(begin));
+    store(view.ends[1] + partition, is_wrong ? 0 : static_cast<std::uint32_t>(begin >> 32));
+    if (messages == 0 || receives == 0) continue;
     const std::uint32_t most = messages < receives ? receives : messages;
     if (most > split_view::most_of_block(block_size() / kWarp))
       store_relaxed<device_scope>(&view.words->is_long, 1U);
@@ -120,24 +141,18 @@ POLYPATH_DEVICE void give_out_places(const split_view& view, std::uint32_t* word
   }
 }
 
+/// Each moves its partition's end by one.
 POLYPATH_DEVICE void move_elements(const split_view& view) {
-  constexpr unsigned kTogether = 8;
-  POLYPATH_NO_UNROLL
-  for (unsigned side = 0; side < 2; ++side) {
-    const std::uint32_t* const begins = split_view::of_side(view.begins, side);
-    const std::uint32_t* const ranks = split_view::of_side(view.ranks, side);
-    numbered* const to = split_view::of_side(view.split, side);
-    std::uint32_t places[kTogether];
-    detail::for_elements<kTogether>(
-        view, side,
-        [&](unsigned i, std::uint32_t index, const envelope& found) {
-          places[i] =
-              load(begins + split_view::partition_of(found, view.bits)) + load(ranks + index);
-        },
-        [&](unsigned i, std::uint32_t index, const envelope& found) {
-          store(to + places[i], numbered{found, index, 0});
-        });
-  }
+  constexpr unsigned kTogether = 4;
+  detail::for_elements<kTogether>(
+      view,
+      [&](unsigned side, std::uint32_t, const envelope& what) {
+        return fetch_add<device_scope>(view.ends[side] + split_view::partition_of(what, view.bits),
+                                       1U);
+      },
+      [&](unsigned side, std::uint32_t index, const envelope&, std::uint32_t place) {
+        store(view.split[side] + place, index);
+      });
 }
 
 }  // namespace polypath::device

@@ -8,39 +8,34 @@
 
 namespace polypath::device {
 
-/// A message or receive, and its index in the batch.
-struct alignas(16) numbered {
-  envelope what;
-  std::uint32_t number;
-  std::uint32_t reserved;
-};
-
 /// What phases of the whole GPU tell each other; without preparation.
 struct match_words {
   std::uint64_t bad;        ///< the first that must not be matched, or kNothingBad
   std::uint64_t seed;       ///< of hashes
   std::uint64_t given_out;  ///< places of messages, and in the upper half of receives
   std::uint32_t matches;
-  std::uint32_t is_long;  ///< a partition is too long for a block
-  std::uint32_t noted;    ///< so many are for blocks
-  std::uint32_t reserved[3];
+  std::uint32_t is_crowded;  ///< a partition has more than there is room for ahead
+  std::uint32_t is_long;     ///< one has more than a block takes
+  std::uint32_t noted;       ///< so many are for blocks
+  std::uint32_t reserved[2];
 };
 
 /// Messages are side 0, receives side 1.
 struct split_view {
   static constexpr unsigned kMostBits = 16;
-  /// Of either side of a partition, for a warp; and for a block, if it has four warps or more.
-  static constexpr std::uint32_t kMostOfWarp = 256;
-  static constexpr std::uint32_t kMostOfBlock = 4 * kMostOfWarp;
+  /// Of either side of a partition, for a warp; and for a block, if it has eight warps or more.
+  static constexpr std::uint32_t kMostOfWarp = 128;
+  static constexpr std::uint32_t kMostOfBlock = 8 * kMostOfWarp;
+  /// For so many each side of a partition has room, before it is known how many there are.
+  static constexpr std::uint32_t kRoom = kMostOfWarp;
 
   match_batch batch;
   match_words* words;
-  numbered* split[2];        ///< partition by partition, each in any order
-  std::uint32_t* ranks[2];   ///< of each in its partition
+  std::uint32_t* split[2];   ///< indices, partition by partition, each in any order
   std::uint32_t* counts[2];  ///< of each partition
-  std::uint32_t* begins[2];
-  std::uint32_t* noted;  ///< partitions that are for blocks
-  std::uint32_t bits;    ///< 2^bits partitions: 1 to kMostBits
+  std::uint32_t* ends[2];    ///< where a partition lies, if the batch is crowded
+  std::uint32_t* noted;      ///< partitions that are for blocks
+  std::uint32_t bits;        ///< 2^bits partitions: 1 to kMostBits
 
   /// Of messages or of receives; so that what a thread is given stays in registers.
   template <typename T>
@@ -56,7 +51,10 @@ struct split_view {
   [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t partitions() const { return 1U << bits; }
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t most_of_block(
       std::uint32_t warps) {
-    return warps >= 4 ? kMostOfBlock : warps >= 2 ? 2 * kMostOfWarp : kMostOfWarp;
+    return warps >= 8   ? kMostOfBlock
+           : warps >= 4 ? 4 * kMostOfWarp
+           : warps >= 2 ? 2 * kMostOfWarp
+                        : kMostOfWarp;
   }
 
   /// In which of 2^bits partitions an envelope lies: all that one source sends by one communicator
@@ -80,7 +78,6 @@ struct partitioned_workspace {
   /// which come behind those of the split.
   static constexpr unsigned kOfSplit = 5;
   static constexpr unsigned kPhases = kOfSplit + mpi_workspace::kPhases;
-  /// Numbers of messages and receives are less, so that a place in a partition goes with them.
   static constexpr std::uint32_t kMostCapacity = 1U << 20;
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr bool runs_in_one_warp(unsigned phase) {
     return phase >= kOfSplit && mpi_workspace::runs_in_one_warp(phase - kOfSplit);
@@ -90,8 +87,14 @@ struct partitioned_workspace {
   }
   /// Where the memory of MPI's phases begins.
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint64_t of_mpi(std::uint32_t capacity) {
-    return sizeof(match_words) + 2 * side_bytes(capacity) +
-           (2 * std::uint64_t{capacity} / split_view::kMostOfWarp + 4) / 4 * 16;
+    return split_bytes(capacity, split_view::bits_for(capacity, capacity));
+  }
+  /// Of a batch in 2^bits partitions, or fewer.
+  [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint64_t split_bytes(
+      std::uint32_t capacity, std::uint32_t bits) {
+    const std::uint64_t words = 2 * (places(capacity, bits) + 2 * (std::uint64_t{1} << bits)) +
+                                2 * std::uint64_t{capacity} / split_view::kMostOfWarp + 1;
+    return sizeof(match_words) + (words + 3) / 4 * 16;
   }
   [[nodiscard]] static POLYPATH_HOST_DEVICE split_view cut(unsigned char* at,
                                                            std::uint32_t capacity,
@@ -101,26 +104,27 @@ struct partitioned_workspace {
     view.batch = batch;
     view.bits = bits;
     view.words = reinterpret_cast<match_words*>(at);
-    at += sizeof(match_words);
-    for (unsigned side = 0; side < 2; ++side, at += side_bytes(capacity)) {
-      view.split[side] = reinterpret_cast<numbered*>(at);
-      view.ranks[side] = reinterpret_cast<std::uint32_t*>(view.split[side] + capacity);
-      view.counts[side] = view.ranks[side] + rank_words(capacity);
-      view.begins[side] = view.counts[side] + kMostPartitions;
+    auto* next = reinterpret_cast<std::uint32_t*>(view.words + 1);
+    const auto take = [&next](std::uint64_t words) {
+      std::uint32_t* const taken = next;
+      next += words;
+      return taken;
+    };
+    for (unsigned side = 0; side < 2; ++side) {
+      view.split[side] = take(places(capacity, bits));
+      view.counts[side] = take(view.partitions());
+      view.ends[side] = take(view.partitions());
     }
-    view.noted = reinterpret_cast<std::uint32_t*>(at);
+    view.noted = next;
     return view;
   }
 
  private:
-  static constexpr std::uint32_t kMostPartitions = 1U << split_view::kMostBits;
-
-  static POLYPATH_HOST_DEVICE constexpr std::uint64_t rank_words(std::uint32_t capacity) {
-    return (std::uint64_t{capacity} + 3) / 4 * 4;
-  }
-  static POLYPATH_HOST_DEVICE constexpr std::uint64_t side_bytes(std::uint32_t capacity) {
-    return sizeof(numbered) * std::uint64_t{capacity} +
-           (rank_words(capacity) + 2 * kMostPartitions) * sizeof(std::uint32_t);
+  /// Of a side: a room for each partition; or, if the batch is crowded, one for each element.
+  static POLYPATH_HOST_DEVICE constexpr std::uint64_t places(std::uint32_t capacity,
+                                                             std::uint32_t bits) {
+    const std::uint64_t rooms = std::uint64_t{split_view::kRoom} << bits;
+    return rooms < capacity ? capacity : rooms;
   }
 };
 
