@@ -378,17 +378,23 @@ class PlantedSplitFault : public Planted<SplitFault> {};
 TEST_P(PlantedSplitFault, IsFound) {
   constexpr TrafficCase kCase{"", 900, 900, 2, 12, 1, 0, 10};
   constexpr TrafficCase kCrowded{"", 900, 900, 2, 5, 1, 0, 10};
-  const bool is_crowded = GetParam() == SplitFault::long_in_no_order ||
-                          GetParam() == SplitFault::crowded_unnoticed ||
-                          GetParam() == SplitFault::places_given_twice;
+  constexpr TrafficCase kOneSource{"", 120, 120, 2, 1, 1, 0, 10};
+  const SplitFault fault = GetParam();
+  const bool is_crowded = fault == SplitFault::long_in_no_order ||
+                          fault == SplitFault::crowded_unnoticed ||
+                          fault == SplitFault::places_given_twice;
+  const TrafficCase& of = is_crowded                                ? kCrowded
+                          : fault == SplitFault::warp_counts_as_one ? kOneSource
+                                                                    : kCase;
   EXPECT_GE(found_by([&](std::uint64_t seed) {
-              const Traffic traffic = draw(is_crowded ? kCrowded : kCase, seed);
+              const Traffic traffic = draw(of, seed);
               return check_ordered(traffic, run_split(traffic, 9, seed));
             }),
             3);
 }
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedSplitFault,
                          testing::Values(SplitFault::in_no_order, SplitFault::long_in_no_order,
+                                         SplitFault::warp_counts_as_one,
                                          SplitFault::rooms_given_twice,
                                          SplitFault::crowded_unnoticed,
                                          SplitFault::places_given_twice));

@@ -23,11 +23,12 @@ namespace polypath::device {
 /// Defects of splitting (planted.hpp).
 enum class SplitFault {
   none,
-  in_no_order,        ///< a partition is matched as its elements came there
-  long_in_no_order,   ///< the same of one that a block takes
-  rooms_given_twice,  ///< partitions share one
-  crowded_unnoticed,  ///< what a room has no place for is lost
-  places_given_twice  ///< partitions of a crowded batch end in the same place
+  in_no_order,         ///< a partition is matched as its elements came there
+  long_in_no_order,    ///< the same of one that a block takes
+  warp_counts_as_one,  ///< one thread that adds for all adds for itself
+  rooms_given_twice,   ///< partitions share one
+  crowded_unnoticed,   ///< what a room has no place for is lost
+  places_given_twice   ///< partitions of a crowded batch end in the same place
 };
 
 namespace detail {
@@ -37,34 +38,54 @@ POLYPATH_DEVICE std::uint32_t room_of(std::uint32_t partition) {
   return planted(SplitFault::rooms_given_twice) ? 0 : partition * split_view::kRoom;
 }
 
-/// Several elements of both sides at once, so that much is under way: first all are loaded, then
-/// `begin(side, index, envelope)` is called for each, then with what that came to `end(side, index,
-/// envelope, it)`.
-template <unsigned kTogether, typename Begin, typename End>
-POLYPATH_DEVICE void for_elements(const split_view& view, const Begin& begin, const End& end) {
+/// Each element adds one to its partition's counter: calls `look(side, envelope)` before, and behind
+/// it `work(side, index, partition, before)`, with what was there before. Several of both sides at
+/// once, so that much is under way.
+template <unsigned kTogether, typename Look, typename Work>
+POLYPATH_DEVICE void count_elements(const split_view& view, std::uint32_t* const (&counters)[2],
+                                    const Look& look, const Work& work) {
   const WholeGrid grid;
+  const unsigned lane = rank_in_warp();
   const std::uint32_t most = view.count(0) < view.count(1) ? view.count(1) : view.count(0);
-  for (std::uint32_t first = grid.rank(); first < most; first += kTogether * grid.size()) {
+  // Where a warp's elements are all of one partition, as where there are few, one adds for all.
+  const auto is_of_all = [](std::uint32_t partition) {
+    return warp_all(partition == warp_shuffle(partition, 0));
+  };
+  for (std::uint32_t first = grid.rank(); first - lane < most; first += kTogether * grid.size()) {
     envelope found[2][kTogether];
-    std::uint32_t begun[2][kTogether];
-    const auto for_each = [&](const auto& work) {
+    std::uint32_t before[2][kTogether];
+    const auto for_each = [&](const auto& then) {
       POLYPATH_UNROLL
       for (unsigned i = 0; i < kTogether; ++i) {
         POLYPATH_UNROLL
         for (unsigned side = 0; side < 2; ++side) {
           const std::uint32_t index = first + i * grid.size();
-          work(side, index, index < view.count(side), found[side][i], begun[side][i]);
+          then(side, index, index < view.count(side), found[side][i], before[side][i]);
         }
       }
+    };
+    const auto partition_of = [&](bool is_one, const envelope& what) {
+      return is_one ? split_view::partition_of(what, view.bits) : kNone;
     };
     for_each([&](unsigned side, std::uint32_t index, bool is_one, envelope& what, std::uint32_t&) {
       what = is_one ? load(view.from(side) + index) : envelope{};
     });
+    for_each(
+        [&](unsigned side, std::uint32_t, bool is_one, const envelope& what, std::uint32_t& its) {
+          look(side, what);
+          const std::uint32_t partition = partition_of(is_one, what);
+          const bool for_all = is_of_all(partition);
+          its = 0;
+          if (is_one && (!for_all || lane == 0))
+            its = device::fetch_add<device_scope>(
+                counters[side] + partition,
+                for_all && !planted(SplitFault::warp_counts_as_one) ? kWarp : 1U);
+        });
     for_each([&](unsigned side, std::uint32_t index, bool is_one, const envelope& what,
-                 std::uint32_t& it) { it = is_one ? begin(side, index, what) : 0; });
-    for_each([&](unsigned side, std::uint32_t index, bool is_one, const envelope& what,
-                 std::uint32_t it) {
-      if (is_one) end(side, index, what, it);
+                 std::uint32_t its) {
+      const std::uint32_t partition = partition_of(is_one, what);
+      if (is_of_all(partition)) its = warp_shuffle(its, 0) + lane;
+      if (is_one) work(side, index, partition, its);
     });
   }
 }
@@ -73,7 +94,7 @@ template <typename Order>
 POLYPATH_DEVICE match_status status_of(unsigned side, const envelope& what) {
   return side == 0 ? status_of_message(what) : status_of_receive(Order{}, what);
 }
-/// Of the elements that for_elements() gives this thread. By a call: it is seldom needed.
+/// Of the elements that count_elements() gives this thread. By a call: it is seldom needed.
 template <typename Order>
 POLYPATH_DEVICE_CALLED void note_own_bad(split_view view) {
   const WholeGrid grid;
@@ -100,15 +121,12 @@ template <typename Order>
 POLYPATH_DEVICE void place_elements(const split_view& view) {
   constexpr unsigned kTogether = 4;
   bool is_bad = false;
-  detail::for_elements<kTogether>(
-      view,
-      [&](unsigned side, std::uint32_t, const envelope& what) {
+  detail::count_elements<kTogether>(
+      view, view.counts,
+      [&](unsigned side, const envelope& what) {
         is_bad |= detail::status_of<Order>(side, what) != match_status::done;
-        return fetch_add<device_scope>(
-            view.counts[side] + split_view::partition_of(what, view.bits), 1U);
       },
-      [&](unsigned side, std::uint32_t index, const envelope& what, std::uint32_t rank) {
-        const std::uint32_t partition = split_view::partition_of(what, view.bits);
+      [&](unsigned side, std::uint32_t index, std::uint32_t partition, std::uint32_t rank) {
         if (rank < split_view::kRoom)
           store(view.split[side] + detail::room_of(partition) + rank, index);
         else if (rank == split_view::kRoom && !planted(SplitFault::crowded_unnoticed))
@@ -144,13 +162,9 @@ POLYPATH_DEVICE void give_out_places(const split_view& view, std::uint32_t* word
 /// Each moves its partition's end by one.
 POLYPATH_DEVICE void move_elements(const split_view& view) {
   constexpr unsigned kTogether = 4;
-  detail::for_elements<kTogether>(
-      view,
-      [&](unsigned side, std::uint32_t, const envelope& what) {
-        return fetch_add<device_scope>(view.ends[side] + split_view::partition_of(what, view.bits),
-                                       1U);
-      },
-      [&](unsigned side, std::uint32_t index, const envelope&, std::uint32_t place) {
+  detail::count_elements<kTogether>(
+      view, view.ends, [](unsigned, const envelope&) {},
+      [&](unsigned side, std::uint32_t index, std::uint32_t, std::uint32_t place) {
         store(view.split[side] + place, index);
       });
 }
