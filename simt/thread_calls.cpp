@@ -89,7 +89,8 @@ void add(void* to, std::uint64_t value, unsigned bytes, Ordering order) {
 }
 
 std::uint64_t fetch_add(void* at, std::uint64_t value, unsigned bytes, Ordering order) {
-  if (order == Ordering::acq_rel) Machine::machine_of_me().fence(false);
+  if (order == Ordering::acq_rel || order == Ordering::release)
+    Machine::machine_of_me().fence(false);
   const std::uint64_t old =
       Machine::machine_of_me().fetch_add(reinterpret_cast<std::uintptr_t>(at), value, bytes);
   if (order == Ordering::acq_rel || order == Ordering::acquire)

@@ -17,6 +17,7 @@ struct Names {
   const char* many;
   const char* grid;
   const char* outcome;
+  const char* together;
 };
 
 template <typename Workspace, typename Storage>
@@ -28,7 +29,7 @@ OrderOfMatching order_of(std::span<const unsigned char> image, const Names& name
           names.many,
           names.grid,
           names.outcome,
-          false,
+          names.together,
           sizeof(Storage),
           threads_of_many,
           Workspace::kPhases,
@@ -54,27 +55,23 @@ const OrderOfMatching& order_of_matching(std::int64_t order) {
   static const OrderOfMatching mpi = order_of<mpi_workspace, mpi_storage<kMostOfAQueue>>(
       matching_mpi_image(),
       {"polypath_match_queues_mpi", "polypath_match_many_mpi", "polypath_match_grid_mpi",
-       "polypath_match_outcome_mpi"},
+       "polypath_match_outcome_mpi", "polypath_match_all_mpi"},
       kMatchManyThreads, kM, &match_mpi_on_host);
-  static const OrderOfMatching partitioned = [] {
-    OrderOfMatching made = order_of<partitioned_workspace, match_sums>(
-        matching_partitioned_image(),
-        {"polypath_match_queues_partitioned", "polypath_match_queues_partitioned",
-         "polypath_match_grid_partitioned", "polypath_match_outcome_partitioned"},
-        512, kM, &match_partitioned_on_host);
-    made.phases = partitioned_workspace::kOfSplit;
-    made.ends_with_all = true;
-    return made;
-  }();
+  static const OrderOfMatching partitioned = order_of<partitioned_workspace, match_sums>(
+      matching_partitioned_image(),
+      {"polypath_match_queues_partitioned", "polypath_match_queues_partitioned",
+       "polypath_match_grid_partitioned", "polypath_match_outcome_partitioned",
+       "polypath_match_all_partitioned"},
+      512, partitioned_workspace::kMostCapacity, &match_partitioned_on_host);
   static const OrderOfMatching hashed = order_of<hashed_workspace, hashed_storage<kMostOfAQueue>>(
       matching_hashed_image(),
       {"polypath_match_queues_hashed", "polypath_match_queues_hashed", "polypath_match_grid_hashed",
-       "polypath_match_outcome_hashed"},
+       "polypath_match_outcome_hashed", nullptr},
       kThreadsOfTable, 16 * kM, &match_hashed_on_host);
   static const OrderOfMatching unique = order_of<hashed_workspace, unique_storage<kMostOfAQueue>>(
       matching_hashed_image(),
       {"polypath_match_queues_hashed_unique", "polypath_match_queues_hashed_unique",
-       "polypath_match_grid_hashed_unique", "polypath_match_outcome_hashed_unique"},
+       "polypath_match_grid_hashed_unique", "polypath_match_outcome_hashed_unique", nullptr},
       kThreadsOfTable, 16 * kM, &match_hashed_unique_on_host);
   switch (order) {
     case POLYPATH_ORDER_MPI: return mpi;

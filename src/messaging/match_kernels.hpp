@@ -15,9 +15,9 @@ struct OrderOfMatching {
   const char* queues;  ///< kernels' names
   const char* many;    ///< the same, where there are many; may be the same kernel
   const char* grid;
-  const char* outcome;            ///< behind the phases
-  bool ends_with_all;             ///< by blocks of kMatchThreads that run at once; else by one warp
-  std::uint32_t queue_bytes;      ///< of shared memory
+  const char* outcome;        ///< behind the phases
+  const char* together;       ///< all phases and the outcome by blocks that run at once, or null
+  std::uint32_t queue_bytes;  ///< of shared memory
   std::uint32_t threads_of_many;  ///< of a block that is one of many on its multiprocessor
   std::uint32_t phases;           ///< a launch each
   std::uint32_t most_capacity;

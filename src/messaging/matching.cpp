@@ -22,6 +22,16 @@ unsigned device_attribute(const CudaDriver& driver, CUdevice_attribute wanted) {
   return static_cast<unsigned>(value);
 }
 
+/// Of a multiprocessor; 0: the driver does not say.
+unsigned blocks_at_once(const CudaDriver& driver, CUfunction kernel, unsigned threads,
+                        std::size_t shared_bytes) {
+  int blocks = 0;
+  if (driver.occupancy_max_active_blocks != nullptr)
+    POLYPATH_CHECK(driver, occupancy_max_active_blocks(&blocks, kernel, static_cast<int>(threads),
+                                                       shared_bytes));
+  return static_cast<unsigned>(std::max(0, blocks));
+}
+
 std::uint64_t random_seed() {
   std::random_device random;
   return std::uint64_t{random()} << 32 | random();
@@ -68,18 +78,20 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
           order_.queue_bytes)
     throw NotSupported("matching needs a GPU whose blocks may have " +
                        std::to_string(order_.queue_bytes) + " bytes of shared memory");
-  if (order_.ends_with_all && driver_.launch_kernel_ex == nullptr)
-    throw NotSupported("matching in this order needs a driver with cooperative launches");
   for (const CUfunction kernel : {queues_, many_})
     POLYPATH_CHECK(driver_,
                    func_set_attribute(kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                       static_cast<int>(order_.queue_bytes)));
   multiprocessors_ = device_attribute(driver_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-  int blocks = 1;
-  if (driver_.occupancy_max_active_blocks != nullptr)
-    POLYPATH_CHECK(driver_, occupancy_max_active_blocks(&blocks, many_, order_.threads_of_many,
-                                                        order_.queue_bytes));
-  queues_at_once_ = multiprocessors_ * static_cast<unsigned>(std::max(1, blocks));
+  queues_at_once_ =
+      multiprocessors_ *
+      std::max(1U, blocks_at_once(driver_, many_, order_.threads_of_many, order_.queue_bytes));
+  if (order_.together != nullptr && driver_.launch_kernel_ex != nullptr &&
+      device_attribute(driver_, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0) {
+    together_ = module_->function(order_.together);
+    blocks_together_ =
+        multiprocessors_ * blocks_at_once(driver_, together_, kMatchTogetherThreads, 0);
+  }
 
   const auto cut = [&](CUdeviceptr from) {
     Parts parts(from);
@@ -136,6 +148,22 @@ void Matching::launch(CUfunction kernel, unsigned blocks, unsigned threads, unsi
                                         all, nullptr));
 }
 
+void Matching::launch_together(unsigned blocks, CUstream stream, MatchGridArgs& args) {
+  CUlaunchAttribute together{};
+  together.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  together.value.cooperative = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = blocks;
+  config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = kMatchTogetherThreads;
+  config.blockDimY = config.blockDimZ = 1;
+  config.hStream = stream;
+  config.attrs = &together;
+  config.numAttrs = 1;
+  void* parameters[] = {&args};
+  POLYPATH_CHECK(driver_, launch_kernel_ex(&config, together_, parameters, nullptr));
+}
+
 void Matching::issue_one(device::match_batch batch, bool is_carried, device::match_outcome* outcome,
                          CUstream stream) {
   batch.seed = seed_;
@@ -150,26 +178,17 @@ void Matching::issue_one(device::match_batch batch, bool is_carried, device::mat
                   stream, args);
   }
   MatchGridArgs args{batch, workspace_, capacity_, is_carried, outcome, state_};
-  const unsigned blocks = std::min((2 * most + kMatchGridThreads - 1) / kMatchGridThreads,
-                                   multiprocessors_ * kBlocksOfAMultiprocessor);
+  const auto blocks_of = [&](unsigned threads) { return (2 * most + threads - 1) / threads; };
+  if (blocks_together_ > 0)
+    return launch_together(std::min(blocks_of(kMatchTogetherThreads), blocks_together_), stream,
+                           args);
+  const unsigned blocks =
+      std::min(blocks_of(kMatchGridThreads), multiprocessors_ * kBlocksOfAMultiprocessor);
   for (std::uint32_t phase = 0; phase < order_.phases; ++phase) {
     const bool by_one = order_.runs_in_one_warp(phase);
     launch(grid_, by_one ? 1 : blocks, by_one ? 32 : kMatchGridThreads, 0, stream, args, phase);
   }
-  if (!order_.ends_with_all) return launch(outcome_, 1, 32, 0, stream, args);
-  CUlaunchAttribute together{};
-  together.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-  together.value.cooperative = 1;
-  CUlaunchConfig config{};
-  config.gridDimX = multiprocessors_;
-  config.gridDimY = config.gridDimZ = 1;
-  config.blockDimX = kMatchThreads;
-  config.blockDimY = config.blockDimZ = 1;
-  config.hStream = stream;
-  config.attrs = &together;
-  config.numAttrs = 1;
-  void* parameters[] = {&args};
-  POLYPATH_CHECK(driver_, launch_kernel_ex(&config, outcome_, parameters, nullptr));
+  launch(outcome_, 1, 32, 0, stream, args);
 }
 
 void Matching::match(const device::match_batch& batch, device::match_outcome* outcome,

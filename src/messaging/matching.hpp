@@ -58,6 +58,8 @@ class Matching {
   template <typename... Parameters>
   void launch(CUfunction kernel, unsigned blocks, unsigned threads, unsigned shared_bytes,
               CUstream stream, Parameters... parameters);
+  /// All phases at once; `blocks` are no more than run at once.
+  void launch_together(unsigned blocks, CUstream stream, MatchGridArgs& args);
   void issue_one(device::match_batch batch, bool is_carried, device::match_outcome* outcome,
                  CUstream stream);
 
@@ -71,10 +73,12 @@ class Matching {
   CUfunction many_ = nullptr;
   CUfunction grid_ = nullptr;
   CUfunction outcome_ = nullptr;
+  CUfunction together_ = nullptr;
   CUfunction append_ = nullptr;
   CUfunction keep_ = nullptr;
   unsigned multiprocessors_ = 1;
   unsigned queues_at_once_ = 1;
+  unsigned blocks_together_ = 0;  ///< that run at once; 0: a launch a phase
   CUdeviceptr memory_ = 0;
   MatchState* state_ = nullptr;  ///< these are in memory_
   MatchBuffers buffers_{};

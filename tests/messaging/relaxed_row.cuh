@@ -47,7 +47,7 @@ SIMT_KERNEL(polypath_test_hashed_unique, 256, RelaxedRow row) {
 }
 
 struct SplitWords {
-  std::uint32_t all[256 / 32 * device::split_memory::kWarpWords];
+  std::uint32_t all[256 / 32 * device::kWordsOfPartition];
 };
 SIMT_KERNEL(polypath_test_split, 256, device::split_view view, device::match_outcome* outcome,
             unsigned phase) {
@@ -58,9 +58,10 @@ SIMT_KERNEL(polypath_test_split, 256, device::split_view view, device::match_out
     device::detail::store_outcome(outcome, device::detail::outcome_of(view.words, view.batch));
 }
 
-/// All phases, as a matcher runs them.
-SIMT_KERNEL(polypath_test_grid_partitioned, 256, GridRow row, unsigned phase) {
-  using Matcher = device::grid_matcher<device::partitioned>;
+/// All phases, as a matcher runs them: a launch each, or all by blocks that run at once.
+template <typename Order>
+SIMT_DEVICE void run_grid_phase(const GridRow& row, unsigned phase) {
+  using Matcher = device::grid_matcher<Order>;
   SIMT_SHARED(SplitWords, words);
   if (phase < Matcher::kPhases)
     Matcher::run(phase, words.all + simt::warp_index() * Matcher::kWarpWords, row.workspace,
@@ -69,16 +70,45 @@ SIMT_KERNEL(polypath_test_grid_partitioned, 256, GridRow row, unsigned phase) {
     device::detail::store_outcome(row.outcome,
                                   Matcher::outcome(row.workspace, row.capacity, row.batch));
 }
-
-/// What comes behind the split, by blocks that run at once.
-SIMT_KERNEL(polypath_test_grid_rest, 256, GridRow row) {
+template <typename Order>
+SIMT_DEVICE void run_grid_together(const GridRow& row) {
+  using Matcher = device::grid_matcher<Order>;
   SIMT_SHARED(SplitWords, words);
-  using Matcher = device::grid_matcher<device::partitioned>;
-  const device::match_outcome outcome = Matcher::run_rest(
-      words.all + simt::warp_index() * device::grid_matcher<device::mpi>::kWarpWords, row.workspace,
-      row.capacity, row.batch);
-  if (simt::block_index() == 0 && simt::thread_index() == 0)
+  device::match_outcome outcome{};
+  if (Matcher::match_together(row.meetings, words.all + simt::warp_index() * Matcher::kWarpWords,
+                              row.workspace, row.capacity, row.batch, outcome))
     device::detail::store_outcome(row.outcome, outcome);
+}
+SIMT_KERNEL(polypath_test_grid_partitioned, 256, GridRow row, unsigned phase) {
+  run_grid_phase<device::partitioned>(row, phase);
+}
+SIMT_KERNEL(polypath_test_grid_mpi, 256, GridRow row, unsigned phase) {
+  run_grid_phase<device::mpi>(row, phase);
+}
+SIMT_KERNEL(polypath_test_together_partitioned, 256, GridRow row) {
+  run_grid_together<device::partitioned>(row);
+}
+SIMT_KERNEL(polypath_test_together_mpi, 256, GridRow row) { run_grid_together<device::mpi>(row); }
+
+/// Blocks meet, and look at what all stored: `words` has one for each thread, `wrong` counts those
+/// that are not as they should be, `ends` the blocks that come last.
+SIMT_KERNEL(polypath_test_meeting, 64, MeetingRow row) {
+  const device::detail::GridMeeting all(row.meetings);
+  const unsigned threads = simt::grid_size() * simt::block_size();
+  const unsigned rank = simt::block_index() * simt::block_size() + simt::thread_index();
+  std::uint32_t wrong = 0;
+  for (std::uint32_t round = 1; round <= 3; ++round) {
+    simt::store(row.words + rank, round);
+    all.meet();
+    for (unsigned i = 0; i < threads; ++i) wrong += simt::load(row.words + i) != round ? 1 : 0;
+    all.meet();
+  }
+  simt::store(row.words + rank, 4U);
+  if (all.is_last()) {
+    for (unsigned i = 0; i < threads; ++i) wrong += simt::load(row.words + i) != 4 ? 1 : 0;
+    if (simt::thread_index() == 0) simt::fetch_add<device::device_scope>(row.ends, 1U);
+  }
+  if (wrong != 0) simt::fetch_add<device::device_scope>(row.wrong, wrong);
 }
 
 template <typename Order>

@@ -21,6 +21,14 @@ struct GridRow {
   device::match_outcome* outcome;
   unsigned char* workspace;
   std::uint32_t capacity;
+  std::uint32_t* meetings;
+};
+
+struct MeetingRow {
+  std::uint32_t* meetings;
+  std::uint32_t* words;
+  std::uint32_t* wrong;
+  std::uint32_t* ends;
 };
 
 }  // namespace polypath::test

@@ -60,38 +60,64 @@ inline Results run_split(const Traffic& of, unsigned bits, std::uint64_t seed) {
   Results results(of);
   const auto capacity =
       static_cast<std::uint32_t>(std::max(of.messages.size(), of.receives.size()));
-  LineBytes memory(Workspace::bytes(capacity), 0xC3);
+  LineBytes memory(Workspace::split_bytes(capacity, bits), 0xC3);
   const device::split_view view =
       Workspace::cut(memory.get<unsigned char>(), capacity, results.batch(of), bits);
   std::vector<simt::Launch> row;
   for (unsigned phase = 0; phase <= Workspace::kOfSplit; ++phase)
-    row.push_back(simt::launch("polypath_test_split", 0, 3, 64, view, &results.outcome, phase));
+    row.push_back(simt::launch("polypath_test_split", 0, 3, 128, view, &results.outcome, phase));
   simt::RunOptions options;
   options.seed = seed;
   results.error = simt::run({row}, options);
   return results;
 }
 
-/// All blocks, in as many partitions as a matcher makes. `at_once`: what comes behind the split is one
-/// launch, whose blocks meet between the phases.
-inline Results run_grid(const Traffic& of, std::uint32_t capacity, std::uint64_t seed,
-                        bool at_once) {
-  using Workspace = device::partitioned_workspace;
+/// All blocks, in MPI's order or partitioned, as a matcher does it. `at_once`: by one launch, whose
+/// blocks meet between the phases, behind one of another number of blocks; else by a launch a
+/// phase.
+template <typename Workspace>
+Results run_grid(const std::string& order, const Traffic& of, std::uint32_t capacity,
+                 std::uint64_t seed, bool at_once) {
   Results results(of);
+  Results earlier(of);
   LineBytes memory(Workspace::bytes(capacity), 0xC3);
-  const GridRow args{results.batch(of), &results.outcome, memory.get<unsigned char>(), capacity};
+  LineBytes meetings(sizeof(std::uint32_t), 0);
+  GridRow args{results.batch(of), &results.outcome, memory.get<unsigned char>(), capacity,
+               meetings.get<std::uint32_t>()};
   std::vector<simt::Launch> row;
-  const unsigned launches = at_once ? Workspace::kOfSplit : Workspace::kPhases + 1;
-  for (unsigned phase = 0; phase < launches; ++phase) {
-    const bool by_one = Workspace::runs_in_one_warp(phase);
-    row.push_back(simt::launch("polypath_test_grid_partitioned", 0, by_one ? 1 : 3,
-                               by_one ? 32 : 64, args, phase));
+  if (at_once) {
+    GridRow before = args;
+    before.batch = earlier.batch(of);
+    before.outcome = &earlier.outcome;
+    row.push_back(simt::launch("polypath_test_together_" + order, 0, 4, 32, before));
+    row.push_back(simt::launch("polypath_test_together_" + order, 0, 3, 64, args));
+  } else {
+    for (unsigned phase = 0; phase <= Workspace::kPhases; ++phase) {
+      const bool by_one = phase < Workspace::kPhases && Workspace::runs_in_one_warp(phase);
+      row.push_back(simt::launch("polypath_test_grid_" + order, 0, by_one ? 1 : 3, by_one ? 32 : 64,
+                                 args, phase));
+    }
   }
-  if (at_once) row.push_back(simt::launch("polypath_test_grid_rest", 0, 3, 64, args));
   simt::RunOptions options;
   options.seed = seed;
   results.error = simt::run({row}, options);
   return results;
+}
+
+/// Blocks that meet, in launches of several sizes. "" or what was wrong.
+inline std::string run_meetings(std::uint64_t seed) {
+  LineBytes memory(512 * sizeof(std::uint32_t), 0);
+  auto* const words = memory.get<std::uint32_t>();
+  std::vector<simt::Launch> row;
+  const MeetingRow args{words, words + 32, words + 1, words + 2};
+  for (const unsigned blocks : {3U, 1U, 5U})
+    row.push_back(simt::launch("polypath_test_meeting", 0, blocks, 32, args));
+  simt::RunOptions options;
+  options.seed = seed;
+  const std::string error = simt::run({row}, options);
+  if (!error.empty()) return error;
+  if (words[1] != 0) return "a block did not see what all had stored";
+  return words[2] == row.size() ? "" : "not one block was the last";
 }
 
 /// All blocks, by a table in memory of the GPU; `before` as run_group(). `log2`: of its slots; 0:

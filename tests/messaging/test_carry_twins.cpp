@@ -67,6 +67,9 @@ TEST(MatchingSeed, KeysThatWereMadeToMeetAreNoSlowerThanOthers) {
   EXPECT_LT(accesses_to_enter(made, 0x9D5C3FB1E2A74681), usual + usual / 4);
 }
 
+/// By one block, or by the whole GPU: a launch a phase, or one.
+enum class By { block, phases, together };
+
 class CarryMemory {
  public:
   explicit CarryMemory(std::uint32_t capacity)
@@ -76,9 +79,9 @@ class CarryMemory {
         words_(2 * (capacity + kBehind), kPoison),
         workspace_(device::mpi_workspace::bytes(capacity) / 8 + 1, 0xC3C3C3C3C3C3C3C3) {}
 
-  /// One batch, by one block or by the whole GPU. Empty, or what went wrong.
+  /// One batch. Empty, or what went wrong.
   std::string next(const std::vector<envelope>& messages, const std::vector<envelope>& receives,
-                   bool by_grid, std::uint64_t seed) {
+                   By by, std::uint64_t seed) {
     pairs.assign(capacity_ + kBehind, {kPoison, kPoison});
     const std::uint32_t second = capacity_ + kBehind;
     const MatchBuffers buffers{envelopes_.data(), envelopes_.data() + second,
@@ -98,16 +101,19 @@ class CarryMemory {
         buffers.messages,          0, 0, buffers.receives, buffers.message_of_receive,
         buffers.receive_of_message};
     std::vector<simt::Launch> row{simt::launch("polypath_match_append", 0, 2, 64, carry)};
-    if (by_grid) {
+    if (by != By::block) {
       const MatchGridArgs args{batch,          reinterpret_cast<unsigned char*>(workspace_.data()),
                                capacity_,      1,
                                &state.outcome, &state};
-      for (std::uint32_t phase = 0; phase < device::mpi_workspace::kPhases; ++phase) {
+      if (by == By::together) row.push_back(simt::launch("polypath_match_all_mpi", 0, 3, 64, args));
+      for (std::uint32_t phase = 0; by == By::phases && phase < device::mpi_workspace::kPhases;
+           ++phase) {
         const bool by_one = device::mpi_workspace::runs_in_one_warp(phase);
         row.push_back(simt::launch("polypath_match_grid_mpi", 0, by_one ? 1 : 3, by_one ? 32 : 64,
                                    args, phase));
       }
-      row.push_back(simt::launch("polypath_match_outcome_mpi", 0, 1, 32, args));
+      if (by == By::phases)
+        row.push_back(simt::launch("polypath_match_outcome_mpi", 0, 1, 32, args));
     } else {
       const MatchQueuesArgs args{batch, nullptr, nullptr,        1,     capacity_,
                                  1,     0,       &state.outcome, &state};
@@ -146,7 +152,7 @@ class CarryMemory {
 
 /// Traffic cut into batches at random, with batches between them that are refused. Empty, or what
 /// was wrong.
-std::string run_case(const TrafficCase& of, bool by_grid, std::uint64_t seed) {
+std::string run_case(const TrafficCase& of, By by, std::uint64_t seed) {
   constexpr std::uint32_t kCapacity = 256;
   const Traffic traffic = draw(of, seed);
   std::mt19937_64 random(seed);
@@ -169,7 +175,7 @@ std::string run_case(const TrafficCase& of, bool by_grid, std::uint64_t seed) {
       const bool is_full = random() % 2 == 0;
       std::vector<envelope> bad(is_full ? kCapacity - messages_before + 1 : 3, {1, 1, 1});
       if (!is_full) bad[2].source = any_source;
-      std::string error = memory.next(bad, {{1, 1, 1}}, by_grid, random());
+      std::string error = memory.next(bad, {{1, 1, 1}}, by, random());
       if (!error.empty()) return error;
       const auto expected = is_full ? match_status::full : match_status::message_source;
       if (memory.outcome.status != expected) return "another status";
@@ -180,7 +186,7 @@ std::string run_case(const TrafficCase& of, bool by_grid, std::uint64_t seed) {
     }
     const std::vector<envelope> messages = cut(traffic.messages, message);
     const std::vector<envelope> receives = cut(traffic.receives, receive);
-    const std::string error = memory.next(messages, receives, by_grid, random());
+    const std::string error = memory.next(messages, receives, by, random());
     if (!error.empty()) return error;
     if (memory.outcome.status != match_status::done) return "not done";
     for (std::uint32_t i = 0; i < memory.pairs.size(); ++i) {
@@ -207,8 +213,8 @@ class Carrying : public testing::TestWithParam<TrafficCase> {};
 
 TEST_P(Carrying, IsTheLiteralRuleWhateverTheCut) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed)
-    for (const bool by_grid : {false, true})
-      ASSERT_EQ(run_case(GetParam(), by_grid, seed), "") << seed << (by_grid ? " by all" : "");
+    for (const By by : {By::block, By::phases, By::together})
+      ASSERT_EQ(run_case(GetParam(), by, seed), "") << seed << ", " << static_cast<int>(by);
 }
 
 INSTANTIATE_TEST_SUITE_P(Traffic, Carrying, testing::ValuesIn(kTraffic),
@@ -223,7 +229,10 @@ TEST_P(PlantedCarryFault, IsFound) {
   planted_fault<CarryFault> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 40 && found < 2; ++seed)
-    found += run_case(kTraffic[1 + seed % 5], seed % 2 == 0, seed).empty() ? 0 : 1;
+    found +=
+        run_case(kTraffic[1 + seed % 5], seed % 2 == 0 ? By::together : By::block, seed).empty()
+            ? 0
+            : 1;
   EXPECT_GE(found, 2);
 }
 
@@ -241,7 +250,7 @@ TEST_P(PlantedGridFault, IsFoundOfTheWholeGpu) {
   planted_fault<device::MatchFault> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 40 && found < 2; ++seed)
-    found += run_case(kTraffic[1 + seed % 5], true, seed).empty() ? 0 : 1;
+    found += run_case(kTraffic[1 + seed % 5], By::phases, seed).empty() ? 0 : 1;
   EXPECT_GE(found, 2);
 }
 

@@ -2,8 +2,12 @@
 // against what can be paired by key; over hostile schedules; and each planted defect is found.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <random>
+#include <vector>
 
+#include "polypath/device/grid_meeting.cuh"
 #include "polypath/device/key_table.cuh"
 #include "polypath/device/match_partitioned.cuh"
 #include "polypath/device/split.cuh"
@@ -12,6 +16,7 @@
 namespace polypath::test {
 namespace {
 
+using device::GridFault;
 using device::HashFault;
 using device::match_status;
 using device::PartitionFault;
@@ -102,7 +107,7 @@ TEST(Mixed, ASourceWithManyAmongOthers) {
     bad.receives[501].source = any_source;
     for (const bool at_once : {false, true}) {
       const auto run = [&](const Traffic& of, std::uint32_t capacity) {
-        return run_grid(of, capacity, seed, at_once);
+        return run_grid<device::partitioned_workspace>("partitioned", of, capacity, seed, at_once);
       };
       ASSERT_EQ(check_ordered(traffic, run(traffic, 2000)), "");
       ASSERT_EQ(check_refused(traffic, run(traffic, 1399), match_status::full), "");
@@ -115,6 +120,78 @@ TEST(Mixed, OneSourceHasAll) {
   const Traffic traffic = shuffled(300, 1);
   EXPECT_EQ(check_ordered(traffic, run_split(traffic, 9, 1)), "");
 }
+/// One source for each of `counts`, which has so many messages and receives.
+Traffic sources_of(const std::vector<std::uint32_t>& counts, std::uint64_t seed) {
+  Traffic traffic;
+  for (std::size_t source = 0; source < counts.size(); ++source)
+    for (std::uint32_t i = 0; i < counts[source]; ++i)
+      traffic.messages.push_back({i / 2, static_cast<std::uint16_t>(source), 0});
+  std::mt19937_64 random(seed);
+  std::ranges::shuffle(traffic.messages, random);
+  traffic.receives = traffic.messages;
+  std::ranges::shuffle(traffic.receives, random);
+  return traffic;
+}
+TEST(Mixed, UpToWhatARoomHasAndAWarpAndABlockAndMore) {
+  constexpr std::uint32_t kRoom = device::split_view::kRoom;
+  for (const std::uint32_t most : {64U, 65U, kRoom, kRoom + 1, 2 * kRoom, 2 * kRoom + 1}) {
+    const Traffic traffic = sources_of({most, 1, 64, 0, 40, most - 1}, most);
+    for (const bool at_once : {false, true})
+      ASSERT_EQ(check_ordered(traffic, run_grid<device::partitioned_workspace>(
+                                           "partitioned", traffic, 800, most, at_once)),
+                "")
+          << most;
+  }
+}
+TEST(Mixed, OneHasNoRoom) {  // on one side alone
+  for (const bool is_receive : {false, true}) {
+    Traffic traffic = sources_of({50, 60, 128, 0, 3}, 1);
+    (is_receive ? traffic.receives : traffic.messages).push_back({5, 2, 0});
+    EXPECT_EQ(check_ordered(traffic, run_split(traffic, 9, 1)), "");
+  }
+}
+TEST(Mixed, ASourceHasManyAndAnotherNone) {
+  Traffic traffic = shuffled(250, 1);
+  for (std::uint32_t i = 0; i < 300; ++i) {
+    traffic.messages.push_back({i, 1, 5});  // one side alone is never long
+    traffic.receives.push_back({i, 2, 5});
+  }
+  EXPECT_EQ(check_ordered(traffic, run_split(traffic, 9, 1)), "");
+}
+
+// ---- by one launch, whose blocks meet ----
+
+class Together : public testing::TestWithParam<TrafficCase> {};
+
+TEST_P(Together, IsAsPhaseByPhase) {
+  const Traffic traffic = draw(GetParam(), 1);
+  for (const bool at_once : {false, true})
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      ASSERT_EQ(check_ordered(traffic,
+                              run_grid<device::mpi_workspace>("mpi", traffic, 400, seed, at_once)),
+                "")
+          << seed;
+      if (GetParam().any_source_percent != 0) continue;
+      ASSERT_EQ(check_ordered(traffic, run_grid<device::partitioned_workspace>(
+                                           "partitioned", traffic, 400, seed, at_once)),
+                "")
+          << seed;
+    }
+}
+constexpr TrafficCase kTogether[] = {
+    {"keys", 300, 280, 16, 8},
+    {"few_of_a_key", 300, 300, 40, 4},
+    {"once_each", 300, 300, 9999, 2},
+    {"some_wildcards", 200, 200, 8, 4, 2, 10, 10},
+    {"any_tag", 300, 300, 8, 40, 1, 0, 10},
+    {"one_key", 120, 130, 1, 1},
+    {"more_than_a_warp_has", 200, 200, 1, 1},
+    {"more_than_a_block_has", 300, 300, 1, 1},
+    {"receives_alone", 0, 200, 4, 4},
+    {"messages_alone", 200, 0, 4, 4},
+};
+INSTANTIATE_TEST_SUITE_P(Grid, Together, testing::ValuesIn(kTogether),
+                         [](const auto& at) { return at.param.name; });
 
 class Hashed : public testing::TestWithParam<TrafficCase> {};
 
@@ -300,21 +377,39 @@ INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedPartitionFault,
 class PlantedSplitFault : public Planted<SplitFault> {};
 TEST_P(PlantedSplitFault, IsFound) {
   constexpr TrafficCase kCase{"", 900, 900, 2, 12, 1, 0, 10};
+  constexpr TrafficCase kCrowded{"", 900, 900, 2, 5, 1, 0, 10};
+  constexpr TrafficCase kOneSource{"", 120, 120, 2, 1, 1, 0, 10};
+  const SplitFault fault = GetParam();
+  const bool is_crowded = fault == SplitFault::long_in_no_order ||
+                          fault == SplitFault::crowded_unnoticed ||
+                          fault == SplitFault::places_given_twice;
+  const TrafficCase& of = is_crowded                                ? kCrowded
+                          : fault == SplitFault::warp_counts_as_one ? kOneSource
+                                                                    : kCase;
   EXPECT_GE(found_by([&](std::uint64_t seed) {
-              if (GetParam() == SplitFault::counted_too_early) {
-                const Traffic long_one = shuffled(1100, seed);
-                return check_ordered(long_one, run_grid(long_one, 1100, seed, true));
-              }
-              const Traffic traffic = draw(kCase, seed);
+              const Traffic traffic = draw(of, seed);
               return check_ordered(traffic, run_split(traffic, 9, seed));
             }),
             3);
 }
 INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedSplitFault,
-                         testing::Values(SplitFault::unstable_in_warp,
-                                         SplitFault::unstable_in_block,
-                                         SplitFault::unstable_among_pieces,
-                                         SplitFault::counted_too_early));
+                         testing::Values(SplitFault::in_no_order, SplitFault::long_in_no_order,
+                                         SplitFault::warp_counts_as_one,
+                                         SplitFault::rooms_given_twice,
+                                         SplitFault::crowded_unnoticed,
+                                         SplitFault::places_given_twice));
+
+TEST(Meetings, AllSeeWhatAllStored) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) ASSERT_EQ(run_meetings(seed), "") << seed;
+}
+class PlantedGridFault : public Planted<GridFault> {};
+TEST_P(PlantedGridFault, IsFound) { EXPECT_GE(found_by(run_meetings), 3); }
+INSTANTIATE_TEST_SUITE_P(Relaxed, PlantedGridFault,
+                         testing::Values(GridFault::arrives_without_release,
+                                         GridFault::goes_on_without_acquire,
+                                         GridFault::does_not_wait,
+                                         GridFault::ends_before_the_others,
+                                         GridFault::first_block_is_as_others));
 
 class PlantedHashFault : public Planted<HashFault> {};
 TEST_P(PlantedHashFault, IsFound) {

@@ -9,11 +9,6 @@
 namespace polypath::device {
 namespace detail {
 
-/// Of the calling warp's words: those of its block.
-POLYPATH_DEVICE std::uint32_t* words_of_block(std::uint32_t* warp_words, unsigned count) {
-  return warp_words - warp_index() * count;
-}
-
 template <typename Order>
 class HashedGrid : public PhasesOfGrid<HashedGrid<Order>, hashed_workspace> {
  public:
@@ -32,69 +27,47 @@ class HashedGrid : public PhasesOfGrid<HashedGrid<Order>, hashed_workspace> {
 
 }  // namespace detail
 
-namespace detail {
-
-/// The phases of the split, and of the partitions that are not long.
-class SplitGrid : public PhasesOfGrid<SplitGrid, partitioned_workspace> {
- public:
-  static constexpr unsigned kWarpWords = split_memory::kWarpWords;
-  POLYPATH_DEVICE static void run_phase(unsigned phase, std::uint32_t* warp_bits,
-                                        unsigned char* workspace, std::uint32_t capacity,
-                                        const match_batch& batch) {
-    const std::uint32_t bits = split_view::bits_for(batch.message_count, batch.receive_count);
-    run_split_phase(partitioned_workspace::cut(workspace, capacity, batch, bits), phase,
-                    words_of_block(warp_bits, kWarpWords));
-  }
-};
-
-/// All blocks wait for each other, the `turn`-th time (from 1 on), and see what others stored.
-POLYPATH_DEVICE void meet_in_grid(std::uint32_t* arrivals, std::uint32_t turn) {
-  block_sync();
-  if (thread_index() == 0) {
-    fence<device_scope>();
-    device::fetch_add<device_scope>(arrivals, 1U);
-    const auto all_came = [&] {
-      return load_relaxed<device_scope>(arrivals) >= turn * grid_size();
-    };
-    spin_until(all_came, [] { return false; });
-    fence<device_scope>();
-  }
-  block_sync();
-}
-
-}  // namespace detail
-
 template <>
 class grid_matcher<partitioned>
     : public detail::PhasesOfGrid<grid_matcher<partitioned>, partitioned_workspace> {
  public:
-  static constexpr unsigned kWarpWords = detail::SplitGrid::kWarpWords;
+  static constexpr unsigned kWarpWords = kWordsOfPartition;
   static_assert(kWarpWords >= grid_matcher<mpi>::kWarpWords, "");
   POLYPATH_DEVICE static void run_phase(unsigned phase, std::uint32_t* warp_bits,
                                         unsigned char* workspace, std::uint32_t capacity,
                                         const match_batch& batch) {
     constexpr unsigned kOfSplit = partitioned_workspace::kOfSplit;
     if (phase < kOfSplit)
-      detail::SplitGrid::run(phase, warp_bits, workspace, capacity, batch);
+      run_split_phase(view_of(workspace, capacity, batch), phase,
+                      detail::words_of_block(warp_bits, kWarpWords));
     else if (is_long(workspace))
-      grid_matcher<mpi>::run(phase - kOfSplit, warp_bits, of_mpi(workspace, capacity), capacity,
-                             batch);
+      grid_matcher<mpi>::run(phase - kOfSplit, bits_of_mpi(warp_bits), of_mpi(workspace, capacity),
+                             capacity, batch);
   }
-  /// Instead of the phases from kOfSplit on: all of them, by blocks that run at once (a cooperative
-  /// launch). Returns the outcome to the first block. Its warps need grid_matcher<mpi>::kWarpWords.
-  POLYPATH_DEVICE static match_outcome run_rest(std::uint32_t* warp_bits, unsigned char* workspace,
-                                                std::uint32_t capacity, const match_batch& batch) {
-    const bool is_full = batch.message_count > capacity || batch.receive_count > capacity;
-    if (!is_full && is_long(workspace)) {
-      auto* const arrivals = &reinterpret_cast<match_words*>(workspace)->arrivals;
-      POLYPATH_NO_UNROLL
-      for (unsigned phase = 0; phase < mpi_workspace::kPhases; ++phase) {
-        grid_matcher<mpi>::run(phase, warp_bits, of_mpi(workspace, capacity), capacity, batch);
-        if (planted(SplitFault::counted_too_early) && phase + 1 == mpi_workspace::kPhases) break;
-        detail::meet_in_grid(arrivals, phase + 1);
-      }
+  /// As that of grid_matcher<mpi>.
+  POLYPATH_DEVICE static void run_together(const detail::GridMeeting& all, std::uint32_t* warp_bits,
+                                           unsigned char* workspace, std::uint32_t capacity,
+                                           const match_batch& batch) {
+    const split_view view = view_of(workspace, capacity, batch);
+    std::uint32_t* const words = detail::words_of_block(warp_bits, kWarpWords);
+    begin_split(view);
+    all.meet();
+    place_elements<partitioned>(view);
+    all.meet();
+    if (load(&view.words->bad) != kNothingBad) {
+      const detail::WholeGrid grid;
+      return detail::match_nothing(batch, grid.rank(), grid.size());
     }
-    return outcome(workspace, capacity, batch);
+    if (load(&view.words->is_crowded) != 0) {
+      give_out_places(view, words);
+      all.meet();
+      if (is_long(workspace))
+        return run_as_mpi(all, bits_of_mpi(warp_bits), of_mpi(workspace, capacity), capacity,
+                          batch);
+      move_elements(view);
+      all.meet();
+    }
+    match_partitions(view, words);
   }
   POLYPATH_DEVICE static match_outcome outcome_of_phases(unsigned char* workspace,
                                                          std::uint32_t capacity,
@@ -107,6 +80,22 @@ class grid_matcher<partitioned>
  private:
   POLYPATH_DEVICE static bool is_long(const unsigned char* workspace) {
     return load(&reinterpret_cast<const match_words*>(workspace)->is_long) != 0;
+  }
+  POLYPATH_DEVICE static split_view view_of(unsigned char* workspace, std::uint32_t capacity,
+                                            const match_batch& batch) {
+    return partitioned_workspace::cut(
+        workspace, capacity, batch, split_view::bits_for(batch.message_count, batch.receive_count));
+  }
+  /// By a call, so that what is usual has the registers for itself.
+  POLYPATH_DEVICE_CALLED static void run_as_mpi(detail::GridMeeting all, std::uint32_t* warp_bits,
+                                                unsigned char* workspace, std::uint32_t capacity,
+                                                match_batch batch) {
+    grid_matcher<mpi>::run_together(all, warp_bits, workspace, capacity, batch);
+  }
+  /// A warp needs fewer words there.
+  POLYPATH_DEVICE static std::uint32_t* bits_of_mpi(std::uint32_t* warp_bits) {
+    return detail::words_of_block(warp_bits, kWarpWords) +
+           warp_index() * grid_matcher<mpi>::kWarpWords;
   }
   POLYPATH_DEVICE static unsigned char* of_mpi(unsigned char* workspace, std::uint32_t capacity) {
     return workspace + partitioned_workspace::of_mpi(capacity);

@@ -135,9 +135,11 @@ POLYPATH_DEVICE std::uint64_t seed_by_clock() {
 POLYPATH_DEVICE void begin_words(match_words* words, std::uint64_t seed) {
   store(&words->bad, kNothingBad);
   store(&words->seed, seed);
+  store(&words->given_out, std::uint64_t{0});
   store(&words->matches, 0U);
+  store(&words->is_crowded, 0U);
   store(&words->is_long, 0U);
-  store(&words->arrivals, 0U);
+  store(&words->noted, 0U);
 }
 /// By one thread, behind all else: what a batch came to.
 POLYPATH_DEVICE match_outcome outcome_of(const match_words* words, const match_batch& batch) {

@@ -1,9 +1,10 @@
-// Matching by the whole GPU: phases, each a kernel of its own or part of one behind a barrier of
-// the grid, with tables in memory of the GPU.
+// Matching by the whole GPU: phases, each a kernel of its own or part of one whose blocks meet
+// behind it, with tables in memory of the GPU.
 #pragma once
 
 #include "polypath/device/match_checks.cuh"
 #include "polypath/device/matcher.cuh"
+#include "polypath/device/matcher_groups.cuh"
 #include "polypath/device/matcher_wildcards.cuh"
 
 namespace polypath::device {
@@ -13,15 +14,24 @@ namespace polypath::device {
 ///   workspace_bytes(capacity)    of memory of the GPU, aligned to 16 bytes, without preparation
 ///   run(phase, warp_bits, workspace, capacity, batch)
 ///       called for phases 0 to kPhases - 1 one behind another by all threads of any number of
-///       blocks (whole warps) with the same arguments, one phase's stores visible to the next;
-///       those that run in one warp do nothing in others. `warp_bits`: kWarpWords words of the
-///       calling warp in shared memory
+///       blocks (whole warps, as many each time) with the same arguments, one phase's stores
+///       visible to the next; those that run in one warp do nothing in others. `warp_bits`:
+///       kWarpWords words of the calling warp in shared memory, behind those of the warp before
 ///   outcome(workspace, capacity, batch)    behind the last phase, to any thread
+/// For mpi and partitioned, by one launch, whose blocks run at once (a cooperative launch):
+///   match_together(meetings, warp_bits, workspace, capacity, batch, outcome)
+///       all phases; true for one thread, which has the outcome. `meetings`: a word of the GPU's
+///       memory, 0 before the first of all launches, and of one launch at a time
 /// A batch of more than `capacity` messages or receives is full.
 template <typename Order>
 class grid_matcher;
 
 namespace detail {
+
+/// Of the calling warp's words: those of its block.
+POLYPATH_DEVICE std::uint32_t* words_of_block(std::uint32_t* warp_words, unsigned count) {
+  return warp_words - warp_index() * count;
+}
 
 /// What all orders have alike. `Own` has run_phase() and outcome_of_phases(), called with the
 /// arguments of run() and outcome() for batches that are not full.
@@ -49,6 +59,18 @@ class PhasesOfGrid {
     if (is_full(capacity, batch)) return refused(match_status::full, 0);
     return Own::outcome_of_phases(workspace, capacity, batch);
   }
+  [[nodiscard]] POLYPATH_DEVICE static bool match_together(
+      std::uint32_t* meetings, std::uint32_t* warp_bits, unsigned char* workspace,
+      std::uint32_t capacity, const match_batch& batch, match_outcome& result) {
+    const GridMeeting all(meetings);
+    if (is_full(capacity, batch))
+      match_nothing(batch, WholeGrid{}.rank(), WholeGrid{}.size());
+    else
+      Own::run_together(all, warp_bits, workspace, capacity, batch);
+    if (!all.is_last() || thread_index() != 0) return false;
+    result = outcome(workspace, capacity, batch);
+    return true;
+  }
 
  private:
   POLYPATH_DEVICE static bool is_full(std::uint32_t capacity, const match_batch& batch) {
@@ -66,28 +88,70 @@ class grid_matcher<mpi> : public detail::PhasesOfGrid<grid_matcher<mpi>, mpi_wor
   POLYPATH_DEVICE static void run_phase(unsigned phase, std::uint32_t* warp_bits,
                                         unsigned char* workspace, std::uint32_t capacity,
                                         const match_batch& batch) {
-    const detail::WholeGrid grid;
-    const unsigned rank = grid.rank();
-    auto of = mpi_workspace::cut(workspace, capacity);
-    of.slots_log2 = detail::log2_above(2 * batch.receive_count);
-    const mpi_phases<in_global> phases(of, batch, rank, grid.size());
+    const mpi_phases<in_global> phases = phases_of(workspace, capacity, batch);
     if (phase == 0) return phases.clear();
     if (phase == 1) return phases.enter_receives();
     if (phase == 2) return phases.enter_messages();
     if (phases.is_refused()) return;
-    if (phase == 3) phases.give_out_lists();
+    if (phase == 3) return phases.give_out_lists(detail::words_of_block(warp_bits, kWarpWords));
     if (phase == 4) phases.fill_lists();
-    if (phase == 5) phases.template find_ranks<kWarpWords>(warp_bits);
-    if (phase == 6) phases.order_lists();
-    if (phase == mpi_workspace::kChoosing && rank < kWarp && phases.wildcards() != 0)
+    if (phases.is_by_groups()) {
+      if (phase == 5) phases.pair_groups();
+      return;
+    }
+    if (phase == 4) phases.note_long_groups();
+    if (phase == 6) phases.template find_ranks<kWarpWords>(warp_bits);
+    if (phase == 7) phases.order_lists();
+    if (phase == mpi_workspace::kChoosing && detail::WholeGrid{}.rank() < kWarp &&
+        phases.wildcards() != 0)
       phases.choose_for_wildcards();
-    if (phase == 8) phases.take_the_rest();
+    if (phase == 9) phases.take_the_rest();
+  }
+  /// The same phases of a batch that is not full, by blocks that run at once; one that has nothing
+  /// to do is left out, and its meeting.
+  POLYPATH_DEVICE static void run_together(const detail::GridMeeting& all, std::uint32_t* warp_bits,
+                                           unsigned char* workspace, std::uint32_t capacity,
+                                           const match_batch& batch) {
+    const mpi_phases<in_global> phases = phases_of(workspace, capacity, batch);
+    phases.clear();
+    all.meet();
+    phases.enter_receives();
+    all.meet();
+    phases.enter_messages();
+    all.meet();
+    if (phases.is_refused()) return;
+    phases.give_out_lists(detail::words_of_block(warp_bits, kWarpWords));
+    all.meet();
+    phases.fill_lists();
+    const bool is_by_groups = phases.is_by_groups();
+    if (!is_by_groups) phases.note_long_groups();
+    all.meet();
+    if (is_by_groups) return phases.pair_groups();
+    phases.template find_ranks<kWarpWords>(warp_bits);
+    all.meet();
+    phases.order_lists();
+    all.meet();
+    if (phases.wildcards() != 0) {
+      if (detail::WholeGrid{}.rank() < kWarp) phases.choose_for_wildcards();
+      all.meet();
+    }
+    phases.take_the_rest();
   }
   POLYPATH_DEVICE static match_outcome outcome_of_phases(unsigned char* workspace,
                                                          std::uint32_t capacity,
                                                          const match_batch& batch) {
     return mpi_phases<in_global>(mpi_workspace::cut(workspace, capacity), batch, 0, kWarp)
         .outcome();
+  }
+
+ private:
+  POLYPATH_DEVICE static mpi_phases<in_global> phases_of(unsigned char* workspace,
+                                                         std::uint32_t capacity,
+                                                         const match_batch& batch) {
+    const detail::WholeGrid grid;
+    auto of = mpi_workspace::cut(workspace, capacity);
+    of.slots_log2 = detail::log2_above(2 * batch.receive_count);
+    return {of, batch, grid.rank(), grid.size()};
   }
 };
 

@@ -14,10 +14,12 @@
 // table; the order in a group comes by counting, of long groups by a bitmap.
 #pragma once
 
+#include "polypath/device/grid_meeting.cuh"
 #include "polypath/device/match_faults.hpp"
 #include "polypath/device/matcher_memory.cuh"
 #include "polypath/device/matcher_tables.hpp"
 #include "polypath/device/matcher_view.hpp"
+#include "polypath/device/warp_reduce.cuh"
 
 namespace polypath::device {
 
@@ -46,8 +48,6 @@ class mpi_phases {
       Place::put(t_.receive_counts + slot, 0U);
       Place::put(t_.message_counts + slot, 0U);
     }
-    for (std::uint32_t i = rank_; i < t_.slots() + b_.message_count; i += size_)
-      Place::put(t_.taken + i, 0U);
     for (std::uint32_t i = rank_; i < b_.receive_count; i += size_)
       store(b_.message_of_receive + i, kNone);
     if (b_.receive_of_message != nullptr)
@@ -55,10 +55,11 @@ class mpi_phases {
         store(b_.receive_of_message + i, kNone);
     if (rank_ != 0) return;
     Place::put(t_.receive_counts + t_.slots(), 0U);
-    Place::put(&t_.all->receives, 0U);
-    Place::put(&t_.all->messages, 0U);
+    Place::put(&t_.all->lists, std::uint64_t{0});
+    Place::put(&t_.all->groups, std::uint64_t{0});
     Place::put(&t_.all->longs, 0U);
     Place::put(&t_.all->kinds, 0U);
+    Place::put(&t_.all->is_long, 0U);
     Place::put(&t_.all->matches, 0U);
     Place::put(&t_.all->reason, std::uint64_t{0});
   }
@@ -102,32 +103,45 @@ class mpi_phases {
     }
   }
 
-  /// Gives each group its part of the lists.
-  POLYPATH_DEVICE void give_out_lists() const {
+  /// Gives each group its part of the lists. `words`: of the block, two for each warp.
+  POLYPATH_DEVICE void give_out_lists(std::uint32_t* words) const {
     const std::uint32_t slots = t_.slots();
-    if (rank_ == 0 && wildcards() != 0) {
-      const std::uint32_t count = Place::get(t_.receive_counts + slots);
-      Place::put(t_.receive_begins + slots, Place::add(&t_.all->receives, count));
-      if (count > detail::kShortGroup) note_long(slots * 2);
+    const bool any = wildcards() != 0;
+    if (any) {
+      if (rank_ == 0)
+        Place::put(t_.receive_begins + slots,
+                   static_cast<std::uint32_t>(fetch_add<device_scope>(
+                       &t_.all->lists, std::uint64_t{Place::get(t_.receive_counts + slots)})));
+      for (std::uint32_t i = rank_; i < slots + b_.message_count; i += size_)
+        Place::put(t_.taken + i, 0U);
     }
-    for (std::uint32_t slot = rank_; slot < slots; slot += size_) {  // whole warps of slots
-      const std::uint32_t receives = Place::get(t_.receive_counts + slot);
-      const std::uint32_t messages = Place::get(t_.message_counts + slot);
-      const std::uint64_t own = receives | std::uint64_t{messages} << 32;
-      const std::uint64_t up_to_me = detail::sum_up_to_me(own);
-      const std::uint64_t sum = warp_shuffle(up_to_me, kWarp - 1);
-      if (sum == 0) continue;
-      std::uint32_t first = 0;
-      if (lane_ == 0) first = Place::add(&t_.all->receives, static_cast<std::uint32_t>(sum));
-      if (lane_ == 1) first = Place::add(&t_.all->messages, static_cast<std::uint32_t>(sum >> 32));
-      const std::uint64_t before = up_to_me - own;
-      Place::put(t_.receive_begins + slot,
-                 warp_shuffle(first, 0) + static_cast<std::uint32_t>(before));
-      Place::put(t_.message_begins + slot,
-                 warp_shuffle(first, 1) + static_cast<std::uint32_t>(before >> 32));
-      if (receives > detail::kShortGroup) note_long(slot * 2);
-      if (messages > detail::kShortGroup) note_long(slot * 2 + 1);
+    const std::uint32_t first = rank_ - thread_index();
+    for (std::uint32_t at = first; at < slots; at += size_) {  // the same for all of a block
+      const std::uint32_t slot = at + thread_index();
+      const std::uint32_t receives = slot < slots ? Place::get(t_.receive_counts + slot) : 0;
+      const std::uint32_t messages = slot < slots ? Place::get(t_.message_counts + slot) : 0;
+      if (!block_any((receives | messages) != 0)) continue;
+      const std::uint64_t begin =
+          detail::share_out(words, &t_.all->lists, receives | std::uint64_t{messages} << 32);
+      if ((receives | messages) != 0) {
+        Place::put(t_.receive_begins + slot, static_cast<std::uint32_t>(begin));
+        Place::put(t_.message_begins + slot, static_cast<std::uint32_t>(begin >> 32));
+      }
+      if (any) continue;
+      const std::uint32_t most = receives < messages ? messages : receives;
+      const bool is_pair = receives != 0 && messages != 0;
+      const bool is_noted = is_pair && most > detail::kFewOfGroup;
+      if (is_pair && most > detail::kMostOfGroup) store_relaxed<device_scope>(&t_.all->is_long, 1U);
+      if (!block_any(is_noted)) continue;
+      const std::uint64_t place =
+          detail::share_out(words, &t_.all->groups, std::uint64_t{is_noted ? 1U : 0U});
+      if (is_noted) Place::put(t_.noted + static_cast<std::uint32_t>(place), slot);
     }
+  }
+  /// Whether pair_groups() does all that is left; else the phases behind it do. Behind
+  /// give_out_lists() the same for all threads.
+  [[nodiscard]] POLYPATH_DEVICE bool is_by_groups() const {
+    return wildcards() == 0 && Place::get(&t_.all->is_long) == 0;
   }
 
   /// Fills the lists, in any order.
@@ -142,6 +156,20 @@ class mpi_phases {
           i);
     });
   }
+
+  /// Beside fill_lists(), where it is not by groups.
+  POLYPATH_DEVICE void note_long_groups() const {
+    if (rank_ == 0 && wildcards() != 0 &&
+        Place::get(t_.receive_counts + t_.slots()) > detail::kShortGroup)
+      note_long(t_.slots() * 2);
+    for (std::uint32_t slot = rank_; slot < t_.slots(); slot += size_) {
+      if (Place::get(t_.receive_counts + slot) > detail::kShortGroup) note_long(slot * 2);
+      if (Place::get(t_.message_counts + slot) > detail::kShortGroup) note_long(slot * 2 + 1);
+    }
+  }
+
+  /// Without wildcards: each group by itself (matcher_groups.cuh).
+  POLYPATH_DEVICE void pair_groups() const;
 
   /// Finds the rank of each in its list. `bits`: of the calling warp, in shared memory.
   template <unsigned kWords>
@@ -168,7 +196,7 @@ class mpi_phases {
     const std::uint32_t windows = (most + kWindow - 1) / kWindow;
     const std::uint64_t tasks = std::uint64_t{Place::get(&t_.all->longs)} * windows;
     for (std::uint64_t task = rank_ / kWarp; task < tasks; task += size_ / kWarp) {
-      const std::uint32_t which = Place::get(t_.longs + static_cast<std::uint32_t>(task / windows));
+      const std::uint32_t which = Place::get(t_.noted + static_cast<std::uint32_t>(task / windows));
       find_long_ranks<kWords>(bits, which, static_cast<std::uint32_t>(task % windows) * kWindow);
     }
   }
@@ -245,7 +273,7 @@ class mpi_phases {
     return kind == 0 || (kinds >> (8 * kind) & 1) != 0;
   }
   POLYPATH_DEVICE void note_long(std::uint32_t which) const {
-    Place::put(t_.longs + Place::add(&t_.all->longs, 1U), which);
+    Place::put(t_.noted + Place::add(&t_.all->longs, 1U), which);
   }
 
   /// Each receive with the slot of its list.
@@ -270,6 +298,11 @@ class mpi_phases {
         if (slot != tables::kNoSlot) body(i, slot, at);
       }
     }
+  }
+  /// By a warp: of each thread.
+  POLYPATH_DEVICE void note_matches(std::uint32_t count) const {
+    const std::uint32_t all = detail::warp_sum(count);
+    if (lane_ == 0 && all != 0) Place::add(&t_.all->matches, all);
   }
   /// How many of a list are less than `i`.
   POLYPATH_DEVICE static std::uint32_t before(const index* list, std::uint32_t count,
@@ -309,6 +342,29 @@ class mpi_phases {
     seen.limit = limit_of(seen.slot, seen.rank, seen.taken);
     return seen;
   }
+  /// All of one key.
+  struct group {
+    const index* receives;
+    const index* messages;
+    std::uint32_t receive_count;
+    std::uint32_t message_count;
+  };
+  [[nodiscard]] POLYPATH_DEVICE group group_of(std::uint32_t slot) const {
+    const std::uint32_t receives = Place::get(t_.receive_counts + slot);
+    const std::uint32_t messages = Place::get(t_.message_counts + slot);
+    if (receives == 0 || messages == 0) return {nullptr, nullptr, 0, 0};
+    return {t_.receives + Place::get(t_.receive_begins + slot),
+            t_.messages + Place::get(t_.message_begins + slot), receives, messages};
+  }
+  /// Receives and messages that are in order. Returns how many pairs there are.
+  template <unsigned kEach>
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t pair_each(
+      const std::uint32_t (&both)[2][kEach]) const;
+  /// By a warp: up to 32 * kEach of both. Returns how many pairs this thread has made.
+  template <unsigned kEach>
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t pair_group(const group& of) const;
+  /// By a thread: up to kFewOfGroup of both.
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t pair_few(const group& of) const;
   POLYPATH_DEVICE void pair(std::uint32_t message, std::uint32_t receive) const {
     store(b_.message_of_receive + receive, message);
     if (b_.receive_of_message != nullptr) store(b_.receive_of_message + message, receive);
@@ -366,38 +422,35 @@ POLYPATH_DEVICE void mpi_phases<Place>::find_long_ranks(std::uint32_t* bits, std
 template <typename Place>
 POLYPATH_DEVICE void mpi_phases<Place>::take_the_rest() const {
   const bool any = wildcards() != 0;
-  for (std::uint32_t i = rank_; i - lane_ < b_.message_count; i += size_) {
-    bool takes = false;
-    if (i < b_.message_count) {
-      const index slot = Place::get(t_.message_slots + i);
-      const std::uint32_t rank = Place::get(t_.message_ranks + i);
-      if (slot != tables::kNoSlot) {
-        std::uint32_t own = rank;
-        takes = true;
-        const std::uint32_t taken = any ? Place::get(t_.taken + slot) : 0;
-        if (taken != 0) {
-          // How many of the ranks that wildcards took, which are in order, are before this one.
-          const index* const ranks = t_.messages + Place::get(t_.message_begins + slot);
-          std::uint32_t low = 0;
-          std::uint32_t high = taken;
-          while (low < high) {
-            const std::uint32_t middle = (low + high) / 2;
-            if (Place::get(ranks + middle) < rank)
-              low = middle + 1;
-            else
-              high = middle;
-          }
-          takes = low == taken || Place::get(ranks + low) != rank;
-          if (planted(MatchFault::shift_is_one_early) && low < taken) ++low;
-          if (!planted(MatchFault::keys_do_not_shift)) own = rank - low;
-        }
-        takes = takes && own < Place::get(t_.receive_counts + slot);
-        if (takes) pair(i, Place::get(t_.receives + Place::get(t_.receive_begins + slot) + own));
+  std::uint32_t matches = 0;
+  for (std::uint32_t i = rank_; i < b_.message_count; i += size_) {
+    const index slot = Place::get(t_.message_slots + i);
+    const std::uint32_t rank = Place::get(t_.message_ranks + i);
+    if (slot == tables::kNoSlot) continue;
+    std::uint32_t own = rank;
+    bool takes = true;
+    const std::uint32_t taken = any ? Place::get(t_.taken + slot) : 0;
+    if (taken != 0) {
+      // How many of the ranks that wildcards took, which are in order, are before this one.
+      const index* const ranks = t_.messages + Place::get(t_.message_begins + slot);
+      std::uint32_t low = 0;
+      std::uint32_t high = taken;
+      while (low < high) {
+        const std::uint32_t middle = (low + high) / 2;
+        if (Place::get(ranks + middle) < rank)
+          low = middle + 1;
+        else
+          high = middle;
       }
+      takes = low == taken || Place::get(ranks + low) != rank;
+      if (planted(MatchFault::shift_is_one_early) && low < taken) ++low;
+      if (!planted(MatchFault::keys_do_not_shift)) own = rank - low;
     }
-    const unsigned all = warp_ballot(takes);
-    if (lane_ == 0 && all != 0) Place::add(&t_.all->matches, count_of_ones(all));
+    if (!takes || own >= Place::get(t_.receive_counts + slot)) continue;
+    pair(i, Place::get(t_.receives + Place::get(t_.receive_begins + slot) + own));
+    ++matches;
   }
+  note_matches(matches);
 }
 
 }  // namespace polypath::device

@@ -13,6 +13,9 @@ namespace detail {
 inline constexpr unsigned kPatterns = 4;  // of a message: its key, and those with wildcards
 /// More in a group are ordered by a bitmap.
 inline constexpr std::uint32_t kShortGroup = 16;
+/// Without wildcards: what a thread pairs, and what a warp does.
+inline constexpr unsigned kFewOfGroup = 4;
+inline constexpr unsigned kMostOfGroup = 256;
 
 /// The least power of two that is `count` or more, and 32 or more, as its logarithm.
 POLYPATH_HOST_DEVICE constexpr std::uint32_t log2_above(std::uint32_t count) {
@@ -20,9 +23,11 @@ POLYPATH_HOST_DEVICE constexpr std::uint32_t log2_above(std::uint32_t count) {
   while (1U << log2 < count) ++log2;
   return log2;
 }
-/// The most long groups that lists of so many receives and messages have.
-POLYPATH_HOST_DEVICE constexpr std::uint32_t most_long_groups(std::uint32_t capacity) {
-  return (1 + kPatterns) * capacity / kShortGroup + 1;
+/// The most groups that are noted: long ones of the lists of so many receives and messages, or keys
+/// that have both, and of one of them more than a few.
+POLYPATH_HOST_DEVICE constexpr std::uint32_t most_noted_groups(std::uint32_t capacity) {
+  static_assert((1 + kPatterns) * (kFewOfGroup + 2) <= 2 * kShortGroup, "keys are the most");
+  return 2 * capacity / (kFewOfGroup + 2) + 1;
 }
 
 }  // namespace detail
@@ -33,12 +38,12 @@ struct mpi_tables {
   using index = Index;
 
   struct counters {
-    std::uint32_t receives;  ///< of lists, given out
-    std::uint32_t messages;  ///< likewise
-    std::uint32_t longs;     ///< long groups
-    std::uint32_t kinds;     ///< of patterns: a byte each, not 0 where there are such receives
+    std::uint64_t lists;    ///< given out: of receives, and in the upper half of messages
+    std::uint64_t groups;   ///< keys that are noted
+    std::uint32_t longs;    ///< long groups that are noted
+    std::uint32_t kinds;    ///< of patterns: a byte each, not 0 where there are such receives
+    std::uint32_t is_long;  ///< a group is too long for a warp
     std::uint32_t matches;
-    std::uint32_t reserved;
     std::uint64_t reason;  ///< 0, or a match_status and in the lower half the index with it
   };
 
@@ -54,7 +59,9 @@ struct mpi_tables {
   index* receive_ranks;  ///< and its rank in its list
   index* message_slots;  ///< four each: of its key, and of its patterns
   index* message_ranks;
-  std::uint32_t* longs;  ///< slot times two, and one for a list of messages
+  /// Slots of keys that a warp pairs; or, where there are wildcards or a key has very many, of long
+  /// groups: slot times two, and one for a list of messages.
+  std::uint32_t* noted;
   counters* all;
   std::uint32_t slots_log2;
   std::uint32_t capacity;
@@ -65,8 +72,8 @@ struct mpi_tables {
 
 /// Those of the whole GPU, one behind the other in its memory.
 struct mpi_workspace {
-  static constexpr unsigned kPhases = 9;
-  static constexpr unsigned kChoosing = 7;
+  static constexpr unsigned kPhases = 10;
+  static constexpr unsigned kChoosing = 8;
 
   POLYPATH_HOST_DEVICE static constexpr bool runs_in_one_warp(unsigned phase) {
     return phase == kChoosing;
@@ -115,7 +122,7 @@ struct mpi_workspace {
     made.receive_ranks = from.take<std::uint32_t>(capacity);
     made.message_slots = from.take<std::uint32_t>(std::uint64_t{detail::kPatterns} * capacity);
     made.message_ranks = from.take<std::uint32_t>(std::uint64_t{detail::kPatterns} * capacity);
-    made.longs = from.take<std::uint32_t>(detail::most_long_groups(capacity));
+    made.noted = from.take<std::uint32_t>(detail::most_noted_groups(capacity));
     made.capacity = capacity;
     return made;
   }

@@ -11,6 +11,8 @@
 //                                  relaxed; returns what was there
 //   fetch_add_acquire<Scope>(p, value) fetch_or_acquire<Scope>(p, bits)
 //                                  the same, and an acquire
+//   fetch_add_release<Scope>(p, value)    the same, and a release
+//   load_acquire<Scope>(p)         std::uint32_t
 //   compare_exchange<Scope>(p, expected, value)
 //                                  relaxed; returns what was there: `expected` where it stored
 //                                  `value`
@@ -52,6 +54,11 @@ namespace detail {
   POLYPATH_DEVICE std::uint32_t load_of(Scope, const std::uint32_t* from) {                        \
     std::uint32_t value;                                                                           \
     asm volatile("ld.relaxed." name ".u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");        \
+    return value;                                                                                  \
+  }                                                                                                \
+  POLYPATH_DEVICE std::uint32_t acquiring_load_of(Scope, const std::uint32_t* from) {              \
+    std::uint32_t value;                                                                           \
+    asm volatile("ld.acquire." name ".u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");        \
     return value;                                                                                  \
   }                                                                                                \
   POLYPATH_DEVICE std::uint64_t load_of(Scope, const std::uint64_t* from) {                        \
@@ -100,6 +107,7 @@ namespace detail {
     return old;                                                                                    \
   }                                                                                                \
   POLYPATH_CHANGES(Scope, acquiring_add_of, "atom.acquire." name ".add", "u")                      \
+  POLYPATH_CHANGES(Scope, releasing_add_of, "atom.release." name ".add", "u")                      \
   POLYPATH_CHANGES(Scope, or_of, "atom.relaxed." name ".or", "b")                                  \
   POLYPATH_CHANGES(Scope, acquiring_or_of, "atom.acquire." name ".or", "b")                        \
   POLYPATH_CHANGES(Scope, and_of, "atom.relaxed." name ".and", "b")                                \
@@ -150,6 +158,14 @@ T acquiring_add_of(Scope, T* at, T value) {
   return static_cast<T>(fetch_add(at, value, sizeof(T), Ordering::acquire));
 }
 template <typename Scope, typename T>
+T releasing_add_of(Scope, T* at, T value) {
+  return static_cast<T>(fetch_add(at, value, sizeof(T), Ordering::release));
+}
+template <typename Scope, typename T>
+T acquiring_load_of(Scope, const T* from) {
+  return load_value(from, Loading::acquire);
+}
+template <typename Scope, typename T>
 T or_of(Scope, T* at, T bits) {
   return static_cast<T>(fetch_or(at, bits, sizeof(T), Ordering::relaxed));
 }
@@ -187,6 +203,14 @@ POLYPATH_DEVICE T fetch_add(T* at, T value) {
 template <typename Scope, typename T>
 POLYPATH_DEVICE T fetch_add_acquire(T* at, T value) {
   return detail::acquiring_add_of(Scope{}, at, value);
+}
+template <typename Scope, typename T>
+POLYPATH_DEVICE T fetch_add_release(T* at, T value) {
+  return detail::releasing_add_of(Scope{}, at, value);
+}
+template <typename Scope, typename T>
+POLYPATH_DEVICE T load_acquire(const T* from) {
+  return detail::acquiring_load_of(Scope{}, from);
 }
 template <typename Scope, typename T>
 POLYPATH_DEVICE T fetch_or(T* at, T bits) {

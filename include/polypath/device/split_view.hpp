@@ -8,36 +8,33 @@
 
 namespace polypath::device {
 
-/// A message or receive, and its index in the batch.
-struct alignas(16) numbered {
-  envelope what;
-  std::uint32_t number;
-  std::uint32_t reserved;
-};
-
 /// What phases of the whole GPU tell each other; without preparation.
 struct match_words {
-  std::uint64_t bad;   ///< the first that must not be matched, or kNothingBad
-  std::uint64_t seed;  ///< of hashes
+  std::uint64_t bad;        ///< the first that must not be matched, or kNothingBad
+  std::uint64_t seed;       ///< of hashes
+  std::uint64_t given_out;  ///< places of messages, and in the upper half of receives
   std::uint32_t matches;
-  std::uint32_t is_long;   ///< a partition is too long for a warp
-  std::uint32_t arrivals;  ///< of blocks that wait for each other
-  std::uint32_t reserved;
+  std::uint32_t is_crowded;  ///< a partition has more than there is room for ahead
+  std::uint32_t is_long;     ///< one has more than a block takes
+  std::uint32_t noted;       ///< so many are for blocks
+  std::uint32_t reserved[2];
 };
 
 /// Messages are side 0, receives side 1.
 struct split_view {
-  static constexpr unsigned kDigitBits = 8;
-  static constexpr unsigned kDigits = 1U << kDigitBits;
-  static constexpr unsigned kOfThread = 8;  ///< elements of a piece, which a block takes
-  static constexpr unsigned kMostBits = 2 * kDigitBits;
+  static constexpr unsigned kMostBits = 16;
+  /// Of either side of a partition, for a warp; and for a block, if it has eight warps or more.
+  static constexpr std::uint32_t kMostOfWarp = 128;
+  static constexpr std::uint32_t kMostOfBlock = 8 * kMostOfWarp;
+  /// For so many each side of a partition has room, before it is known how many there are.
+  static constexpr std::uint32_t kRoom = kMostOfWarp;
 
   match_batch batch;
   match_words* words;
-  numbered* half_way[2];     ///< behind the first pass of two
-  numbered* split[2];        ///< partition by partition
-  std::uint32_t* pieces[2];  ///< kDigits for each piece, and kDigits
-  std::uint32_t* begins[2];  ///< of each partition, and where the last one ends
+  std::uint32_t* split[2];   ///< indices, partition by partition, each in any order
+  std::uint32_t* counts[2];  ///< of each partition
+  std::uint32_t* ends[2];    ///< where a partition lies, if the batch is crowded
+  std::uint32_t* noted;      ///< partitions that are for blocks
   std::uint32_t bits;        ///< 2^bits partitions: 1 to kMostBits
 
   /// Of messages or of receives; so that what a thread is given stays in registers.
@@ -51,13 +48,15 @@ struct split_view {
   [[nodiscard]] POLYPATH_HOST_DEVICE const envelope* from(unsigned side) const {
     return side == 0 ? batch.messages : batch.receives;
   }
-  [[nodiscard]] POLYPATH_HOST_DEVICE unsigned passes() const { return bits > kDigitBits ? 2 : 1; }
-
-  /// Pieces of so many elements, for blocks of `threads`.
-  [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t pieces_of(std::uint32_t count,
-                                                                              unsigned threads) {
-    return (count + threads * kOfThread - 1) / (threads * kOfThread);
+  [[nodiscard]] POLYPATH_HOST_DEVICE std::uint32_t partitions() const { return 1U << bits; }
+  [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t most_of_block(
+      std::uint32_t warps) {
+    return warps >= 8   ? kMostOfBlock
+           : warps >= 4 ? 4 * kMostOfWarp
+           : warps >= 2 ? 2 * kMostOfWarp
+                        : kMostOfWarp;
   }
+
   /// In which of 2^bits partitions an envelope lies: all that one source sends by one communicator
   /// lies in one.
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint32_t partition_of(
@@ -77,17 +76,25 @@ struct split_view {
 struct partitioned_workspace {
   /// Where sources have many, what is allowed here is matched as MPI's order says, by its phases,
   /// which come behind those of the split.
-  static constexpr unsigned kOfSplit = 9;
+  static constexpr unsigned kOfSplit = 5;
   static constexpr unsigned kPhases = kOfSplit + mpi_workspace::kPhases;
+  static constexpr std::uint32_t kMostCapacity = 1U << 20;
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr bool runs_in_one_warp(unsigned phase) {
-    return phase == 0 || (phase >= kOfSplit && mpi_workspace::runs_in_one_warp(phase - kOfSplit));
+    return phase >= kOfSplit && mpi_workspace::runs_in_one_warp(phase - kOfSplit);
   }
   [[nodiscard]] static POLYPATH_HOST_DEVICE std::uint64_t bytes(std::uint32_t capacity) {
     return of_mpi(capacity) + mpi_workspace::bytes(capacity);
   }
   /// Where the memory of MPI's phases begins.
   [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint64_t of_mpi(std::uint32_t capacity) {
-    return sizeof(match_words) + 2 * side_bytes(capacity);
+    return split_bytes(capacity, split_view::bits_for(capacity, capacity));
+  }
+  /// Of a batch in 2^bits partitions, or fewer.
+  [[nodiscard]] static POLYPATH_HOST_DEVICE constexpr std::uint64_t split_bytes(
+      std::uint32_t capacity, std::uint32_t bits) {
+    const std::uint64_t words = 2 * (places(capacity, bits) + 2 * (std::uint64_t{1} << bits)) +
+                                2 * std::uint64_t{capacity} / split_view::kMostOfWarp + 1;
+    return sizeof(match_words) + (words + 3) / 4 * 16;
   }
   [[nodiscard]] static POLYPATH_HOST_DEVICE split_view cut(unsigned char* at,
                                                            std::uint32_t capacity,
@@ -97,23 +104,27 @@ struct partitioned_workspace {
     view.batch = batch;
     view.bits = bits;
     view.words = reinterpret_cast<match_words*>(at);
-    at += sizeof(match_words);
-    for (unsigned side = 0; side < 2; ++side, at += side_bytes(capacity)) {
-      view.half_way[side] = reinterpret_cast<numbered*>(at);
-      view.split[side] = view.half_way[side] + capacity;
-      view.pieces[side] = reinterpret_cast<std::uint32_t*>(view.split[side] + capacity);
-      view.begins[side] = view.pieces[side] + piece_words(capacity);
+    auto* next = reinterpret_cast<std::uint32_t*>(view.words + 1);
+    const auto take = [&next](std::uint64_t words) {
+      std::uint32_t* const taken = next;
+      next += words;
+      return taken;
+    };
+    for (unsigned side = 0; side < 2; ++side) {
+      view.split[side] = take(places(capacity, bits));
+      view.counts[side] = take(view.partitions());
+      view.ends[side] = take(view.partitions());
     }
+    view.noted = next;
     return view;
   }
 
  private:
-  static POLYPATH_HOST_DEVICE constexpr std::uint64_t piece_words(std::uint32_t capacity) {
-    return std::uint64_t{split_view::kDigits} * (split_view::pieces_of(capacity, 32) + 1);
-  }
-  static POLYPATH_HOST_DEVICE constexpr std::uint64_t side_bytes(std::uint32_t capacity) {
-    const std::uint64_t words = piece_words(capacity) + (1U << split_view::kMostBits) + 4;
-    return 2 * sizeof(numbered) * std::uint64_t{capacity} + words * sizeof(std::uint32_t);
+  /// Of a side: a room for each partition; or, if the batch is crowded, one for each element.
+  static POLYPATH_HOST_DEVICE constexpr std::uint64_t places(std::uint32_t capacity,
+                                                             std::uint32_t bits) {
+    const std::uint64_t rooms = std::uint64_t{split_view::kRoom} << bits;
+    return rooms < capacity ? capacity : rooms;
   }
 };
 

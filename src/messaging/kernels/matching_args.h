@@ -13,7 +13,7 @@ struct MatchState {
   std::uint32_t messages;
   std::uint32_t receives;
   std::uint32_t is_full;
-  std::uint32_t reserved;
+  std::uint32_t meetings;       ///< of the blocks of a launch; may be put back between two
   std::uint64_t messages_seen;  ///< numbers given out
   std::uint64_t receives_seen;
   device::match_outcome outcome;
@@ -75,6 +75,8 @@ inline constexpr std::uint32_t kMostOfAQueue = 1024;
 /// Blocks have up to so many threads, whole warps.
 inline constexpr unsigned kMatchThreads = 1024;
 inline constexpr unsigned kMatchGridThreads = 256;
+/// Of launches whose blocks run at once.
+inline constexpr unsigned kMatchTogetherThreads = 512;
 /// Of queues one of which is one of many on its multiprocessor.
 inline constexpr unsigned kMatchManyThreads = 512;
 inline constexpr unsigned kMatchManyBlocks = 3;

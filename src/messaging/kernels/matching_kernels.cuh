@@ -3,6 +3,7 @@
 //
 //   POLYPATH_MATCH_KERNELS(mpi)    polypath_match_queues_mpi, polypath_match_grid_mpi,
 //                                  polypath_match_outcome_mpi
+//   POLYPATH_MATCH_TOGETHER(mpi, 1)    polypath_match_all_mpi: the phases in one launch
 #pragma once
 
 #include "messaging/kernels/matching_args.h"
@@ -95,6 +96,18 @@ SIMT_DEVICE void match_outcome_of(const MatchGridArgs& args) {
   count_outcome(args.state, outcome);
 }
 
+/// All phases, by blocks that run at once.
+template <typename Order>
+SIMT_DEVICE void match_together(const MatchGridArgs& args, std::uint32_t* warp_bits) {
+  device::match_outcome outcome{};
+  if (!device::grid_matcher<Order>::match_together(
+          &args.state->meetings, warp_bits, args.workspace, args.capacity,
+          counted(args.batch, args.state, args.is_carried != 0), outcome))
+    return;
+  if (args.outcome != nullptr) store_outcome(args.outcome, outcome);
+  count_outcome(args.state, outcome);
+}
+
 /// Many queues, with so few registers that a multiprocessor has several blocks.
 #define POLYPATH_MATCH_MANY_KERNEL(order)                                               \
   SIMT_CROWDED_KERNEL(polypath_match_many_##order, kMatchManyThreads, kMatchManyBlocks, \
@@ -108,20 +121,31 @@ SIMT_DEVICE void match_outcome_of(const MatchGridArgs& args) {
     match_queues<device::order>(args);                                              \
   }                                                                                 \
   SIMT_FOLDS(polypath_match_queues_##order, 64)
-#define POLYPATH_MATCH_GRID(order, blocks)                                                        \
-  SIMT_CROWDED_KERNEL(polypath_match_grid_##order, kMatchGridThreads, blocks, MatchGridArgs args, \
-                      std::uint32_t phase) {                                                      \
-    match_phase<device::order>(args, phase);                                                      \
-  }                                                                                               \
+#define POLYPATH_MATCH_GRID(order)                                                \
+  SIMT_KERNEL(polypath_match_grid_##order, kMatchGridThreads, MatchGridArgs args, \
+              std::uint32_t phase) {                                              \
+    match_phase<device::order>(args, phase);                                      \
+  }                                                                               \
   SIMT_FOLDS(polypath_match_grid_##order, 32)
 #define POLYPATH_MATCH_OUTCOME(order)                                   \
   SIMT_KERNEL(polypath_match_outcome_##order, 32, MatchGridArgs args) { \
     match_outcome_of<device::order>(args);                              \
   }                                                                     \
   static_assert(kMatchThreads % 32 == 0)
+#define POLYPATH_MATCH_TOGETHER(order, blocks)                                   \
+  SIMT_CROWDED_KERNEL(polypath_match_all_##order, kMatchTogetherThreads, blocks, \
+                      MatchGridArgs args) {                                      \
+    struct Bits {                                                                \
+      std::uint32_t of_warp[kMatchTogetherThreads / 32]                          \
+                           [device::grid_matcher<device::order>::kWarpWords];    \
+    };                                                                           \
+    SIMT_SHARED(Bits, bits);                                                     \
+    match_together<device::order>(args, bits.of_warp[simt::warp_index()]);       \
+  }                                                                              \
+  SIMT_FOLDS(polypath_match_all_##order, 32)
 #define POLYPATH_MATCH_KERNELS(order) \
   POLYPATH_MATCH_QUEUES(order);       \
-  POLYPATH_MATCH_GRID(order, 1);      \
+  POLYPATH_MATCH_GRID(order);         \
   POLYPATH_MATCH_OUTCOME(order)
 
 }  // namespace polypath

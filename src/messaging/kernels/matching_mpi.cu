@@ -5,6 +5,7 @@
 namespace polypath {
 
 POLYPATH_MATCH_KERNELS(mpi);
+POLYPATH_MATCH_TOGETHER(mpi, 1);
 POLYPATH_MATCH_MANY_KERNEL(mpi);
 
 }  // namespace polypath

@@ -1,6 +1,4 @@
 // Matching without a source wildcard. Of many queues each warp takes one; blocks take long ones.
-// One batch is split in phases, a launch each; what else there may be to do is one launch's, whose
-// blocks run at once: mostly it is nothing.
 #include "messaging/kernels/matching_kernels.cuh"
 #include "polypath/device/grid_relaxed.cuh"
 
@@ -53,33 +51,7 @@ SIMT_DEVICE void match_queues<device::partitioned>(const MatchQueuesArgs& args) 
     simt::fetch_add<device::device_scope>(&args.state->refused, std::uint64_t{refused});
 }
 
-template <>
-SIMT_DEVICE void match_phase<device::partitioned>(const MatchGridArgs& args, std::uint32_t phase) {
-  using Split = device::detail::SplitGrid;
-  struct Bits {
-    std::uint32_t of_warp[kMatchGridThreads / 32][Split::kWarpWords];
-  };
-  SIMT_SHARED(Bits, bits);
-  Split::run(phase, bits.of_warp[simt::warp_index()], args.workspace, args.capacity,
-             counted(args.batch, args.state, args.is_carried != 0));
-}
-
-POLYPATH_MATCH_QUEUES(partitioned);
-POLYPATH_MATCH_GRID(partitioned, 4);
-
-/// By blocks that run at once, one on a multiprocessor.
-SIMT_KERNEL(polypath_match_outcome_partitioned, kMatchThreads, MatchGridArgs args) {
-  struct Bits {
-    std::uint32_t of_warp[kMatchThreads / 32][device::grid_matcher<device::mpi>::kWarpWords];
-  };
-  SIMT_SHARED(Bits, bits);
-  const device::match_outcome outcome = device::grid_matcher<device::partitioned>::run_rest(
-      bits.of_warp[simt::warp_index()], args.workspace, args.capacity,
-      counted(args.batch, args.state, args.is_carried != 0));
-  if (simt::block_index() != 0 || simt::thread_index() != 0) return;
-  if (args.outcome != nullptr) store_outcome(args.outcome, outcome);
-  count_outcome(args.state, outcome);
-}
-SIMT_FOLDS(polypath_match_outcome_partitioned, 32);
+POLYPATH_MATCH_KERNELS(partitioned);
+POLYPATH_MATCH_TOGETHER(partitioned, 2);
 
 }  // namespace polypath
