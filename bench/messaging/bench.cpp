@@ -52,10 +52,11 @@ Bench::~Bench() {
 double Bench::median_us(const std::string& line, const std::function<double()>& run,
                         const std::function<std::string()>& state) {
   std::vector<double> all;
+  const bool is_soaked = line.find(options_.soak_line) != std::string::npos;
   const auto begun = std::chrono::steady_clock::now();
   const auto lasts = [&] {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun;
-    return spent.count() < options_.soak_seconds;
+    return is_soaked && spent.count() < options_.soak_seconds;
   };
   RunWatch watch(line, limits_of(options_),
                  {state, say,

@@ -125,8 +125,8 @@ class WildcardRounds {
     }
   }
 
-  /// Each of so many receives takes the first of its messages that none before it has; by lanes with
-  /// 32 messages each.
+  /// Each of so many receives takes the first of its messages that none before it has; by lanes
+  /// with 32 messages each.
   POLYPATH_DEVICE void choose_first(std::uint32_t from, std::uint32_t count) const {
     constexpr unsigned kTogether = 8;  // receives whose words are loaded at once
     const bool has_words = lane_ < storage::kWords;
@@ -151,10 +151,9 @@ class WildcardRounds {
     warp_sync();
   }
 
-  /// By lanes with a receive each, from `first` on. Returns how many, up to the first that was wrong,
-  /// have what they chose; of the others each may be another one now. A message is free if fewer than
-  /// those of its key before it are taken: by receives of the key in front of this one and by
-  /// wildcards.
+  /// By lanes with a receive each, from `first` on. Returns how many, up to the first that was
+  /// wrong, have what they chose; the others choose again. A message is free if fewer than those of
+  /// its key before it are taken: by receives of the key in front of this one and by wildcards.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t keep_free(std::uint32_t first, std::uint32_t tried,
                                                         bool is_end) const {
     const std::uint32_t receive = lane_ < tried ? m_.wildcards[first + lane_] : 0;

@@ -38,9 +38,9 @@ POLYPATH_DEVICE std::uint32_t room_of(std::uint32_t partition) {
   return planted(SplitFault::rooms_given_twice) ? 0 : partition * split_view::kRoom;
 }
 
-/// Each element adds one to its partition's counter: calls `look(side, envelope)` before, and behind
-/// it `work(side, index, partition, before)`, with what was there before. Several of both sides at
-/// once, so that much is under way.
+/// Each element adds one to its partition's counter: calls `look(side, envelope)` before, and
+/// behind it `work(side, index, partition, before)`, with what was there before. Several of both
+/// sides at once, so that much is under way.
 template <unsigned kTogether, typename Look, typename Work>
 POLYPATH_DEVICE void count_elements(const split_view& view, std::uint32_t* const (&counters)[2],
                                     const Look& look, const Work& work) {
