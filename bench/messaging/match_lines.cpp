@@ -74,7 +74,7 @@ void match_line(Bench& bench, const std::string& line, std::uint32_t queues, std
                 unsigned wildcards, unsigned repetitions, const Known& known) {
   Gpu& gpu = bench.gpu(0);
   const Batch batch = make_batch(queues, count, wildcards);
-  const polypath_matcher_options options{POLYPATH_ORDER_MPI, count, {}};
+  const polypath_matcher_options options{POLYPATH_ORDER_MPI, count, 0, {}};
   polypath_matcher* matcher = nullptr;
   check(polypath_matcher_create(bench.comm(0), &options, &matcher));
   const polypath_envelope* const messages = on_gpu(gpu, batch.messages);

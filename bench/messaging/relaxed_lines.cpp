@@ -78,7 +78,7 @@ class Run {
   Run(Bench& bench, polypath_order order, const Traffic& of, bool as_one)
       : gpu_(bench.gpu(0)), of_(of), as_one_(as_one) {
     const auto capacity = static_cast<std::uint32_t>(as_one ? of.all() : std::size_t{of.of_queue});
-    const polypath_matcher_options options{order, capacity, {}};
+    const polypath_matcher_options options{order, capacity, 0, {}};
     check(polypath_matcher_create(bench.comm(0), &options, &matcher_));
     messages_ = put(of.messages);
     receives_ = put(of.receives);

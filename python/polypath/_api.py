@@ -142,7 +142,12 @@ class TuneCollectivesRequest(Checked, ctypes.Structure):
 
 
 class MatcherOptions(Checked, ctypes.Structure):
-    _fields_ = [("order", c_int), ("capacity", c_uint32), ("reserved", c_uint64 * 4)]
+    _fields_ = [
+        ("order", c_int),
+        ("capacity", c_uint32),
+        ("by_phases", c_uint64),
+        ("reserved", c_uint64 * 3),
+    ]
 
 
 #: The numbers of the C API (polypath_type, polypath_operator).

@@ -108,14 +108,18 @@ class Matcher(WarnsUnlessClosed):
 
     Arrays are memory that this GPU reaches (`polypath.buffers`): envelopes of 8 bytes (`ENVELOPE`),
     outcomes of 24 (`OUTCOME`), pairs of 16 (`PAIR`). Calls are asynchronous on ``stream``, and come
-    from one thread at a time; arrays live until it is done.
+    from one thread at a time; arrays live until it is done. ``by_phases``: batches by the whole GPU
+    are a row of launches instead of one whose blocks all need room at once, beside a kernel that
+    never ends.
 
     Use it in a ``with`` statement or call `close`."""
 
-    def __init__(self, comm: Communicator, capacity: int, order: str = "mpi") -> None:
+    def __init__(
+        self, comm: Communicator, capacity: int, order: str = "mpi", *, by_phases: bool = False
+    ) -> None:
         self._handle: ctypes.c_void_p | None = None
         handle = ctypes.c_void_p()
-        options = _api.MatcherOptions(_order(order), capacity)
+        options = _api.MatcherOptions(_order(order), capacity, by_phases)
         _api.call(
             "polypath_matcher_create", comm._open(), ctypes.byref(options), ctypes.byref(handle)
         )

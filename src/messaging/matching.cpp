@@ -56,7 +56,8 @@ class Parts {
 
 }  // namespace
 
-Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std::uint32_t capacity)
+Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std::uint32_t capacity,
+                   bool by_phases)
     : driver_(communicator.driver()),
       context_(communicator.context()),
       order_(order),
@@ -86,7 +87,7 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
   queues_at_once_ =
       multiprocessors_ *
       std::max(1U, blocks_at_once(driver_, many_, order_.threads_of_many, order_.queue_bytes));
-  if (order_.together != nullptr && driver_.launch_kernel_ex != nullptr &&
+  if (!by_phases && order_.together != nullptr && driver_.launch_kernel_ex != nullptr &&
       device_attribute(driver_, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0) {
     together_ = module_->function(order_.together);
     // One each: with more their meetings last longer than they gain (an H100, 1 M: 142 us, with two
@@ -146,6 +147,7 @@ template <typename... Parameters>
 void Matching::launch(CUfunction kernel, unsigned blocks, unsigned threads, unsigned shared_bytes,
                       CUstream stream, Parameters... parameters) {
   void* all[] = {&parameters...};
+  ++counts_.launches;
   POLYPATH_CHECK(driver_, launch_kernel(kernel, blocks, 1, 1, threads, 1, 1, shared_bytes, stream,
                                         all, nullptr));
 }
@@ -163,6 +165,7 @@ void Matching::launch_together(unsigned blocks, CUstream stream, MatchGridArgs& 
   config.attrs = &together;
   config.numAttrs = 1;
   void* parameters[] = {&args};
+  ++counts_.launches;
   POLYPATH_CHECK(driver_, launch_kernel_ex(&config, together_, parameters, nullptr));
 }
 

@@ -24,14 +24,17 @@ struct MatcherCounts {
   std::uint64_t queues = 0;
   std::uint64_t messages = 0;  ///< without those of many queues, which the host does not count
   std::uint64_t receives = 0;
+  std::uint64_t launches = 0;
 };
 
 /// Calls come from one thread at a time. Batches run one after another, whatever streams they are
 /// on; of a stream in capture, as its graph says.
 class Matching {
  public:
-  /// `communicator` outlives it. Throws InvalidArgument, NotSupported, DriverError.
-  Matching(Communicator& communicator, const OrderOfMatching& order, std::uint32_t capacity);
+  /// `communicator` outlives it. `by_phases`: batches by the whole GPU are a launch a phase, also
+  /// where they could be one. Throws InvalidArgument, NotSupported, DriverError.
+  Matching(Communicator& communicator, const OrderOfMatching& order, std::uint32_t capacity,
+           bool by_phases);
   /// Waits for its batches.
   ~Matching();
   Matching(const Matching&) = delete;

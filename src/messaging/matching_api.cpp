@@ -10,7 +10,8 @@ using namespace polypath;
 
 struct polypath_matcher {
   polypath_matcher(Communicator& communicator, const polypath_matcher_options& options)
-      : matching(communicator, order_of_matching(options.order), options.capacity) {}
+      : matching(communicator, order_of_matching(options.order), options.capacity,
+                 options.by_phases != 0) {}
 
   Matching matching;
 };
@@ -73,6 +74,7 @@ polypath_status polypath_matcher_create(polypath_comm* comm,
     require(matcher != nullptr, "matcher is null");
     *matcher = nullptr;
     require(options != nullptr, "options is null");
+    require(options->by_phases <= 1, "options->by_phases is not 0 or 1");
     for (const std::uint64_t reserved : options->reserved)
       require(reserved == 0, "options->reserved is not 0");
     *matcher = new polypath_matcher(local_of(comm), *options);
@@ -161,7 +163,8 @@ polypath_status polypath_matcher_report(polypath_matcher* matcher, char** json) 
           {"matches", state.matches},
           {"refused", state.refused},
           {"messages_left", state.messages_left},
-          {"receives_left", state.receives_left}},
+          {"receives_left", state.receives_left},
+          {"launches", counts.launches}},
          json);
   });
 }

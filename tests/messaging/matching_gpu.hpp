@@ -82,9 +82,10 @@ class MatchingApi : public testing::Test {
     EXPECT_OK(polypath_comm_destroy(comm_));
     polypath_context_destroy(context_);
   }
-  void create(std::uint32_t capacity, polypath_order order = POLYPATH_ORDER_MPI) {
+  void create(std::uint32_t capacity, polypath_order order = POLYPATH_ORDER_MPI,
+              std::uint64_t by_phases = 0) {
     EXPECT_OK(polypath_matcher_destroy(matcher_));
-    const polypath_matcher_options options{order, capacity, {}};
+    const polypath_matcher_options options{order, capacity, by_phases, {}};
     ASSERT_EQ(POLYPATH_SUCCESS, polypath_matcher_create(comm_, &options, &matcher_))
         << polypath_last_error();
   }

@@ -43,6 +43,19 @@ TEST_F(MatchingApi, FullBatchesOfBothSizes) {
   }
 }
 
+TEST_F(MatchingApi, ByPhasesIsARowOfLaunches) {
+  const Traffic traffic = draw({"", 1500, 1400, 16, 16, 1, 5, 5}, 3);
+  for (const polypath_order order : {POLYPATH_ORDER_MPI, POLYPATH_ORDER_PARTITIONED}) {
+    const Traffic one = order == POLYPATH_ORDER_MPI ? traffic : draw({"", 1500, 1400, 16, 16}, 3);
+    create(2000, order, 1);
+    EXPECT_EQ(match(one).message_of_receive, match_literally(one, 3));
+    char* json = nullptr;
+    EXPECT_OK(polypath_matcher_report(matcher_, &json));
+    EXPECT_THAT(json, testing::ContainsRegex("\"launches\":1[0-9]"));
+    polypath_free(json);
+  }
+}
+
 TEST_F(MatchingApi, ManyQueuesHaveNothingToDoWithEachOther) {
   create(2000);
   std::vector<Traffic> queues;
@@ -200,7 +213,7 @@ TEST_F(MatchingApi, BatchesOfThreadsOnTheirOwnStreamsAreInOrder) {
 
 TEST_F(MatchingApi, ArgumentsAreLookedAt) {
   polypath_matcher* none = reinterpret_cast<polypath_matcher*>(1);
-  polypath_matcher_options options{POLYPATH_ORDER_MPI, 64, {}};
+  polypath_matcher_options options{POLYPATH_ORDER_MPI, 64, 0, {}};
   EXPECT_REFUSED("comm is null", polypath_matcher_create(nullptr, &options, &none));
   EXPECT_EQ(none, nullptr);
   EXPECT_REFUSED("options is null", polypath_matcher_create(comm_, nullptr, &none));
@@ -209,9 +222,11 @@ TEST_F(MatchingApi, ArgumentsAreLookedAt) {
   EXPECT_REFUSED("capacity", polypath_matcher_create(comm_, &options, &none));
   options.capacity = (1U << 20) + 1;
   EXPECT_REFUSED("capacity", polypath_matcher_create(comm_, &options, &none));
-  options = {9, 64, {}};
+  options = {9, 64, 0, {}};
   EXPECT_REFUSED("order is none", polypath_matcher_create(comm_, &options, &none));
-  options = {POLYPATH_ORDER_MPI, 64, {0, 1, 0, 0}};
+  options = {POLYPATH_ORDER_MPI, 64, 2, {}};
+  EXPECT_REFUSED("by_phases", polypath_matcher_create(comm_, &options, &none));
+  options = {POLYPATH_ORDER_MPI, 64, 0, {0, 1, 0}};
   EXPECT_REFUSED("reserved", polypath_matcher_create(comm_, &options, &none));
   create(64);
   const OnGpu words(std::vector<std::uint64_t>(64));

@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(Each, RelaxedApi,
 TEST_F(MatchingApi, TablesWithoutOrderMayBeLarger) {
   create(1U << 22, POLYPATH_ORDER_HASHED);
   polypath_matcher* none = nullptr;
-  polypath_matcher_options options{POLYPATH_ORDER_PARTITIONED, 1U << 22, {}};
+  polypath_matcher_options options{POLYPATH_ORDER_PARTITIONED, 1U << 22, 0, {}};
   EXPECT_REFUSED("capacity", polypath_matcher_create(comm_, &options, &none));
   options = {POLYPATH_ORDER_HASHED, (1U << 24) + 1, {}};
   EXPECT_REFUSED("capacity", polypath_matcher_create(comm_, &options, &none));

@@ -71,11 +71,16 @@ typedef struct polypath_matcher polypath_matcher;
 
 /* `capacity`: the most messages of one batch, and the most receives, with what is left over from
  * earlier ones: 1 to 2^20, without order to 2^24. Of the GPU's memory it takes 40 bytes each, above
- * 1024 some 170, of POLYPATH_ORDER_PARTITIONED some 250. `reserved` are 0. */
+ * 1024 some 170, of POLYPATH_ORDER_PARTITIONED some 250.
+ * `by_phases`, 0 or 1: a batch by the whole GPU (a capacity above 1024, MPI's order or partitioned)
+ * is a row of launches, slower, which needs no more than one block's room on the GPU; 0: it is one
+ * cooperative launch, which begins when a block of 512 threads has room on each multiprocessor: not
+ * beside a kernel that never ends and leaves less. `reserved` are 0. */
 typedef struct polypath_matcher_options {
   uint32_t order; /* a polypath_order */
   uint32_t capacity;
-  uint64_t reserved[4];
+  uint64_t by_phases;
+  uint64_t reserved[3];
 } polypath_matcher_options;
 
 /* Makes a matcher on the GPU of this rank of `comm`, which outlives it. Not collective.
@@ -139,7 +144,8 @@ POLYPATH_API polypath_status polypath_match_on_host(int order, const polypath_en
                                                     polypath_match_outcome* outcome);
 
 /* Waits for the matcher's batches; then how they went: {"batches", "queues", "messages",
- * "receives", "matches", "refused", "messages_left", "receives_left"}. For polypath_free(). */
+ * "receives", "matches", "refused", "messages_left", "receives_left"}, and "launches" of kernels.
+ * For polypath_free(). */
 POLYPATH_API polypath_status polypath_matcher_report(polypath_matcher* matcher, char** json);
 
 #ifdef __cplusplus
