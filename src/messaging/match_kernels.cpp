@@ -50,8 +50,6 @@ const OrderOfMatching& order_of_matching(std::int64_t order) {
   using device::partitioned_workspace;
   using device::unique_storage;
   constexpr std::uint32_t kM = 1U << 20;
-  // Shared memory has room for six tables on a multiprocessor, and registers for 48 warps.
-  constexpr std::uint32_t kThreadsOfTable = 256;
   static const OrderOfMatching mpi = order_of<mpi_workspace, mpi_storage<kMostOfAQueue>>(
       matching_mpi_image(),
       {"polypath_match_queues_mpi", "polypath_match_many_mpi", "polypath_match_grid_mpi",
@@ -67,12 +65,12 @@ const OrderOfMatching& order_of_matching(std::int64_t order) {
       matching_hashed_image(),
       {"polypath_match_queues_hashed", "polypath_match_queues_hashed", "polypath_match_grid_hashed",
        "polypath_match_outcome_hashed", nullptr},
-      kThreadsOfTable, 16 * kM, &match_hashed_on_host);
+      kMatchTableThreads, 16 * kM, &match_hashed_on_host);
   static const OrderOfMatching unique = order_of<hashed_workspace, unique_storage<kMostOfAQueue>>(
       matching_hashed_image(),
-      {"polypath_match_queues_hashed_unique", "polypath_match_queues_hashed_unique",
+      {"polypath_match_queues_hashed_unique", "polypath_match_many_hashed_unique",
        "polypath_match_grid_hashed_unique", "polypath_match_outcome_hashed_unique", nullptr},
-      kThreadsOfTable, 16 * kM, &match_hashed_unique_on_host);
+      kMatchTableThreads, 16 * kM, &match_hashed_unique_on_host);
   switch (order) {
     case POLYPATH_ORDER_MPI: return mpi;
     case POLYPATH_ORDER_PARTITIONED: return partitioned;

@@ -1,7 +1,9 @@
 // matcher<hashed_unique>: no wildcards, and no two messages, nor two receives, with one key (tag,
 // source, communicator), which the caller promises and which is checked. A warp or block brings all
 // envelopes into shared memory, enters the messages into a table (tag_table.cuh), and looks for
-// each receive's.
+// each receive's. Additions and exchanges in shared memory take long: so each message is first put
+// where it belongs by a store, and those alone that another one took the place of are entered by
+// exchanges; and a message notes who took it, which two that did cannot both find.
 #pragma once
 
 #include <cstdint>
@@ -36,17 +38,25 @@ class matcher<hashed_unique, kCapacity> {
     detail::Found found{bring(memory, batch, rank, size), 0};
     group.sync();
     const detail::TagTable table(memory.slots, memory.messages, slots_log2, memory.seeds);
+    for (std::uint32_t i = rank; i < batch.message_count; i += size) table.put(i);
+    group.sync();
     for (std::uint32_t i = rank; i < batch.message_count; i += size)
-      if (!table.enter(i)) found.bad = lesser(found.bad, i);
+      if (!table.has_stayed(i) && !table.enter(i)) found.bad = lesser(found.bad, i);
     if (!planted(HashFault::no_barrier)) group.sync();
     for (std::uint32_t i = rank; i < batch.receive_count; i += size) {
-      bool is_first = true;
-      const std::uint32_t message = table.take(memory.receives[i], is_first);
-      if (!is_first) found.bad = lesser(found.bad, batch.message_count + i);
+      const std::uint32_t message = table.find(memory.receives[i]);
       store(batch.message_of_receive + i, message);
+      memory.receives[i] = message;
       if (message == kNone) continue;
       ++found.pairs;
+      memory.takers[message] = static_cast<std::uint16_t>(i);
       if (batch.receive_of_message != nullptr) store(batch.receive_of_message + message, i);
+    }
+    group.sync();
+    for (std::uint32_t i = rank; i < batch.receive_count; i += size) {
+      const auto message = static_cast<std::uint32_t>(memory.receives[i]);
+      if (message != kNone && memory.takers[message] != i && !planted(HashFault::second_unnoticed))
+        found.bad = lesser(found.bad, batch.message_count + i);
     }
     found = detail::of_all(group, memory.sums, found);
     if (found.bad == kNone) return detail::outcome_of(batch, found.pairs);

@@ -97,7 +97,8 @@ struct unique_storage {
                 "a matcher of one block has room for 32 to 1024, a power of two");
   alignas(16) std::uint32_t slots[4 * kCapacity];
   std::uint64_t messages[kCapacity];  ///< bits of envelopes
-  std::uint64_t receives[kCapacity];
+  std::uint64_t receives[kCapacity];  ///< likewise; then the message that each takes
+  std::uint16_t takers[kCapacity];    ///< of messages: a receive that takes it
   tag_seeds seeds;
   match_sums sums;
 };

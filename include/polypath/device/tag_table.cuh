@@ -26,6 +26,19 @@ class TagTable {
     auto* const fours = reinterpret_cast<Four*>(slots);
     for (std::uint32_t i = rank; i < 1U << slots_log2 >> 2; i += size) fours[i] = Four{};
   }
+  /// Puts a message where its search begins, whoever else does: the last one stays.
+  POLYPATH_DEVICE void put(std::uint32_t message) const {
+    const std::uint64_t key = keys_[message];
+    const std::uint64_t hash = tag_hash_of(key, seeds_);
+    slots_[first_slot(key, hash, 0)] = word_of(hash) | message;
+  }
+  /// Behind all that are put, whether it is this one that stayed.
+  [[nodiscard]] POLYPATH_DEVICE bool has_stayed(std::uint32_t message) const {
+    const std::uint64_t key = keys_[message];
+    const std::uint64_t hash = tag_hash_of(key, seeds_);
+    return slots_[first_slot(key, hash, 0)] == (word_of(hash) | message) ||
+           planted(HashFault::entered_unasked);
+  }
   /// Enters a message; false: there is one with its key.
   [[nodiscard]] POLYPATH_DEVICE bool enter(std::uint32_t message) const {
     const std::uint64_t key = keys_[message];
@@ -36,40 +49,30 @@ class TagTable {
     if (!has_key(found, key)) found = place<true>(key, hash, word);  // another key with this tag
     return found == 0;
   }
-  /// Behind all entries: the message of a key, or kNone. `is_first`: nobody took it before.
-  [[nodiscard]] POLYPATH_DEVICE std::uint32_t take(std::uint64_t key, bool& is_first) const {
+  /// Behind all entries: the message of a key, or kNone.
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t find(std::uint64_t key) const {
     const std::uint64_t hash = tag_hash_of(key, seeds_);
     const std::uint32_t word = word_of(hash);
     const std::uint32_t begin = first_slot(key, hash, 0) & ~(kTogether - 1);
     const Four four = reinterpret_cast<const Four*>(slots_)[begin / kTogether];
-    std::uint32_t slot = kNoSlot;
     std::uint32_t found = 0;
     bool has_room = false;
     POLYPATH_UNROLL
     for (unsigned i = 0; i < kTogether; ++i) {
       has_room = has_room || four.words[i] == 0;
-      if (!has_tag(four.words[i], word)) continue;
-      slot = begin + i;
-      found = four.words[i];
+      if (has_tag(four.words[i], word)) found = four.words[i];
     }
-    is_first = true;
-    if (slot == kNoSlot && (has_room || planted(HashFault::first_slots_alone))) return kNone;
-    if (slot == kNoSlot || !has_key(found, key)) {
-      slot = find(key, hash, word, found);
-      if (found == 0) return kNone;
-    }
-    is_first = (in_shared::set(slots_ + slot, kTaken) & kTaken) == 0 ||
-               planted(HashFault::second_unnoticed);
-    return found & kIndices;
+    if (found == 0 && (has_room || planted(HashFault::first_slots_alone))) return kNone;
+    if (found == 0 || !has_key(found, key)) found = search(key, hash, word);
+    return found == 0 ? kNone : found & kIndices;
   }
 
  private:
   static constexpr unsigned kTogether = 4;
-  // A word: 10 bits of index, whether it is taken, that it is used, and the tag.
+  // A word: 10 bits of index, that it is used, and the tag.
   static constexpr std::uint32_t kIndices = 0x3FF;
-  static constexpr std::uint32_t kTaken = 0x400;
-  static constexpr std::uint32_t kUsed = 0x800;
-  static constexpr std::uint32_t kTags = 0xFFFFF000;
+  static constexpr std::uint32_t kUsed = 0x400;
+  static constexpr std::uint32_t kTags = 0xFFFFF800;
   struct alignas(16) Four {
     std::uint32_t words[kTogether];
   };
@@ -105,26 +108,20 @@ class TagTable {
                                                     std::uint32_t word) const {
     std::uint32_t found = 0;
     walk(key, hash, [&](std::uint32_t slot) {
-      if (planted(HashFault::entered_unasked)) {
-        found = slots_[slot];
-        others_go_on();
-        if (found == 0) slots_[slot] = word;
-      } else {
-        found = in_shared::exchange(slots_ + slot, 0U, word);
-      }
+      found = in_shared::exchange(slots_ + slot, 0U, word);
       return found == 0 || (kByKey ? is_same(found, word, key) : has_tag(found, word));
     });
     return found;
   }
-  /// Where a key's word is, and the word; 0: there is none.
-  [[nodiscard]] POLYPATH_DEVICE std::uint32_t find(std::uint64_t key, std::uint64_t hash,
-                                                   std::uint32_t word, std::uint32_t& found) const {
+  /// A key's word, or 0.
+  [[nodiscard]] POLYPATH_DEVICE std::uint32_t search(std::uint64_t key, std::uint64_t hash,
+                                                     std::uint32_t word) const {
+    std::uint32_t found = 0;
     const std::uint32_t slot = walk(key, hash, [&](std::uint32_t at) {
-      found = in_shared::peek(slots_ + at);
+      found = slots_[at];
       return found == 0 || is_same(found, word, key);
     });
-    if (slot == kNoSlot) found = 0;
-    return slot;
+    return slot == kNoSlot ? 0 : found;
   }
 
   std::uint32_t* slots_;

@@ -80,5 +80,8 @@ inline constexpr unsigned kMatchTogetherThreads = 512;
 /// Of queues one of which is one of many on its multiprocessor.
 inline constexpr unsigned kMatchManyThreads = 512;
 inline constexpr unsigned kMatchManyBlocks = 3;
+/// Of tables: shared memory has room for six on a multiprocessor.
+inline constexpr unsigned kMatchTableThreads = 256;
+inline constexpr unsigned kMatchTableBlocks = 6;
 
 }  // namespace polypath

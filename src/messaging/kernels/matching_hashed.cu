@@ -6,5 +6,6 @@ namespace polypath {
 
 POLYPATH_MATCH_KERNELS(hashed);
 POLYPATH_MATCH_KERNELS(hashed_unique);
+POLYPATH_MATCH_MANY_KERNEL(hashed_unique, kMatchTableThreads, kMatchTableBlocks);
 
 }  // namespace polypath

@@ -6,6 +6,6 @@ namespace polypath {
 
 POLYPATH_MATCH_KERNELS(mpi);
 POLYPATH_MATCH_TOGETHER(mpi, 1);
-POLYPATH_MATCH_MANY_KERNEL(mpi);
+POLYPATH_MATCH_MANY_KERNEL(mpi, kMatchManyThreads, kMatchManyBlocks);
 
 }  // namespace polypath
