@@ -108,8 +108,8 @@ SIMT_DEVICE void match_together(const MatchGridArgs& args, std::uint32_t* warp_b
   count_outcome(args.state, outcome);
 }
 
-/// Many queues by blocks of so many threads, with so few registers that a multiprocessor has so many
-/// of them.
+/// Many queues by blocks of so many threads, with so few registers that a multiprocessor has so
+/// many of them.
 #define POLYPATH_MATCH_MANY_KERNEL(order, threads, blocks)                                  \
   SIMT_CROWDED_KERNEL(polypath_match_many_##order, threads, blocks, MatchQueuesArgs args) { \
     match_queues<device::order>(args);                                                      \
