@@ -178,7 +178,7 @@ TEST_F(MatchingApi, TablesWithoutOrderMayBeLarger) {
   polypath_matcher* none = nullptr;
   polypath_matcher_options options{POLYPATH_ORDER_PARTITIONED, 1U << 22, 0, {}};
   EXPECT_REFUSED("capacity", polypath_matcher_create(comm_, &options, &none));
-  options = {POLYPATH_ORDER_HASHED, (1U << 24) + 1, {}};
+  options = {POLYPATH_ORDER_HASHED, (1U << 24) + 1, 0, {}};
   EXPECT_REFUSED("capacity", polypath_matcher_create(comm_, &options, &none));
 }
 
