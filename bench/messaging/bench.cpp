@@ -52,7 +52,7 @@ Bench::~Bench() {
 double Bench::median_us(const std::string& line, const std::function<double()>& run,
                         const std::function<std::string()>& state) {
   std::vector<double> all;
-  const bool is_soaked = line.find(options_.soak_line) != std::string::npos;
+  const bool is_soaked = options_.soak_line.empty() || line == options_.soak_line;
   const auto begun = std::chrono::steady_clock::now();
   const auto lasts = [&] {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun;

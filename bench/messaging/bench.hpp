@@ -28,7 +28,7 @@ struct Options {
   /// Few items: that the lines run and are right, not how fast they are. So on simulated nodes.
   bool quick = false;
   int repetitions = 5;
-  /// Each line is repeated for so long at least; those alone that have this in their name.
+  /// Each line is repeated for so long at least; or this one alone, if it is named.
   double soak_seconds = 0;
   std::string soak_line;
   /// A run that lasts longer ends the program, with a reason.

@@ -2,11 +2,11 @@
 // hardware, every item checked.
 //
 //   messaging_bench [--what NAME] [--gpus LIST] [--repetitions N] [--soak SECONDS]
-//     [--soak-line TEXT] [--limit SECONDS] [--quick 1]
+//     [--soak-line LINE] [--limit SECONDS] [--quick 1]
 //
 // Prints a JSON object a line (bench.hpp). --what: a group below, or all. --gpus: one or two, as
-// polypath numbers them. --soak: each line is repeated for so long, or those alone that have TEXT
-// in their names. --limit: a run that lasts longer ends the program (default 60), which says on
+// polypath numbers them. --soak: each line is repeated for so long, or the one of that
+// name. --limit: a run that lasts longer ends the program (default 60), which says on
 // stderr how far it came. Exit: 1 when a result was wrong or a line failed.
 #include <array>
 #include <cstdio>
