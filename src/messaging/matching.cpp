@@ -90,8 +90,7 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
   if (!by_phases && order_.together != nullptr && driver_.launch_kernel_ex != nullptr &&
       device_attribute(driver_, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0) {
     together_ = module_->function(order_.together);
-    // One each: with more their meetings last longer than they gain (an H100, 1 M: 142 us, with two
-    // of as many threads 160).
+    // One each: with two their meetings last longer than they gain.
     if (blocks_at_once(driver_, together_, kMatchTogetherThreads, 0) > 0)
       blocks_together_ = multiprocessors_;
   }
