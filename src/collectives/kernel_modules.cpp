@@ -4,6 +4,7 @@
 
 #include "base/units.hpp"
 #include "driver/check.hpp"
+#include "driver/launch.hpp"
 
 namespace polypath {
 namespace {
@@ -63,15 +64,7 @@ void KernelModules::launch(KernelFamily family, CollectiveArgs args, unsigned bl
   CUlaunchAttribute early{};
   early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   early.value.programmaticStreamSerializationAllowed = 1;
-  CUlaunchConfig config{};
-  config.gridDimX = blocks;
-  config.gridDimY = config.gridDimZ = 1;
-  config.blockDimX = kCollectiveThreads;
-  config.blockDimY = config.blockDimZ = 1;
-  config.hStream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  POLYPATH_CHECK(driver_, launch_kernel_ex(&config, function, parameters, nullptr));
+  launch_with(driver_, early, function, blocks, kCollectiveThreads, stream, parameters);
 }
 
 void KernelModules::launch_sum(SumArgs args, std::uint64_t bytes, CUstream stream) const {

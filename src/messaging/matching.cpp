@@ -6,6 +6,7 @@
 #include <string>
 
 #include "comm/stream_waits.hpp"
+#include "driver/launch.hpp"
 
 namespace polypath {
 namespace {
@@ -155,17 +156,9 @@ void Matching::launch_together(unsigned blocks, CUstream stream, MatchGridArgs& 
   CUlaunchAttribute together{};
   together.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
   together.value.cooperative = 1;
-  CUlaunchConfig config{};
-  config.gridDimX = blocks;
-  config.gridDimY = config.gridDimZ = 1;
-  config.blockDimX = kMatchTogetherThreads;
-  config.blockDimY = config.blockDimZ = 1;
-  config.hStream = stream;
-  config.attrs = &together;
-  config.numAttrs = 1;
   void* parameters[] = {&args};
   ++counts_.launches;
-  POLYPATH_CHECK(driver_, launch_kernel_ex(&config, together_, parameters, nullptr));
+  launch_with(driver_, together, together_, blocks, kMatchTogetherThreads, stream, parameters);
 }
 
 void Matching::issue_one(device::match_batch batch, bool is_carried, device::match_outcome* outcome,
