@@ -4,38 +4,46 @@
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
-flags=(-Iinclude -Wall -Wextra -Wpedantic -Wshadow -Werror)
-c=(${CC:-cc} -std=c99 "${flags[@]}" -Wstrict-prototypes)
-cpp=(${CXX:-c++} -std=c++20 "${flags[@]}" -Wold-style-cast)
+export C="${CC:-cc} -std=c99 -Iinclude -Wall -Wextra -Wpedantic -Wshadow -Werror -Wstrict-prototypes"
+export CPP="${CXX:-c++} -std=c++20 -Iinclude -Wall -Wextra -Wpedantic -Wshadow -Werror -Wold-style-cast"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# The headers that a host compiler takes, of both kinds.
+host_headers() { find include/polypath -name '*.h' -o -name '*.hpp' | sort; }
+device_headers() {
+  # Parts of others, for the CUDA compiler; and those over another library.
+  find include/polypath -name '*.cuh' | grep -vE '/(ptx|tile_device|gpuccl|gpushmem)\.cuh$' | sort
+}
+has_mpi=false
+echo '#include <mpi.h>' | $C -fsyntax-only -x c - 2>/dev/null && has_mpi=true
+is_compiled() { $has_mpi || ! grep -q '^#include <mpi.h>' "$1"; }
+
+# compile HEADER: alone, as each language that it is for. 255 ends xargs.
+compile() {
+  local line="#include <${1#include/}>" more=
+  [[ $1 != *.cuh ]] || more=-I.
+  [[ $1 != *.h ]] || $C -fsyntax-only -x c - <<<"$line" || exit 255
+  $CPP $more -fsyntax-only -x c++ - <<<"$line" || exit 255
+}
+export -f compile
+
 count=0
 while read -r header; do
-  name=${header#include/}
-  # Over the MPI of who includes it.
-  grep -q "^#include <mpi.h>" "$header" && ! echo '#include <mpi.h>' | "${c[@]}" -fsyntax-only -x c - 2>/dev/null && continue
-  [[ $header == *.h ]] && echo "#include <$name>" | "${c[@]}" -fsyntax-only -x c -
-  echo "#include <$name>" | "${cpp[@]}" -fsyntax-only -x c++ -
-  echo "#include <$name>" >>"$work/all.hpp"
+  is_compiled "$header" || continue
+  [[ $header == *.cuh ]] || echo "#include <${header#include/}>" >>"$work/all.hpp"
+  echo "$header" >>"$work/headers"
   count=$((count + 1))
-done < <(find include/polypath -name '*.h' -o -name '*.hpp' | sort)
-
-while read -r header; do
-  case $header in
-    */ptx.cuh | */tile_device.cuh) continue ;;  # parts of others, for the CUDA compiler
-    */gpuccl.cuh | */gpushmem.cuh) continue ;;
-  esac
-  echo "#include <${header#include/}>" | "${cpp[@]}" -I. -fsyntax-only -x c++ -
-  count=$((count + 1))
-done < <(find include/polypath -name '*.cuh' | sort)
+done < <(host_headers && device_headers)
+xargs -P "$(nproc)" -n 1 bash -c 'compile "$1"' _ <"$work/headers" ||
+  fail "a public header does not compile alone"
 
 # Anything defined in a header and not inline would now be there twice.
 for unit in one two; do
   printf '#include "all.hpp"\nint %s() { return POLYPATH_VERSION_MAJOR; }\n' "$unit" >"$work/$unit.cpp"
-  "${cpp[@]}" -fPIC -c "$work/$unit.cpp" -o "$work/$unit.o"
+  $CPP -fPIC -c "$work/$unit.cpp" -o "$work/$unit.o"
 done
-"${cpp[@]}" -shared "$work/one.o" "$work/two.o" -o "$work/both.so"
+$CPP -shared "$work/one.o" "$work/two.o" -o "$work/both.so"
 
 version=$(sed -n 's/^project(polypath VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 header_version=$(sed -n 's/^#define POLYPATH_VERSION_\(MAJOR\|MINOR\|PATCH\) //p' include/polypath/polypath.h | paste -sd.)
