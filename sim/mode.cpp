@@ -44,6 +44,10 @@ Mode read_mode() {
     throw Error(
         fmt::format("POLYPATH_SIM_ADDRESSES is \"{}\"; it can be unique or reused", addresses));
   mode.seed = number<std::uint64_t>("POLYPATH_SIM_SEED", mode.seed, "0 to 2^64 - 1");
+  const std::string_view blocks = variable("POLYPATH_SIM_BLOCKS");
+  mode.folds_blocks = blocks == "folded";
+  if (!mode.folds_blocks && blocks != "whole" && !blocks.empty())
+    throw Error(fmt::format("POLYPATH_SIM_BLOCKS is \"{}\"; it can be whole or folded", blocks));
   mode.patience = std::chrono::seconds(
       number<std::uint32_t>("POLYPATH_SIM_PATIENCE", 120, "0 to 2^32 - 1 seconds"));
   const std::string_view compute = variable("POLYPATH_SIM_COMPUTE_MODE");

@@ -59,8 +59,8 @@ void ThreadedKernels::work() {
     const std::vector<std::shared_ptr<KernelRun>> begun = std::exchange(begun_, {});
     lock.unlock();
     for (const std::shared_ptr<KernelRun>& run : begun)
-      machine.start(launch_of(*run, driver_.multiprocessors(run->device), seed_ == 0),
-                    *run->outside, [run](const std::string& error) {
+      machine.start(launch_of(*run, driver_.multiprocessors(run->device), folds_), *run->outside,
+                    [run](const std::string& error) {
                       run->error = error;
                       run->has_ended.store(true, std::memory_order_release);
                     });

@@ -14,8 +14,10 @@ namespace polypath::sim {
 /// Lives until the process ends: its thread is never joined.
 class ThreadedKernels : public Kernels {
  public:
-  /// `seed`: of the order of turns and stores; 0: as few of both as the kernels need.
-  ThreadedKernels(Driver& driver, std::uint64_t seed) : driver_(driver), seed_(seed) {}
+  /// `seed`: of the order of turns and stores; 0: as few of both as the kernels need, and blocks
+  /// folded, as with `folds`.
+  ThreadedKernels(Driver& driver, std::uint64_t seed, bool folds)
+      : driver_(driver), seed_(seed), folds_(folds || seed == 0) {}
 
   void begin(std::shared_ptr<KernelRun> run) override;
 
@@ -24,6 +26,7 @@ class ThreadedKernels : public Kernels {
 
   Driver& driver_;
   const std::uint64_t seed_;
+  const bool folds_;
   std::mutex mutex_;
   std::condition_variable work_;
   std::vector<std::shared_ptr<KernelRun>> begun_;  // not yet known to the machine

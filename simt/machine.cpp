@@ -360,6 +360,7 @@ void Machine::stop_polling(Thread& thread) {
 }
 
 void Machine::wake_pollers(std::uintptr_t address, std::size_t bytes) {
+  if (pollers_.empty() && blind_pollers_.empty()) return;
   std::vector<Thread*> woken(blind_pollers_);
   for (auto next = pollers_.lower_bound(address - longest_watch_ + 1);
        next != pollers_.end() && next->first < address + bytes; ++next)

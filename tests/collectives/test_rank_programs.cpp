@@ -331,9 +331,9 @@ bool is_between_calls(Fault fault) {
          fault == Fault::no_meeting_behind;
 }
 
-class ProtocolFault : public testing::TestWithParam<std::pair<Fault, const char*>> {};
+class PlantedFault : public testing::TestWithParam<std::pair<Fault, const char*>> {};
 
-TEST_P(ProtocolFault, IsFound) {
+TEST_P(PlantedFault, IsFound) {
   const std::uint64_t rows = is_between_calls(GetParam().first) ? 400 : 72;
   for (const Kind kind : {Kind::any, Kind::by_owners}) {
     int found = 0;
@@ -345,7 +345,7 @@ TEST_P(ProtocolFault, IsFound) {
 
 /// Where sums go through host memory, among them: a slot of it that is filled before all have read
 /// it, by the same call or by the next; what went down told of too early, or not waited for.
-TEST_P(ProtocolFault, IsFoundInHostParts) {
+TEST_P(PlantedFault, IsFoundInHostParts) {
   const Fault fault = GetParam().first;
   if (fault == Fault::one_slot) GTEST_SKIP() << "its slots of scratch take turns by chunks";
   if (is_between_calls(fault))
@@ -357,7 +357,7 @@ TEST_P(ProtocolFault, IsFoundInHostParts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Of, ProtocolFault,
+    Of, PlantedFault,
     testing::Values(std::pair(Fault::no_credit_between_calls, "NoCreditBetweenCalls"),
                     std::pair(Fault::no_credit_for_slot, "NoCreditForSlot"),
                     std::pair(Fault::no_wait_for_data, "NoWaitForData"),

@@ -65,6 +65,16 @@ TEST_F(Kernels, RunInTheOrderOfTheirStream) {
   EXPECT_EQ(std::vector<std::uint32_t>(1000, 118), read<std::uint32_t>(words, 1000));
 }
 
+TEST_F(Kernels, RunAllThreadsOrAsFewAsTheirTwinsCanDoWith) {
+  const CUfunction counts = function(0, "test_count_threads");
+  const CUdeviceptr count = allocate(0, 4);
+  write(count, std::vector<std::uint32_t>{0});
+  ASSERT_CUDA(launch(counts, 2, 128, nullptr, count));
+  ASSERT_CUDA(cuCtxSynchronize());
+  const bool folds = !is_functional() || std::getenv("POLYPATH_SIM_BLOCKS") != nullptr;
+  EXPECT_EQ(read<std::uint32_t>(count, 1).front(), folds ? 64U : 256U);
+}
+
 // The stages of a sum over four GPUs: every byte, and by which links they went.
 class PushSum : public Kernels {
  protected:
