@@ -22,8 +22,8 @@ part() {
 }
 
 with_python() {
-  part "Python tests" python -m pytest tests/python
-  part "MPI tests" python -m pytest tests/mpi
+  part "Python tests" python -m pytest --durations=25 tests/python
+  part "MPI tests" python -m pytest --durations=25 tests/mpi
 }
 
 # The thread sanitizer needs its shadow memory where address randomisation may put something else.
