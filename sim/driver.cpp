@@ -94,7 +94,8 @@ std::unique_ptr<Devices> Driver::make_devices() {
 }
 
 std::unique_ptr<Kernels> Driver::make_kernels() {
-  if (mode.is_functional) return std::make_unique<ThreadedKernels>(*this, mode.seed, mode.folds_blocks);
+  if (mode.is_functional)
+    return std::make_unique<ThreadedKernels>(*this, mode.seed, mode.folds_blocks);
   return std::make_unique<VirtualKernels>(*this, routing_,
                                           static_cast<VirtualDevices&>(*devices_).timeline());
 }

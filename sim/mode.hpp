@@ -16,8 +16,8 @@ struct Mode {
   /// POLYPATH_SIM_SEED, for the functional mode: delays operations at random; 0, the default: does
   /// not.
   std::uint64_t seed = 0;
-  /// POLYPATH_SIM_BLOCKS, with a seed: `whole`, the default: all threads of each block run; `folded`:
-  /// as few as the kernel's twin can do with, as in virtual time.
+  /// POLYPATH_SIM_BLOCKS, with a seed: `whole`, the default: all threads of each block run;
+  /// `folded`: as few as the kernel's twin can do with, as in virtual time.
   bool folds_blocks = false;
   /// POLYPATH_SIM_ADDRESSES: `unique`, the default: no address is given out twice; `reused`: memory
   /// that is freed leaves its address to the next allocation of its size.
