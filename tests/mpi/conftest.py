@@ -151,7 +151,7 @@ def environment(settings: dict[str, str]) -> dict[str, str]:
     return {**inherited, **node, "POLYPATH_BUILD": str(BUILD), **settings}
 
 
-def _run(command: list[str], environment: dict[str, str], seconds: float = 240):
+def _run(command: list[str], environment: dict[str, str], seconds: float = 900):
     """Exit code and output. What takes longer is ended, with all its processes."""
     process = subprocess.Popen(
         command,

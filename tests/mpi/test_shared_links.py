@@ -39,7 +39,7 @@ def under_way(registry, pairs: Sequence[str]) -> Iterator[None]:
             yield
         finally:
             process.stdin.close()
-            assert process.wait(timeout=300) == 0
+            assert process.wait(timeout=1200) == 0
 
 
 def send(traffic: Traffic, pattern: str, ranks: int, **settings: str) -> Run:

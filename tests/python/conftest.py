@@ -57,5 +57,5 @@ def _run(folder: Path, *arguments: str, **settings: str) -> subprocess.Completed
         },
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=1200,
     )

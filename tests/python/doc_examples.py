@@ -54,7 +54,7 @@ def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
             env={**inherited, "COLUMNS": "116", "CUDA_VISIBLE_DEVICES": "", "HOME": folder},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=1200,
         )
     done.stdout = done.stdout.replace(folder, "~").replace(str(ROOT), "~/polypath")
     return done

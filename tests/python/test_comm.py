@@ -249,6 +249,6 @@ def test_processes_of_a_launcher(tmp_path, launcher_listens):
             for rank in range(3)
         ]
         for rank, process in enumerate(ranks):
-            out, error = process.communicate(timeout=240)
+            out, error = process.communicate(timeout=1200)
             assert process.returncode == 0, error
             assert out == f"rank {rank} of 3 on gpu {rank}\n"

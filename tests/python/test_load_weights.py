@@ -18,7 +18,7 @@ spec.loader.exec_module(load_weights)
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, EXAMPLE, *arguments], capture_output=True, text=True, timeout=240
+        [sys.executable, EXAMPLE, *arguments], capture_output=True, text=True, timeout=1200
     )
 
 

@@ -116,7 +116,7 @@ def test_of_many_that_start_at_once_one_measures(tmp_path):
         )
         for _ in range(3)
     ]
-    outputs = [process.communicate(timeout=240) for process in started]
+    outputs = [process.communicate(timeout=1200) for process in started]
     assert [out for out, _ in outputs] == ["measured\n"] * 3
     assert sorted(errors for _, errors in outputs) == ["", "", SAYS]
 
@@ -152,7 +152,7 @@ def test_a_program_starts_only_when_the_other_has_measured(machine, tmp_path):
         )
         waits_for(lock_of(profile), process)
         shutil.move(kept, profile)
-    assert process.communicate(timeout=240) == ("measured\n", "")
+    assert process.communicate(timeout=1200) == ("measured\n", "")
 
 
 def test_waiting_ends(machine, tmp_path):

@@ -36,7 +36,7 @@ def test_on_a_simulated_node(program, case, tmp_path):
         env={**_environment(_HERE / "torch_standin"), "XDG_CACHE_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=1200,
     )
     assert (done.stdout, done.returncode) == ("all right\n", 0), done.stderr
 
@@ -59,6 +59,6 @@ def test_with_a_real_torch(case, size, tmp_path):
         )
         for rank in range(size)
     ]
-    said = [rank.communicate(timeout=300)[0] for rank in ranks]
+    said = [rank.communicate(timeout=1200)[0] for rank in ranks]
     for rank, text in zip(ranks, said, strict=True):
         assert rank.returncode == 0 and text.endswith("all right\n"), text

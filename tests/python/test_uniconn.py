@@ -393,7 +393,7 @@ def _on_processes(tmp_path, size: int, **settings: str) -> list[str]:
         for rank in range(size)
     ]
     try:
-        texts = [rank.communicate(timeout=240)[0] for rank in ranks]
+        texts = [rank.communicate(timeout=1200)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
