@@ -9,6 +9,7 @@ source "$(dirname "$0")/common.sh"
 scripts/setup.sh test || exit 1
 logs=build/test-logs
 mkdir -p "$logs"
+: >"$logs/parts"
 
 # part NAME COMMAND...: runs it, with its output to the terminal and to a log; how it ended, to files.
 part() {
@@ -16,6 +17,7 @@ part() {
   shift
   say "$name"
   rm -f "$logs/$name".*
+  echo "$name" >>"$logs/parts"
   "$@" 2>&1 | tee "$logs/$name.log" || status=$?
   echo "$status" >"$logs/$name.status"
   echo $((SECONDS - start)) >"$logs/$name.seconds"
@@ -48,14 +50,11 @@ cat "$logs/beside.log"
 
 summary_of() { grep -E 'tests passed|tests failed|(passed|failed|error).* in [0-9.]+' "$1" | tail -n 1; }
 failed=()
-for name in "lint" "build" "Python tests" "MPI tests" "build for the thread sanitizer" \
-  "tests of threads under the thread sanitizer" \
-  "build for address and undefined-behaviour sanitizers" \
-  "C++ tests under address and undefined-behaviour sanitizers" "C++ tests"; do
+while read -r name; do
   say "$name: $(<"$logs/$name.seconds") s"
   summary_of "$logs/$name.log"
   [[ $(<"$logs/$name.status") == 0 ]] || failed+=("$name")
-done
+done <"$logs/parts"
 if ((${#failed[@]})); then
   printf 'failed: %s\n' "${failed[@]}" >&2
   exit 1
