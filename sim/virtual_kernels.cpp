@@ -146,10 +146,19 @@ void VirtualKernels::start_flow(std::size_t index) {
 
 void VirtualKernels::flow_ended(FlowNetwork::Id id, double now_us) {
   Pipe& pipe = pipes_[id];
+  std::vector<Parcel> flowed = std::exchange(pipe.flowing, {});
   std::size_t bytes = 0;
-  for (Parcel& parcel : std::exchange(pipe.flowing, {})) {
-    bytes += parcel.bytes;
-    at(now_us + parcel.latency_us, std::move(parcel.then));
+  for (auto first = flowed.begin(); first != flowed.end();) {
+    // Those that arrive together are one event.
+    const double latency_us = first->latency_us;
+    std::vector<std::function<void()>> arrivals;
+    for (; first != flowed.end() && first->latency_us == latency_us; ++first) {
+      bytes += first->bytes;
+      arrivals.push_back(std::move(first->then));
+    }
+    at(now_us + latency_us, [arrivals = std::move(arrivals)] {
+      for (const std::function<void()>& arrive : arrivals) arrive();
+    });
   }
   for (const int link : pipe.links)
     driver_.counters.links[static_cast<std::size_t>(link)].bytes += bytes;

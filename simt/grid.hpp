@@ -6,15 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "simt/fiber.hpp"
 #include "simt/outside.hpp"
+#include "simt/stores_under_way.hpp"
 #include "simt/twins.hpp"
 
 namespace polypath::simt {
@@ -23,41 +22,8 @@ struct Block;
 struct Grid;
 struct Thread;
 
-/// What one thread has stored between two barriers.
-struct Batch {
-  std::size_t outstanding = 0;  ///< stores of it that have not arrived
-  std::uint64_t mark = 0;       ///< of the latest walk that met it
-};
-using BatchPtr = std::shared_ptr<Batch>;
 /// What others stored before barriers that a thread has passed with them.
 using Known = std::shared_ptr<const std::vector<BatchPtr>>;
-
-/// A thread that waits until so many stores have arrived.
-struct Fence {
-  Thread* thread;
-  std::size_t remaining = 0;
-};
-
-/// A store, or an addition, under way to where all see it.
-struct Store {
-  Block* block = nullptr;
-  BatchPtr batch;
-  std::uint64_t serial = 0;
-  std::uintptr_t to = 0;
-  std::byte* at = nullptr;  ///< the bytes behind `to`
-  std::size_t bytes = 0;
-  bool adds = false;
-  bool has_arrived = false;
-  std::size_t place = 0;  ///< among those under way, in a machine that is not timed
-  std::array<std::byte, 16> small{};
-  std::unique_ptr<std::byte[]> large;
-  std::vector<std::shared_ptr<Fence>> fences;
-
-  [[nodiscard]] const std::byte* value() const noexcept {
-    return large ? large.get() : small.data();
-  }
-};
-using StorePtr = std::shared_ptr<Store>;
 
 /// A word that a thread polls, as it found it.
 struct Watch {
@@ -65,8 +31,7 @@ struct Watch {
   const std::byte* at = nullptr;
   std::size_t bytes = 0;
   std::array<std::byte, 16> found{};
-  unsigned repeats = 0;                                      ///< found unchanged, without a pause
-  std::multimap<std::uintptr_t, Thread*>::iterator place{};  ///< among those polled
+  unsigned repeats = 0;  ///< found unchanged, without a pause
 };
 
 struct Thread {
@@ -121,10 +86,7 @@ struct Block {
   std::vector<Meeting> warps;
   std::vector<std::max_align_t> dynamic_shared;
   std::unordered_map<const void*, std::unique_ptr<std::byte[]>> shared;
-  /// Stores that have not arrived, by address and serial.
-  std::map<std::pair<std::uintptr_t, std::uint64_t>, StorePtr> under_way;
-  std::size_t longest_under_way = 0;
-  std::size_t bytes_under_way = 0;
+  StoresUnderWay under_way;
   std::vector<Thread*> wants_room;
   Cache loaded;     ///< by plain loads; valid until an acquire
   Cache constants;  ///< by load_constant

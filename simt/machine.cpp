@@ -138,16 +138,15 @@ void Machine::fail(Grid& grid, const std::string& error) {
   std::erase(starting_, &grid);
   for (const std::unique_ptr<Block>& block : grid.blocks) {
     if (!block) continue;
-    while (!block->under_way.empty()) {  // what has not arrived never does
-      const StorePtr store = block->under_way.begin()->second;
+    for (const StorePtr& store : block->under_way.all()) {  // what has not arrived never does
       store->has_arrived = true;
-      if (!options_.is_timed) {
-        under_way_[store->place] = std::move(under_way_.back());
-        under_way_[store->place]->place = store->place;
-        under_way_.pop_back();
-      }
-      block->under_way.erase(block->under_way.begin());
+      if (options_.is_timed) continue;
+      const std::size_t place = store->place;
+      under_way_[place] = std::move(under_way_.back());
+      under_way_[place]->place = place;
+      under_way_.pop_back();
     }
+    block->under_way.clear();
     for (Thread& thread : block->threads) {
       if (thread.state == Thread::State::ended) continue;
       if (thread.state == Thread::State::polling) stop_polling(thread);
@@ -349,22 +348,20 @@ void Machine::pause() {
   }
   if (thread.watches.empty() || thread.watches.size() > kMostWatches)
     blind_pollers_.push_back(&thread);
-  for (Watch& each : thread.watches) each.place = pollers_.emplace(each.address, &thread);
+  for (const Watch& each : thread.watches) pollers_.add(each.address, &thread);
   wait_as(Thread::State::polling);
   go_on();
 }
 
 void Machine::stop_polling(Thread& thread) {
   std::erase(blind_pollers_, &thread);
-  for (const Watch& each : thread.watches) pollers_.erase(each.place);
+  for (const Watch& each : thread.watches) pollers_.remove(each.address, &thread);
 }
 
 void Machine::wake_pollers(std::uintptr_t address, std::size_t bytes) {
   if (pollers_.empty() && blind_pollers_.empty()) return;
   std::vector<Thread*> woken(blind_pollers_);
-  for (auto next = pollers_.lower_bound(address - longest_watch_ + 1);
-       next != pollers_.end() && next->first < address + bytes; ++next)
-    woken.push_back(next->second);
+  pollers_.find(address - longest_watch_ + 1, address + bytes, woken);
   for (Thread* const each : woken) {
     if (each->state != Thread::State::polling) continue;  // by another of its words
     stop_polling(*each);
@@ -374,7 +371,7 @@ void Machine::wake_pollers(std::uintptr_t address, std::size_t bytes) {
 
 bool Machine::look_at_watches() {
   std::vector<Thread*> woken;
-  for (const auto& [address, thread] : pollers_)
+  for (Thread* const thread : pollers_.all())
     if (std::ranges::any_of(thread->watches,
                             [&](const Watch& each) { return has_changed(*thread, each); }))
       woken.push_back(thread);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "simt/grid.hpp"
+#include "simt/pollers.hpp"
 
 namespace polypath::simt {
 
@@ -136,8 +137,8 @@ class Machine {
   std::deque<Grid*> starting_;                 ///< with blocks that have not begun
   std::map<int, unsigned> running_blocks_;
   std::vector<Thread*> ready_;
-  std::vector<StorePtr> under_way_;                 ///< of a machine that is not timed
-  std::multimap<std::uintptr_t, Thread*> pollers_;  ///< by the address that they poll
+  std::vector<StorePtr> under_way_;  ///< of a machine that is not timed
+  Pollers pollers_;
   std::size_t longest_watch_ = 1;
   std::vector<Thread*> blind_pollers_;  ///< that poll nothing: any store may be it
   std::uint64_t last_serial_ = 0;

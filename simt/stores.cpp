@@ -82,20 +82,6 @@ std::uint64_t number(const std::byte* value, std::size_t bytes) {
   return result;
 }
 
-/// Calls `visit(store)` for those of the block that overlap the range, by their serials.
-template <typename Visit>
-void for_each_overlapping(const Block& block, std::uintptr_t from, std::size_t bytes,
-                          const Visit& visit) {
-  if (block.under_way.empty()) return;
-  const std::uintptr_t reach = block.longest_under_way;
-  std::vector<StorePtr> found;
-  for (auto next = block.under_way.lower_bound({from > reach ? from - reach : 0, 0});
-       next != block.under_way.end() && next->first.first < from + bytes; ++next)
-    if (next->second->to + next->second->bytes > from) found.push_back(next->second);
-  std::ranges::sort(found, {}, [](const StorePtr& store) { return store->serial; });
-  for (const StorePtr& store : found) visit(store);
-}
-
 /// Calls `visit(16 bytes, offset in them, offset in the range)` for each byte of the range whose 16
 /// are in the cache.
 template <typename Visit>
@@ -171,18 +157,18 @@ void Machine::read(Thread& thread, const detail::LoadPart& part, detail::Loading
 }
 
 void Machine::overlay(const Block& block, std::uintptr_t from, std::byte* to, std::size_t bytes) {
-  for_each_overlapping(block, from, bytes, [&](const StorePtr& store) {
+  for (const StorePtr& store : block.under_way.overlapping(from, bytes)) {
     if (store->adds) {
-      if (store->to < from || store->to + store->bytes > from + bytes) return;
+      if (store->to < from || store->to + store->bytes > from + bytes) continue;
       std::byte* const word = to + (store->to - from);
       const std::uint64_t sum = number(word, store->bytes) + number(store->value(), store->bytes);
       std::memcpy(word, &sum, store->bytes);
-      return;
+      continue;
     }
     const std::uintptr_t begin = std::max(from, store->to);
     const std::uintptr_t end = std::min(from + bytes, store->to + store->bytes);
     std::memcpy(to + (begin - from), store->value() + (begin - store->to), end - begin);
-  });
+  }
 }
 
 void Machine::forget_loaded() { me().block->loaded.clear(); }
@@ -193,7 +179,7 @@ void Machine::watch(Thread& thread, std::uintptr_t address, const std::byte* at,
     return each.address == address && each.bytes == bytes;
   });
   if (known == thread.watches.end()) {
-    Watch watch{address, at, bytes, {}, 0, {}};
+    Watch watch{address, at, bytes, {}, 0};
     std::memcpy(watch.found.data(), found, bytes);
     thread.watches.push_back(watch);
     longest_watch_ = std::max(longest_watch_, bytes);
@@ -251,7 +237,7 @@ void Machine::store(std::uintptr_t to, const std::byte* value, std::size_t bytes
       });
       wait_as(Thread::State::waiting);
     }
-    while (options_.is_timed && block.bytes_under_way > kRoom) {
+    while (options_.is_timed && block.under_way.bytes() > kRoom) {
       block.wants_room.push_back(&thread);
       wait_as(Thread::State::waiting);
     }
@@ -264,8 +250,6 @@ void Machine::post(Thread& thread, StorePtr store) {
   store->batch = thread.own;
   ++store->batch->outstanding;
   ++block.grid->outstanding;
-  block.bytes_under_way += store->bytes;
-  block.longest_under_way = std::max(block.longest_under_way, store->bytes);
   if (!store->adds)  // a block sees its own stores
     for_each_cached(block.loaded, store->to, store->bytes,
                     [&](CachedBytes& line, std::size_t in, std::size_t at) {
@@ -273,7 +257,7 @@ void Machine::post(Thread& thread, StorePtr store) {
                     });
   const std::uintptr_t to = store->to;
   const std::size_t bytes = store->bytes;
-  block.under_way.emplace(std::pair{to, store->serial}, store);
+  block.under_way.add(store);
   if (!options_.is_timed) {
     store->place = under_way_.size();
     under_way_.push_back(std::move(store));
@@ -292,11 +276,11 @@ void Machine::write(Store& store) {
 
 void Machine::arrive_overlapping(Block& block, std::uintptr_t from, std::size_t bytes,
                                  std::uint64_t before) {
-  for_each_overlapping(block, from, bytes, [&](const StorePtr& store) {
-    if (store->serial >= before || store->has_arrived) return;
+  for (const StorePtr& store : block.under_way.overlapping(from, bytes, before)) {
+    if (store->has_arrived) continue;
     write(*store);
     finish(store);
-  });
+  }
 }
 
 void Machine::arrive(const StorePtr& store) {
@@ -314,9 +298,7 @@ void Machine::finish(const StorePtr& store) {
   const StorePtr held = store;  // the lists below may hold the last other pointer
   Block& block = *held->block;
   Grid& grid = *block.grid;
-  block.under_way.erase({held->to, held->serial});
-  block.bytes_under_way -= held->bytes;
-  if (block.under_way.empty()) block.longest_under_way = 0;
+  block.under_way.remove(*held);
   if (!options_.is_timed) {
     const std::size_t place = held->place;
     under_way_[place] = std::move(under_way_.back());
@@ -327,7 +309,7 @@ void Machine::finish(const StorePtr& store) {
   --grid.outstanding;
   for (const std::shared_ptr<Fence>& fence : held->fences)
     if (--fence->remaining == 0) make_ready(*fence->thread);
-  if (block.bytes_under_way <= kRoom)
+  if (block.under_way.bytes() <= kRoom)
     for (Thread* const each : std::exchange(block.wants_room, {})) make_ready(*each);
   wake_pollers(held->to, held->bytes);
   end_if_done(grid);
@@ -340,14 +322,23 @@ void Machine::fence(bool is_local) {
   require_may_use_memory(thread);
   maybe_yield();
   const std::uint64_t mark = ++last_mark_;
-  if (thread.own) thread.own->mark = mark;
+  bool has_stored = false;
+  const auto meet = [&](Batch& batch) {
+    if (batch.outstanding == 0) return;
+    batch.mark = mark;
+    has_stored = true;
+  };
+  if (thread.own) meet(*thread.own);
   if (thread.known)
-    for (const BatchPtr& batch : *thread.known) batch->mark = mark;
+    for (const BatchPtr& batch : *thread.known) meet(*batch);
+  if (!has_stored) return;
   std::vector<StorePtr> known;
-  for (const auto& [key, store] : block.under_way)
+  for (const StorePtr& store : block.under_way.all())
     if (store->batch->mark == mark && (!is_local || outside.is_local(store->to)))
       known.push_back(store);
   if (!options_.is_timed) {
+    std::ranges::sort(known, {},
+                      [](const StorePtr& each) { return std::pair{each->to, each->serial}; });
     for (const StorePtr& store : known) arrive(store);
     return;
   }

@@ -91,8 +91,7 @@ T contribution(std::uint64_t seed, int rank, std::uint64_t index) {
   } else {
     // 1 to 2, times 2^-3 to 2^4, with a sign.
     const double value =
-        std::ldexp(1 + static_cast<double>(word >> 12) * 0x1p-52, static_cast<int>(word & 7) - 3) *
-        ((word & 8) != 0 ? -1 : 1);
+        std::bit_cast<double>((word & 8) << 60 | (1020 + (word & 7)) << 52 | word >> 12);
     if constexpr (kHalf<T>) {
       T half;
       from_float(static_cast<float>(value), half);
