@@ -13,6 +13,7 @@ void active_line(Bench& bench, const std::string& line, const char* name, bool r
                  const Known& known) {
   const TwoEnds ends(bench);
   const std::string full = ends.name(line);
+  if (!bench.wants(full)) return;
   const unsigned threads = bench.sized(512U, 64U);
   const unsigned blocks =
       bench.sized(ends.are_two ? bench.gpu(0).processors() : bench.gpu(0).processors() / 2, 2U);

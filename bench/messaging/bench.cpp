@@ -49,14 +49,19 @@ Bench::~Bench() {
   polypath_context_destroy(engine_);
 }
 
+bool Bench::wants(const std::string& line) {
+  const bool is_wanted = options_.line.empty() || line == options_.line;
+  has_run_ |= is_wanted;
+  return is_wanted;
+}
+
 double Bench::median_us(const std::string& line, const std::function<double()>& run,
                         const std::function<std::string()>& state) {
   std::vector<double> all;
-  const bool is_soaked = options_.soak_line.empty() || line == options_.soak_line;
   const auto begun = std::chrono::steady_clock::now();
   const auto lasts = [&] {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun;
-    return is_soaked && spent.count() < options_.soak_seconds;
+    return spent.count() < options_.soak_seconds;
   };
   RunWatch watch(line, limits_of(options_),
                  {state, say,

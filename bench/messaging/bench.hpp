@@ -28,9 +28,10 @@ struct Options {
   /// Few items: that the lines run and are right, not how fast they are. So on simulated nodes.
   bool quick = false;
   int repetitions = 5;
-  /// Each line is repeated for so long at least; or this one alone, if it is named.
+  /// The one line to run; empty: all.
+  std::string line;
+  /// Each line is repeated for so long at least.
   double soak_seconds = 0;
-  std::string soak_line;
   /// A run that lasts longer ends the program, with a reason.
   double limit_seconds = 60;
 };
@@ -58,6 +59,11 @@ class Bench {
     return options_.quick ? few : full;
   }
 
+  /// Whether this line is to run. Each asks before it prepares anything.
+  [[nodiscard]] bool wants(const std::string& line);
+  /// Whether any line so far was to run.
+  [[nodiscard]] bool has_run() const { return has_run_; }
+
   /// The median of so many runs, after one that warms up; `run` gives microseconds. Throws where a
   /// kernel gave up. Of a run that lasts, stderr has `line` and what `state` says, which a thread of
   /// its own calls; of one that lasts past the limit, the communicators are aborted for that reason.
@@ -84,6 +90,7 @@ class Bench {
   std::vector<std::unique_ptr<Gpu>> gpus_;
   std::map<std::string, double> limits_;
   std::uint64_t checked_ = 0;
+  bool has_run_ = false;
 };
 
 /// Throws WrongResult, unless `is_right`.

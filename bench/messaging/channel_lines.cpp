@@ -14,6 +14,7 @@ constexpr const char* kChannel = "active";
 void trip_line(Bench& bench) {
   const TwoEnds ends(bench);
   const std::string line = ends.name("channel, 8 B, one way");
+  if (!bench.wants(line)) return;
   const ChannelEnds channel(bench, {}, 4096);
   std::array<ChannelTrips, 2> trips{};
   for (unsigned end = 0; end < 2; ++end) {
@@ -47,6 +48,7 @@ void trip_line(Bench& bench) {
 void stream_line(Bench& bench, const std::string& name, std::size_t bytes, unsigned blocks) {
   const TwoEnds ends(bench);
   const std::string line = ends.name(name);
+  if (!bench.wants(line)) return;
   polypath_channel_options options{};
   options.contexts = blocks;
   const ChannelEnds channel(bench, options, bytes);

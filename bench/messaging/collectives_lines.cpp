@@ -64,6 +64,7 @@ float value_of(int rank, std::size_t place) {
 
 void collective_line(Bench& bench, const std::string& line, const char* name, bool is_grid,
                      std::size_t count) {
+  if (!bench.wants(line)) return;
   const int ranks = bench.gpus();
   Ranks all(bench, count);
   for (int rank = 0; rank < ranks && count > 0; ++rank) {

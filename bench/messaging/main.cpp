@@ -1,13 +1,13 @@
 // Rates and latencies of what kernels send each other without the CPU, beside the limits of the
 // hardware, every item checked.
 //
-//   messaging_bench [--what NAME] [--gpus LIST] [--repetitions N] [--soak SECONDS]
-//     [--soak-line LINE] [--limit SECONDS] [--quick 1]
+//   messaging_bench [--what NAME] [--line LINE] [--gpus LIST] [--repetitions N] [--soak SECONDS]
+//     [--limit SECONDS] [--quick 1]
 //
-// Prints a JSON object a line (bench.hpp). --what: a group below, or all. --gpus: one or two, as
-// polypath numbers them. --soak: each line is repeated for so long, or the one of that
-// name. --limit: a run that lasts longer ends the program (default 60), which says on
-// stderr how far it came. Exit: 1 when a result was wrong or a line failed.
+// Prints a JSON object a line (bench.hpp). --what: a group below, or all. --line: the one of that
+// name alone. --gpus: one or two, as polypath numbers them. --soak: each line is repeated for so
+// long. --limit: a run that lasts longer ends the program (default 60), which says on stderr how far
+// it came. Exit: 1 when a result was wrong or a line failed.
 #include <array>
 #include <cstdio>
 #include <exception>
@@ -49,17 +49,17 @@ std::vector<int> numbers(const std::string& list) {
 void run(int argc, char** argv) {
   const uniconn_example::Arguments arguments(argc, argv,
                                              {{"what", "all"},
+                                              {"line", ""},
                                               {"gpus", "0"},
                                               {"repetitions", "5"},
                                               {"soak", "0"},
-                                              {"soak-line", ""},
                                               {"limit", "60"},
                                               {"quick", "0"}});
   Options options;
   options.quick = arguments.count("quick", 0) != 0;
   options.repetitions = arguments.count("repetitions", 1);
   options.soak_seconds = arguments.count("soak", 0);
-  options.soak_line = arguments.text("soak-line");
+  options.line = arguments.text("line");
   options.limit_seconds = arguments.count("limit", 1);
   Bench bench(numbers(arguments.text("gpus")), options);
   const std::string& what = arguments.text("what");
@@ -70,6 +70,8 @@ void run(int argc, char** argv) {
     group.run(bench);
   }
   if (!is_known) throw std::runtime_error("--what " + what + " is no group of lines");
+  if (!bench.has_run())
+    throw std::runtime_error("--line '" + options.line + "' is no line of " + what);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ void steps_line(Bench& bench, unsigned queues, unsigned messages, unsigned messa
   const std::string line = ends.name("bulk-synchronous, " + std::to_string(queues) + " queues, " +
                                      std::to_string(messages) + " messages of " +
                                      std::to_string(8 * message_words) + " B a step");
+  if (!bench.wants(line)) return;
   polypath_channel_options options{};
   options.contexts = queues;
   options.requests = 1024;

@@ -35,6 +35,7 @@ void expect_empty(Bench& bench, const polypath::device::pool_view& view, const s
 
 void pool_line(Bench& bench, const std::string& line, const char* name, unsigned threads,
                std::uint32_t rounds, const Known& known) {
+  if (!bench.wants(line)) return;
   Gpu& gpu = bench.gpu(0);
   const auto layout =
       polypath::device::layout_of_pool(bench.sized(16384U, 64U), bench.sized(17U, 14U));
@@ -65,6 +66,7 @@ void pool_line(Bench& bench, const std::string& line, const char* name, unsigned
 }
 
 void malloc_line(Bench& bench, const std::string& line) {
+  if (!bench.wants(line)) return;
   if (bench.quick()) return bench.skipped(kPool, line, "for GPUs alone");
   Gpu& gpu = bench.gpu(0);
   PoolRun run{};

@@ -34,6 +34,7 @@ void expect_all(const Tally& found, std::uint64_t items, std::uint64_t runs,
 /// The rate of one queue; every item is checked.
 void queue_line(Bench& bench, const std::string& line, const char* name, unsigned words,
                 unsigned team, unsigned items, const Shape& shape, const Known& known) {
+  if (!bench.wants(line)) return;
   Gpu& gpu = bench.gpu(0);
   CUfunc_st* const kernel = gpu.kernel(queue_bench_image(), name);
   auto* const tally = static_cast<Tally*>(gpu.alloc(sizeof(Tally)));
@@ -64,6 +65,7 @@ void queue_line(Bench& bench, const std::string& line, const char* name, unsigne
 
 void pair_line(Bench& bench, const std::string& line, const char* name, unsigned words,
                unsigned items, bool by_warp, const Known& known) {
+  if (!bench.wants(line)) return;
   Gpu& gpu = bench.gpu(0);
   CUfunc_st* const kernel = gpu.kernel(queue_bench_image(), name);
   const unsigned pairs = bench.sized(gpu.processors() / 2, 2U);
@@ -90,6 +92,7 @@ void pair_line(Bench& bench, const std::string& line, const char* name, unsigned
 }
 
 void trip_line(Bench& bench, const std::string& line, const char* name, const Known& known) {
+  if (!bench.wants(line)) return;
   Gpu& gpu = bench.gpu(0);
   CUfunc_st* const kernel = gpu.kernel(queue_bench_image(), name);
   RoundTrips trips{};
@@ -109,6 +112,7 @@ void trip_line(Bench& bench, const std::string& line, const char* name, const Kn
 
 /// Single calls at random times, by threads of many blocks, and whether what they saw is a queue.
 void history_line(Bench& bench, const std::string& line, unsigned capacity_log2) {
+  if (!bench.wants(line)) return;
   constexpr std::uint64_t kResolutionNs = 1024;  // of the clock; on most GPUs it is finer
   Gpu& gpu = bench.gpu(0);
   CUfunc_st* const kernel = gpu.kernel(queue_bench_image(), "polypath_bench_history");

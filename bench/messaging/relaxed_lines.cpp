@@ -151,6 +151,7 @@ std::vector<std::uint32_t> on_host(const Traffic& of, bool as_one) {
 
 void ordered_line(Bench& bench, const std::string& line, const Traffic& of, bool as_one,
                   const Known& known) {
+  if (!bench.wants(line)) return;
   const std::vector<std::uint32_t> expected = on_host(of, as_one);
   const auto matches = static_cast<double>(of.all()) -
                        static_cast<double>(std::ranges::count(expected, POLYPATH_NO_MATCH));
@@ -165,11 +166,12 @@ void ordered_line(Bench& bench, const std::string& line, const Traffic& of, bool
 
 void hashed_line(Bench& bench, const std::string& line, const Traffic& of, polypath_order order,
                  bool as_one, const Known& known) {
+  if (!bench.wants(line)) return;
   Run run(bench, order, of, as_one);
   const std::uint32_t step = as_one ? static_cast<std::uint32_t>(of.all()) : of.of_queue;
   std::vector<char> taken(of.all());
   // Some milliseconds, whatever the size.
-  const unsigned times = bench.sized(1U + (1U << 24) / static_cast<unsigned>(of.all()) / 4, 1U);
+  const unsigned times = bench.sized(1U + (1U << 26) / static_cast<unsigned>(of.all()), 1U);
   const double us = bench.median_us(line, [&] {
     const double time = run.time_us(times);
     const std::vector<std::uint32_t> results = run.results(line, step);

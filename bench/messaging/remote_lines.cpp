@@ -99,6 +99,7 @@ void rate_line(Bench& bench, const std::string& line, const char* name, unsigned
                unsigned items, const RemoteShape& shape, bool is_line, const Known& known) {
   const Ends ends(bench);
   const std::string full = ends.name + ", " + line;
+  if (!bench.wants(full)) return;
   polypath_queue_options options =
       options_of(std::size_t{words} * 4, shape.capacity_log2, shape.segment_log2, POLYPATH_QUEUE);
   options.layout = is_line ? POLYPATH_LINE : POLYPATH_PACKETS;
@@ -147,6 +148,7 @@ void remote_trip_line(Bench& bench, const std::string& line, const char* name, b
                       const Known& known) {
   const Ends ends(bench);
   const std::string full = ends.name + ", " + line;
+  if (!bench.wants(full)) return;
   const int other = ends.are_two ? 1 : 0;
   const auto options = options_of(12, 10, 5, by_pair ? POLYPATH_PAIR : POLYPATH_QUEUE);
   const Connected there(bench, options, 0, other);
@@ -237,6 +239,7 @@ double us_since(std::chrono::steady_clock::time_point begin) {
 
 void host_trip_line(Bench& bench) {
   const std::string line = "GPU to CPU and back, 16 B";
+  if (!bench.wants(line)) return;
   Gpu& gpu = bench.gpu(0);
   const HostPairs there(bench, POLYPATH_CONSUMER, 1, 10, 5);
   const HostPairs back(bench, POLYPATH_PRODUCER, 1, 10, 5);
@@ -270,6 +273,7 @@ void host_trip_line(Bench& bench) {
 /// `threads` CPU threads, each with a pair of its own with one block.
 void host_rate_line(Bench& bench, const std::string& line, polypath_queue_side host, unsigned pairs,
                     unsigned threads, const Known& known) {
+  if (!bench.wants(line)) return;
   Gpu& gpu = bench.gpu(0);
   const bool gpu_pushes = host == POLYPATH_CONSUMER;
   const HostPairs memory(bench, host, static_cast<int>(pairs), 16, 12);
