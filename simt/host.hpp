@@ -61,14 +61,6 @@ inline unsigned count_of_low_ones(unsigned bits) {
   return static_cast<unsigned>(std::countr_one(bits));
 }
 inline unsigned count_of_ones(unsigned bits) { return static_cast<unsigned>(std::popcount(bits)); }
-inline unsigned halves_equal(unsigned one, unsigned other) {
-  const unsigned differ = one ^ other;
-  return ((differ & 0xFFFF) == 0 ? 0xFFFFU : 0) | (differ >> 16 == 0 ? 0xFFFF0000U : 0);
-}
-inline unsigned halves_greater(unsigned one, unsigned other) {
-  return ((one & 0xFFFF) > (other & 0xFFFF) ? 0xFFFFU : 0) |
-         (one >> 16 > other >> 16 ? 0xFFFF0000U : 0);
-}
 inline unsigned count_of_high_zeros(unsigned bits) {
   return static_cast<unsigned>(std::countl_zero(bits));
 }

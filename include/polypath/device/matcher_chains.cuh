@@ -173,7 +173,7 @@ class Chains {
         const std::uint32_t receive = of_rank(m_.receives, slot, rank - taken);
         limit = receive == kNone ? storage::kFree : receive + 1;
       }
-      m_.limits[storage::place_of(i)] = static_cast<std::uint16_t>(limit);
+      m_.limits[i] = static_cast<std::uint16_t>(limit);
     }
   }
 
@@ -193,7 +193,7 @@ class Chains {
       const std::uint32_t slot = m_.messages.slots[i];
       if (slot == kNoSlot) return give(i, kNone);
       if (m_.taken[slot] == 0 || planted(MatchFault::keys_do_not_shift)) {
-        const std::uint32_t limit = m_.limits[storage::place_of(i)];
+        const std::uint32_t limit = m_.limits[i];
         return give(i, limit == storage::kFree ? kNone : limit - 1);
       }
       return give(i, of_rank(m_.receives, slot, rank_of_the_rest(slot, i)));
@@ -228,10 +228,22 @@ class Chains {
     for (std::uint32_t at = head; at != kEnd; at = next_of(m_.receives.links[at])) count += at < i;
     return count;
   }
-  /// The message of that rank in its key, or kNone.
-  [[nodiscard]] POLYPATH_DEVICE std::uint32_t message_of(std::uint32_t slot,
-                                                         std::uint32_t rank) const {
-    return of_rank(m_.messages, slot, rank);
+  /// Calls `visit(message)` for those of a key whose ranks are `begin` to before `end`.
+  template <typename Visit>
+  POLYPATH_DEVICE void for_ranks(std::uint32_t slot, std::uint32_t begin, std::uint32_t end,
+                                 const Visit& visit) const {
+    const std::uint32_t head = m_.messages.heads[slot];
+    if (is_long(head)) {
+      for (std::uint32_t rank = begin; rank < end; ++rank)
+        if (const std::uint32_t found = of_rank(m_.messages, slot, rank); found != kNone)
+          visit(found);
+      return;
+    }
+    for (std::uint32_t at = head; at != kEnd;) {
+      const std::uint32_t link = m_.messages.links[at];
+      if (rank_of(link) >= begin && rank_of(link) < end) visit(at);
+      at = next_of(link);
+    }
   }
 
  private:
@@ -248,7 +260,7 @@ class Chains {
     return head - kEnd - 1;
   }
   [[nodiscard]] POLYPATH_DEVICE bool is_taken(std::uint32_t i) const {
-    return m_.limits[storage::place_of(i)] == storage::kTaken;
+    return m_.limits[i] == storage::kTaken;
   }
   POLYPATH_DEVICE static LongGroup<storage::kWords> long_group(groups& of, std::uint32_t group) {
     return {of.bits[group], of.before[group]};
@@ -316,7 +328,7 @@ class Chains {
     for (unsigned kind = 1; kind < 4; ++kind) {
       if ((kinds >> 8 * kind & 1) == 0) continue;
       const std::uint32_t slot = find(pattern_of(message, kind));
-      m_.patterns[kind - 1][storage::place_of(i)] =
+      m_.patterns[kind - 1][i] =
           static_cast<std::uint16_t>(slot == kNoSlot ? storage::kNoPattern : slot);
     }
   }
@@ -350,8 +362,7 @@ class Chains {
   template <bool kOnlyNote>
   POLYPATH_DEVICE bool settle(std::uint32_t i, std::uint32_t receive) const {
     if (!kOnlyNote) return give(i, receive);
-    m_.limits[storage::place_of(i)] =
-        static_cast<std::uint16_t>(receive == kNone ? storage::kFree : receive + 1);
+    m_.limits[i] = static_cast<std::uint16_t>(receive == kNone ? storage::kFree : receive + 1);
     return false;
   }
   /// Says whether it takes one.

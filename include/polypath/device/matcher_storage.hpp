@@ -14,8 +14,11 @@ namespace detail {
 /// at once.
 inline constexpr unsigned kLongChain = 28;
 inline constexpr unsigned kSteps = 4;
-/// Receives with wildcards of one round: more would share a look, and find more of it out of date.
-inline constexpr unsigned kRound = 64;
+/// Receives with wildcards of one round: more would share their rows, and find more of them out of
+/// date.
+inline constexpr unsigned kRound = 56;
+/// So many choose with their rows loaded together; the last of a round with rows of none.
+inline constexpr unsigned kTogether = 8;
 
 /// Where a key's slot is looked for first. Whoever does not know the seed cannot make keys that
 /// meet: products with two numbers made of it, which is cheaper than first_slot_of.
@@ -62,22 +65,20 @@ struct mpi_storage {
   static constexpr std::uint32_t kNoSlot = 0xFFFF;
   static constexpr std::uint32_t kNothing = 0xFFFF;  ///< no index, no rank
 
-  /// Where a message lies in arrays of which a warp reads 32 messages a lane, eight at once: in a
-  /// word are two that are 16 from each other.
-  static constexpr std::uint32_t kStride = 8 * kWords + 8;  // such that lanes meet in no bank
-  static constexpr std::uint32_t kPlaces = 4 * kStride;
-  [[nodiscard]] POLYPATH_HOST_DEVICE static constexpr std::uint32_t place_of(std::uint32_t i) {
-    return i % 16 / 4 * kStride + i / 32 * 8 + i % 4 * 2 + i % 32 / 16;
-  }
   /// Of a receive with a wildcard: the bit of a message, and of which 32 messages; 0: it has none.
   struct alignas(8) choice {
     std::uint32_t bit;
     std::uint32_t word;
   };
-  /// A round of receives with wildcards.
-  struct round {
-    std::uint32_t rows[detail::kRound][kWords];  ///< a bit for each message that a receive may take
-    std::uint32_t gone[kWords];                  ///< messages that none of the round takes any more
+  static constexpr std::uint32_t kRow = kWords + 1;  ///< such that rows meet in no bank
+  /// A round of receives with wildcards: a bit for each message.
+  struct alignas(16) round {
+    /// Of the pattern of a receive, which has the row of one of its receives: what it accepts. The
+    /// last one is that of none.
+    std::uint32_t accepted[detail::kRound + 1][kRow];
+    /// What receives between the wildcard before and this one take.
+    std::uint32_t between[detail::kRound + detail::kTogether - 1][kRow];
+    std::uint32_t gone[kWords];  ///< messages that none of the round takes any more
     choice chosen[32];
   };
   union {
@@ -86,21 +87,21 @@ struct mpi_storage {
   };
   alignas(16) groups receives;
   alignas(16) groups messages;
-  /// Numbers that are compared two at once (halves_equal) are no more.
-  static constexpr std::uint32_t kMostOfHalf = 0x7BFF;
-  /// Of each message the slots of the three patterns that accept it, or kNoPattern.
-  alignas(16) std::uint16_t patterns[3][kPlaces];
-  static constexpr std::uint32_t kNoPattern = kMostOfHalf;
+  std::uint16_t patterns[3][kCapacity];  ///< of each message, slots that accept it, or kNoPattern
+  static constexpr std::uint32_t kNoPattern = kSlots;
   /// Of messages: one more than the receive that takes it if no other wildcard takes one; or kFree;
   /// kGone: one before all that come takes it; kTaken: one with a wildcard has.
-  alignas(16) std::uint16_t limits[kPlaces];
-  static constexpr std::uint32_t kFree = kMostOfHalf;
+  std::uint16_t limits[kCapacity];
+  static constexpr std::uint32_t kFree = 0xFFFF;
   static constexpr std::uint32_t kGone = 1;
   static constexpr std::uint32_t kTaken = 0;
-  alignas(16) std::uint16_t taken[kSlots];  ///< by wildcards, of each key
-  std::uint16_t results[kCapacity];         ///< the message of each receive, or kNothing
-  std::uint16_t wildcards[kCapacity];       ///< the receives that have them, in order
+  /// Of a key, by wildcards; of a pattern, one more than which wildcard it has the row of.
+  alignas(16) std::uint16_t taken[kSlots + 8];
+  std::uint16_t results[kCapacity];    ///< the message of each receive, or kNothing
+  std::uint16_t wildcards[kCapacity];  ///< the receives that have them, in order
   std::uint32_t wildcard_bits[kWords];
+  std::uint16_t wildcards_before[kWords];  ///< those of words in front
+  std::uint32_t wildcard_count;
   std::uint32_t kinds;  ///< of patterns: a byte each, not 0 where there are such receives
   std::uint32_t matches;
   std::uint64_t reason;  ///< 0, or a match_status and in the lower half the index with it

@@ -30,9 +30,6 @@
 //   count_of_low_ones(bits)             of a ballot: lanes from 0 on that said true
 //   count_of_ones(bits)                 of a ballot: lanes that said true
 //   count_of_high_zeros(bits)           32 of none
-//   halves_equal(one, other) halves_greater(one, other)
-//                                       two numbers of 16 bits, at most 0x7BFF: 0xFFFF for each
-//                                       that is, else 0
 //   warp_shuffle(value, lane) warp_shuffle_xor(value, mask)   values of 4 or 8 bytes
 //   group.cuh has thread, warp, block, and some warps of a block, as groups
 //

@@ -71,17 +71,6 @@ POLYPATH_DEVICE unsigned count_of_ones(unsigned bits) {
 POLYPATH_DEVICE unsigned count_of_high_zeros(unsigned bits) {
   return static_cast<unsigned>(__clz(static_cast<int>(bits)));
 }
-// As 16-bit floating-point numbers, which are in the order of their bits.
-POLYPATH_DEVICE unsigned halves_equal(unsigned one, unsigned other) {
-  unsigned mask;
-  asm("set.eq.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(one), "r"(other));
-  return mask;
-}
-POLYPATH_DEVICE unsigned halves_greater(unsigned one, unsigned other) {
-  unsigned mask;
-  asm("set.gt.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(one), "r"(other));
-  return mask;
-}
 template <typename T>
 POLYPATH_DEVICE T warp_shuffle(T value, unsigned lane) {
   return __shfl_sync(~0U, value, static_cast<int>(lane));
