@@ -15,12 +15,12 @@
 #include <unordered_map>
 
 #include "collectives/block_budget.hpp"
-#include "collectives/call_order.hpp"
 #include "collectives/collective_types.h"
 #include "collectives/kernel_modules.hpp"
 #include "collectives/plan/collective_plan.hpp"
 #include "collectives/plan_basis.hpp"
 #include "collectives/schedule/schedule_runner.hpp"
+#include "comm/call_order.hpp"
 #include "comm/communicator.hpp"
 
 namespace polypath {

@@ -1,4 +1,4 @@
-#include "collectives/call_order.hpp"
+#include "comm/call_order.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
-// The order of a communicator's calls: two at once would share their counters, and ranks have to
-// run them in one order. It is that of calls and of launches of graphs on the host, whatever their
-// streams are, as NCCL has it.
+// The order of calls that share memory of the GPU, as a communicator's collectives and a matcher's
+// batches do: that of calls and of launches of graphs on the host, whatever their streams are, as
+// NCCL has it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace polypath {
 
-/// Of one communicator; one thread at a time.
+/// Of one owner; one thread at a time.
 ///
 /// An event stands for the latest call. A graph waits for it, and records it behind its own calls,
 /// at each launch.
@@ -27,6 +27,8 @@ class CallOrder {
   void behind(CUstream stream, std::uint64_t capture);
   /// Whether the latest call is under way.
   [[nodiscard]] bool in_flight() const;
+  /// Recorded behind the latest call; null: there was none.
+  [[nodiscard]] CUevent latest() const noexcept { return any_ ? last_.get() : nullptr; }
 
  private:
   /// The driver's number of a stream, which no other one ever has; 0: it gives none.
