@@ -14,20 +14,10 @@ namespace {
 constexpr std::uint64_t kBytesOfABlock = 32 * kKiB;
 constexpr std::uint64_t kMostSumBlocks = 48;
 
-/// Whether the current context's GPU is of compute capability 9 or newer.
-bool is_hopper(const CudaDriver& driver) {
-  CUdevice device = 0;
-  int major = 0;
-  POLYPATH_CHECK(driver, ctx_get_device(&device));
-  POLYPATH_CHECK(
-      driver, device_get_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
-  return major >= 9;
-}
-
 }  // namespace
 
 KernelModules::KernelModules(const CudaDriver& driver, CUcontext context)
-    : driver_(driver), may_begin_early_(driver.launch_kernel_ex != nullptr && is_hopper(driver)) {
+    : driver_(driver), may_begin_early_(knows_early_kernels(driver)) {
   int blocks = 0;
   const auto load_function = [&](CUfunction& function, const CollectiveKernel& kernel) {
     auto& module = modules_[kernel.image.data()];
@@ -56,15 +46,8 @@ void KernelModules::launch(KernelFamily family, CollectiveArgs args, unsigned bl
                            CUstream stream, bool is_captured) const {
   CUfunction function = functions_[index(family, args.op, args.type)];
   void* parameters[] = {&args};
-  if (!may_begin_early_ || is_captured) {
-    POLYPATH_CHECK(driver_, launch_kernel(function, blocks, 1, 1, kCollectiveThreads, 1, 1, 0,
-                                          stream, parameters, nullptr));
-    return;
-  }
-  CUlaunchAttribute early{};
-  early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  early.value.programmaticStreamSerializationAllowed = 1;
-  launch_with(driver_, early, function, blocks, kCollectiveThreads, stream, parameters);
+  launch_in_turn(driver_, may_begin_early_ && !is_captured, function, {blocks, kCollectiveThreads},
+                 stream, parameters);
 }
 
 void KernelModules::launch_sum(SumArgs args, std::uint64_t bytes, CUstream stream) const {

@@ -5,8 +5,7 @@
 #include <random>
 #include <string>
 
-#include "comm/stream_waits.hpp"
-#include "driver/launch.hpp"
+#include "driver/check.hpp"
 
 namespace polypath {
 namespace {
@@ -84,6 +83,7 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
     POLYPATH_CHECK(driver_,
                    func_set_attribute(kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                       static_cast<int>(order_.queue_bytes)));
+  knows_early_ = knows_early_kernels(driver_);
   multiprocessors_ = device_attribute(driver_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   queues_at_once_ =
       multiprocessors_ *
@@ -110,7 +110,7 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
     return parts.bytes();
   };
   const std::uint64_t bytes = cut(0);
-  last_ = std::make_unique<Event>(driver_, context_, CU_EVENT_DISABLE_TIMING);
+  order_of_calls_ = std::make_unique<CallOrder>(driver_, context_);
   const Stream stream(driver_, context_);
   POLYPATH_CHECK(driver_, mem_alloc(&memory_, bytes));
   cut(memory_);
@@ -125,31 +125,28 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
 
 Matching::~Matching() {
   const CurrentContext current(driver_, context_, std::nothrow);
-  if (has_run_) POLYPATH_WARN(driver_, event_synchronize(last_->get()));
+  if (const CUevent latest = order_of_calls_->latest(); latest != nullptr)
+    POLYPATH_WARN(driver_, event_synchronize(latest));
   POLYPATH_WARN(driver_, mem_free(memory_));
 }
 
 template <typename Issue>
 void Matching::in_order(CUstream stream, Issue&& issue) {
   const CurrentContext current(driver_, context_);
-  const bool captured = is_captured(driver_, stream);
-  // Also on the stream of the last batch: its handle may be that of another one by now, and
-  // CU_STREAM_PER_THREAD is one of each thread.
-  if (has_run_ && !captured) POLYPATH_CHECK(driver_, stream_wait_event(stream, last_->get(), 0));
+  const std::uint64_t capture = order_of_calls_->capture_of(stream);
+  order_of_calls_->before(stream, capture);
+  launches_early_ = knows_early_ && capture == 0;
   issue();
   ++counts_.batches;
-  if (captured) return;
-  POLYPATH_CHECK(driver_, event_record(last_->get(), stream));
-  has_run_ = true;
+  order_of_calls_->behind(stream, capture);
 }
 
 template <typename... Parameters>
-void Matching::launch(CUfunction kernel, unsigned blocks, unsigned threads, unsigned shared_bytes,
-                      CUstream stream, Parameters... parameters) {
+void Matching::launch(CUfunction kernel, const LaunchShape& shape, CUstream stream,
+                      Parameters... parameters) {
   void* all[] = {&parameters...};
   ++counts_.launches;
-  POLYPATH_CHECK(driver_, launch_kernel(kernel, blocks, 1, 1, threads, 1, 1, shared_bytes, stream,
-                                        all, nullptr));
+  launch_in_turn(driver_, launches_early_, kernel, shape, stream, all);
 }
 
 void Matching::launch_together(unsigned blocks, CUstream stream, MatchGridArgs& args) {
@@ -158,7 +155,7 @@ void Matching::launch_together(unsigned blocks, CUstream stream, MatchGridArgs& 
   together.value.cooperative = 1;
   void* parameters[] = {&args};
   ++counts_.launches;
-  launch_with(driver_, together, together_, blocks, kMatchTogetherThreads, stream, parameters);
+  launch_with(driver_, together, together_, {blocks, kMatchTogetherThreads}, stream, parameters);
 }
 
 void Matching::issue_one(device::match_batch batch, bool is_carried, device::match_outcome* outcome,
@@ -171,7 +168,7 @@ void Matching::issue_one(device::match_batch batch, bool is_carried, device::mat
     const MatchQueuesArgs args{
         batch,      nullptr, nullptr, 1,     std::min(capacity_, kMostOfAQueue),
         is_carried, 0,       outcome, state_};
-    return launch(queues_, 1, std::min(whole_warps(most), kMatchThreads), order_.queue_bytes,
+    return launch(queues_, {1, std::min(whole_warps(most), kMatchThreads), order_.queue_bytes},
                   stream, args);
   }
   MatchGridArgs args{batch, workspace_, capacity_, is_carried, outcome, state_};
@@ -183,9 +180,9 @@ void Matching::issue_one(device::match_batch batch, bool is_carried, device::mat
       std::min(blocks_of(kMatchGridThreads), multiprocessors_ * kBlocksOfAMultiprocessor);
   for (std::uint32_t phase = 0; phase < order_.phases; ++phase) {
     const bool by_one = order_.runs_in_one_warp(phase);
-    launch(grid_, by_one ? 1 : blocks, by_one ? 32 : kMatchGridThreads, 0, stream, args, phase);
+    launch(grid_, {by_one ? 1 : blocks, by_one ? 32 : kMatchGridThreads}, stream, args, phase);
   }
-  launch(outcome_, 1, 32, 0, stream, args);
+  launch(outcome_, {1, 32}, stream, args);
 }
 
 void Matching::match(const device::match_batch& batch, device::match_outcome* outcome,
@@ -210,8 +207,9 @@ void Matching::match_many(const ManyQueues& queues, device::match_batch arrays,
                              state_};
   in_order(stream, [&] {
     if (queues.queues > 0)
-      launch(many_, std::min(queues.queues, queues_at_once_), order_.threads_of_many,
-             order_.queue_bytes, stream, args);
+      launch(many_,
+             {std::min(queues.queues, queues_at_once_), order_.threads_of_many, order_.queue_bytes},
+             stream, args);
   });
   counts_.queues += queues.queues;
 }
@@ -227,10 +225,11 @@ void Matching::match_next(const device::match_batch& added, device::match_pair* 
   in_order(stream, [&] {
     const std::uint32_t most = std::max(added.message_count, added.receive_count);
     launch(append_,
-           std::clamp((most + kMatchGridThreads - 1) / kMatchGridThreads, 1U, multiprocessors_),
-           kMatchGridThreads, 0, stream, args);
+           {std::clamp((most + kMatchGridThreads - 1) / kMatchGridThreads, 1U, multiprocessors_),
+            kMatchGridThreads},
+           stream, args);
     issue_one(batch, true, &state_->outcome, stream);
-    launch(keep_, 1, std::min(whole_warps(capacity_), kMatchThreads), 0, stream, args);
+    launch(keep_, {1, std::min(whole_warps(capacity_), kMatchThreads)}, stream, args);
   });
   ++counts_.queues;
   counts_.messages += added.message_count;
@@ -247,7 +246,8 @@ void Matching::reset(CUstream stream) {
 
 MatchState Matching::state() {
   const CurrentContext current(driver_, context_);
-  if (has_run_) POLYPATH_CHECK(driver_, event_synchronize(last_->get()));
+  if (const CUevent latest = order_of_calls_->latest(); latest != nullptr)
+    POLYPATH_CHECK(driver_, event_synchronize(latest));
   MatchState state{};
   POLYPATH_CHECK(driver_, memcpy_sync(reinterpret_cast<CUdeviceptr>(&state),
                                       reinterpret_cast<CUdeviceptr>(state_), sizeof state));

@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <memory>
 
+#include "comm/call_order.hpp"
 #include "comm/communicator.hpp"
 #include "comm/kernel_module.hpp"
+#include "driver/launch.hpp"
 #include "messaging/kernels/matching_args.h"
 #include "messaging/match_kernels.hpp"
-#include "tune/resources.hpp"
 
 namespace polypath {
 
@@ -28,7 +29,7 @@ struct MatcherCounts {
 };
 
 /// Calls come from one thread at a time. Batches run one after another, whatever streams they are
-/// on; of a stream in capture, as its graph says.
+/// on, and those of graphs where they were launched (CallOrder).
 class Matching {
  public:
   /// `communicator` outlives it. `by_phases`: batches by the whole GPU are a launch a phase, also
@@ -58,9 +59,10 @@ class Matching {
   /// Runs `issue` behind the batch before, in the GPU's context.
   template <typename Issue>
   void in_order(CUstream stream, Issue&& issue);
+  /// For `issue`, as all that launches.
   template <typename... Parameters>
-  void launch(CUfunction kernel, unsigned blocks, unsigned threads, unsigned shared_bytes,
-              CUstream stream, Parameters... parameters);
+  void launch(CUfunction kernel, const LaunchShape& shape, CUstream stream,
+              Parameters... parameters);
   /// All phases at once; `blocks` are no more than run at once.
   void launch_together(unsigned blocks, CUstream stream, MatchGridArgs& args);
   void issue_one(device::match_batch batch, bool is_carried, device::match_outcome* outcome,
@@ -87,8 +89,9 @@ class Matching {
   MatchBuffers buffers_{};
   unsigned char* workspace_ = nullptr;
   std::uint64_t seed_;  ///< of its batches
-  std::unique_ptr<Event> last_;
-  bool has_run_ = false;
+  std::unique_ptr<CallOrder> order_of_calls_;
+  bool knows_early_ = false;     ///< the GPU has kernels that begin early
+  bool launches_early_ = false;  ///< of the batch that is issued
   MatcherCounts counts_;
 };
 

@@ -10,6 +10,7 @@ namespace polypath {
 
 /// By any number of blocks.
 SIMT_KERNEL(polypath_match_append, kMatchGridThreads, MatchCarryArgs args) {
+  simt::wait_for_earlier_kernels();
   MatchState* const state = args.state;
   const std::uint32_t messages_left = simt::load(&state->messages_left);
   const std::uint32_t receives_left = simt::load(&state->receives_left);
@@ -93,6 +94,7 @@ SIMT_DEVICE std::uint32_t index_of_new(OrderedPlaces& places, std::uint32_t& fou
 SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
   SIMT_SHARED(OrderedPlaces, places);
   SIMT_SHARED(std::uint32_t, found);
+  simt::wait_for_earlier_kernels();
   MatchState* const state = args.state;
   const MatchBuffers& buffers = args.buffers;
   const std::uint32_t messages = simt::load(&state->messages);

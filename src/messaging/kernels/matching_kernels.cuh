@@ -112,23 +112,27 @@ SIMT_DEVICE void match_together(const MatchGridArgs& args, std::uint32_t* warp_b
 /// many of them.
 #define POLYPATH_MATCH_MANY_KERNEL(order, threads, blocks)                                  \
   SIMT_CROWDED_KERNEL(polypath_match_many_##order, threads, blocks, MatchQueuesArgs args) { \
+    ::polypath::simt::wait_for_earlier_kernels();                                           \
     match_queues<device::order>(args);                                                      \
   }                                                                                         \
   SIMT_FOLDS(polypath_match_many_##order, 64)
 
 #define POLYPATH_MATCH_QUEUES(order)                                                \
   SIMT_KERNEL(polypath_match_queues_##order, kMatchThreads, MatchQueuesArgs args) { \
+    ::polypath::simt::wait_for_earlier_kernels();                                   \
     match_queues<device::order>(args);                                              \
   }                                                                                 \
   SIMT_FOLDS(polypath_match_queues_##order, 64)
 #define POLYPATH_MATCH_GRID(order)                                                \
   SIMT_KERNEL(polypath_match_grid_##order, kMatchGridThreads, MatchGridArgs args, \
               std::uint32_t phase) {                                              \
+    ::polypath::simt::wait_for_earlier_kernels();                                 \
     match_phase<device::order>(args, phase);                                      \
   }                                                                               \
   SIMT_FOLDS(polypath_match_grid_##order, 32)
 #define POLYPATH_MATCH_OUTCOME(order)                                   \
   SIMT_KERNEL(polypath_match_outcome_##order, 32, MatchGridArgs args) { \
+    ::polypath::simt::wait_for_earlier_kernels();                       \
     match_outcome_of<device::order>(args);                              \
   }                                                                     \
   static_assert(kMatchThreads % 32 == 0)
