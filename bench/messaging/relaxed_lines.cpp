@@ -149,9 +149,12 @@ std::vector<std::uint32_t> on_host(const Traffic& of, bool as_one) {
   return results;
 }
 
-void ordered_line(Bench& bench, const std::string& line, const Traffic& of, bool as_one,
+using MakeTraffic = std::function<Traffic()>;
+
+void ordered_line(Bench& bench, const std::string& line, const MakeTraffic& make, bool as_one,
                   const Known& known) {
   if (!bench.wants(line)) return;
+  const Traffic of = make();
   const std::vector<std::uint32_t> expected = on_host(of, as_one);
   const auto matches = static_cast<double>(of.all()) -
                        static_cast<double>(std::ranges::count(expected, POLYPATH_NO_MATCH));
@@ -164,9 +167,10 @@ void ordered_line(Bench& bench, const std::string& line, const Traffic& of, bool
   bench.figure(kRelaxed, line, matches / us * 1e-3, kRelaxedRate, known, {"l2_read", "hbm_read"});
 }
 
-void hashed_line(Bench& bench, const std::string& line, const Traffic& of, polypath_order order,
-                 bool as_one, const Known& known) {
+void hashed_line(Bench& bench, const std::string& line, const MakeTraffic& make,
+                 polypath_order order, bool as_one, const Known& known) {
   if (!bench.wants(line)) return;
+  const Traffic of = make();
   Run run(bench, order, of, as_one);
   const std::uint32_t step = as_one ? static_cast<std::uint32_t>(of.all()) : of.of_queue;
   std::vector<char> taken(of.all());
@@ -197,14 +201,17 @@ void hashed_line(Bench& bench, const std::string& line, const Traffic& of, polyp
 void hashed_lines(Bench& bench, const std::string& what, std::uint32_t queues,
                   std::uint32_t of_queue, bool as_one, const Known& known) {
   const Known counted{0, 0, known.adds_up};
-  hashed_line(bench, "hashed: " + what + " unique keys", keys(queues, of_queue, 1),
-              POLYPATH_ORDER_HASHED_UNIQUE, as_one, known);
-  hashed_line(bench, "hashed: " + what + " counted keys, all different", keys(queues, of_queue, 1),
+  const auto each = [&](std::uint32_t times) {
+    return [=] { return keys(queues, of_queue, times); };
+  };
+  hashed_line(bench, "hashed: " + what + " unique keys", each(1), POLYPATH_ORDER_HASHED_UNIQUE,
+              as_one, known);
+  hashed_line(bench, "hashed: " + what + " counted keys, all different", each(1),
               POLYPATH_ORDER_HASHED, as_one, counted);
-  hashed_line(bench, "hashed: " + what + " counted keys, 4 of each", keys(queues, of_queue, 4),
-              POLYPATH_ORDER_HASHED, as_one, counted);
-  hashed_line(bench, "hashed: " + what + " of one key", keys(queues, of_queue, of_queue),
-              POLYPATH_ORDER_HASHED, as_one, counted);
+  hashed_line(bench, "hashed: " + what + " counted keys, 4 of each", each(4), POLYPATH_ORDER_HASHED,
+              as_one, counted);
+  hashed_line(bench, "hashed: " + what + " of one key", each(of_queue), POLYPATH_ORDER_HASHED,
+              as_one, counted);
 }
 
 }  // namespace
@@ -212,14 +219,17 @@ void hashed_lines(Bench& bench, const std::string& what, std::uint32_t queues,
 void relaxed_lines(Bench& bench) {
   const std::uint32_t sources = bench.sized(16384U, 20U);
   const std::string partitions_of_64 = "16384 partitions of 64";
-  ordered_line(bench, "no source wildcard: " + partitions_of_64, partitions(sources, 64, 0), false,
-               {0.06, 22, true});
+  ordered_line(bench, "no source wildcard: " + partitions_of_64,
+               [=] { return partitions(sources, 64, 0); }, false, {0.06, 22, true});
   ordered_line(bench, "no source wildcard: " + partitions_of_64 + ", 10 % any tag",
-               partitions(sources, 64, 10), false, {0, 0, true});
-  Traffic mixed = partitions(sources, 64, 0);
-  std::mt19937_64 random(3);
-  shuffle(mixed.messages.begin(), mixed.messages.end(), random);
-  shuffle(mixed.receives.begin(), mixed.receives.end(), random);
+               [=] { return partitions(sources, 64, 10); }, false, {0, 0, true});
+  const auto mixed = [=] {
+    Traffic traffic = partitions(sources, 64, 0);
+    std::mt19937_64 random(3);
+    shuffle(traffic.messages.begin(), traffic.messages.end(), random);
+    shuffle(traffic.receives.begin(), traffic.receives.end(), random);
+    return traffic;
+  };
   ordered_line(bench, "no source wildcard: from one mixed stream", mixed, true, {0.06, 6});
 
   const std::uint32_t tables = bench.sized(4096U, 3U);
