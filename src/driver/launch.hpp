@@ -38,8 +38,8 @@ inline bool knows_early_kernels(const CudaDriver& driver) {
 }
 
 /// A kernel that calls wait_for_earlier_kernels() before it uses memory. `early`: it begins while
-/// the one before it on the stream ends (docs/cuda-notes.md). Not in capture: graphs would get edges
-/// that older callers of cuGraphGetEdges cannot read. Throws DriverError.
+/// the one before it on the stream ends (docs/cuda-notes.md). Not in capture: graphs would get
+/// edges that older callers of cuGraphGetEdges cannot read. Throws DriverError.
 inline void launch_in_turn(const CudaDriver& driver, bool early, CUfunction kernel,
                            const LaunchShape& shape, CUstream stream, void** parameters) {
   if (!early) {

@@ -1,13 +1,13 @@
 // Receives with wildcards of a warp or block: they choose one after another, in rounds.
 //
-// For each receive of a round there is a row of bits, of messages that it may take. All threads make
-// them: a message sets its bit in the rows of the patterns that accept it, and in the row of the
-// first receive with a wildcard that comes when a receive without one has taken it; from there on it
-// is not free. Then one warp goes through the receives, 32 at a time: each takes its first bit that
-// none before it has. That is right unless another one took a message of the same key since the rows
-// were made: then the key's messages behind that one went to other receives. So all 32 choices are
-// looked at together; the first that is wrong, and those behind it, choose again without what is not
-// free any more.
+// For each receive of a round there is a row of bits, of messages that it may take. All threads
+// make them: a message sets its bit in the rows of the patterns that accept it, and in the row of
+// the first receive with a wildcard that comes when a receive without one has taken it; from there
+// on it is not free. Then one warp goes through the receives, 32 at a time: each takes its first
+// bit that none before it has. That is right unless another one took a message of the same key
+// since the rows were made: then the key's messages behind that one went to other receives. So all
+// 32 choices are looked at together; the first that is wrong, and those behind it, choose again
+// without what is not free any more.
 #pragma once
 
 #include "polypath/device/matcher_chains.cuh"
