@@ -211,6 +211,47 @@ TEST_F(MatchingApi, BatchesOfThreadsOnTheirOwnStreamsAreInOrder) {
   EXPECT_EQ(CUDA_SUCCESS, cuMemFree(memory));
 }
 
+/// In the order of launches and calls, whichever of the two streams has work to do before.
+TEST_F(MatchingApi, BatchesOfGraphsAreInOrder) {
+  create(64);
+  constexpr std::size_t kLong = std::size_t{1} << 28;
+  const OnGpu one(std::vector<envelope>{{1, 1, 1}});
+  const OnGpu pairs(std::vector<polypath_match_pair>(4, {kPoison, kPoison}));
+  const OnGpu outcomes(std::vector<polypath_match_outcome>(2));
+  CUdeviceptr memory = 0;
+  ASSERT_EQ(CUDA_SUCCESS, cuMemAlloc(&memory, kLong));
+  const auto batch = [&](std::size_t messages, std::size_t receives, std::size_t number) {
+    EXPECT_OK(polypath_match_next(matcher_, one.get<polypath_envelope>(), messages,
+                                  one.get<polypath_envelope>(), receives, pairs.get() + number,
+                                  outcomes.get() + number, streams_[number]));
+  };
+  ASSERT_EQ(CUDA_SUCCESS, cuStreamBeginCapture(streams_[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+  batch(1, 0, 0);
+  CUgraph graph = nullptr;
+  CUgraphExec launchable = nullptr;
+  ASSERT_EQ(CUDA_SUCCESS, cuStreamEndCapture(streams_[0], &graph));
+  ASSERT_EQ(CUDA_SUCCESS, cuGraphInstantiateWithFlags(&launchable, graph, 0));
+  const auto launch = [&] { EXPECT_EQ(CUDA_SUCCESS, cuGraphLaunch(launchable, streams_[0])); };
+  for (const unsigned is_busy : {0U, 1U}) {
+    for (int i = 0; i < 8; ++i)
+      EXPECT_EQ(CUDA_SUCCESS, cuMemsetD8Async(memory, 1, kLong, streams_[is_busy]));
+    // The first on the busy stream.
+    if (is_busy == 0) {
+      launch();
+      batch(0, 1, 1);
+    } else {
+      batch(0, 1, 1);
+      launch();
+    }
+    for (const CUstream stream : streams_) EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(stream));
+    EXPECT_EQ(outcomes.read()[is_busy].matches, 0U) << is_busy;
+    EXPECT_EQ(outcomes.read()[1 - is_busy].matches, 1U) << is_busy;
+  }
+  EXPECT_EQ(CUDA_SUCCESS, cuGraphExecDestroy(launchable));
+  EXPECT_EQ(CUDA_SUCCESS, cuGraphDestroy(graph));
+  EXPECT_EQ(CUDA_SUCCESS, cuMemFree(memory));
+}
+
 TEST_F(MatchingApi, ArgumentsAreLookedAt) {
   polypath_matcher* none = reinterpret_cast<polypath_matcher*>(1);
   polypath_matcher_options options{POLYPATH_ORDER_MPI, 64, 0, {}};
