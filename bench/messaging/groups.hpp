@@ -7,6 +7,7 @@ namespace messaging_bench {
 
 void queue_lines(Bench& bench);        ///< queues and pairs of one GPU
 void remote_lines(Bench& bench);       ///< between two GPUs, and with the CPU
+void beside_lines(Bench& bench);       ///< ... while a program copies
 void match_lines(Bench& bench);        ///< matching in batches
 void relaxed_lines(Bench& bench);      ///< the same by relaxed rules
 void pool_lines(Bench& bench);         ///< memory that kernels allocate and free

@@ -25,15 +25,11 @@ struct Group {
   void (*run)(Bench&);
 };
 constexpr std::array kGroups = {
-    Group{"queue", queue_lines},
-    Group{"remote", remote_lines},
-    Group{"match", match_lines},
-    Group{"match", relaxed_lines},
-    Group{"active", active_lines},
-    Group{"active", channel_lines},
-    Group{"active", patterns_lines},
-    Group{"pool", pool_lines},
-    Group{"collectives", collectives_lines},
+    Group{"queue", queue_lines},    Group{"remote", remote_lines},
+    Group{"remote", beside_lines},  Group{"match", match_lines},
+    Group{"match", relaxed_lines},  Group{"active", active_lines},
+    Group{"active", channel_lines}, Group{"active", patterns_lines},
+    Group{"pool", pool_lines},      Group{"collectives", collectives_lines},
 };
 
 std::vector<int> numbers(const std::string& list) {

@@ -12,8 +12,8 @@
 
 #include "bench_images.hpp"
 #include "groups.hpp"
+#include "host_pairs.hpp"
 #include "polypath/messaging.h"
-#include "polypath/messaging/host_pair.hpp"
 #include "polypath/polypath.hpp"
 #include "queue_memory.hpp"
 #include "remote_bench.h"
@@ -40,16 +40,6 @@ struct Ends {
   bool are_two;
   std::string name;
 };
-
-polypath_queue_options options_of(std::size_t item_bytes, unsigned capacity_log2,
-                                  unsigned segment_log2, polypath_queue_kind kind) {
-  polypath_queue_options options{};
-  options.item_bytes = item_bytes;
-  options.capacity = std::uint32_t{1} << capacity_log2;
-  options.segment = std::uint32_t{1} << segment_log2;
-  options.kind = kind;
-  return options;
-}
 
 /// A queue from rank `from` to rank `to`, as all ranks have it.
 class Connected {
@@ -80,13 +70,6 @@ class Connected {
   polypath_queue* from_ = nullptr;
   polypath_queue* to_ = nullptr;
 };
-
-void expect_each(const Tally& found, std::uint64_t items, std::uint64_t runs,
-                 const std::string& line) {
-  expect(found.wrong == 0, line + ": " + std::to_string(found.wrong) + " wrong items");
-  expect(found.items == items * runs, line + ": items lost or doubled");
-  expect(found.sum_of_ids == items * (items - 1) / 2 * runs, line + ": not these items");
-}
 
 struct RemoteShape {
   unsigned blocks;  ///< of each end
@@ -188,54 +171,6 @@ void remote_trip_line(Bench& bench, const std::string& line, const char* name, b
 }
 
 // ---- with the CPU ----
-
-struct Words {
-  std::uint32_t words[3];
-};
-
-/// As items.cuh makes them.
-bool is_item(const Words& item, std::uint64_t id) {
-  const std::uint32_t mixed = static_cast<std::uint32_t>(id ^ id >> 32) * 0x9E3779B9U;
-  return item.words[0] == static_cast<std::uint32_t>(id) &&
-         item.words[1] == static_cast<std::uint32_t>(id >> 32) &&
-         item.words[2] == (mixed ^ mixed >> 15) + 2 * 0x85EBCA6BU;
-}
-Words make_words(std::uint64_t id) {
-  const std::uint32_t mixed = static_cast<std::uint32_t>(id ^ id >> 32) * 0x9E3779B9U;
-  return {{static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(id >> 32),
-           (mixed ^ mixed >> 15) + 2 * 0x85EBCA6BU}};
-}
-
-/// Pairs between GPU 0 and the CPU.
-class HostPairs {
- public:
-  HostPairs(Bench& bench, polypath_queue_side host, int count, unsigned capacity_log2,
-            unsigned segment_log2) {
-    const auto options = options_of(12, capacity_log2, segment_log2, POLYPATH_PAIR);
-    check(polypath_queue_create_host(bench.comm(0), &options, host, count, &queue_));
-  }
-  ~HostPairs() { polypath_queue_destroy(queue_); }
-  HostPairs(const HostPairs&) = delete;
-  HostPairs& operator=(const HostPairs&) = delete;
-
-  [[nodiscard]] pair_view view(int index, polypath_queue_side side) const {
-    pair_view view{};
-    check(polypath_queue_view(queue_, index, side, &view, sizeof view));
-    return view;
-  }
-
- private:
-  polypath_queue* queue_ = nullptr;
-};
-
-void came(polypath::device::status status) {
-  expect(status == polypath::device::status::done, "a wait of the CPU gave up");
-}
-
-double us_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
 
 void host_trip_line(Bench& bench) {
   const std::string line = "GPU to CPU and back, 16 B";

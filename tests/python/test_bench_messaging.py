@@ -5,6 +5,7 @@ import json
 import pytest
 from polypath._library import find_library
 from polypath.messaging_bench import GROUPS
+from polypath.mpi.runs import find_program
 
 
 @pytest.fixture
@@ -40,6 +41,29 @@ def test_a_table_names_limits(polypath):
     assert done.returncode == 0, done.stderr
     assert "many to many, 16 B, 32 a turn" in done.stdout
     assert "fetch_adds" in done.stdout
+
+
+def test_copies_are_split_beside_a_kernel_that_waits(polypath, tmp_path):
+    """As a user's program: by `polypath run`, and a driver of the usual name."""
+    twins = find_library().parent / "libpolypath_sim_of_messaging_bench.so"
+    (tmp_path / "libcuda.so.1").symlink_to(twins)
+    line = "copies of 64 MiB from GPU to GPU, beside a kernel that waits"
+    done = polypath(
+        *("run", "--no-measure", "--stats", str(tmp_path / "%p.json"), "--"),
+        *(str(find_program("messaging_bench")), "--what", "remote", "--gpus", "0,1"),
+        *("--quick", "1", "--repetitions", "1", "--line", line),
+        LD_LIBRARY_PATH=str(tmp_path),
+        POLYPATH_DRIVER_LIBRARY=str(twins),
+        POLYPATH_NODE="narval",
+        POLYPATH_SIM_MODE="functional",
+        POLYPATH_PREPARE="wait",
+        CUDA_MODULE_LOADING="EAGER",
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["line"] == line
+    (written,) = tmp_path.glob("*.json")
+    calls = json.loads(written.read_text())["calls"]["cuMemcpyDtoDAsync_v2"]
+    assert calls["calls"] == calls["issued"] > 0, calls
 
 
 @pytest.mark.parametrize(
