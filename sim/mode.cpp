@@ -1,9 +1,13 @@
 #include "mode.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -15,6 +19,17 @@ namespace {
 std::string_view variable(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
+}
+
+/// Which of the words the variable is; the first when it is not set.
+std::size_t word(const char* name, std::initializer_list<std::string_view> words) {
+  const std::string_view text = variable(name);
+  if (text.empty()) return 0;
+  const auto* const found = std::ranges::find(words, text);
+  if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
+  const auto* const last = words.end() - 1;
+  throw Error(fmt::format("{} is \"{}\"; it can be {} or {}", name, text,
+                          fmt::join(words.begin(), last, ", "), *last));
 }
 
 /// The variable's value, `otherwise` when it is not set.
@@ -33,32 +48,16 @@ Number number(const char* name, Number otherwise, const char* range) {
 
 Mode read_mode() {
   Mode mode;
-  const std::string_view wanted = variable("POLYPATH_SIM_MODE");
-  mode.is_functional = wanted == "functional";
-  if (!mode.is_functional && wanted != "virtual" && !wanted.empty())
-    throw Error(
-        fmt::format("POLYPATH_SIM_MODE is \"{}\"; it can be virtual or functional", wanted));
-  const std::string_view addresses = variable("POLYPATH_SIM_ADDRESSES");
-  mode.reuses_addresses = addresses == "reused";
-  if (!mode.reuses_addresses && addresses != "unique" && !addresses.empty())
-    throw Error(
-        fmt::format("POLYPATH_SIM_ADDRESSES is \"{}\"; it can be unique or reused", addresses));
+  mode.is_functional = word("POLYPATH_SIM_MODE", {"virtual", "functional"}) == 1;
+  mode.reuses_addresses = word("POLYPATH_SIM_ADDRESSES", {"unique", "reused"}) == 1;
   mode.seed = number<std::uint64_t>("POLYPATH_SIM_SEED", mode.seed, "0 to 2^64 - 1");
-  const std::string_view blocks = variable("POLYPATH_SIM_BLOCKS");
-  mode.folds_blocks = blocks == "folded";
-  if (!mode.folds_blocks && blocks != "whole" && !blocks.empty())
-    throw Error(fmt::format("POLYPATH_SIM_BLOCKS is \"{}\"; it can be whole or folded", blocks));
+  mode.folds_blocks = word("POLYPATH_SIM_BLOCKS", {"whole", "folded"}) == 1;
   mode.patience = std::chrono::seconds(
       number<std::uint32_t>("POLYPATH_SIM_PATIENCE", 120, "0 to 2^32 - 1 seconds"));
-  const std::string_view compute = variable("POLYPATH_SIM_COMPUTE_MODE");
-  if (compute == "exclusive_process")
-    mode.compute = Mode::Compute::exclusive_process;
-  else if (compute == "prohibited")
-    mode.compute = Mode::Compute::prohibited;
-  else if (compute != "default" && !compute.empty())
-    throw Error(fmt::format(
-        "POLYPATH_SIM_COMPUTE_MODE is \"{}\"; it can be default, exclusive_process or prohibited",
-        compute));
+  constexpr std::array kCompute{Mode::Compute::standard, Mode::Compute::exclusive_process,
+                                Mode::Compute::prohibited};
+  mode.compute =
+      kCompute[word("POLYPATH_SIM_COMPUTE_MODE", {"default", "exclusive_process", "prohibited"})];
   mode.machine = variable("POLYPATH_SIM_MACHINE");
   if (const std::string_view memory = variable("POLYPATH_SIM_MEMORY"); !memory.empty()) {
     try {
