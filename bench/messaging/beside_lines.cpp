@@ -2,9 +2,10 @@
 // does not. By the driver as the program finds it, so under `polypath run` by the shim.
 #include <dlfcn.h>
 
-#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 

@@ -6,8 +6,8 @@
 //
 // Prints a JSON object a line (bench.hpp). --what: a group below, or all. --line: the one of that
 // name alone. --gpus: one or two, as polypath numbers them. --soak: each line is repeated for so
-// long. --limit: a run that lasts longer ends the program (default 60), which says on stderr how far
-// it came. Exit: 1 when a result was wrong or a line failed.
+// long. --limit: a run that lasts longer ends the program (default 60), which says on stderr how
+// far it came. Exit: 1 when a result was wrong, a line failed, or there is none of that name.
 #include <array>
 #include <cstdio>
 #include <exception>

@@ -63,9 +63,10 @@ CallOrder::Capture& CallOrder::add_capture() {
 void CallOrder::before(CUstream stream, std::uint64_t capture) {
   if (capture == 0) {
     stream_id_ = id_of(stream);
-    // A stream keeps its own calls in order, but a graph may have been launched between them.
-    const bool is_same =
-        !has_graphs_ && stream == last_stream_ && stream_id_ != 0 && stream_id_ == last_stream_id_;
+    // A stream keeps its own calls in order, but a graph may have been launched between them, and
+    // CU_STREAM_PER_THREAD is another stream in each thread.
+    const bool is_same = !has_graphs_ && stream == last_stream_ && stream != CU_STREAM_PER_THREAD &&
+                         stream_id_ != 0 && stream_id_ == last_stream_id_;
     if (any_ && !is_same) POLYPATH_CHECK(driver_, stream_wait_event(stream, last_.get(), 0));
   } else if (const Capture* const known = find(capture)) {
     POLYPATH_CHECK(driver_, stream_wait_event(stream, known->last.get(), 0));

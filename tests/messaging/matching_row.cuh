@@ -23,6 +23,7 @@ SIMT_DEVICE_CALLED void run_match(const Members& members, const MatchRow& row) {
   simt::store(words + 4, outcome.receives_left);
 }
 
+SIMT_KERNEL(polypath_test_match_32, 64, MatchRow row) { run_match<32>(simt::Block{}, row); }
 SIMT_KERNEL(polypath_test_match_64, 32, MatchRow row) { run_match<64>(simt::Warp{}, row); }
 SIMT_KERNEL(polypath_test_match_256, 256, MatchRow row) {
   if (row.by_warp)

@@ -29,6 +29,7 @@ struct Way {
   bool by_warp = false;
   std::uint32_t times = 1;
 };
+constexpr Way kOfOneWord{"polypath_test_match_32", 64, 32};
 constexpr Way kByWarp{"polypath_test_match_64", 32, 64};
 constexpr Way kByBlock{"polypath_test_match_256", 128, 256};
 constexpr Way kByOneWarp{"polypath_test_match_256", 32, 256, true};
@@ -54,7 +55,8 @@ Matched run_match(const Way& way, const Traffic& traffic, std::uint64_t seed) {
   simt::RunOptions options;
   options.seed = seed;
   simt::Launch launch = simt::launch(way.kernel, 0, 1, way.threads, row);
-  launch.shared_bytes = way.capacity == 64    ? storage_bytes<64>()
+  launch.shared_bytes = way.capacity == 32    ? storage_bytes<32>()
+                        : way.capacity == 64  ? storage_bytes<64>()
                         : way.capacity == 256 ? storage_bytes<256>()
                                               : storage_bytes<1024>();
   matched.error = simt::run({{launch}}, options);
@@ -109,6 +111,7 @@ TEST_P(Matching, IsTheLiteralRuleWhateverTheInterleaving) {
     ASSERT_EQ(compare(run_match(kByBlock, traffic, seed), traffic, expected), "") << seed;
     ASSERT_EQ(run_and_compare(kByOneWarp, traffic, seed), "") << seed;
     ASSERT_EQ(run_and_compare(kByWarp, cut_to(traffic, 64), seed), "") << seed;
+    ASSERT_EQ(run_and_compare(kOfOneWord, cut_to(traffic, 32), seed), "") << seed;
   }
 }
 
@@ -251,6 +254,7 @@ INSTANTIATE_TEST_SUITE_P(
                     MatchFault::keys_do_not_shift, MatchFault::shift_is_one_early,
                     MatchFault::no_any_any, MatchFault::looks_are_stale,
                     MatchFault::first_of_a_look, MatchFault::no_barrier_of_tables,
+                    MatchFault::no_barrier_of_rows, MatchFault::no_barrier_of_bits,
                     MatchFault::no_barrier_of_rounds, MatchFault::long_is_not_noticed,
                     MatchFault::taken_keep_their_bits, MatchFault::wildcards_in_no_order));
 

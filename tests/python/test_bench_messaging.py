@@ -1,6 +1,8 @@
 """`polypath bench messaging` on a simulated node: every line runs, is right, and is printed."""
 
 import json
+import os
+import subprocess
 
 import pytest
 from polypath._library import find_library
@@ -64,6 +66,19 @@ def test_copies_are_split_beside_a_kernel_that_waits(polypath, tmp_path):
     (written,) = tmp_path.glob("*.json")
     calls = json.loads(written.read_text())["calls"]["cuMemcpyDtoDAsync_v2"]
     assert calls["calls"] == calls["issued"] > 0, calls
+
+
+def test_a_line_that_there_is_not_is_an_error():
+    twins = find_library().parent / "libpolypath_sim_of_messaging_bench.so"
+    done = subprocess.run(
+        [str(find_program("messaging_bench")), "--what", "pool", "--line", "allocate"],
+        env={**os.environ, "POLYPATH_NODE": "narval", "POLYPATH_DRIVER_LIBRARY": str(twins)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "--line 'allocate' is no line of pool" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ enum class MatchFault {
   first_of_a_look,     ///< a wildcard looks at 32 messages, and at no more
   // Of a warp or block alone.
   no_barrier_of_tables,
+  no_barrier_of_rows,  ///< bits are set while others clear them
+  no_barrier_of_bits,  ///< choices begin before all are set
   no_barrier_of_rounds,
   long_is_not_noticed,    ///< a long chain is walked as far as a short one may be
   taken_keep_their_bits,  ///< in bitmaps of long groups

@@ -234,9 +234,11 @@ class Chains {
                                  const Visit& visit) const {
     const std::uint32_t head = m_.messages.heads[slot];
     if (is_long(head)) {
-      for (std::uint32_t rank = begin; rank < end; ++rank)
-        if (const std::uint32_t found = of_rank(m_.messages, slot, rank); found != kNone)
-          visit(found);
+      for (std::uint32_t rank = begin; rank < end; ++rank) {
+        const std::uint32_t found = of_rank(m_.messages, slot, rank);
+        if (found == kNone) return;  // there are no more
+        visit(found);
+      }
       return;
     }
     for (std::uint32_t at = head; at != kEnd;) {

@@ -30,7 +30,7 @@ class WildcardRounds {
         lane_(rank % kWarp),
         lower_((1U << lane_) - 1) {}
 
-  /// Behind Chains::enter_messages, before the next barrier.
+  /// Beside Chains::pair_short_groups: between the same barriers.
   POLYPATH_DEVICE void prepare() const {
     constexpr unsigned kEight = Sixteen<std::uint16_t>::kCount;
     for (std::uint32_t i = rank_; i <= storage::kSlots / kEight; i += size_)
@@ -59,9 +59,9 @@ class WildcardRounds {
       const std::uint32_t of_round = count - begin < kRound ? count - begin : kRound;
       if (begin != 0) chains_.move_limits();
       clear(begin, of_round);
-      group.sync();
+      if (!planted(MatchFault::no_barrier_of_rows)) group.sync();
       set_bits(begin, of_round);
-      group.sync();
+      if (!planted(MatchFault::no_barrier_of_bits)) group.sync();
       if (rank_ < kWarp) decide(begin, of_round);
       if (!planted(MatchFault::no_barrier_of_rounds)) group.sync();
     }

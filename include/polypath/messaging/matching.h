@@ -93,7 +93,9 @@ POLYPATH_API polypath_status polypath_matcher_destroy(polypath_matcher* matcher)
 
 /* ---- On a stream ------------------------------------------------------------------------------
  * Asynchronous, on a stream of the matcher's GPU. Arrays are memory that this GPU reaches, and do
- * not overlap. Batches of one matcher run one after another, whatever streams they are on. */
+ * not overlap. Batches of one matcher run one after another, whatever streams they are on; those
+ * of graphs at each launch (drivers from CUDA 12.3 on), for which a graph waits for an event of the
+ * matcher and records it: the matcher outlives the graph, which no kernel can launch. */
 
 /* One batch by itself; nothing is left over from earlier ones, nor for later ones.
  * `message_of_receive` has a place for each receive: the index of its message, or
