@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "bench_images.hpp"
 #include "groups.hpp"
 #include "host_pairs.hpp"
 
@@ -64,40 +63,27 @@ void beside_lines(Bench& bench) {
   void* const source = from.alloc(bytes);
   void* const target = to.alloc(bytes);
 
-  const HostPairs there(bench, POLYPATH_CONSUMER, 1, 10, 5);
-  const HostPairs back(bench, POLYPATH_PRODUCER, 1, 10, 5);
-  SideOfTrips side{};
-  side.pair_to = there.view(0, POLYPATH_PRODUCER);
-  side.pair_from = back.view(0, POLYPATH_CONSUMER);
-  side.begins = 1;
-  side.rounds = 10;
-  side.tally = static_cast<Tally*>(from.alloc(sizeof(Tally)));
-  CUfunc_st* const kernel = from.kernel(remote_bench_image(), "polypath_bench_remote_pair_trips");
-  polypath::messaging::host_pair_consumer<Words> pops(there.view(0, POLYPATH_CONSUMER));
-  polypath::messaging::host_pair_producer<Words> pushes(back.view(0, POLYPATH_PRODUCER));
-  std::uint64_t runs = 0;
+  HostTrips trips(bench, 10);
   const double us = bench.median_us(line, [&] {
-    ++runs;
     for (std::uint64_t& each : data) each = random();
     from.write(source, data.data(), bytes);
     to.set(target, 0xA5, bytes);
-    from.launch(kernel, 1, 32, side);
-    Words item{};
-    came(pops.pop(item));  // it runs, and waits for the answer
+    trips.launch();
+    trips.pop(0, line);  // the kernel runs, and waits for the answer
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < copies; ++i) driver.copy(target, source, bytes, from.stream(1));
     driver.synchronize(from.stream(1));
     const double took = us_since(begin);
     expect(to.read<std::uint64_t>(target, data.size()) == data, line + ": other bytes");
-    for (std::uint32_t round = 0; round < side.rounds; ++round) {
-      if (round > 0) came(pops.pop(item));
-      expect(is_item(item, round), line + ": a wrong item");
-      came(pushes.push(item));
+    trips.push();
+    for (std::uint32_t round = 1; round < trips.rounds(); ++round) {
+      trips.pop(round, line);
+      trips.push();
     }
     from.synchronize();
     return took;
   });
-  expect_each(from.read<Tally>(side.tally, 1)[0], side.rounds, runs, line);
+  trips.check_all(line);
   from.free_all();
   to.free_all();
   bench.figure(kGroup, line, static_cast<double>(bytes) * copies / us * 1e-3, "GB/s");

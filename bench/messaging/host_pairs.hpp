@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bench.hpp"
+#include "bench_images.hpp"
 #include "polypath/messaging.h"
 #include "polypath/messaging/host_pair.hpp"
 #include "polypath/polypath.hpp"
@@ -81,5 +82,52 @@ inline double us_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
       .count();
 }
+
+/// Items of one block of GPU 0 to the CPU, each of which waits for the CPU to send it back.
+class HostTrips {
+ public:
+  /// Of `rounds` items a launch.
+  HostTrips(Bench& bench, std::uint32_t rounds)
+      : gpu_(bench.gpu(0)),
+        there_(bench, POLYPATH_CONSUMER, 1, 10, 5),
+        back_(bench, POLYPATH_PRODUCER, 1, 10, 5),
+        kernel_(gpu_.kernel(remote_bench_image(), "polypath_bench_remote_pair_trips")),
+        pops_(there_.view(0, POLYPATH_CONSUMER)),
+        pushes_(back_.view(0, POLYPATH_PRODUCER)) {
+    side_.pair_to = there_.view(0, POLYPATH_PRODUCER);
+    side_.pair_from = back_.view(0, POLYPATH_CONSUMER);
+    side_.begins = 1;
+    side_.rounds = rounds;
+    side_.tally = static_cast<Tally*>(gpu_.alloc(sizeof(Tally)));
+  }
+
+  [[nodiscard]] std::uint32_t rounds() const { return side_.rounds; }
+  void launch() {
+    ++launches_;
+    gpu_.launch(kernel_, 1, 32, side_);
+  }
+  /// The item of that round comes to the CPU.
+  void pop(std::uint32_t round, const std::string& line) {
+    came(pops_.pop(item_));
+    expect(is_item(item_, round), line + ": a wrong item");
+  }
+  /// ... and goes back.
+  void push() { came(pushes_.push(item_)); }
+  /// Behind all launches: all items came back to the GPU.
+  void check_all(const std::string& line) {
+    expect_each(gpu_.read<Tally>(side_.tally, 1)[0], side_.rounds, launches_, line);
+  }
+
+ private:
+  Gpu& gpu_;
+  HostPairs there_;
+  HostPairs back_;
+  SideOfTrips side_{};
+  CUfunc_st* kernel_;
+  polypath::messaging::host_pair_consumer<Words> pops_;
+  polypath::messaging::host_pair_producer<Words> pushes_;
+  Words item_{};
+  std::uint64_t launches_ = 0;
+};
 
 }  // namespace messaging_bench

@@ -13,16 +13,12 @@
 #include "bench_images.hpp"
 #include "groups.hpp"
 #include "host_pairs.hpp"
-#include "polypath/messaging.h"
-#include "polypath/polypath.hpp"
 #include "queue_memory.hpp"
 #include "remote_bench.h"
 
 namespace messaging_bench {
 namespace {
 
-using polypath::detail::check;
-using polypath::device::pair_view;
 using polypath::device::queue_view;
 
 constexpr const char* kRemote = "remote";
@@ -176,33 +172,19 @@ void host_trip_line(Bench& bench) {
   const std::string line = "GPU to CPU and back, 16 B";
   if (!bench.wants(line)) return;
   Gpu& gpu = bench.gpu(0);
-  const HostPairs there(bench, POLYPATH_CONSUMER, 1, 10, 5);
-  const HostPairs back(bench, POLYPATH_PRODUCER, 1, 10, 5);
-  SideOfTrips side{};
-  side.pair_to = there.view(0, POLYPATH_PRODUCER);
-  side.pair_from = back.view(0, POLYPATH_CONSUMER);
-  side.begins = 1;
-  side.rounds = bench.sized(20'000U, 50U);
-  side.tally = static_cast<Tally*>(gpu.alloc(sizeof(Tally)));
-  CUfunc_st* const kernel = gpu.kernel(remote_bench_image(), "polypath_bench_remote_pair_trips");
-  polypath::messaging::host_pair_consumer<Words> pops(there.view(0, POLYPATH_CONSUMER));
-  polypath::messaging::host_pair_producer<Words> pushes(back.view(0, POLYPATH_PRODUCER));
-  std::uint64_t runs = 0;
+  HostTrips trips(bench, bench.sized(20'000U, 50U));
   const double us = bench.median_us(line, [&] {
-    ++runs;
     return gpu.time_us([&] {
-      gpu.launch(kernel, 1, 32, side);
-      for (std::uint32_t round = 0; round < side.rounds; ++round) {
-        Words item{};
-        came(pops.pop(item));
-        expect(is_item(item, round), line + ": a wrong item");
-        came(pushes.push(item));
+      trips.launch();
+      for (std::uint32_t round = 0; round < trips.rounds(); ++round) {
+        trips.pop(round, line);
+        trips.push();
       }
     });
   });
-  expect_each(gpu.read<Tally>(side.tally, 1)[0], side.rounds, runs, line);
+  trips.check_all(line);
   gpu.free_all();
-  bench.figure(kRemote, line, us / side.rounds, "us", {0, 2.7});
+  bench.figure(kRemote, line, us / trips.rounds(), "us", {0, 2.7});
 }
 
 /// `threads` CPU threads, each with a pair of its own with one block.
