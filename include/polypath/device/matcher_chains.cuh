@@ -85,7 +85,7 @@ class Chains {
         kind = kind_of(receive);
         const std::uint32_t slot = enter(key);
         chain(m_.receives, kind != 0 ? kNoSlot : slot, i);
-        if (kind != 0) m_.receives.links[i] = slot | kind << 16;
+        if (kind != 0) m_.receives.links[i] = slot;
         m_.results[i] = kNothing;
       }
       if (i + size_ < b_.receive_count) key = load_key(b_.receives + i + size_);

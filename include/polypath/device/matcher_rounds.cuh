@@ -72,7 +72,7 @@ class WildcardRounds {
     return (count + 31) / 32;
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t slot_of_pattern(std::uint32_t wildcard) const {
-    return m_.receives.links[m_.wildcards[wildcard]] & 0xFFFF;
+    return m_.receives.links[m_.wildcards[wildcard]];
   }
   /// No bits; and each pattern of the round gets the row of one of its receives.
   POLYPATH_DEVICE void clear(std::uint32_t begin, std::uint32_t count) const {
