@@ -174,82 +174,91 @@ TEST_F(MatchingApi, OutOfRangeIsAStatus) {
   }
 }
 
+/// Batches that carry over one message or receive, and work that makes a stream late.
+class LateBatches {
+ public:
+  explicit LateBatches(polypath_matcher* matcher) : matcher_(matcher) {
+    EXPECT_EQ(CUDA_SUCCESS, cuMemAlloc(&memory_, kLong));
+  }
+  ~LateBatches() { EXPECT_EQ(CUDA_SUCCESS, cuMemFree(memory_)); }
+  LateBatches(const LateBatches&) = delete;
+  LateBatches& operator=(const LateBatches&) = delete;
+
+  void keep_busy(CUstream stream) const {
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(CUDA_SUCCESS, cuMemsetD8Async(memory_, 1, kLong, stream));
+  }
+  /// `number`: 0 or 1, where its outcome is.
+  void issue(std::size_t messages, std::size_t receives, std::size_t number,
+             CUstream stream) const {
+    EXPECT_OK(polypath_match_next(matcher_, one_.get<polypath_envelope>(), messages,
+                                  one_.get<polypath_envelope>(), receives, pairs_.get() + number,
+                                  outcomes_.get() + number, stream));
+  }
+  [[nodiscard]] std::uint64_t matches(std::size_t number) const {
+    return outcomes_.read()[number].matches;
+  }
+
+ private:
+  static constexpr std::size_t kLong = std::size_t{1} << 28;
+  polypath_matcher* matcher_;
+  const OnGpu<envelope> one_{std::vector<envelope>{{1, 1, 1}}};
+  const OnGpu<polypath_match_pair> pairs_{std::vector<polypath_match_pair>(4, {kPoison, kPoison})};
+  const OnGpu<polypath_match_outcome> outcomes_{std::vector<polypath_match_outcome>(2)};
+  CUdeviceptr memory_ = 0;
+};
+
 /// One handle, and a stream of each thread: batches are in the order of their calls all the same.
 TEST_F(MatchingApi, BatchesOfThreadsOnTheirOwnStreamsAreInOrder) {
   create(64);
-  constexpr std::size_t kLong = std::size_t{1} << 28;
-  const OnGpu one(std::vector<envelope>{{1, 1, 1}});
-  const OnGpu pairs(std::vector<polypath_match_pair>(4, {kPoison, kPoison}));
-  const OnGpu outcomes(std::vector<polypath_match_outcome>(2));
+  const LateBatches batches(matcher_);
   CUcontext context = nullptr;
   ASSERT_EQ(CUDA_SUCCESS, cuCtxGetCurrent(&context));
-  CUdeviceptr memory = 0;
-  ASSERT_EQ(CUDA_SUCCESS, cuMemAlloc(&memory, kLong));
-  const auto batch = [&](std::size_t messages, std::size_t receives, std::size_t number) {
-    EXPECT_OK(polypath_match_next(matcher_, one.get<polypath_envelope>(), messages,
-                                  one.get<polypath_envelope>(), receives, pairs.get() + number,
-                                  outcomes.get() + number, CU_STREAM_PER_THREAD));
-  };
   std::atomic<bool> is_issued{false};
   std::atomic<bool> may_end{false};
   std::jthread first([&] {
     EXPECT_EQ(CUDA_SUCCESS, cuCtxSetCurrent(context));
-    for (int i = 0; i < 8; ++i)
-      EXPECT_EQ(CUDA_SUCCESS, cuMemsetD8Async(memory, 1, kLong, CU_STREAM_PER_THREAD));
-    batch(1, 0, 0);
+    batches.keep_busy(CU_STREAM_PER_THREAD);
+    batches.issue(1, 0, 0, CU_STREAM_PER_THREAD);
     is_issued = true;
     while (!may_end) std::this_thread::yield();
     EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(CU_STREAM_PER_THREAD));
   });
   while (!is_issued) std::this_thread::yield();
-  batch(0, 1, 1);
+  batches.issue(0, 1, 1, CU_STREAM_PER_THREAD);
   EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(CU_STREAM_PER_THREAD));
   may_end = true;
   first.join();
-  EXPECT_EQ(outcomes.read()[0].matches, 0U);
-  EXPECT_EQ(outcomes.read()[1].matches, 1U);
-  EXPECT_EQ(CUDA_SUCCESS, cuMemFree(memory));
+  EXPECT_EQ(batches.matches(0), 0U);
+  EXPECT_EQ(batches.matches(1), 1U);
 }
 
 /// In the order of launches and calls, whichever of the two streams has work to do before.
 TEST_F(MatchingApi, BatchesOfGraphsAreInOrder) {
   create(64);
-  constexpr std::size_t kLong = std::size_t{1} << 28;
-  const OnGpu one(std::vector<envelope>{{1, 1, 1}});
-  const OnGpu pairs(std::vector<polypath_match_pair>(4, {kPoison, kPoison}));
-  const OnGpu outcomes(std::vector<polypath_match_outcome>(2));
-  CUdeviceptr memory = 0;
-  ASSERT_EQ(CUDA_SUCCESS, cuMemAlloc(&memory, kLong));
-  const auto batch = [&](std::size_t messages, std::size_t receives, std::size_t number) {
-    EXPECT_OK(polypath_match_next(matcher_, one.get<polypath_envelope>(), messages,
-                                  one.get<polypath_envelope>(), receives, pairs.get() + number,
-                                  outcomes.get() + number, streams_[number]));
-  };
+  const LateBatches batches(matcher_);
   ASSERT_EQ(CUDA_SUCCESS, cuStreamBeginCapture(streams_[0], CU_STREAM_CAPTURE_MODE_RELAXED));
-  batch(1, 0, 0);
+  batches.issue(1, 0, 0, streams_[0]);
   CUgraph graph = nullptr;
   CUgraphExec launchable = nullptr;
   ASSERT_EQ(CUDA_SUCCESS, cuStreamEndCapture(streams_[0], &graph));
   ASSERT_EQ(CUDA_SUCCESS, cuGraphInstantiateWithFlags(&launchable, graph, 0));
   const auto launch = [&] { EXPECT_EQ(CUDA_SUCCESS, cuGraphLaunch(launchable, streams_[0])); };
   for (const unsigned is_busy : {0U, 1U}) {
-    for (int i = 0; i < 8; ++i)
-      EXPECT_EQ(CUDA_SUCCESS, cuMemsetD8Async(memory, 1, kLong, streams_[is_busy]));
+    batches.keep_busy(streams_[is_busy]);
     // The first on the busy stream.
     if (is_busy == 0) {
       launch();
-      batch(0, 1, 1);
+      batches.issue(0, 1, 1, streams_[1]);
     } else {
-      batch(0, 1, 1);
+      batches.issue(0, 1, 1, streams_[1]);
       launch();
     }
     for (const CUstream stream : streams_) EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(stream));
-    EXPECT_EQ(outcomes.read()[is_busy].matches, 0U) << is_busy;
-    EXPECT_EQ(outcomes.read()[1 - is_busy].matches, 1U) << is_busy;
+    EXPECT_EQ(batches.matches(is_busy), 0U) << is_busy;
+    EXPECT_EQ(batches.matches(1 - is_busy), 1U) << is_busy;
   }
   EXPECT_EQ(CUDA_SUCCESS, cuGraphExecDestroy(launchable));
   EXPECT_EQ(CUDA_SUCCESS, cuGraphDestroy(graph));
-  EXPECT_EQ(CUDA_SUCCESS, cuMemFree(memory));
 }
 
 TEST_F(MatchingApi, ArgumentsAreLookedAt) {
