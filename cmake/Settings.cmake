@@ -13,16 +13,27 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
 
-# For who compiles often and in several checkouts: files one by one, whose objects ccache finds again.
-option(POLYPATH_CCACHE "Compile through ccache, without precompiled headers and unity builds" OFF)
-if(POLYPATH_CCACHE)
-  find_program(CCACHE ccache REQUIRED)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+# ccache, where it is installed: a second build of the same sources takes a tenth of the time, in another
+# folder too. It takes precompiled headers and unity builds; the options that it needs for them are
+# set here, so that no configuration of its own is needed.
+set(POLYPATH_CCACHE AUTO CACHE STRING "Compile through ccache: AUTO (where it is installed), ON or OFF")
+set_property(CACHE POLYPATH_CCACHE PROPERTY STRINGS AUTO ON OFF)
+if(NOT POLYPATH_CCACHE STREQUAL OFF AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(CCACHE ccache)
+  if(CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+    message(STATUS "Compiler cache: ${CCACHE}")
+  elseif(POLYPATH_CCACHE STREQUAL ON)
+    message(FATAL_ERROR "POLYPATH_CCACHE=ON, but ccache was not found: install it (Debian: ccache)")
+  else()
+    message(STATUS "Compiler cache: none: ccache is not installed")
+  endif()
 endif()
 
 # The files of a target compile several at a time, with what they all include and instantiate done once:
 # a third of the time that compiling takes. So the names that files keep to themselves differ within a target.
-if(NOT DEFINED CMAKE_UNITY_BUILD AND NOT POLYPATH_CCACHE)
+if(NOT DEFINED CMAKE_UNITY_BUILD)
   set(CMAKE_UNITY_BUILD ON)
 endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 0)
@@ -32,6 +43,11 @@ find_package(Threads REQUIRED)
 add_library(polypath_settings INTERFACE)
 target_include_directories(polypath_settings INTERFACE
   ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  # What a cache keeps of a build does not depend on the folder: names of files in objects are relative, and a
+  # cache sees which precompiled header a file takes.
+  target_compile_options(polypath_settings INTERFACE -ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -fpch-preprocess)
+endif()
 target_compile_options(polypath_settings INTERFACE -Wall -Wextra -Wpedantic -Wshadow
   -Wnon-virtual-dtor -Wold-style-cast -Wswitch-enum)
 target_link_libraries(polypath_settings INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
