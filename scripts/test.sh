@@ -1,52 +1,137 @@
 #!/usr/bin/env bash
-# All tests: lint; the C++ tests, plain and under sanitizers; the Python tests. A failing part does
-# not stop the others, but fails the whole. At the end: how long each part took, with the last line of
-# what ran it. The Python tests use one core, and those of MPI wait for each other much of their time: both
-# run beside the sanitizers' builds and the C++ tests, so that no core is idle.
+# test.sh [--since REV | --soak]: lint, the C++ tests with and without sanitizers, the Python tests.
+#
+#   (nothing)     everything that belongs to a change; what CI runs
+#   --since REV   what the files that differ from REV reach (scripts/select_tests.py)
+#   --soak        what is long by nature: random runs with more seeds, nodes of eight GPUs in full
+#
+# A failing part does not stop the others, but fails the whole. At the end: how long each part took, with the
+# last line of what ran it, and the CPU time of the tests against their budgets (tests/budgets).
+#
+# Two lanes run side by side, so that no core waits: one builds for sanitizers and runs the C++ tests, the
+# other runs the Python tests, which wait for each other much of their time.
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
 
+since='' soak=''
+case ${1:-} in
+  '') ;;
+  --since) since=${2:?a revision} ;;
+  --soak) soak=1 ;;
+  *) fail "test.sh knows --since REV and --soak, not '$1'" ;;
+esac
+
 scripts/setup.sh test || exit 1
-logs=build/test-logs
+logs=$PWD/build/test-logs
+rm -rf "$logs"
 mkdir -p "$logs"
-: >"$logs/parts"
+export POLYPATH_TEST_CPU=$logs
 
 # part NAME COMMAND...: runs it, with its output to the terminal and to a log; how it ended, to files.
 part() {
   local name=$1 start=$SECONDS status=0
   shift
   say "$name"
-  rm -f "$logs/$name".*
   echo "$name" >>"$logs/parts"
   "$@" 2>&1 | tee "$logs/$name.log" || status=$?
   echo "$status" >"$logs/$name.status"
   echo $((SECONDS - start)) >"$logs/$name.seconds"
 }
 
-with_python() {
-  part "Python tests" python -m pytest --durations=25 tests/python
-  part "MPI tests" python -m pytest --durations=25 tests/mpi
+configure() { cmake --preset "$1" >/dev/null || fail "cmake could not configure $1"; }
+
+# What is run: by default everything, but tests that both builds would run alike run under sanitizers alone.
+ctest='.*' alike='^$' targets=(all) python=tests/python mpi=tests/mpi
+choose() {
+  local line
+  while read -r line; do
+    case $line in
+      exclude=*) alike=${line#*=} ;;
+      ctest=\*) ;;
+      ctest=*) ctest=${line#*=} ;;
+      targets=\*) ;;
+      targets=*) read -ra targets <<<"${line#*=}" ;;
+      python=\*) ;;
+      python=*) python=${line#*=} ;;
+      mpi=\*) ;;
+      mpi=*) mpi=${line#*=} ;;
+    esac
+  done
+}
+
+# python_part NAME FILES...
+python_part() {
+  local name=$1
+  shift
+  # shellcheck disable=SC2086
+  (($#)) && part "$name" python -m pytest $pytest_options --durations=15 "$@"
+}
+
+# ctest_part NAME PRESET OPTION...
+ctest_part() {
+  [[ -n $ctest ]] || return 0
+  part "$1" ctest --preset "$2" -R "$ctest" --no-tests=ignore "${@:3}"
 }
 
 # The thread sanitizer needs its shadow memory where address randomisation may put something else.
 fixed=()
 setarch -R true 2>/dev/null && fixed=(setarch -R)
 
-with_sanitizers() {
-  part "build for the thread sanitizer" scripts/build.sh tsan thread_tests
-  part "tests of threads under the thread sanitizer" "${fixed[@]}" ctest --preset tsan
-  part "build for address and undefined-behaviour sanitizers" scripts/build.sh asan
-  part "C++ tests under address and undefined-behaviour sanitizers" ctest --preset asan
-  part "C++ tests" ctest --preset release
+python_lane() {
+  # shellcheck disable=SC2086
+  python_part "Python tests" $python
+  # shellcheck disable=SC2086
+  python_part "MPI tests" $mpi
 }
 
+# Those of the targets that the folder of a preset has.
+targets_of() {
+  local target
+  for target in "${targets[@]}"; do
+    ! grep -q "^build $target: phony" "build/$1/build.ninja" || echo "$target"
+  done
+}
+
+has_tests() { ! ctest --preset "$1" -N -R "$ctest" | grep -q '^Total Tests: 0$'; }
+
+sanitizer_lane() {
+  if [[ -n $ctest ]]; then
+    mapfile -t sanitized < <(targets_of asan)
+    part "build for address and undefined-behaviour sanitizers" scripts/build.sh asan "${sanitized[@]}"
+    ctest_part "C++ tests under address and undefined-behaviour sanitizers" asan -LE soak
+    configure tsan
+    if has_tests tsan; then
+      part "build for the thread sanitizer" scripts/build.sh tsan thread_tests
+      part "tests of threads under the thread sanitizer" "${fixed[@]}" ctest --preset tsan -R "$ctest" -LE soak
+    fi
+  fi
+  ctest_part "C++ tests" release -E "$alike" -LE soak
+}
+
+pytest_options='-n 2'
 part "lint" scripts/lint.sh
-part "build" scripts/build.sh release
-with_python >"$logs/beside.log" 2>&1 &
-with_sanitizers
-wait
-say "Beside the parts above"
-cat "$logs/beside.log"
+if [[ -n $soak ]]; then
+  part "build" scripts/build.sh release
+  part "C++ tests that are long" ctest --preset release -L soak
+  python_part "Python tests that are long" -m soak tests/python tests/mpi
+else
+  configure release
+  configure asan
+  choose < <(scripts/repeated_tests.py build/release build/asan)
+  optimised=("${targets[@]}") targets=(all)
+  if [[ -n $since ]]; then
+    choose < <(scripts/select_tests.py "$since")
+    [[ ${targets[*]} == all ]] || optimised=("${targets[@]}")
+  fi
+  part "build" scripts/build.sh release "${optimised[@]}"
+  python_lane >"$logs/python lane" 2>&1 &
+  sanitizer_lane
+  wait
+  say "The Python tests, which ran side by side with the parts above"
+  cat "$logs/python lane"
+fi
+
+part "CPU time of tests" scripts/check_budgets.py "$logs"
 
 summary_of() { grep -E 'tests passed|tests failed|(passed|failed|error).* in [0-9.]+' "$1" | tail -n 1; }
 failed=()
@@ -55,6 +140,7 @@ while read -r name; do
   summary_of "$logs/$name.log"
   [[ $(<"$logs/$name.status") == 0 ]] || failed+=("$name")
 done <"$logs/parts"
+say "all: $SECONDS s"
 if ((${#failed[@]})); then
   printf 'failed: %s\n' "${failed[@]}" >&2
   exit 1

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Finds the C++ tests that two build folders run alike: repeated_tests.py FOLDER OTHER.
+
+A test of FOLDER that has the same command and the same environment in OTHER need not run in both.
+Prints two lines:
+
+    exclude  a regular expression of the names of these tests
+    targets  what there is to build in FOLDER without the programs that only they need
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+TEST = re.compile(
+    r"add_test\((?:\[=\[|\")?([^\s\"\]]+)(?:\]=\]|\")? (.*?)\)\n"
+    r"set_tests_properties\([^\n]*? PROPERTIES (.*?)\)\n",
+    re.DOTALL,
+)
+ENVIRONMENT = re.compile(r'ENVIRONMENT "([^"]*)"')
+
+
+def tests_of(folder: Path) -> dict[str, tuple[str, frozenset[str]]]:
+    """By name: the command and the environment, without the folder's own path."""
+    found = {}
+    for file in folder.rglob("CTestTestfile.cmake"):
+        for name, command, properties in TEST.findall(file.read_text(encoding="utf-8")):
+            values = ENVIRONMENT.search(properties)
+            # Options of sanitizers mean nothing to a program without them.
+            environment = (v for v in (values[1].split(";") if values else ()) if "ASAN" not in v)
+            found[name] = (
+                # Its CPU time is written down by the name of the folder.
+                command.replace(f"{folder}/", "").replace(f'"{folder.name}" ', "", 1),
+                frozenset(v.replace(f"{folder}/", "") for v in environment),
+            )
+    return found
+
+
+def expand(phony: dict[str, list[str]], target: str) -> list[str]:
+    """What a target of groups stands for; folders' own groups of tests are taken apart."""
+    if not (target == "all" or re.fullmatch(r"tests(/\w+)*/all", target)):
+        return [target]
+    return [part for group in phony.get(target, []) for part in expand(phony, group)]
+
+
+def main() -> int:
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    folder, other = (Path(argument).resolve() for argument in sys.argv[1:])
+    mine, theirs = tests_of(folder), tests_of(other)
+    repeated = {name for name, what in mine.items() if theirs.get(name) == what}
+
+    def programs(names: set[str]) -> set[str]:
+        return {p for name in names for p in re.findall(r'"(bin/\w+)"', mine[name][0])}
+
+    unneeded = programs(repeated) - programs(set(mine) - repeated)
+    phony = {
+        match[1]: match[2].split()
+        for match in re.finditer(
+            r"^build (\S*all): phony(.*)$", (folder / "build.ninja").read_text(), re.MULTILINE
+        )
+    }
+    print("exclude=^(" + "|".join(map(re.escape, sorted(repeated))) + ")$")
+    print("targets=" + " ".join(t for t in expand(phony, "all") if t not in unneeded))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
