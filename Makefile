@@ -1,6 +1,6 @@
 # Thin names for the scripts; each can be run by hand as well.
 .DEFAULT_GOAL := help
-.PHONY: help demo setup mpi test lint format tidy bench docs wheel clean
+.PHONY: help demo setup mpi test soak lint format tidy bench docs wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,6 +20,9 @@ mpi: ## Open MPI and UCX into .venv, and what runs on them (tests and benchmarks
 
 test: ## all tests: lint, C++, sanitizers, Python
 	@scripts/test.sh
+
+soak: ## what is long by nature: more seeds, nodes of eight GPUs in full; before a release
+	@scripts/test.sh --soak
 
 lint: ## the dependency rule, public headers, format
 	@scripts/setup.sh
