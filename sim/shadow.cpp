@@ -281,8 +281,8 @@ SharedShadow::~SharedShadow() {
   kept().keep(std::move(*file_));
 }
 
-/// As if never written: all that was touched holds the pattern again, so that a thread that reads too
-/// early never finds what an earlier allocation held.
+/// Writes the pattern to all that was touched: a thread that reads too early never finds what an
+/// earlier allocation held.
 void SharedShadow::forget() const {
   file_->header().identity = {};
   std::size_t used = 0;
