@@ -3,6 +3,7 @@
 // (threaded_devices.hpp). What an operation is, and what it waits for, is the same for both.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -16,6 +17,13 @@ namespace polypath::sim {
 
 // How a blocked thread waits for another one of the program, in real time.
 inline constexpr auto kPollInterval = std::chrono::microseconds(50);
+inline constexpr auto kMaxPollInterval = std::chrono::milliseconds(1);
+/// The time between two looks, when nothing has come for so long: the end of a wait is noticed late
+/// by a quarter of it at most, and a long wait takes no core from those that it is for.
+inline std::chrono::steady_clock::duration poll_interval(
+    std::chrono::steady_clock::duration idle) noexcept {
+  return std::clamp<std::chrono::steady_clock::duration>(idle / 4, kPollInterval, kMaxPollInterval);
+}
 inline constexpr auto kComplainAfter = std::chrono::seconds(10);
 // ... and how long it has, each time, when kernels have given up.
 inline constexpr auto kTakesNote = std::chrono::milliseconds(100);

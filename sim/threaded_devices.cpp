@@ -93,6 +93,7 @@ void ThreadedDevices::work() {
     const OperationPtr operation = ready_.extract(ready_.begin()).value().operation;
     if (operation->may_complete && !operation->may_complete()) {
       waiting_.insert(operation);
+      last_change_ = Clock::now();
       continue;
     }
     // Whoever rested may now have to look after what waits.
@@ -113,7 +114,8 @@ void ThreadedDevices::rest(DriverMutex::ForWorkers& lock) {
   if (ready_.empty() && !polls) {
     work_.wait(lock);
   } else {
-    Clock::time_point until = Clock::now() + kPollInterval;
+    const Clock::time_point now = Clock::now();
+    Clock::time_point until = now + poll_interval(now - last_change_);
     if (!polls) until = ready_.begin()->due;
     if (polls && !ready_.empty()) until = std::min(until, ready_.begin()->due);
     work_.wait_until(lock, until);
@@ -145,6 +147,7 @@ void ThreadedDevices::make_ready(const OperationPtr& operation) {
 
 void ThreadedDevices::complete(const OperationPtr& operation) {
   operation->end_us = clock_us();
+  last_change_ = Clock::now();
   // What the functions hold on to must not outlive the work.
   operation->may_complete = nullptr;
   operation->move = nullptr;

@@ -57,6 +57,7 @@ class ThreadedDevices : public Devices {
   std::set<Ready, Earlier> ready_;
   std::set<OperationPtr> waiting_;  // for a value in memory
   bool is_polled_ = false;          // a worker looks after them
+  Clock::time_point last_change_;   // of waiting_, or in what has completed
   std::size_t open_ = 0;            // operations that have not completed
   std::uint64_t next_id_ = 1;
 };

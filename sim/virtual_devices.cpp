@@ -160,7 +160,7 @@ void VirtualDevices::wait_until(const std::function<bool()>& holds) {
                    "for a function of the program\n");
     }
     mutex_.unlock();
-    std::this_thread::sleep_for(kPollInterval);
+    std::this_thread::sleep_for(poll_interval(now - stuck_since));
     mutex_.lock();
   }
   waiting.reset();
