@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "base/units.hpp"
+#include "plan/handover.hpp"
 
 namespace polypath {
 namespace {
@@ -266,7 +267,12 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
       auto candidate = plan_rung(node, *rung, requests, options);
       if (!candidate) continue;
       const double tie = ladder.spread ? kTieToSpread : kTie;
-      if (candidate->us > worthwhile_us || candidate->us >= least_us * tie) continue;
+      const auto too_late = [&] {
+        return candidate->us > worthwhile_us || candidate->us >= least_us * tie;
+      };
+      if (too_late()) continue;
+      if (!options.in_sequence) candidate->us += handover_us(node, candidate->shares);
+      if (too_late()) continue;
       least_us = std::min(least_us, candidate->us);
       best = std::move(candidate);
     }
