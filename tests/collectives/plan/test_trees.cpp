@@ -2,10 +2,6 @@
 // hand, and what holds on every node.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
-#include <string>
-
 #include "collectives/plan/trees.hpp"
 #include "known_node.hpp"
 #include "plan_inputs.hpp"
@@ -57,23 +53,6 @@ TEST(Trees, LimitsOfKnownNodes) {
     }
     EXPECT_GE(all, row.links - 1e-6);
   }
-}
-
-/// A linear program of 2000 rows and columns, on which Bland's rule alone does not end.
-TEST(Trees, SixteenRanksOnASwitch_ThePackingEnds) {
-  std::ifstream file(std::string(NODES_DIR) + "/dgx-h200-x8.toml");
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  const auto replace = [&](const std::string& old, const std::string& by) {
-    text.replace(text.find(old), old.size(), by);
-  };
-  replace("count = 8", "count = 16");
-  replace("numa = [0, 0, 0, 0, 1, 1, 1, 1]",
-          "numa = [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1]");
-  const auto request = request_of(CollectiveOp::all_gather, 16);
-  // Links carry 777 GB/s of a GPU in both directions together; host memory carries more of them.
-  const double bus =
-      collective_limit_gbps(read_node_text(text), request, {}) * request.bus_factor();
-  EXPECT_NEAR(bus, 410.7, 0.1);
 }
 
 TEST(Trees, ATreeHasAWayFromEveryRankToItsOwner) {
