@@ -380,3 +380,14 @@ def test_demo_without_a_gpu(polypath, tmp_path):
     assert "h2d, host0 to gpu0" in text
     assert text.splitlines()[-1] == "plot: out/demo-narval.png"
     assert (tmp_path / "out" / "demo-narval.png").read_bytes().startswith(PNG)
+
+
+def test_demo_without_matplotlib(polypath_program, tmp_path):
+    done = polypath_program(
+        "import sys; sys.modules['matplotlib'] = None; from polypath.cli import app; app()",
+        *("demo", "--node", "narval", "--sizes", "1M"),
+    )
+    text = succeeded(done)
+    assert "h2d, host0 to gpu0" in text
+    assert text.splitlines()[-1] == ("no plot: plots need matplotlib: pip install 'polypath[plot]'")
+    assert not (tmp_path / "out").exists()

@@ -48,11 +48,18 @@ def setting(text: str) -> Setting:
     return Setting(name, value)
 
 
+NEED_OF_PLOTS = "plots need matplotlib: pip install 'polypath[plot]'"
+
+
+def has_matplotlib() -> bool:
+    """Whether plots can be drawn: matplotlib is an optional dependency."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
 def require_matplotlib() -> None:
-    """Raises `InvalidArgument` where plots cannot be drawn: matplotlib is an optional
-    dependency."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise InvalidArgument("plots need matplotlib: pip install 'polypath[plot]'")
+    """Raises `InvalidArgument` where plots cannot be drawn."""
+    if not has_matplotlib():
+        raise InvalidArgument(NEED_OF_PLOTS)
 
 
 def plot_file(text: str) -> Path:
