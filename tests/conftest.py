@@ -1,7 +1,8 @@
 """CPU seconds of the Python tests, compared with a table of budgets.
 
 A test's CPU seconds are those of this process and of the processes that it started, user and
-system, from its setup to its teardown. The table tests/budgets/NAME.toml holds the tests of tests/NAME:
+system, from its setup to its teardown. The table tests/budgets/NAME.toml holds the tests of
+tests/NAME:
 
     [files]                     # the sum of a file's tests, without those of the next table
     "test_docs.py" = 12.0
