@@ -70,7 +70,7 @@ def test_each_command_has_its_help(polypath, command):
     assert "  --node NAME|FILE" in text
 
 
-def test_what_is_not_used_is_not_imported(polypath_program):
+def test_what_is_not_used_is_not_imported(started_program):
     """Time to start: what is heavy is loaded by who needs it."""
     program = """
 import sys
@@ -88,7 +88,7 @@ finally:
         (["--help"], set()),
         (["plan", "gpu0", "gpu1", "64M", "--node", "narval"], {"rich.table", "argparse"}),
     ):
-        done = polypath_program(program.format(arguments=arguments))
+        done = started_program(program.format(arguments=arguments))
         assert set(ast.literal_eval(succeeded(done).splitlines()[-1])) == imported
 
 
