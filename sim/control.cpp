@@ -44,8 +44,8 @@ void polypath_sim_turn() {
 int polypath_sim_traffic_start(const char* from, const char* to, uint64_t block_bytes,
                                int queue_blocks, double on_us, double off_us) {
   return ask([=](Driver& driver) {
-    const bool is_valid = block_bytes > 0 && queue_blocks > 0 && on_us >= 0 && off_us >= 0 &&
-                          (on_us > 0) == (off_us > 0);
+    const bool is_valid = from != nullptr && to != nullptr && block_bytes > 0 && queue_blocks > 0 &&
+                          on_us >= 0 && off_us >= 0 && (on_us > 0) == (off_us > 0);
     require(is_valid, CUDA_ERROR_INVALID_VALUE);
     return driver.start_traffic({.from = polypath::parse_memory(from),
                                  .to = polypath::parse_memory(to),
