@@ -17,11 +17,17 @@ namespace {
 constexpr std::size_t kBlock = 64 * kMiB;
 constexpr double kBlockUs = 1214;  // 64 MiB at 55.4 GB/s, and the gap
 
+Rig& rig() {
+  static Rig one(256 * kMiB);
+  return one;
+}
+
 /// Always on, until the end of its scope.
 class Traffic {
  public:
-  Traffic(const char* from, const char* to, int queue_blocks = 1)
-      : id_(polypath_sim_traffic_start(from, to, kBlock, queue_blocks, 0, 0)) {
+  Traffic(const char* from, const char* to, int queue_blocks = 1) {
+    rig();
+    id_ = polypath_sim_traffic_start(from, to, kBlock, queue_blocks, 0, 0);
     EXPECT_GT(id_, 0);
   }
   ~Traffic() {
@@ -33,13 +39,8 @@ class Traffic {
   [[nodiscard]] std::uint64_t blocks() const { return polypath_sim_traffic_blocks(id_); }
 
  private:
-  int id_;
+  int id_ = 0;
 };
-
-Rig& rig() {
-  static Rig one(256 * kMiB);
-  return one;
-}
 
 double copy_us(CUdeviceptr dst, CUdeviceptr src, std::size_t bytes, int gpu) {
   return rig().measure_us(
@@ -81,20 +82,25 @@ struct Measured {
   double gbps;
 };
 
+// What the benchmark takes between two transfers; it says how far the block in service has come.
+constexpr double kBetweenUs = 150;
+
 class SimTrafficFacts : public testing::TestWithParam<Measured> {};
 
 TEST_P(SimTrafficFacts, SplitTransfer_IsAsMeasured) {
   const Measured& measured = GetParam();
   const Traffic traffic(measured.from, measured.to);
   std::vector<double> gbps;
-  for (int i = 0; i < 21; ++i) {
+  for (int i = 0; i < 7; ++i) {
+    polypath_sim_advance_us(kBetweenUs);
     measured.native(rig());
+    polypath_sim_advance_us(kBetweenUs);
     gbps.push_back(measured.split(rig()));
   }
-  std::ranges::nth_element(gbps, gbps.begin() + 10);
-  RecordProperty("gbps", std::to_string(gbps[10]));
-  EXPECT_LT(gbps[10], 1.15 * measured.gbps);
-  EXPECT_GT(gbps[10], 0.6 * measured.gbps);
+  std::ranges::nth_element(gbps, gbps.begin() + 3);
+  RecordProperty("gbps", std::to_string(gbps[3]));
+  EXPECT_LT(gbps[3], 1.15 * measured.gbps);
+  EXPECT_GT(gbps[3], 0.75 * measured.gbps);
 }
 
 constexpr std::size_t kSmall = 64 * kMiB;
