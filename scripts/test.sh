@@ -108,7 +108,7 @@ sanitizer_lane() {
   ctest_part "C++ tests" release -E "$alike" -LE soak
 }
 
-pytest_options='-n 2'
+pytest_options='-n 2 --dist worksteal'
 part "lint" scripts/lint.sh
 if [[ -n $soak ]]; then
   part "build" scripts/build.sh release
