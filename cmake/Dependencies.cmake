@@ -20,7 +20,8 @@ polypath_need(nlohmann-json "${nlohmann_json_VERSION}" 3.11 nlohmann-json3-dev)
 
 find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h)
 set(TOMLPLUSPLUS_VERSION)
-foreach(header toml.h impl/version.h)
+# One header has all, or another of these has the version (up to 3.3, and since 3.4).
+foreach(header toml.h toml.hpp impl/version.h impl/version.hpp)
   if(EXISTS ${TOMLPLUSPLUS_INCLUDE_DIR}/toml++/${header})
     file(STRINGS ${TOMLPLUSPLUS_INCLUDE_DIR}/toml++/${header} line
       REGEX "define[ \t]+TOML_LIB_(MAJOR|MINOR)[ \t]")

@@ -62,6 +62,8 @@ package fmt 8.1.1 fmt::fmt-header-only
 package nlohmann_json 3.9.1 nlohmann_json::nlohmann_json
 empty "$work/toml-2/toml++/toml.h"
 echo '#define TOML_LIB_MAJOR 2' >"$work/toml-2/toml++/toml.h"
+empty "$work"/toml-3.4/toml++/{toml.h,impl/version.hpp}
+printf '#define TOML_LIB_MAJOR 3\n#define TOML_LIB_MINOR 4\n' >"$work/toml-3.4/toml++/impl/version.hpp"
 
 # ---- The cases ---------------------------------------------------------------------------------
 
@@ -140,6 +142,7 @@ case_of old-json stops 'nlohmann-json 3.9.1 is too old: polypath needs 3.11' \
   -Dnlohmann_json_DIR="$work/nlohmann_json-3.9.1"
 case_of old-toml stops 'toml\+\+ 2 is too old: polypath needs 3' \
   -DTOMLPLUSPLUS_INCLUDE_DIR="$work/toml-2"
+case_of new-toml whole 'Kernels: by' -DTOMLPLUSPLUS_INCLUDE_DIR="$work/toml-3.4"
 case_of old-gcc stops 'GNU 9.4.0, which lacks parts of C\+\+20: polypath needs g\+\+ 11'
 wait
 

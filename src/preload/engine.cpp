@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <initializer_list>
 
 #include "preload/driver.hpp"
 #include "preload/hand_over.hpp"
