@@ -92,6 +92,15 @@ def pairs_of(copies: Sequence[Copies], topology: dict[str, Any]) -> list[Pair]:
     return pairs
 
 
+def require_possible(traffic: Traffic, topology: dict[str, Any]) -> None:
+    """Raises `InvalidArgument` where the node cannot have this traffic."""
+    pairs_of(traffic.copies, topology)
+    if traffic.under_polypath and topology["virtual_time"]:
+        raise InvalidArgument(
+            "--beside-polypath needs a second process: not on a node in virtual time"
+        )
+
+
 def share_machine() -> None:
     """To be called before a context is made: processes of a simulated node in functional mode see
     each other's traffic when they name one machine."""
@@ -211,10 +220,6 @@ def running(
     if traffic.same_process:
         yield None
     elif topology["virtual_time"]:
-        if traffic.under_polypath:
-            raise InvalidArgument(
-                "--beside-polypath needs a second process: not on a node in virtual time"
-            )
         yield _InVirtualTime(pairs, traffic)
     else:
         with contextlib.closing(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from rich.console import Console
 
 from ..benchmark import Operation, Pair, document
-from ..beside import Copies, Traffic, read_copies, run
+from ..beside import Copies, Traffic, read_copies, require_possible, run
 from ..context import Context
 from ..errors import InvalidArgument
 from ..sizes import figure, format_size, parse_size, parse_sizes
@@ -107,10 +107,13 @@ def measure_beside(
     from .bench import collect, command_line, heading
 
     topology = context.topology()
+    require_possible(traffic, topology)
     sizes = sizes or parse_sizes("16M,64M,256M")
-    who = "this process" if traffic.same_process else "another process"
-    if traffic.under_polypath:
-        who += " under polypath"
+    who = "another process under polypath" if traffic.under_polypath else "another process"
+    if traffic.same_process:
+        who = "this process"
+    elif topology["virtual_time"]:
+        who = "the simulated node"
     copies = ", ".join(str(each) for each in traffic.copies)
     print_lines(
         out,
