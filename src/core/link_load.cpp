@@ -37,7 +37,13 @@ bool MeasuredLink::suspect(std::uint64_t now_ns) {
   quick_probes_ = 0;
   pause_ns_ = 0;
   wait_us_ = 0;
-  next_probe_ns_ = now_ns;
+  alarm_ns_ = next_probe_ns_ = now_ns;
+  return true;
+}
+
+bool MeasuredLink::postpone(std::uint64_t now_ns, std::uint64_t left_ns) noexcept {
+  if (!is_alarm_ || left_ns == 0 || now_ns - alarm_ns_ > kLongestDrainNs) return false;
+  next_probe_ns_ = now_ns + std::min(left_ns, kFirstPauseNs);
   return true;
 }
 

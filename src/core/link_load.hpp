@@ -60,6 +60,7 @@ class MeasuredLink {
   static constexpr std::uint64_t kFirstPauseNs = 1'000'000;
   static constexpr std::uint64_t kLongestPauseNs = 20'000'000;
   static constexpr std::uint64_t kSecondLookNs = 200'000;  ///< from a quick probe to the next one
+  static constexpr std::uint64_t kLongestDrainNs = 5'000'000;
   static constexpr int kQuickProbes = 2;                   ///< in a row: the link is free
   static constexpr double kLargestFactor = 16;
   static constexpr std::uint64_t kForgetNs = 10'000'000'000;  ///< the factor halves after it
@@ -78,6 +79,9 @@ class MeasuredLink {
   /// The earliest time of the next probe.
   [[nodiscard]] std::uint64_t next_probe_ns() const noexcept { return next_probe_ns_; }
   void probe_began() noexcept { is_probed_now_ = true; }
+  /// Own staged legs are still on the link, and would delay a probe: it waits for them, but not for
+  /// longer than kLongestDrainNs after the alarm. False: probe now.
+  bool postpone(std::uint64_t now_ns, std::uint64_t left_ns) noexcept;
   /// A probe took `us`; nothing: it failed. Returns whether the link is free from now on and was
   /// not before.
   bool probe_ended(std::uint64_t now_ns, std::optional<double> us);
@@ -98,6 +102,7 @@ class MeasuredLink {
   bool is_alarm_ = false;  ///< loaded by a route's end alone: no probe has confirmed it
   int quick_probes_ = 0;
   std::uint64_t pause_ns_ = 0;
+  std::uint64_t alarm_ns_ = 0;
   std::uint64_t next_probe_ns_ = 0;
   double wait_us_ = 0;
   double factor_ = 1;

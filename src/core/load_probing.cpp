@@ -120,6 +120,11 @@ std::uint64_t LoadMonitor::step(std::unique_lock<std::mutex>& lock, std::uint64_
     }
     const int link = one.probe_link >= 0 ? one.probe_link : table_.link_of(slot);
     const bool begins = !one.is_under_way;
+    if (begins && one.link.postpone(now, table_.staged(slot).left_ns(now))) {
+      next_probe = std::min(next_probe, one.link.next_probe_ns());
+      again_in(one.link.next_probe_ns() - now);
+      continue;
+    }
     if (begins) {
       wanted = false;
       one.link.probe_began();

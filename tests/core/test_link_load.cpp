@@ -167,6 +167,19 @@ TEST_F(MeasuredLinkTest, ClockJumpsBack_ProbesAnyway) {
   EXPECT_GE(link_.factor(now_), 1);
 }
 
+TEST_F(MeasuredLinkTest, OwnLegsOnIt_ProbeWaits) {
+  EXPECT_FALSE(link_.postpone(now_, 100 * kUs)) << "nothing to probe";
+  link_.suspect(now_);
+  EXPECT_FALSE(link_.postpone(now_, 0));
+  EXPECT_TRUE(link_.postpone(now_, 100 * kUs));
+  EXPECT_EQ(link_.next_probe_ns(), now_ + 100 * kUs);
+  EXPECT_FALSE(link_.is_due(now_ + 99 * kUs, true));
+  EXPECT_FALSE(link_.postpone(now_ + MeasuredLink::kLongestDrainNs + 1, kMs)) << "not for ever";
+  EXPECT_FALSE(link_.postpone(now_ - 1, kMs)) << "a clock that jumped back";
+  probe(600.0);
+  EXPECT_FALSE(link_.postpone(now_, 100 * kUs)) << "only the first one";
+}
+
 TEST_F(MeasuredLinkTest, NeverProbed_IsSuspectOnce) {
   EXPECT_TRUE(link_.suspect_unless_probed(now_));
   probe(11.0);
