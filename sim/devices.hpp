@@ -5,11 +5,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <thread>
 
-#include <functional>
-
+#include "copy_engines.hpp"
 #include "operation.hpp"
 
 namespace polypath::sim {
@@ -90,6 +90,14 @@ class Devices {
   virtual void set_issuing(int number) = 0;
   /// Waits for the calling thread's turn among them: see polypath_sim_turn().
   virtual void take_turn() = 0;
+
+  /// Starts traffic of others now, or at its begin where that is later. `from_file`: of the node
+  /// file, so that other processes have it as well. Returns its id, at least 1.
+  virtual int start_traffic(TrafficFlow flow, bool from_file) = 0;
+  /// Of an unknown id: does nothing, is 0.
+  virtual void stop_traffic(int id) = 0;
+  virtual std::uint64_t traffic_blocks(int id) = 0;
+  virtual int traffic_queued(int id) = 0;
 
   /// Lets the operation run as soon as what it waits for has completed.
   virtual OperationPtr issue(Operation operation) = 0;

@@ -44,10 +44,16 @@ void ThreadedDevices::pass(double us) {
   mutex_.lock();
 }
 
+int ThreadedDevices::start_traffic(TrafficFlow flow, bool from_file) {
+  sees_traffic_ = true;
+  return traffic_.start(flow, from_file);
+}
+
 OperationPtr ThreadedDevices::issue(Operation operation) {
   start_workers();
   const auto issued = std::make_shared<Operation>(std::move(operation));
   issued->id = next_id_++;
+  if (sees_traffic_) issued->issue_us = FunctionalTraffic::now_us();
   ++open_;
   wait_for_predecessors(issued);
   if (issued->pending == 0) make_ready(issued);
@@ -139,7 +145,14 @@ void ThreadedDevices::poll() {
 void ThreadedDevices::make_ready(const OperationPtr& operation) {
   operation->previous.reset();
   operation->after.clear();
-  ready_.insert({Clock::now() + delay(operation->id), operation});
+  Clock::time_point due = Clock::now() + delay(operation->id);
+  if (sees_traffic_ && operation->flow) {
+    const double ready_us = traffic_.ready_us(*operation->flow, operation->issue_us);
+    const std::chrono::duration<double, std::micro> since_epoch(ready_us);
+    due =
+        std::max(due, Clock::time_point(std::chrono::duration_cast<Clock::duration>(since_epoch)));
+  }
+  ready_.insert({due, operation});
   work_.notify_one();
 }
 
