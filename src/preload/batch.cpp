@@ -206,7 +206,7 @@ CUresult carry_with_attributes(Symbol symbol, CUdeviceptr dst, CUdeviceptr src, 
   count_call(symbol, bytes);
   const CUresult result = native();
   note_other(stream);
-  note_native(copy);
+  if (result == CUDA_SUCCESS) note_native(copy);
   return result;
 }
 

@@ -77,7 +77,7 @@ CUresult carry(const Copy& copy, Native&& native) noexcept {
     count_call(copy.symbol, copy.bytes);
     const CUresult result = native();
     note_other(copy.stream);
-    note_native(copy);
+    if (result == CUDA_SUCCESS) note_native(copy);
     return result;
   }
   begin_process();

@@ -115,7 +115,7 @@ CUresult copy_shape_async(Symbol symbol, const Shape* shape, CUstream stream) no
   count_call(symbol, 0);
   const CUresult result = native();
   note_other(stream);
-  note_native(copy);
+  if (result == CUDA_SUCCESS) note_native(copy);
   return result;
 }
 
