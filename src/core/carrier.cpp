@@ -59,7 +59,7 @@ Carrier::Carrier(const NodeSource& source, const Options& options, Devices& devi
               : [this](std::function<void()> task) { return planning_.add(std::move(task)); }),
       streams_(source.driver, resources_),
       graphs_(source.driver, resources_, streams_, options.graph_cache_size),
-      preparer_(*source.driver, resources_, imports, load_),
+      preparer_(*source.driver, resources_, imports, &load_),
       planning_(kMostPlansWaiting) {}
 
 void Carrier::wait_prepared() {
@@ -293,15 +293,18 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   const RelaxedCapture relaxed(driver());
   std::vector<BoundTransfer> bound;
   std::shared_ptr<TransferSample> sampled;
-  std::size_t sampled_index = 0;
+  std::optional<std::size_t> sampled_index;
   try {
     if (!devices_.alive(prepared.plan)) return natively();
     if (!all_ready(prepared.plan, group, without)) return false;
     if (look != nullptr && leave_out_loaded(prepared.plan, *look, without)) return false;
     bound = bind(prepared.plan, group);
-    for (std::size_t t = 0; look != nullptr && sampled == nullptr && t < bound.size(); ++t) {
-      sampled = load_.sample(prepared.plan.transfers[t], bound[t].caller_gpu, look->now_ns);
-      if (sampled != nullptr) bound[sampled_index = t].sample = sampled;
+    if (look != nullptr) sampled_index = load_.due_for_sample(prepared.plan, look->now_ns);
+    if (sampled_index) {
+      BoundTransfer& timed = bound[*sampled_index];
+      timed.sample = load_.sample(prepared.plan.transfers[*sampled_index], timed.caller_gpu,
+                                  look->now_ns);
+      sampled = timed.sample;
     }
   } catch (const std::exception& error) {
     return give_up(error);
@@ -326,7 +329,7 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   }
   if (look != nullptr) load_.note_split(prepared.plan, *look);
   if (sampled != nullptr)
-    load_.keep(std::move(sampled), prepared.plan, sampled_index, look->now_ns);
+    load_.keep(std::move(sampled), prepared.plan, *sampled_index, look->now_ns);
   if (result.narrow != nullptr) {
     const auto more = resources_.next_size(*result.narrow);
     if (more && *more <= kWideInSequence) preparer_.request(*result.narrow, *more);

@@ -245,24 +245,38 @@ bool LoadMonitor::is_loaded(const Route& route, const Tolerance& tolerance,
   return is_any;
 }
 
-std::shared_ptr<TransferSample> LoadMonitor::sample(const TransferPlan& plan, int caller_gpu,
-                                                    std::uint64_t now_ns) noexcept {
-  if (!is_measuring_ || plan.native() ||
-      kept_count_.load(std::memory_order_relaxed) >= kMaxSamples)
-    return nullptr;
-  bool is_due = false;
-  for (const RouteShare& share : plan.routes) {
-    if (!share.route.staged()) continue;
-    for (const int leg : share.route.legs) {
-      auto& sampled = sampled_ns_[static_cast<std::size_t>(table_.slot_of(leg))];
-      const std::uint64_t last = sampled.load(std::memory_order_relaxed);
-      if (last != 0 && now_ns - last < kSampleEveryNs) continue;
-      sampled.store(std::max<std::uint64_t>(now_ns, 1), std::memory_order_relaxed);
-      is_due = true;
+std::optional<std::size_t> LoadMonitor::due_for_sample(const Plan& plan,
+                                                       std::uint64_t now_ns) noexcept {
+  if (!is_measuring_ || kept_count_.load(std::memory_order_relaxed) >= kMaxSamples)
+    return std::nullopt;
+  std::optional<std::size_t> found;
+  std::uint64_t oldest_ns = 0;
+  for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
+    for (const RouteShare& share : plan.transfers[t].routes) {
+      if (!share.route.staged()) continue;
+      for (const int leg : share.route.legs) {
+        const std::uint64_t last = sampled_ns_[static_cast<std::size_t>(table_.slot_of(leg))].load(
+            std::memory_order_relaxed);
+        // 0: never. A clock that jumped back: as long ago as can be.
+        const std::uint64_t age_ns = last == 0 ? ~std::uint64_t{0} : now_ns - last;
+        if (age_ns < kSampleEveryNs || age_ns <= oldest_ns) continue;
+        oldest_ns = age_ns;
+        found = t;
+      }
     }
   }
+  return found;
+}
+
+std::shared_ptr<TransferSample> LoadMonitor::sample(const TransferPlan& plan, int caller_gpu,
+                                                    std::uint64_t now_ns) noexcept {
+  for (const RouteShare& share : plan.routes)
+    if (share.route.staged())
+      for (const int leg : share.route.legs)
+        sampled_ns_[static_cast<std::size_t>(table_.slot_of(leg))].store(
+            std::max<std::uint64_t>(now_ns, 1), std::memory_order_relaxed);
   try {
-    return is_due ? std::make_shared<TransferSample>(timed_, caller_gpu) : nullptr;
+    return std::make_shared<TransferSample>(timed_, caller_gpu);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }

@@ -78,7 +78,10 @@ class LoadMonitor {
   void add_others(LoadLook& look, const std::vector<GpuLoad>& loads) const;
   /// Whether a leg of the staged route would wait for others. A measured link is probed for it.
   bool is_loaded(const Route& route, const Tolerance& tolerance, const LoadLook& look) noexcept;
-  /// A sample for the transfer's executor; null: not this time.
+  /// The transfer of the plan to be sampled: that whose links were sampled longest ago; nothing:
+  /// none this time.
+  std::optional<std::size_t> due_for_sample(const Plan& plan, std::uint64_t now_ns) noexcept;
+  /// A sample for the executor; null where there is no memory.
   std::shared_ptr<TransferSample> sample(const TransferPlan& plan, int caller_gpu,
                                          std::uint64_t now_ns) noexcept;
   /// The sample's transfer was issued.

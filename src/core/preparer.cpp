@@ -11,7 +11,7 @@
 namespace polypath {
 
 Preparer::Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports,
-                   LoadMonitor& load)
+                   LoadMonitor* load)
     : driver_(driver), resources_(resources), imports_(imports), load_(load) {}
 
 Preparer::~Preparer() { stop(); }
@@ -77,9 +77,9 @@ bool Preparer::carry_out(const Task& task) {
   try {
     if (widen != nullptr) {
       // Whoever takes the route the moment that it is there must know whether others use it.
-      load_.hold(widen->route);
+      if (load_ != nullptr) load_->hold(widen->route);
       resources_.prepare(widen->route, widen->copies);
-      load_.check(widen->route, true);
+      if (load_ != nullptr) load_->check(widen->route, true);
     } else {
       const auto& [memory, gpu] = std::get<Import>(task);
       imports_.import_into(*memory, gpu);
@@ -87,7 +87,7 @@ bool Preparer::carry_out(const Task& task) {
     return true;
   } catch (const std::exception& error) {
     if (widen != nullptr) {
-      load_.check(widen->route, false);
+      if (load_ != nullptr) load_->check(widen->route, false);
       // What the policy refuses is nothing that went wrong.
       const bool is_refused = dynamic_cast<const StagingRefused*>(&error) != nullptr;
       if (told_.insert(error.what()).second)

@@ -24,9 +24,9 @@ namespace polypath {
 /// that is under way, and leaves the others.
 class Preparer {
  public:
-  /// All must outlive it.
+  /// All must outlive it. Links are not probed without `load`.
   Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports,
-           LoadMonitor& load);
+           LoadMonitor* load = nullptr);
   ~Preparer();
   Preparer(const Preparer&) = delete;
   Preparer& operator=(const Preparer&) = delete;
@@ -76,7 +76,7 @@ class Preparer {
   const CudaDriver& driver_;
   RouteResources& resources_;
   ImportedMemories& imports_;
-  LoadMonitor& load_;
+  LoadMonitor* load_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   bool stopped_ = false;
