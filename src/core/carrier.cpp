@@ -327,9 +327,8 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
       return give_up(error);
     }
   }
+  if (sampled != nullptr) load_.keep(std::move(sampled), prepared.plan, *sampled_index, *look);
   if (look != nullptr) load_.note_split(prepared.plan, *look);
-  if (sampled != nullptr)
-    load_.keep(std::move(sampled), prepared.plan, *sampled_index, look->now_ns);
   if (result.narrow != nullptr) {
     const auto more = resources_.next_size(*result.narrow);
     if (more && *more <= kWideInSequence) preparer_.request(*result.narrow, *more);

@@ -158,6 +158,21 @@ void LinkTable::add_staged(int slot, std::uint64_t now_ns, std::uint64_t ns) noe
   at(slot).busy_ns.fetch_add(ns, std::memory_order_relaxed);
 }
 
+void LinkTable::add_own(int slot, std::uint64_t now_ns, std::uint64_t ns,
+                        std::uintptr_t stream) noexcept {
+  Slot& to = at(slot);
+  if (own_left_ns(slot, now_ns, stream) > 0)
+    to.crossed_ns.fetch_add(ns, std::memory_order_relaxed);
+  to.own.add(now_ns, ns);
+  to.own_stream.store(stream, std::memory_order_relaxed);
+}
+
+std::uint64_t LinkTable::own_left_ns(int slot, std::uint64_t now_ns,
+                                     std::uintptr_t stream) const noexcept {
+  const Slot& one = at(slot);
+  return one.own_stream.load(std::memory_order_relaxed) == stream ? 0 : one.own.left_ns(now_ns);
+}
+
 LinkState LinkTable::state(int slot, std::uint64_t now_ns, const Tolerance& tolerance,
                            const std::vector<std::uintptr_t>& streams,
                            const std::vector<ForeignLoad>& others) const noexcept {
@@ -184,6 +199,7 @@ void LinkTable::clear() noexcept {
   for (Slot& slot : table_) {
     slot.direct.clear();
     slot.staged.clear();
+    slot.own.clear();
     slot.is_measured = false;
   }
 }

@@ -166,6 +166,19 @@ class LinkTable {
   void add_copy(int slot, std::uint64_t now_ns, std::uint64_t ns, std::uintptr_t stream) noexcept;
   void add_staged(int slot, std::uint64_t now_ns, std::uint64_t ns) noexcept;
 
+  /// A leg of a split transfer, also of its direct route: own traffic, which delays others of this
+  /// process, and is no load.
+  void add_own(int slot, std::uint64_t now_ns, std::uint64_t ns, std::uintptr_t stream) noexcept;
+  /// How long own traffic of other streams than `stream` occupies the link.
+  [[nodiscard]] std::uint64_t own_left_ns(int slot, std::uint64_t now_ns,
+                                          std::uintptr_t stream) const noexcept;
+  /// Own traffic that was queued behind that of another stream, ever.
+  [[nodiscard]] std::uint64_t crossed_ns(int slot) const noexcept {
+    return at(slot).crossed_ns.load(std::memory_order_relaxed);
+  }
+  /// Of all streams.
+  [[nodiscard]] const OccupiedUntil& own(int slot) const noexcept { return at(slot).own; }
+
   [[nodiscard]] const OccupiedUntil& direct(int slot) const noexcept { return at(slot).direct; }
   [[nodiscard]] const OccupiedUntil& staged(int slot) const noexcept { return at(slot).staged; }
   [[nodiscard]] std::uint64_t busy_ns(int slot) const noexcept {
@@ -190,6 +203,9 @@ class LinkTable {
   struct Slot {
     OccupiedUntil direct;
     OccupiedUntil staged;
+    OccupiedUntil own;
+    std::atomic<std::uintptr_t> own_stream{0};
+    std::atomic<std::uint64_t> crossed_ns{0};
     std::atomic<std::uint64_t> busy_ns{0};
     std::atomic<std::uintptr_t> stream{0};  ///< of the last direct copy
     std::atomic<bool> is_measured{false};

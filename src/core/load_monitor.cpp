@@ -148,9 +148,10 @@ void LoadMonitor::note_split(const Plan& plan, const LoadLook& look) noexcept {
     for (const RouteShare& share : plan.transfers[t].routes) {
       for (const int leg : share.route.legs) {
         const Link& link = node_.links[static_cast<std::size_t>(leg)];
-        if (link.from.is_gpu() && link.to.is_gpu()) continue;
         const auto ns = static_cast<std::uint64_t>(static_cast<double>(share.bytes) / link.gbps);
         const int slot = table_.slot_of(leg);
+        table_.add_own(slot, look.now_ns, ns, look.streams[t]);
+        if (link.from.is_gpu() && link.to.is_gpu()) continue;
         if (share.route.staged())
           table_.add_staged(slot, look.now_ns, ns);
         else
@@ -283,19 +284,21 @@ std::shared_ptr<TransferSample> LoadMonitor::sample(const TransferPlan& plan, in
 }
 
 void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
-                       std::size_t transfer, std::uint64_t now_ns) noexcept {
+                       std::size_t transfer, const LoadLook& look) noexcept {
   try {
-    KeptSample kept{.sample = std::move(sample), .kept_ns = now_ns};
+    KeptSample kept{.sample = std::move(sample), .kept_ns = look.now_ns};
     const auto& routes = plan.transfers[transfer].routes;
     for (std::size_t r = 0; r < routes.size(); ++r) {
-      if (routes[r].route.staged())
-        kept.routes.push_back({r, {routes[r].route.legs[0], routes[r].route.legs[1]}});
-      else
-        kept.has_direct = true;
+      for (const int leg : routes[r].route.legs) {
+        const int slot = table_.slot_of(leg);
+        kept.legs.push_back({r, routes[r].route.staged(), leg,
+                             table_.own_left_ns(slot, look.now_ns, look.streams[transfer]),
+                             table_.crossed_ns(slot)});
+      }
     }
     kept.predicted_us = plan.predicted_us;
     kept.native_us = plan.native_us;
-    kept.due_ns = now_ns + static_cast<std::uint64_t>(plan.predicted_us * 1e3);
+    kept.due_ns = look.now_ns + static_cast<std::uint64_t>(plan.predicted_us * 1e3);
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock || kept_.size() >= kMaxSamples) return;
     if (kept_.empty()) next_read_ns_ = kept.due_ns;

@@ -84,9 +84,9 @@ class LoadMonitor {
   /// A sample for the executor; null where there is no memory.
   std::shared_ptr<TransferSample> sample(const TransferPlan& plan, int caller_gpu,
                                          std::uint64_t now_ns) noexcept;
-  /// The sample's transfer was issued.
+  /// The sample's transfer was issued; note_split() has not been told of it yet.
   void keep(std::shared_ptr<TransferSample> sample, const Plan& plan, std::size_t transfer,
-            std::uint64_t now_ns) noexcept;
+            const LoadLook& look) noexcept;
 
   // The route that is prepared now, by the thread that prepares it:
 
@@ -106,12 +106,15 @@ class LoadMonitor {
 
   struct KeptSample {
     std::shared_ptr<TransferSample> sample;
-    struct Staged {
+    /// A link of a route, and what own traffic of other streams has on it.
+    struct Leg {
       std::size_t route = 0;
-      std::array<int, 2> links{};
+      bool is_staged = false;
+      int link = 0;
+      std::uint64_t queue_ns = 0;
+      std::uint64_t crossed_ns = 0;
     };
-    std::vector<Staged> routes = {};
-    bool has_direct = false;
+    std::vector<Leg> legs = {};
     double predicted_us = 0;
     double native_us = 0;
     std::uint64_t kept_ns = 0;
@@ -130,6 +133,8 @@ class LoadMonitor {
   void publish(int slot, std::uint64_t now_ns, bool is_urgent);
   void read_samples(std::uint64_t now_ns);
   // With mutex_ held:
+  /// How much of a delay own traffic of other streams may be: on the route's links, or on all.
+  [[nodiscard]] double own_us(const KeptSample& kept, std::optional<std::size_t> route) const;
   void judge(const KeptSample& kept, const SampleTimes& times, std::uint64_t now_ns);
   void suspect(int link, std::uint64_t now_ns);
   void set_state(int slot);

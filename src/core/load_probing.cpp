@@ -41,8 +41,8 @@ void LoadMonitor::read_samples(std::uint64_t now_ns) {
         // The stream holds the transfer back, for longer than is worth remembering.
         return now_ns - kept.kept_ns > kForgetSampleNs;
       case TransferSample::State::failed:
-        for (const auto& staged : kept.routes)
-          for (const int link : staged.links) suspect(link, now_ns);
+        for (const KeptSample::Leg& leg : kept.legs)
+          if (leg.is_staged) suspect(leg.link, now_ns);
         return true;
       case TransferSample::State::read: judge(kept, times, now_ns); return true;
     }
@@ -52,26 +52,38 @@ void LoadMonitor::read_samples(std::uint64_t now_ns) {
   next_read_ns_ = now_ns + kReadAgainNs;
 }
 
+double LoadMonitor::own_us(const KeptSample& kept, std::optional<std::size_t> route) const {
+  std::uint64_t longest_ns = 0;
+  for (const KeptSample::Leg& leg : kept.legs) {
+    if (route && leg.route != *route) continue;
+    const std::uint64_t since_ns = table_.crossed_ns(table_.slot_of(leg.link)) - leg.crossed_ns;
+    longest_ns = std::max(longest_ns, leg.queue_ns + since_ns);
+  }
+  return static_cast<double>(longest_ns) / 1e3;
+}
+
 void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::uint64_t now_ns) {
   const double late_us = std::max(kLateUs, kLatePart * kept.predicted_us);
-  for (const auto& staged : kept.routes) {
+  const bool has_direct = !std::ranges::all_of(kept.legs, &KeptSample::Leg::is_staged);
+  for (const KeptSample::Leg& leg : kept.legs) {
+    if (!leg.is_staged) continue;
     double factor = 1;
-    for (const int link : staged.links)
-      factor = std::max(
-          factor, measured_[static_cast<std::size_t>(table_.slot_of(link))].link.factor(now_ns));
-    double allowed_us = late_us * factor;
+    for (const KeptSample::Leg& other : kept.legs)
+      if (other.route == leg.route)
+        factor = std::max(factor, measured_[static_cast<std::size_t>(table_.slot_of(other.link))]
+                                      .link.factor(now_ns));
     double us = 0;
+    double allowed_us = late_us * factor;
     if (times.routes.empty()) {
       // Of a graph only the whole is known: slower than the native copy is too slow.
       us = times.total_us;
-      allowed_us += std::max(kept.predicted_us, kept.native_us);
+      allowed_us += std::max(kept.predicted_us, kept.native_us) + own_us(kept, std::nullopt);
     } else {
       for (const SampleTimes::Late& late : times.routes)
-        if (late.route == staged.route) us = late.us;
-      if (!kept.has_direct) allowed_us += kept.predicted_us;
+        if (late.route == leg.route) us = late.us;
+      allowed_us += own_us(kept, leg.route) + (has_direct ? 0 : kept.predicted_us);
     }
-    if (us <= allowed_us) continue;
-    for (const int link : staged.links) suspect(link, now_ns);
+    if (us > allowed_us) suspect(leg.link, now_ns);
   }
 }
 
@@ -120,7 +132,7 @@ std::uint64_t LoadMonitor::step(std::unique_lock<std::mutex>& lock, std::uint64_
     }
     const int link = one.probe_link >= 0 ? one.probe_link : table_.link_of(slot);
     const bool begins = !one.is_under_way;
-    if (begins && one.link.postpone(now, table_.staged(slot).left_ns(now))) {
+    if (begins && one.link.postpone(now, table_.own(slot).left_ns(now))) {
       next_probe = std::min(next_probe, one.link.next_probe_ns());
       again_in(one.link.next_probe_ns() - now);
       continue;

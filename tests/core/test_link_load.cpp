@@ -235,6 +235,20 @@ TEST(LinkTable, OwnStagedLegs_DoNotCount) {
   EXPECT_EQ(table.busy_ns(0), 100 * kUs);
 }
 
+TEST(LinkTable, OwnTraffic_IsNoLoad) {
+  LinkTable table(two_gpus());
+  table.add_own(0, kNow, 100 * kUs, 5);
+  EXPECT_EQ(table.state(0, kNow, {}, {}, {}).source, LoadSource::none);
+  EXPECT_EQ(table.own_left_ns(0, kNow, 5), 0u) << "the stream's own";
+  EXPECT_EQ(table.own_left_ns(0, kNow, 6), 100 * kUs);
+  table.add_own(0, kNow, 100 * kUs, 5);
+  EXPECT_EQ(table.crossed_ns(0), 0u);
+  table.add_own(0, kNow, 70 * kUs, 6);
+  EXPECT_EQ(table.crossed_ns(0), 70 * kUs);
+  table.add_own(0, kNow + kMs, 70 * kUs, 7);
+  EXPECT_EQ(table.crossed_ns(0), 70 * kUs) << "the link was idle again";
+}
+
 TEST(LinkTable, CopiesOfOthers_CountByKind) {
   const LinkTable table(two_gpus());
   const Tolerance allowed{20 * kUs, 200 * kUs};
