@@ -223,7 +223,7 @@ polypath_status polypath_memory_closed(polypath_context* context, const void* ad
 
 polypath_status polypath_plan(polypath_context* context, const polypath_request* requests,
                               size_t count, char** json) {
-  return guarded([&] { 
+  return guarded([&] {
     const Plan plan = of(context).plan(requests_of(requests, count));
     nlohmann::json value = to_json(plan);
     value["loaded"] = loaded_json(of(context), plan);

@@ -237,12 +237,16 @@ std::vector<BoundTransfer> Carrier::bind(const Plan& plan, const std::vector<Spl
   return bound;
 }
 
+bool Carrier::is_used_by_another(const TransferPlan& transfer, const CallerStream& caller) {
+  return std::ranges::any_of(transfer.routes, [&](const RouteShare& share) {
+    return share.route.staged() && resources_.used_by_another(share.route, caller);
+  });
+}
+
 bool Carrier::in_window(const PreparedPlan& prepared, const Splittable& one) {
   const RelaxedCapture relaxed(driver());
-  for (const PreparedPlan* const plan : {&prepared, prepared.in_window.get()})
-    for (const RouteShare& share : plan->plan.transfers.front().routes)
-      if (share.route.staged() && resources_.used_by_another(share.route, one.caller)) return true;
-  return false;
+  return is_used_by_another(prepared.plan.transfers.front(), one.caller) ||
+         is_used_by_another(prepared.in_window->plan.transfers.front(), one.caller);
 }
 
 bool Carrier::idle(const Splittable& one) {
@@ -300,10 +304,12 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
     if (look != nullptr && leave_out_loaded(prepared.plan, *look, without)) return false;
     bound = bind(prepared.plan, group);
     if (look != nullptr) sampled_index = load_.due_for_sample(prepared.plan, look->now_ns);
-    if (sampled_index) {
+    // Next to others of this process it would say little.
+    if (sampled_index && !is_used_by_another(prepared.plan.transfers[*sampled_index],
+                                             group[*sampled_index].caller)) {
       BoundTransfer& timed = bound[*sampled_index];
-      timed.sample = load_.sample(prepared.plan.transfers[*sampled_index], timed.caller_gpu,
-                                  look->now_ns);
+      timed.sample =
+          load_.sample(prepared.plan.transfers[*sampled_index], timed.caller_gpu, look->now_ns);
       sampled = timed.sample;
     }
   } catch (const std::exception& error) {

@@ -100,6 +100,8 @@ class Carrier {
                                     bool& midway);
   /// What to follow of a plan as the first transfer's stream and links are now.
   const PreparedPlan& as_things_are(const PreparedPlan& plan, const Splittable& first);
+  /// Whether the transfer's staged routes hold work of another stream.
+  bool is_used_by_another(const TransferPlan& transfer, const CallerStream& caller);
   /// Whether a transfer over the plan's routes is under way on another stream.
   bool in_window(const PreparedPlan& prepared, const Splittable& one);
   /// Whether its stream holds no work.

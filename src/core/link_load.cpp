@@ -161,16 +161,9 @@ void LinkTable::add_staged(int slot, std::uint64_t now_ns, std::uint64_t ns) noe
 void LinkTable::add_own(int slot, std::uint64_t now_ns, std::uint64_t ns,
                         std::uintptr_t stream) noexcept {
   Slot& to = at(slot);
-  if (own_left_ns(slot, now_ns, stream) > 0)
-    to.crossed_ns.fetch_add(ns, std::memory_order_relaxed);
+  if (to.own_stream.exchange(stream, std::memory_order_relaxed) != stream)
+    to.own_switches.fetch_add(1, std::memory_order_relaxed);
   to.own.add(now_ns, ns);
-  to.own_stream.store(stream, std::memory_order_relaxed);
-}
-
-std::uint64_t LinkTable::own_left_ns(int slot, std::uint64_t now_ns,
-                                     std::uintptr_t stream) const noexcept {
-  const Slot& one = at(slot);
-  return one.own_stream.load(std::memory_order_relaxed) == stream ? 0 : one.own.left_ns(now_ns);
 }
 
 LinkState LinkTable::state(int slot, std::uint64_t now_ns, const Tolerance& tolerance,

@@ -36,7 +36,8 @@ class OccupiedUntil {
     return left_ns(until_ns_.load(std::memory_order_relaxed), now_ns);
   }
   /// The same of an end that was read elsewhere; 0 for one that is too far off to be true.
-  [[nodiscard]] static std::uint64_t left_ns(std::uint64_t until_ns, std::uint64_t now_ns) noexcept {
+  [[nodiscard]] static std::uint64_t left_ns(std::uint64_t until_ns,
+                                             std::uint64_t now_ns) noexcept {
     const std::uint64_t left = until_ns - now_ns;
     return until_ns > now_ns && left <= kLongestNs ? left : 0;
   }
@@ -61,7 +62,7 @@ class MeasuredLink {
   static constexpr std::uint64_t kLongestPauseNs = 20'000'000;
   static constexpr std::uint64_t kSecondLookNs = 200'000;  ///< from a quick probe to the next one
   static constexpr std::uint64_t kLongestDrainNs = 5'000'000;
-  static constexpr int kQuickProbes = 2;                   ///< in a row: the link is free
+  static constexpr int kQuickProbes = 2;  ///< in a row: the link is free
   static constexpr double kLargestFactor = 16;
   static constexpr std::uint64_t kForgetNs = 10'000'000'000;  ///< the factor halves after it
 
@@ -169,14 +170,15 @@ class LinkTable {
   /// A leg of a split transfer, also of its direct route: own traffic, which delays others of this
   /// process, and is no load.
   void add_own(int slot, std::uint64_t now_ns, std::uint64_t ns, std::uintptr_t stream) noexcept;
-  /// How long own traffic of other streams than `stream` occupies the link.
-  [[nodiscard]] std::uint64_t own_left_ns(int slot, std::uint64_t now_ns,
-                                          std::uintptr_t stream) const noexcept;
-  /// Own traffic that was queued behind that of another stream, ever.
-  [[nodiscard]] std::uint64_t crossed_ns(int slot) const noexcept {
-    return at(slot).crossed_ns.load(std::memory_order_relaxed);
+  /// How often own traffic of one stream came after that of another one. `next`: as add_own() of
+  /// that stream will make it.
+  [[nodiscard]] std::uint64_t own_switches(int slot) const noexcept {
+    return at(slot).own_switches.load(std::memory_order_relaxed);
   }
-  /// Of all streams.
+  [[nodiscard]] std::uint64_t own_switches(int slot, std::uintptr_t next) const noexcept {
+    const bool is_same = at(slot).own_stream.load(std::memory_order_relaxed) == next;
+    return own_switches(slot) + (is_same ? 0 : 1);
+  }
   [[nodiscard]] const OccupiedUntil& own(int slot) const noexcept { return at(slot).own; }
 
   [[nodiscard]] const OccupiedUntil& direct(int slot) const noexcept { return at(slot).direct; }
@@ -205,7 +207,7 @@ class LinkTable {
     OccupiedUntil staged;
     OccupiedUntil own;
     std::atomic<std::uintptr_t> own_stream{0};
-    std::atomic<std::uint64_t> crossed_ns{0};
+    std::atomic<std::uint64_t> own_switches{0};
     std::atomic<std::uint64_t> busy_ns{0};
     std::atomic<std::uintptr_t> stream{0};  ///< of the last direct copy
     std::atomic<bool> is_measured{false};
@@ -215,10 +217,10 @@ class LinkTable {
   }
   Slot& at(int slot) noexcept { return table_[static_cast<std::size_t>(slot)]; }
 
-  std::vector<int> slot_of_;      // by link
-  std::vector<int> slot_links_;   // by slot
-  std::vector<int> host_slots_;   // by 2 * GPU + (to host ? 0 : 1)
-  std::vector<Slot> table_;       // by slot
+  std::vector<int> slot_of_;     // by link
+  std::vector<int> slot_links_;  // by slot
+  std::vector<int> host_slots_;  // by 2 * GPU + (to host ? 0 : 1)
+  std::vector<Slot> table_;      // by slot
 };
 
 }  // namespace polypath

@@ -65,8 +65,7 @@ LinkProbes::Probe& LinkProbes::probe_of(int link) {
   try {
     if (probe.begin == nullptr)
       POLYPATH_CHECK(*driver_, event_create(&probe.begin, CU_EVENT_DEFAULT));
-    if (probe.end == nullptr)
-      POLYPATH_CHECK(*driver_, event_create(&probe.end, CU_EVENT_DEFAULT));
+    if (probe.end == nullptr) POLYPATH_CHECK(*driver_, event_create(&probe.end, CU_EVENT_DEFAULT));
     POLYPATH_CHECK(*driver_, stream_create(&probe.stream, CU_STREAM_NON_BLOCKING));
   } catch (...) {
     destroy(probe);

@@ -150,7 +150,8 @@ void LoadMonitor::note_split(const Plan& plan, const LoadLook& look) noexcept {
         const Link& link = node_.links[static_cast<std::size_t>(leg)];
         const auto ns = static_cast<std::uint64_t>(static_cast<double>(share.bytes) / link.gbps);
         const int slot = table_.slot_of(leg);
-        table_.add_own(slot, look.now_ns, ns, look.streams[t]);
+        // A group is planned together, so that its streams count as one.
+        table_.add_own(slot, look.now_ns, ns, look.streams.front());
         if (link.from.is_gpu() && link.to.is_gpu()) continue;
         if (share.route.staged())
           table_.add_staged(slot, look.now_ns, ns);
@@ -291,9 +292,8 @@ void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
     for (std::size_t r = 0; r < routes.size(); ++r) {
       for (const int leg : routes[r].route.legs) {
         const int slot = table_.slot_of(leg);
-        kept.legs.push_back({r, routes[r].route.staged(), leg,
-                             table_.own_left_ns(slot, look.now_ns, look.streams[transfer]),
-                             table_.crossed_ns(slot)});
+        kept.legs.push_back(
+            {r, routes[r].route.staged(), leg, table_.own_switches(slot, look.streams.front())});
       }
     }
     kept.predicted_us = plan.predicted_us;
@@ -328,8 +328,7 @@ std::vector<LinkLoadInfo> LoadMonitor::loads() {
     for (const GpuLoad& other : others)
       for (const bool to_host : {true, false})
         if (table_.host_slot(other.gpu, to_host) == slot)
-          info.busy_ns.emplace_back(other.pid,
-                                    (to_host ? other.to_host : other.from_host).busy_ns);
+          info.busy_ns.emplace_back(other.pid, (to_host ? other.to_host : other.from_host).busy_ns);
     infos.push_back(std::move(info));
   }
   return infos;

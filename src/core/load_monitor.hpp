@@ -106,13 +106,11 @@ class LoadMonitor {
 
   struct KeptSample {
     std::shared_ptr<TransferSample> sample;
-    /// A link of a route, and what own traffic of other streams has on it.
     struct Leg {
       std::size_t route = 0;
       bool is_staged = false;
       int link = 0;
-      std::uint64_t queue_ns = 0;
-      std::uint64_t crossed_ns = 0;
+      std::uint64_t own_switches = 0;  ///< as long as no other stream's traffic follows
     };
     std::vector<Leg> legs = {};
     double predicted_us = 0;
@@ -133,8 +131,8 @@ class LoadMonitor {
   void publish(int slot, std::uint64_t now_ns, bool is_urgent);
   void read_samples(std::uint64_t now_ns);
   // With mutex_ held:
-  /// How much of a delay own traffic of other streams may be: on the route's links, or on all.
-  [[nodiscard]] double own_us(const KeptSample& kept, std::optional<std::size_t> route) const;
+  /// Whether nothing but the sample's own stream used its links meanwhile.
+  [[nodiscard]] bool was_alone(const KeptSample& kept) const;
   void judge(const KeptSample& kept, const SampleTimes& times, std::uint64_t now_ns);
   void suspect(int link, std::uint64_t now_ns);
   void set_state(int slot);

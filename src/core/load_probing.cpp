@@ -52,17 +52,15 @@ void LoadMonitor::read_samples(std::uint64_t now_ns) {
   next_read_ns_ = now_ns + kReadAgainNs;
 }
 
-double LoadMonitor::own_us(const KeptSample& kept, std::optional<std::size_t> route) const {
-  std::uint64_t longest_ns = 0;
-  for (const KeptSample::Leg& leg : kept.legs) {
-    if (route && leg.route != *route) continue;
-    const std::uint64_t since_ns = table_.crossed_ns(table_.slot_of(leg.link)) - leg.crossed_ns;
-    longest_ns = std::max(longest_ns, leg.queue_ns + since_ns);
-  }
-  return static_cast<double>(longest_ns) / 1e3;
+bool LoadMonitor::was_alone(const KeptSample& kept) const {
+  return std::ranges::all_of(kept.legs, [&](const KeptSample::Leg& leg) {
+    return table_.own_switches(table_.slot_of(leg.link)) == leg.own_switches;
+  });
 }
 
 void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::uint64_t now_ns) {
+  // Transfers of several streams at once delay each other, as no plan foresees.
+  if (!was_alone(kept)) return;
   const double late_us = std::max(kLateUs, kLatePart * kept.predicted_us);
   const bool has_direct = !std::ranges::all_of(kept.legs, &KeptSample::Leg::is_staged);
   for (const KeptSample::Leg& leg : kept.legs) {
@@ -70,18 +68,19 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
     double factor = 1;
     for (const KeptSample::Leg& other : kept.legs)
       if (other.route == leg.route)
-        factor = std::max(factor, measured_[static_cast<std::size_t>(table_.slot_of(other.link))]
-                                      .link.factor(now_ns));
+        factor = std::max(
+            factor,
+            measured_[static_cast<std::size_t>(table_.slot_of(other.link))].link.factor(now_ns));
     double us = 0;
     double allowed_us = late_us * factor;
     if (times.routes.empty()) {
       // Of a graph only the whole is known: slower than the native copy is too slow.
       us = times.total_us;
-      allowed_us += std::max(kept.predicted_us, kept.native_us) + own_us(kept, std::nullopt);
+      allowed_us += std::max(kept.predicted_us, kept.native_us);
     } else {
       for (const SampleTimes::Late& late : times.routes)
         if (late.route == leg.route) us = late.us;
-      allowed_us += own_us(kept, leg.route) + (has_direct ? 0 : kept.predicted_us);
+      if (!has_direct) allowed_us += kept.predicted_us;
     }
     if (us > allowed_us) suspect(leg.link, now_ns);
   }

@@ -63,9 +63,9 @@ class OtherProcesses {
   const Node& node_;
   std::vector<GpuUuid> gpus_;  // all zero: unknown
   std::mutex mutex_;
-  std::vector<Flight> seen_;  // kept for its memory
+  std::vector<Flight> seen_;           // kept for its memory
   std::vector<OtherLoad> seen_loads_;  // likewise
-  std::vector<Own> own_;      // one a pair
+  std::vector<Own> own_;               // one a pair
 };
 
 }  // namespace polypath

@@ -28,8 +28,7 @@ TransferSample::State TransferSample::read(const CudaDriver& driver, SampleTimes
     const double us = static_cast<double>(ms) * 1e3;
     times.total_us += us;
     if (marks_[i].what == kDirect) times.direct_us = us;
-    if (marks_[i].what >= 0)
-      times.routes.push_back({static_cast<std::size_t>(marks_[i].what), us});
+    if (marks_[i].what >= 0) times.routes.push_back({static_cast<std::size_t>(marks_[i].what), us});
   }
   return State::read;
 }

@@ -22,8 +22,8 @@ struct SampleTimes {
     std::size_t route = 0;  ///< of the transfer's schedule
     double us = 0;          ///< how much later than all before it in the order of the joins
   };
-  double direct_us = 0;     ///< from begin to the end of the direct copies
-  double total_us = 0;      ///< from begin to the last event
+  double direct_us = 0;      ///< from begin to the end of the direct copies
+  double total_us = 0;       ///< from begin to the last event
   std::vector<Late> routes;  ///< empty: of a graph
 };
 

@@ -83,11 +83,10 @@ StoredMemory stored(const MemoryRecord& record, std::uint64_t sequence,
 }
 
 StoredLoad stored(const LoadRecord& record, std::uint64_t file_id) noexcept {
-  return sealed(StoredLoad{.gpu = record.gpu,
-                           .to_host = record.to_host,
-                           .from_host = record.from_host,
-                           .check = 0},
-                file_id);
+  return sealed(
+      StoredLoad{
+          .gpu = record.gpu, .to_host = record.to_host, .from_host = record.from_host, .check = 0},
+      file_id);
 }
 
 bool whole(const StoredHeader& value, std::uint64_t file_id) noexcept {

@@ -228,8 +228,8 @@ bool Registry::tell_loads(std::span<const LoadRecord> records) {
   Session& own = session();
   const std::uint64_t now = now_ns();
   const std::lock_guard lock(own.mutex);
-  own.loads.assign(records.begin(), records.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                                          records.size(), kLoads)));
+  own.loads.assign(records.begin(),
+                   records.begin() + static_cast<std::ptrdiff_t>(std::min(records.size(), kLoads)));
   if (!own.look(now) || own.others.empty()) return false;
   return own.ready_to_write() && own.write_loads();
 }

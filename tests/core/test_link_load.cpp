@@ -17,7 +17,8 @@ Node two_gpus() {
   node.gpus.resize(2);
   node.hosts.resize(2);
   const auto add = [&](MemoryId from, MemoryId to, double gbps) {
-    node.links.push_back({.from = from, .to = to, .type = LinkType::pcie, .gbps = gbps, .ports = {}});
+    node.links.push_back(
+        {.from = from, .to = to, .type = LinkType::pcie, .gbps = gbps, .ports = {}});
   };
   add(MemoryId::gpu(0), MemoryId::gpu(1), 100);
   add(MemoryId::gpu(1), MemoryId::gpu(0), 100);
@@ -239,14 +240,18 @@ TEST(LinkTable, OwnTraffic_IsNoLoad) {
   LinkTable table(two_gpus());
   table.add_own(0, kNow, 100 * kUs, 5);
   EXPECT_EQ(table.state(0, kNow, {}, {}, {}).source, LoadSource::none);
-  EXPECT_EQ(table.own_left_ns(0, kNow, 5), 0u) << "the stream's own";
-  EXPECT_EQ(table.own_left_ns(0, kNow, 6), 100 * kUs);
+  EXPECT_EQ(table.own(0).left_ns(kNow), 100 * kUs);
+}
+
+TEST(LinkTable, OwnTraffic_CountsSwitchesOfStream) {
+  LinkTable table(two_gpus());
+  const std::uint64_t expected = table.own_switches(0, 5);
   table.add_own(0, kNow, 100 * kUs, 5);
-  EXPECT_EQ(table.crossed_ns(0), 0u);
-  table.add_own(0, kNow, 70 * kUs, 6);
-  EXPECT_EQ(table.crossed_ns(0), 70 * kUs);
-  table.add_own(0, kNow + kMs, 70 * kUs, 7);
-  EXPECT_EQ(table.crossed_ns(0), 70 * kUs) << "the link was idle again";
+  EXPECT_EQ(table.own_switches(0), expected);
+  table.add_own(0, kNow + kMs, 100 * kUs, 5);
+  EXPECT_EQ(table.own_switches(0), expected);
+  table.add_own(0, kNow, 100 * kUs, 6);
+  EXPECT_NE(table.own_switches(0), expected);
 }
 
 TEST(LinkTable, CopiesOfOthers_CountByKind) {
@@ -267,8 +272,9 @@ TEST(LinkTable, CopiesOfOthers_CountByKind) {
   EXPECT_EQ(source({.slot = 1, .pid = 9, .direct_until_ns = kNow + 3600 * 1000 * kMs}),
             LoadSource::none)
       << "a clock that jumped";
-  EXPECT_EQ(table.state(1, kNow, allowed, {}, {{.slot = 1, .pid = 9,
-                                                .direct_until_ns = kNow + kMs}}).pid, 9);
+  EXPECT_EQ(
+      table.state(1, kNow, allowed, {}, {{.slot = 1, .pid = 9, .direct_until_ns = kNow + kMs}}).pid,
+      9);
 }
 
 TEST(LinkTable, Clear_ForgetsAll) {

@@ -20,7 +20,7 @@ constexpr std::uint64_t kForNs = 900'000'000;
 /// Another process whose copies occupy links until it is killed.
 class Copier {
  public:
-  Copier(const std::string& folder, LoadRecord record, std::uint64_t LoadWords::*until) {
+  Copier(const std::string& folder, LoadRecord record, std::uint64_t LoadWords::* until) {
     pid_ = fork();
     if (pid_ != 0) return;
     Registry registry(folder);
@@ -73,9 +73,8 @@ class LoadOfProcesses : public SimulatedTest {
     }
   }
   void go_natively() {
-    transfer_until([](const Traffic& traffic) {
-      return traffic.native(NativeReason::links_loaded) == 1;
-    });
+    transfer_until(
+        [](const Traffic& traffic) { return traffic.native(NativeReason::links_loaded) == 1; });
   }
   void go_split() {
     transfer_until([](const Traffic& traffic) { return traffic.split() == 1; });
@@ -91,8 +90,8 @@ class LoadOfProcesses : public SimulatedTest {
 
 TEST_F(LoadOfProcesses, CopiesOfAnother_AreLeftOut) {
   go_split();
-  for (const auto until : {&LoadWords::direct_until_ns, &LoadWords::staged_until_ns,
-                           &LoadWords::measured_until_ns}) {
+  for (const auto until :
+       {&LoadWords::direct_until_ns, &LoadWords::staged_until_ns, &LoadWords::measured_until_ns}) {
     {
       const Copier copier(folder(), record_, until);
       go_natively();

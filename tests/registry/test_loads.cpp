@@ -92,8 +92,8 @@ TEST_F(Loads, DamagedRecord_IsLeftOut) {
     file.seekp(static_cast<std::streamoff>(kLoadsOffset + offsetof(StoredLoad, check)));
     file << '?';
   }
-  const std::string said = said_by(
-      [&] { EXPECT_EQ(records_of_others(registry), std::vector<LoadRecord>{told[1]}); });
+  const std::string said =
+      said_by([&] { EXPECT_EQ(records_of_others(registry), std::vector<LoadRecord>{told[1]}); });
   EXPECT_EQ(registry_lines(said), 1);
   child.go();
 }
