@@ -31,7 +31,7 @@ class LinkProbes {
   /// Issues a probe. The first one of a link makes a stream, events and buffers: slow. Throws
   /// DriverError.
   void begin(int link);
-  /// How long the probe took; nothing: it has not ended. Throws DriverError; the probe is over then.
+  /// How long the probe took; nothing: it has not ended. Throws DriverError: the probe is over.
   std::optional<double> poll(int link);
 
   /// What the cost model says of a probe on the idle link.
