@@ -2,9 +2,8 @@
 // loaded links again. Every transfer is verified.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <set>
-
+#include "driver/fault_injection.hpp"
+#include "stuck_events.hpp"
 #include "support/simulated_test.hpp"
 
 namespace polypath::test {
@@ -268,35 +267,8 @@ TEST_F(LoadTest, MeasuredAnew_ForgetsLoad) {
 
 // ---- faults -------------------------------------------------------------------------------------
 
-/// A driver whose events with timing that were made since it was told so never complete.
-class StuckEvents {
- public:
-  explicit StuckEvents(const CudaDriver& driver) : table_(std::make_shared<CudaDriver>(driver)) {
-    original_ = &driver;
-    stuck_.clear();
-    is_stuck_ = false;
-    table_->event_create = [](CUevent* event, unsigned flags) {
-      const CUresult result = original_->event_create(event, flags);
-      if (is_stuck_ && flags == CU_EVENT_DEFAULT) stuck_.insert(*event);
-      return result;
-    };
-    table_->event_query = [](CUevent event) {
-      return stuck_.contains(event) ? CUDA_ERROR_NOT_READY : original_->event_query(event);
-    };
-  }
-  void stick() { is_stuck_ = true; }
-  [[nodiscard]] std::size_t count() const { return stuck_.size(); }
-  [[nodiscard]] std::shared_ptr<const CudaDriver> driver() const { return table_; }
-
- private:
-  static inline const CudaDriver* original_ = nullptr;
-  static inline std::set<CUevent> stuck_;
-  static inline bool is_stuck_ = false;
-  std::shared_ptr<CudaDriver> table_;
-};
-
 TEST_F(LoadTest, ProbeNeverReturns_KeepsLinkLoaded) {
-  const StuckEvents stuck(driver());
+  StuckEvents stuck(driver());
   NodeSource source = this->source();
   source.driver = stuck.driver();
   open({}, {request(kGpu0, kGpu1)}, source);
@@ -304,7 +276,7 @@ TEST_F(LoadTest, ProbeNeverReturns_KeepsLinkLoaded) {
   const Stream stream = stream_on(0);
   // The samples' events are made by then, those of probes are not.
   transfer(payload, stream.get());
-  const_cast<StuckEvents&>(stuck).stick();
+  stuck.stick();
   {
     const Neighbour neighbour(driver(), "gpu0", "host0");
     for (int i = 0; i < kLateTransfers + 2; ++i) transfer(payload, stream.get());
@@ -317,6 +289,76 @@ TEST_F(LoadTest, ProbeNeverReturns_KeepsLinkLoaded) {
   }
   EXPECT_EQ(traffic.native(NativeReason::links_loaded), 5u);
   context_.reset();  // and nothing hangs
+}
+
+TEST_F(LoadTest, LinkDies_IsLeftOutUntilItLives) {
+  static bool is_dead = false;
+  static const CudaDriver* original = nullptr;
+  original = &driver();
+  auto table = std::make_shared<CudaDriver>(driver());
+  table->memcpy_async = [](CUdeviceptr dst, CUdeviceptr src, std::size_t bytes, CUstream stream) {
+    if (is_dead && bytes == LinkProbes::kBytes) return CUDA_ERROR_UNKNOWN;
+    return original->memcpy_async(dst, src, bytes, stream);
+  };
+  NodeSource source = this->source();
+  source.driver = table;
+  open({}, {request(kGpu0, kGpu1)}, source);
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Stream stream = stream_on(0);
+  is_dead = true;
+  {
+    const Neighbour neighbour(driver(), "gpu0", "host0");
+    for (int i = 0; i <= kLateTransfers; ++i) transfer(payload, stream.get());
+  }
+  const Traffic traffic(*context_);
+  for (int i = 0; i < 3; ++i) {
+    advance(50'000);
+    transfer(payload, stream.get());
+  }
+  EXPECT_EQ(traffic.native(NativeReason::links_loaded), 3u);
+  is_dead = false;
+  EXPECT_TRUE(comes_back(payload, stream.get(), 60'000));
+}
+
+TEST_F(LoadTest, ClockJumps_LinkIsProbedAgain) {
+  open({}, {request(kGpu0, kGpu1)});
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Stream stream = stream_on(0);
+  {
+    const Neighbour neighbour(driver(), "gpu0", "host0");
+    for (int i = 0; i <= kLateTransfers; ++i) transfer(payload, stream.get());
+  }
+  advance(3600e6);
+  EXPECT_TRUE(comes_back(payload, stream.get(), 60'000));
+}
+
+/// Calls that in the steady state only samples and probes make: their failures cost a route at most.
+TEST_F(LoadTest, FailedSampleOrProbe_IsNotTheProgramsError) {
+  FaultInjector faults(source().driver);
+  NodeSource source = this->source();
+  source.driver = faults.driver();
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Stream stream = stream_on(0);
+  for (const char* const symbol : {"cuEventCreate", "cuEventElapsedTime", "cuStreamCreate",
+                                   "cuMemCreate", "cuMemMap", "cuMemSetAccess"}) {
+    for (const std::uint64_t nth : {1, 2}) {
+      SCOPED_TRACE(std::string(symbol) + " " + std::to_string(nth));
+      open({}, {request(kGpu0, kGpu1)}, source);
+      const LiveObjects before = live_objects(driver());
+      {
+        const Neighbour neighbour(driver(), "gpu0", "host0");
+        faults.clear();
+        faults.fail(symbol, nth, CUDA_ERROR_OUT_OF_MEMORY);
+        for (int i = 0; i <= kLateTransfers; ++i) EXPECT_NO_THROW(transfer(payload, stream.get()));
+      }
+      EXPECT_EQ(faults.last_failed(), symbol);
+      faults.clear();
+      EXPECT_TRUE(comes_back(payload, stream.get(), 100'000));
+      context_.reset();
+      EXPECT_LE(live_objects(driver()).allocations, before.allocations);
+      if (HasFailure()) return;
+    }
+  }
 }
 
 }  // namespace

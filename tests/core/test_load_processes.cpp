@@ -5,9 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "registry/registry.hpp"
+#include "stuck_events.hpp"
 #include "support/simulated_test.hpp"
 #include "topology/temporary_folder.hpp"
 
@@ -135,6 +137,67 @@ TEST_F(LoadOfProcesses, OwnCopies_AreTold) {
     usleep(1000);
   }
   EXPECT_EQ(status, 0);
+}
+
+// ---- the thread that probes ---------------------------------------------------------------------
+
+class LoadThread : public SimulatedTest {
+ protected:
+  void SetUp() override {
+    SimulatedTest::SetUp();
+    if (IsSkipped()) return;
+    if (source().virtual_time) GTEST_SKIP() << "without a thread in virtual time";
+  }
+  static constexpr MemoryId kGpu0 = MemoryId::gpu(0);
+  static constexpr MemoryId kGpu1 = MemoryId::gpu(1);
+};
+
+/// Its times mean nothing here, so that a route may be taken or not: what it carries is right.
+TEST_F(LoadThread, PreparedRoutes_AreProbed) {
+  static std::atomic<int> probes = 0;
+  static const CudaDriver* original = nullptr;
+  original = &driver();
+  auto table = std::make_shared<CudaDriver>(driver());
+  table->memcpy_async = [](CUdeviceptr dst, CUdeviceptr src, std::size_t bytes, CUstream stream) {
+    if (bytes == LinkProbes::kBytes) ++probes;
+    return original->memcpy_async(dst, src, bytes, stream);
+  };
+  NodeSource counting = source();
+  counting.driver = table;
+  Context context(counting, {{"load", "all"}, {"prepare", "wait"}, {"registry", "off"}});
+  const std::uint64_t bytes = least_split(context, kGpu0, kGpu1).value_or(0);
+  ASSERT_NE(bytes, 0u);
+  Payload payload = this->payload({kGpu0, kGpu1, bytes});
+  const Stream stream = stream_on(0);
+  for (int i = 0; i < 4; ++i) {
+    payload.renew(random_());
+    copy(context, payload.transfer(stream.get()));
+    ASSERT_TRUE(completes(stream.get()));
+    EXPECT_TRUE(payload.arrived());
+  }
+  EXPECT_GE(probes, 2) << "one for each link of the host route";
+}
+
+TEST_F(LoadThread, ProbesNeverReturn_RouteIsNotTaken) {
+  StuckEvents stuck(driver());
+  stuck.stick();
+  NodeSource stuck_source = source();
+  stuck_source.driver = stuck.driver();
+  auto context = std::make_unique<Context>(
+      stuck_source, OptionArguments{{"load", "all"}, {"prepare", "wait"}, {"registry", "off"}});
+  const std::uint64_t bytes = least_split(*context, kGpu0, kGpu1).value_or(0);
+  Payload payload = this->payload({kGpu0, kGpu1, bytes});
+  const Stream stream = stream_on(0);
+  const Traffic traffic(*context);
+  for (int i = 0; i < 3; ++i) {
+    payload.renew(random_());
+    copy(*context, payload.transfer(stream.get()));
+    ASSERT_TRUE(completes(stream.get()));
+    EXPECT_TRUE(payload.arrived());
+  }
+  EXPECT_EQ(traffic.native(NativeReason::links_loaded), 3u);
+  EXPECT_GT(stuck.count(), 0u);
+  context.reset();  // and nothing hangs
 }
 
 }  // namespace
