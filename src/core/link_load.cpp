@@ -75,10 +75,7 @@ bool MeasuredLink::probe_ended(std::uint64_t now_ns, std::optional<double> us) {
       return false;
     }
     is_loaded_ = false;
-    if (is_alarm_) {
-      factor_ = std::min(2 * factor(now_ns), kLargestFactor);
-      factor_ns_ = now_ns;
-    }
+    if (is_alarm_) raise_factor(now_ns);
     return true;
   }
   is_alarm_ = false;
@@ -90,6 +87,19 @@ bool MeasuredLink::probe_ended(std::uint64_t now_ns, std::optional<double> us) {
     wait_us_ = wait_us_ == 0 ? wait_us : (1 - kNewPart) * wait_us_ + kNewPart * wait_us;
   }
   return false;
+}
+
+bool MeasuredLink::probe_impossible(std::uint64_t now_ns) {
+  is_probed_now_ = false;
+  if (!is_loaded_) return false;
+  is_loaded_ = false;
+  raise_factor(now_ns);
+  return true;
+}
+
+void MeasuredLink::raise_factor(std::uint64_t now_ns) noexcept {
+  factor_ = std::min(2 * factor(now_ns), kLargestFactor);
+  factor_ns_ = now_ns;
 }
 
 double MeasuredLink::factor(std::uint64_t now_ns) const noexcept {

@@ -87,6 +87,9 @@ class MeasuredLink {
   /// not before.
   bool probe_ended(std::uint64_t now_ns, std::optional<double> us);
 
+  /// It cannot be probed: it is free, and the next alarm needs more. Returns as probe_ended().
+  bool probe_impossible(std::uint64_t now_ns);
+
   /// Measured: how long a copy waits there; 0 while it is free.
   [[nodiscard]] double wait_us() const noexcept { return is_loaded_ ? wait_us_ : 0; }
   /// How much later than usual a route may end before its links become suspect: false alarms raise
@@ -95,6 +98,7 @@ class MeasuredLink {
 
  private:
   [[nodiscard]] double idle_us() const noexcept;
+  void raise_factor(std::uint64_t now_ns) noexcept;
 
   double model_us_;
   double quickest_us_ = 0;  ///< 0: none yet

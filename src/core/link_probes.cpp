@@ -41,10 +41,20 @@ void LinkProbes::destroy(Probe& probe) noexcept {
 }
 
 CUdeviceptr LinkProbes::buffer_of(MemoryId memory, int gpu) {
+  try {
+    return make_buffer_of(memory, gpu);
+  } catch (const DriverError& error) {
+    throw ProbeImpossible(error.what(), error.code());
+  }
+}
+
+CUdeviceptr LinkProbes::make_buffer_of(MemoryId memory, int gpu) {
   auto& buffer = buffers_[memory];
   if (buffer == nullptr) {
     const int holder = memory.is_gpu() ? memory.index : gpu;
-    if (memory.is_gpu()) devices_.require_staging(holder, kBytes);
+    // Where the program has a context, so little is always taken.
+    if (memory.is_gpu() && devices_.context_if_active(holder) == nullptr)
+      devices_.require_staging(holder, kBytes);
     buffer = std::make_unique<StagingMemory>(driver_, node_, memory, kBytes, holder,
                                              devices_.context(holder));
   }

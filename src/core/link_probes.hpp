@@ -8,11 +8,18 @@
 #include <set>
 #include <utility>
 
+#include "base/error.hpp"
 #include "exec/devices.hpp"
 #include "exec/route_resources.hpp"
 #include "exec/staging_memory.hpp"
 
 namespace polypath {
+
+/// There is no memory to probe a link with.
+class ProbeImpossible : public DriverError {
+ public:
+  using DriverError::DriverError;
+};
 
 /// Not thread-safe. One probe a link at a time.
 class LinkProbes {
@@ -29,7 +36,7 @@ class LinkProbes {
   LinkProbes& operator=(const LinkProbes&) = delete;
 
   /// Issues a probe. The first one of a link makes a stream, events and buffers: slow. Throws
-  /// DriverError.
+  /// ProbeImpossible, DriverError.
   void begin(int link);
   /// How long the probe took; nothing: it has not ended. Throws DriverError: the probe is over.
   std::optional<double> poll(int link);
@@ -48,6 +55,7 @@ class LinkProbes {
   };
   Probe& probe_of(int link);
   CUdeviceptr buffer_of(MemoryId memory, int gpu);
+  CUdeviceptr make_buffer_of(MemoryId memory, int gpu);
   void destroy(Probe& probe) noexcept;
 
   std::shared_ptr<const CudaDriver> driver_;

@@ -90,7 +90,7 @@ class LoadMonitor {
 
   // The route that is prepared now, by the thread that prepares it:
 
-  /// Until check() its links that were never probed count as loaded.
+  /// Until check() its links of host memory that were never probed count as loaded.
   void hold(const Route& route) noexcept;
   /// Probes those links, for at most a tenth of a second, unless `is_prepared` is false.
   void check(const Route& route, bool is_prepared) noexcept;

@@ -143,6 +143,7 @@ std::uint64_t LoadMonitor::step(std::unique_lock<std::mutex>& lock, std::uint64_
     }
     std::optional<double> us;
     bool is_over = false;
+    bool is_possible = true;
     // In virtual time all is done by whoever holds the lock.
     if (!is_virtual_) lock.unlock();
     try {
@@ -152,7 +153,8 @@ std::uint64_t LoadMonitor::step(std::unique_lock<std::mutex>& lock, std::uint64_
         is_over = (us = probes_.poll(link)).has_value();
     } catch (const std::exception& error) {
       is_over = true;
-      log_info("the link from {} to {} is left out for now: {}",
+      is_possible = dynamic_cast<const ProbeImpossible*>(&error) == nullptr;
+      log_info("the link from {} to {} is not probed: {}",
                to_string(node_.links[static_cast<std::size_t>(link)].from),
                to_string(node_.links[static_cast<std::size_t>(link)].to), error.what());
     }
@@ -165,7 +167,10 @@ std::uint64_t LoadMonitor::step(std::unique_lock<std::mutex>& lock, std::uint64_
       continue;
     }
     if (!is_virtual_) now = now_ns();
-    one.link.probe_ended(now, us);
+    if (is_possible)
+      one.link.probe_ended(now, us);
+    else
+      one.link.probe_impossible(now);
     set_state(slot);
     if (!is_virtual_) publish(slot, now, true);
     changed_.notify_all();
@@ -201,6 +206,9 @@ void LoadMonitor::hold(const Route& route) noexcept {
   if (!is_measuring_ || is_virtual_) return;
   const std::lock_guard lock(mutex_);
   for (const int leg : route.legs) {
+    // Others use links of host memory, seldom those between GPUs.
+    const Link& link = node_.links[static_cast<std::size_t>(leg)];
+    if (link.from.is_gpu() && link.to.is_gpu()) continue;
     const int slot = table_.slot_of(leg);
     Measured& one = measured_[static_cast<std::size_t>(slot)];
     MeasuredLink never_probed = one.link;

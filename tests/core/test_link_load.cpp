@@ -144,6 +144,14 @@ TEST_F(MeasuredLinkTest, FailedProbe_KeepsItLoaded) {
   EXPECT_TRUE(probe(11.0)) << "a later probe may succeed";
 }
 
+TEST_F(MeasuredLinkTest, ImpossibleProbe_IsFree) {
+  link_.suspect(now_);
+  link_.probe_began();
+  EXPECT_TRUE(link_.probe_impossible(now_));
+  EXPECT_FALSE(link_.is_loaded());
+  EXPECT_EQ(link_.factor(now_), 2);
+}
+
 TEST_F(MeasuredLinkTest, SlowerThanTheModel_LearnsIdleTime) {
   // A link whose idle probe takes twice and a half what the model says.
   link_.suspect(now_);
