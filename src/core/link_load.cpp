@@ -176,12 +176,18 @@ void LinkTable::add_own(int slot, std::uint64_t now_ns, std::uint64_t ns,
   to.own.add(now_ns, ns);
 }
 
+void LinkTable::hold(int slot, std::uint64_t now_ns, std::uint64_t ns) noexcept {
+  at(slot).held.clear();
+  at(slot).held.add(now_ns, ns);
+}
+
 LinkState LinkTable::state(int slot, std::uint64_t now_ns, const Tolerance& tolerance,
                            const std::vector<std::uintptr_t>& streams,
                            const std::vector<ForeignLoad>& others) const noexcept {
   const Slot& one = at(slot);
   const auto us = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e3; };
-  if (one.is_measured.load(std::memory_order_relaxed)) return {LoadSource::measured, 0, 0};
+  if (one.is_measured.load(std::memory_order_relaxed) || one.held.left_ns(now_ns) > 0)
+    return {LoadSource::measured, 0, 0};
   if (const std::uint64_t left = one.direct.left_ns(now_ns);
       left > tolerance.ns &&
       std::ranges::find(streams, one.stream.load(std::memory_order_relaxed)) == streams.end())
@@ -203,6 +209,7 @@ void LinkTable::clear() noexcept {
     slot.direct.clear();
     slot.staged.clear();
     slot.own.clear();
+    slot.held.clear();
     slot.is_measured = false;
   }
 }

@@ -197,6 +197,10 @@ class LinkTable {
     return at(slot).is_measured.load(std::memory_order_relaxed);
   }
 
+  /// Transfers over the slot lost against native copies although probes find it free: it counts as
+  /// loaded for `ns`.
+  void hold(int slot, std::uint64_t now_ns, std::uint64_t ns) noexcept;
+
   /// Whether a leg over the slot would wait for longer than tolerated. Copies that were queued last
   /// on a stream of `streams` do not count: the transfer comes after them anyway.
   [[nodiscard]] LinkState state(int slot, std::uint64_t now_ns, const Tolerance& tolerance,
@@ -210,6 +214,7 @@ class LinkTable {
     OccupiedUntil direct;
     OccupiedUntil staged;
     OccupiedUntil own;
+    OccupiedUntil held;
     std::atomic<std::uintptr_t> own_stream{0};
     std::atomic<std::uint64_t> own_switches{0};
     std::atomic<std::uint64_t> busy_ns{0};

@@ -113,6 +113,7 @@ class LoadMonitor {
       std::uint64_t own_switches = 0;  ///< as long as no other stream's traffic follows
     };
     std::vector<Leg> legs = {};
+    double direct_part = 0;  ///< of the bytes
     double predicted_us = 0;
     double native_us = 0;
     std::uint64_t kept_ns = 0;
@@ -122,6 +123,7 @@ class LoadMonitor {
     MeasuredLink link;
     int probe_link = -1;  ///< of the slot's: that which a route used last
     bool is_held = false;
+    int losses = 0;  ///< samples in a row by which the route was the loss of a transfer
     bool is_under_way = false;
     std::uint64_t begun_ns = 0;
   };
@@ -134,6 +136,8 @@ class LoadMonitor {
   /// Whether nothing but the sample's own stream used its links meanwhile.
   [[nodiscard]] bool was_alone(const KeptSample& kept) const;
   void judge(const KeptSample& kept, const SampleTimes& times, std::uint64_t now_ns);
+  /// Holds the links of a route by which transfers lose, though probes may find them free.
+  void count_loss(const KeptSample& kept, const SampleTimes& times, std::uint64_t now_ns);
   void suspect(int link, std::uint64_t now_ns);
   void set_state(int slot);
   void wake();

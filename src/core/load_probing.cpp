@@ -19,6 +19,13 @@ constexpr std::uint64_t kForgetSampleNs = 10'000'000'000;
 constexpr double kLatePart = 0.2;
 /// and by this much.
 constexpr double kLateUs = 20;
+/// A transfer loses when it takes longer than its direct copy says of the native one, by more than
+/// what times vary.
+constexpr double kLossPart = 0.01;
+constexpr double kLossUs = 2;
+/// Losses in a row after which a route is held back, and for how long.
+constexpr int kLosses = 2;
+constexpr std::uint64_t kLossHoldNs = 40'000'000;
 /// The pauses in which a probe that is under way is asked for.
 constexpr std::uint64_t kLeastPauseNs = 30'000;
 constexpr std::uint64_t kProbePauseNs = 20'000'000;
@@ -83,6 +90,28 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
       if (!has_direct) allowed_us += kept.predicted_us;
     }
     if (us > allowed_us) suspect(leg.link, now_ns);
+  }
+  if (!times.routes.empty() && kept.direct_part > 0) count_loss(kept, times, now_ns);
+}
+
+void LoadMonitor::count_loss(const KeptSample& kept, const SampleTimes& times,
+                             std::uint64_t now_ns) {
+  const double native_us = times.direct_us / kept.direct_part;
+  const bool is_loss = times.total_us > native_us * (1 + kLossPart) + kLossUs;
+  const auto latest = std::ranges::max_element(times.routes, {}, &SampleTimes::Late::us);
+  for (const KeptSample::Leg& leg : kept.legs) {
+    if (!leg.is_staged) continue;
+    const int slot = table_.slot_of(leg.link);
+    Measured& one = measured_[static_cast<std::size_t>(slot)];
+    if (!is_loss || leg.route != latest->route) {
+      one.losses = 0;
+      continue;
+    }
+    // The next transfer is sampled, however soon it comes.
+    sampled_ns_[static_cast<std::size_t>(slot)] = 0;
+    if (++one.losses < kLosses) continue;
+    one.losses = 0;
+    table_.hold(slot, now_ns, kLossHoldNs);
   }
 }
 

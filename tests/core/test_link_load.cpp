@@ -285,6 +285,16 @@ TEST(LinkTable, CopiesOfOthers_CountByKind) {
       9);
 }
 
+TEST(LinkTable, Held_CountsAsMeasuredForAWhile) {
+  LinkTable table(two_gpus());
+  table.hold(0, kNow, 40 * kMs);
+  EXPECT_EQ(table.state(0, kNow + 39 * kMs, {}, {}, {}).source, LoadSource::measured);
+  EXPECT_EQ(table.state(0, kNow + 40 * kMs, {}, {}, {}).source, LoadSource::none);
+  EXPECT_EQ(table.state(0, kNow - kMs, {}, {}, {}).source, LoadSource::measured);
+  table.hold(0, kNow, 40 * kMs);
+  EXPECT_EQ(table.state(0, kNow + 40 * kMs, {}, {}, {}).source, LoadSource::none);
+}
+
 TEST(LinkTable, Clear_ForgetsAll) {
   LinkTable table(two_gpus());
   table.add_copy(0, kNow, kMs, 1);

@@ -150,6 +150,21 @@ TEST_F(LoadTest, HostToGpu_UsesRemainingLinks) {
   EXPECT_GT(bytes_via("via gpu1"), free);
 }
 
+/// A link that carries less, as its host memory is shared, and that no probe finds loaded.
+TEST_F(LoadTest, SlowerLink_IsHeldBack) {
+  open({}, {request(kGpu0, kGpu1)});
+  Payload payload = this->payload({kGpu0, kGpu1, 2 * kTransferBytes});
+  const Stream stream = stream_on(0);
+  {
+    const Neighbour neighbour(driver(), "gpu2", "host0");
+    for (int i = 0; i < 2 * kLateTransfers; ++i) transfer(payload, stream.get());
+    const Traffic traffic(*context_);
+    transfer(payload, stream.get());
+    EXPECT_TRUE(traffic.went_natively(NativeReason::links_loaded, 2 * kTransferBytes));
+  }
+  EXPECT_TRUE(comes_back(payload, stream.get(), 60'000));
+}
+
 TEST_F(LoadTest, Graphs_FollowTheLoad) {
   open({{"executor", "graph"}}, {request(kGpu0, kGpu1)});
   Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
