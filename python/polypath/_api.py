@@ -199,6 +199,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_plan": [c_void_p, POINTER(Request), c_size_t, _STRING],
     "polypath_plan_collective": [c_void_p, POINTER(CollectiveRequest), _STRING],
     "polypath_topology": [c_void_p, _STRING],
+    "polypath_load": [c_void_p, _STRING],
     "polypath_measure": [c_void_p, Progress, c_void_p],
     "polypath_settings": [c_void_p, _STRING],
     "polypath_devices": [c_void_p, _STRING],

@@ -10,8 +10,9 @@
 
 namespace polypath {
 
-Preparer::Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports)
-    : driver_(driver), resources_(resources), imports_(imports) {}
+Preparer::Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports,
+                   LoadMonitor* load)
+    : driver_(driver), resources_(resources), imports_(imports), load_(load) {}
 
 Preparer::~Preparer() { stop(); }
 
@@ -75,7 +76,10 @@ bool Preparer::carry_out(const Task& task) {
   const auto* const widen = std::get_if<Widen>(&task);
   try {
     if (widen != nullptr) {
+      // Whoever takes the route the moment that it is there must know whether others use it.
+      if (load_ != nullptr) load_->hold(widen->route);
       resources_.prepare(widen->route, widen->copies);
+      if (load_ != nullptr) load_->check(widen->route, true);
     } else {
       const auto& [memory, gpu] = std::get<Import>(task);
       imports_.import_into(*memory, gpu);
@@ -83,6 +87,7 @@ bool Preparer::carry_out(const Task& task) {
     return true;
   } catch (const std::exception& error) {
     if (widen != nullptr) {
+      if (load_ != nullptr) load_->check(widen->route, false);
       // What the policy refuses is nothing that went wrong.
       const bool is_refused = dynamic_cast<const StagingRefused*>(&error) != nullptr;
       if (told_.insert(error.what()).second)

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/load_monitor.hpp"
 #include "exec/imported_memory.hpp"
 #include "exec/retry.hpp"
 #include "exec/route_resources.hpp"
@@ -23,7 +24,9 @@ namespace polypath {
 /// that is under way, and leaves the others.
 class Preparer {
  public:
-  Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports);
+  /// All must outlive it. Links are not probed without `load`.
+  Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports,
+           LoadMonitor* load = nullptr);
   ~Preparer();
   Preparer(const Preparer&) = delete;
   Preparer& operator=(const Preparer&) = delete;
@@ -73,6 +76,7 @@ class Preparer {
   const CudaDriver& driver_;
   RouteResources& resources_;
   ImportedMemories& imports_;
+  LoadMonitor* load_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   bool stopped_ = false;
