@@ -220,8 +220,9 @@ void LoadMonitor::look(LoadLook& look) noexcept {
       read_samples(look.now_ns);
     if (is_virtual_ && loaded_count_.load(std::memory_order_relaxed) > 0) {
       const RelaxedCapture relaxed(*driver_);
-      std::unique_lock lock(mutex_);
-      step(lock, look.now_ns);
+      // Another thread may be in a call of the driver: it does all that there is to do.
+      std::unique_lock lock(mutex_, std::try_to_lock);
+      if (lock) step(lock, look.now_ns);
     }
   } catch (const std::exception& error) {
     log_info("the load of links is not measured: {}", error.what());

@@ -125,7 +125,9 @@ TEST_P(ThreadsTest, TheyIssueWhateverCallAnotherOneIsIn) {
     EXPECT_TRUE(back.arrived());
     EXPECT_EQ(traffic.failed(), 0u);
     EXPECT_EQ(traffic.split() + traffic.native(), 5u);
-    EXPECT_GT(traffic.split(), 1u) << "both threads' transfers were split";
+    // The halted thread delays a staged route, which may be taken for a loaded link.
+    EXPECT_GT(traffic.split() + traffic.native(NativeReason::links_loaded), 1u)
+        << "both threads' transfers were split";
     if (HasFailure()) return;
   }
   if (stride > 1) return;
