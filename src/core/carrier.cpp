@@ -58,7 +58,7 @@ Carrier::Carrier(const NodeSource& source, const Options& options, Devices& devi
               : [this](std::function<void()> task) { return planning_.add(std::move(task)); }),
       streams_(source.driver, resources_),
       graphs_(source.driver, resources_, streams_, options.graph_cache_size),
-      preparer_(*source.driver, resources_, imports),
+      preparer_(*source.driver, resources_, imports, options.prepare_threads),
       planning_(kMostPlansWaiting) {}
 
 void Carrier::wait_prepared() {
