@@ -152,7 +152,7 @@ const std::vector<Row>& table() {
        choice_into(&Options::prepare,
                    {{"background", PrepareMode::background}, {"wait", PrepareMode::wait}})},
       {"prepare_threads", "POLYPATH_PREPARE_THREADS", "4", "1 to 16",
-       "threads that make routes ready in the background, each for instance a context on one GPU",
+       "threads that make routes ready in the background",
        count_into(&Options::prepare_threads, false, 1, 16)},
       {"graph_cache_size", "POLYPATH_GRAPH_CACHE_SIZE", "64", "0 to 4096",
        "instantiated graphs that are kept; 0: each graph is built, used and destroyed",
