@@ -40,7 +40,7 @@ bool Preparer::is_known(const What& what) const {
 void Preparer::add(What what) {
   if (stopped_ || is_known(what)) return;
   for (const int gpu : gpus_of(what))
-    if (!is_known(MakeContext{gpu}) && !resources_.has_context(gpu))
+    if (gpu >= 0 && !is_known(MakeContext{gpu}) && !resources_.has_context(gpu))
       tasks_.push_back({MakeContext{gpu}});
   tasks_.push_back({std::move(what)});
   if (!start_thread()) return tasks_.clear();
@@ -64,14 +64,15 @@ bool Preparer::start_thread() {
   return true;
 }
 
-std::vector<int> Preparer::gpus_of(const What& what) const {
+RouteResources::RouteGpus Preparer::gpus_of(const What& what) const {
   if (const auto* const widen = std::get_if<Widen>(&what)) return resources_.gpus_of(widen->route);
-  if (const auto* const import = std::get_if<Import>(&what)) return {import->gpu};
-  return {};
+  const auto* const import = std::get_if<Import>(&what);
+  return {import != nullptr ? import->gpu : -1, -1, -1, -1};
 }
 
 bool Preparer::waits_for_context(const What& what) const {
-  return std::ranges::any_of(gpus_of(what), [&](int gpu) { return is_known(MakeContext{gpu}); });
+  return std::ranges::any_of(gpus_of(what),
+                             [&](int gpu) { return gpu >= 0 && is_known(MakeContext{gpu}); });
 }
 
 Preparer::Tasks::iterator Preparer::next() {

@@ -91,7 +91,7 @@ class Preparer {
   void remember(const Route& route, bool done);
   // Without it:
   /// The GPUs whose contexts it needs.
-  std::vector<int> gpus_of(const What& what) const;
+  RouteResources::RouteGpus gpus_of(const What& what) const;
   /// Whether it was done; what failed is logged.
   bool carry_out(const What& what);
   void run(std::stop_token stop);

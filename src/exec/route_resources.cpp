@@ -106,17 +106,13 @@ void RouteResources::let_reach(MemoryId via, int gpu) {
   reached_by_[via].insert(gpu);
 }
 
-std::vector<int> RouteResources::gpus_of(const Route& route) const {
-  std::vector<int> gpus;
-  const auto add = [&](MemoryId memory) {
-    if (memory.is_gpu() && std::ranges::find(gpus, memory.index) == gpus.end())
-      gpus.push_back(memory.index);
-  };
+RouteResources::RouteGpus RouteResources::gpus_of(const Route& route) const {
+  RouteGpus gpus{-1, -1, -1, -1};
   if (!route.staged()) return gpus;
-  for (const int leg : route.legs) {
-    const Link& link = node_.links[static_cast<std::size_t>(leg)];
-    add(link.from);
-    add(link.to);
+  for (std::size_t leg = 0; leg < 2; ++leg) {
+    const Link& link = node_.links[static_cast<std::size_t>(route.legs[leg])];
+    if (link.from.is_gpu()) gpus[2 * leg] = link.from.index;
+    if (link.to.is_gpu()) gpus[2 * leg + 1] = link.to.index;
   }
   return gpus;
 }

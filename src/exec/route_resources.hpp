@@ -148,8 +148,9 @@ class RouteResources {
   /// What a route's slots, and a plan's routes, must fit.
   [[nodiscard]] const RingLimits& ring_limits() const noexcept { return rings_; }
 
-  /// The GPUs whose contexts `route` needs, each once.
-  [[nodiscard]] std::vector<int> gpus_of(const Route& route) const;
+  /// The GPUs whose contexts a route needs, in the order of its legs; -1: none.
+  using RouteGpus = std::array<int, 4>;
+  [[nodiscard]] RouteGpus gpus_of(const Route& route) const;
   /// Whether the GPU has a context already; false where the driver does not say. Fast.
   [[nodiscard]] bool has_context(int gpu);
   /// Slow; throws DriverError.
