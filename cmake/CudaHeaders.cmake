@@ -2,8 +2,8 @@
 # nvidia-cuda-runtime and nvidia-nvml-dev that `make setup` puts into .venv. Only the headers are used:
 # the driver is opened at run time.
 file(GLOB POLYPATH_WHEEL_INCLUDES
-  ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/include
-  ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/*/include)
+  ${POLYPATH_VENV}/lib/python3*/site-packages/nvidia/cu13/include
+  ${POLYPATH_VENV}/lib/python3*/site-packages/nvidia/*/include)
 find_path(POLYPATH_CUDA_H cuda.h
   HINTS ${POLYPATH_CUDA_INCLUDE_DIR} ${POLYPATH_WHEEL_INCLUDES} ENV CUDA_HOME
   PATHS /usr/local/cuda PATH_SUFFIXES include)

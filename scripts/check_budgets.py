@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Compares the CPU time of tests with their budgets: check_budgets.py FOLDER.
+"""Compares the CPU time of tests with their budgets: check_budgets.py [--write] FOLDER.
 
 FOLDER holds what the last run of the tests wrote down: cpp.cpu, a line "BUILD NAME SECONDS" for
-each C++ test and build (tests/support/cpu_time.c), and *.cpu.json of the Python tests
-(tests/cpu_time.py). The budgets are in tests/budgets/*.toml. Prints the tests that took
-longest, each beside its budget, and fails where one took more than twice its budget: then it
-does too much, or its budget is to be raised, with a reason. A test without a budget of its own
-has the table's `default`.
+each C++ test (tests/support/cpu_time.c), and the reports *.cpu.json of the Python tests
+(tests/conftest.py). The budgets are in tests/budgets; a C++ test without a budget of its own has
+the `default` of its table. Prints what took longest, each row with its budget, and fails where
+one took more than twice its budget: then it does too much, or its budget is to be raised, with a
+reason.
+
+--write: writes tests/budgets/{release,asan,tsan}.toml anew, from what the run took. (Those of
+Python tests: pytest --write-cpu-budgets.)
 """
 
 from __future__ import annotations
@@ -15,46 +18,85 @@ import json
 import sys
 import tomllib
 from pathlib import Path
+from typing import NamedTuple
 
 #: A test fails where it takes this many times its budget: machines differ, and others use them.
 FACTOR = 2
 SHOWN = 25
+#: CPU seconds of a C++ test that needs no row of its own.
+DEFAULT = 3.0
+BUDGETS = Path(__file__).parents[1] / "tests/budgets"
 
 
-def measured(folder: Path) -> dict[str, dict[str, float]]:
-    """CPU seconds by table of budgets and name of the test."""
+class Row(NamedTuple):
+    """One test, or the tests of a file."""
+
+    seconds: float
+    budget: float | None  # None: it has none, and must
+    name: str
+
+    def is_exceeded(self) -> bool:
+        return self.budget is None or self.seconds > FACTOR * self.budget
+
+    def __str__(self) -> str:
+        budget = "none" if self.budget is None else f"{self.budget:.1f}"
+        mark = "  <-- more than twice its budget" if self.is_exceeded() else ""
+        return f"{self.seconds:7.1f} {budget:>7}  {self.name}{mark}"
+
+
+def cpp_times(folder: Path) -> dict[str, dict[str, float]]:
+    """CPU seconds of the C++ tests, by build and name."""
     used: dict[str, dict[str, float]] = {}
     if (file := folder / "cpp.cpu").exists():
         for line in file.read_text(encoding="utf-8").splitlines():
             build, name, seconds = line.split(" ")
             used.setdefault(build, {})[name] = float(seconds)
-    for file in folder.glob("*.cpu.json"):
-        used[file.name.removesuffix(".cpu.json")] = json.loads(file.read_text(encoding="utf-8"))
     return used
 
 
+def write(used: dict[str, dict[str, float]]) -> None:
+    for build, tests in used.items():
+        rows = [
+            f'"{name}" = {max(DEFAULT, round(seconds))}'
+            for name, seconds in sorted(tests.items())
+            if seconds > DEFAULT
+        ]
+        text = f"# CPU seconds of C++ tests of the {build} build (scripts/check_budgets.py).\n"
+        text += f"default = {DEFAULT}\n\n[seconds]\n" + "\n".join(rows) + "\n"
+        (BUDGETS / f"{build}.toml").write_text(text, encoding="utf-8")
+
+
 def main() -> int:
-    if len(sys.argv) != 2:
+    arguments = [argument for argument in sys.argv[1:] if argument != "--write"]
+    if len(arguments) != 1:
         print(__doc__, file=sys.stderr)
         return 2
-    root = Path(__file__).parents[1]
-    used = measured(Path(sys.argv[1]))
-    rows = []
-    for table, tests in used.items():
-        budgets = tomllib.loads((root / f"tests/budgets/{table}.toml").read_text(encoding="utf-8"))
-        default = budgets["default"]
-        own = budgets["seconds"]
-        rows += [(seconds, own.get(name, default), table, name) for name, seconds in tests.items()]
-    rows.sort(reverse=True)
-    exceeded = [row for row in rows if row[0] > FACTOR * row[1]]
-    print(f"{'CPU s':>7} {'budget':>7}  test")
-    for seconds, budget, table, name in rows[:SHOWN] + [
-        row for row in exceeded if row not in rows[:SHOWN]
-    ]:
-        mark = "  MORE THAN TWICE" if seconds > FACTOR * budget else ""
-        print(f"{seconds:7.1f} {budget:7.1f}  {table}: {name}{mark}")
-    for table, tests in used.items():
-        print(f"{sum(tests.values()):7.1f}          {table}: all {len(tests)}")
+    folder = Path(arguments[0])
+    rows, totals = [], []
+    used = cpp_times(folder)
+    if "--write" in sys.argv:
+        write(used)
+    for build, tests in used.items():
+        table = tomllib.loads((BUDGETS / f"{build}.toml").read_text(encoding="utf-8"))
+        own, default = table["seconds"], table["default"]
+        rows += [Row(t, own.get(name, default), f"{build}: {name}") for name, t in tests.items()]
+        totals.append((sum(tests.values()), f"{build}: {len(tests)} tests"))
+    for file in sorted(folder.glob("*.cpu.json")):
+        report = json.loads(file.read_text(encoding="utf-8"))
+        suite = report["suite"]
+        rows += [
+            Row(row["cpu_seconds"], row["budget_seconds"], f"{suite}: {row['name']}")
+            for row in report["rows"]
+        ]
+        tests = sum(row["tests"] for row in report["rows"])
+        totals.append((report["cpu_seconds"], f"{suite}: {tests} tests"))
+    rows.sort(reverse=True, key=lambda row: row.seconds)
+    exceeded = [row for row in rows if row.is_exceeded()]
+    print(f"{'CPU s':>7} {'budget':>7}")
+    for row in rows[:SHOWN] + [row for row in exceeded if row not in rows[:SHOWN]]:
+        print(row)
+    for seconds, name in totals:
+        print(f"{seconds:7.1f}          {name}")
     return 1 if exceeded else 0
 
 

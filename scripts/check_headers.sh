@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Each public header compiles alone, as C99 and as C++20; two files that include them link. Device headers as
-# they are compiled for twins on the host; those over another library are compiled by the tests that have it.
+# Each public header compiles alone: as C99 where C programs include it, else as C++20. All of them together
+# compile as C++20, and two files that include them link. Device headers compile as the host port has
+# them; those over another library are compiled by the tests that have it.
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 
@@ -19,12 +20,14 @@ has_mpi=false
 echo '#include <mpi.h>' | $C -fsyntax-only -x c - 2>/dev/null && has_mpi=true
 is_compiled() { $has_mpi || ! grep -q '^#include <mpi.h>' "$1"; }
 
-# compile HEADER: alone, as each language that it is for. 255 ends xargs.
+# compile HEADER: alone. 255 ends xargs.
 compile() {
-  local line="#include <${1#include/}>" more=
-  [[ $1 != *.cuh ]] || more=-I.
-  [[ $1 != *.h ]] || $C -fsyntax-only -x c - <<<"$line" || exit 255
-  $CPP $more -fsyntax-only -x c++ - <<<"$line" || exit 255
+  local line="#include <${1#include/}>"
+  case $1 in
+    *.h) $C -fsyntax-only -x c - <<<"$line" ;;
+    *.cuh) $CPP -I. -fsyntax-only -x c++ - <<<"$line" ;;
+    *) $CPP -fsyntax-only -x c++ - <<<"$line" ;;
+  esac || exit 255
 }
 export -f compile
 

@@ -108,8 +108,9 @@ sanitizer_lane() {
   ctest_part "C++ tests" release -E "$alike" -LE soak
 }
 
-pytest_options='-n 2'
+pytest_options='-n 2 --dist worksteal'
 part "lint" scripts/lint.sh
+[[ -n $soak ]] || part "configuration" scripts/check_configure.sh
 if [[ -n $soak ]]; then
   part "build" scripts/build.sh release
   part "C++ tests that are long" ctest --preset release -L soak

@@ -21,4 +21,5 @@ python -m zipfile --list "$wheel"
 cd "$trial"
 bin/polypath plan gpu0 gpu1 64M --node narval
 bin/polypath doctor --node narval
+bin/polypath demo --node narval --sizes 1M
 say "Wheel: $wheel"

@@ -41,6 +41,34 @@ void polypath_sim_turn() {
   call([](Driver& driver) { driver.devices().take_turn(); });
 }
 
+int polypath_sim_traffic_start(const char* from, const char* to, uint64_t block_bytes,
+                               int queue_blocks, double on_us, double off_us) {
+  return ask([=](Driver& driver) {
+    const bool is_valid = from != nullptr && to != nullptr && block_bytes > 0 && queue_blocks > 0 &&
+                          on_us >= 0 && off_us >= 0 && (on_us > 0) == (off_us > 0);
+    require(is_valid, CUDA_ERROR_INVALID_VALUE);
+    return driver.start_traffic({.from = polypath::parse_memory(from),
+                                 .to = polypath::parse_memory(to),
+                                 .block_bytes = block_bytes,
+                                 .queue_blocks = queue_blocks,
+                                 .on_us = on_us,
+                                 .off_us = off_us},
+                                false);
+  });
+}
+
+void polypath_sim_traffic_stop(int id) {
+  call([=](Driver& driver) { driver.devices().stop_traffic(id); });
+}
+
+uint64_t polypath_sim_traffic_blocks(int id) {
+  return ask([=](Driver& driver) { return driver.devices().traffic_blocks(id); });
+}
+
+int polypath_sim_traffic_queued(int id) {
+  return ask([=](Driver& driver) { return driver.devices().traffic_queued(id); });
+}
+
 uint64_t polypath_sim_link_bytes(const char* from, const char* to) {
   return ask([=](Driver& driver) { return moved(driver, from, to).bytes; });
 }

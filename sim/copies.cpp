@@ -41,6 +41,21 @@ void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
     std::memmove(to, from, bytes);
 }
 
+/// Fills memory with copies of the low bytes of the pattern's value.
+void repeat(std::byte* at, std::size_t bytes, const FillPattern& pattern) {
+  constexpr std::size_t kBlock = std::size_t{16} << 10;  // stays in the first-level cache
+  if (pattern.bytes == 1) {
+    std::memset(at, static_cast<unsigned char>(pattern.value), bytes);
+    return;
+  }
+  std::memcpy(at, &pattern.value, pattern.bytes);
+  for (std::size_t whole = pattern.bytes; whole < bytes;) {
+    const std::size_t more = std::min({whole, kBlock, bytes - whole});
+    std::memcpy(at + whole, at, more);
+    whole += more;
+  }
+}
+
 /// Calls `visit(offset in dst, offset in src, bytes)` for all that lies together on both sides.
 template <typename Visit>
 void for_each_run(const CopyRequest& wanted, const Operand& dst, const Operand& src,
@@ -259,11 +274,10 @@ void Driver::fill(std::uintptr_t dst, const FillPattern& pattern, std::size_t co
   operation.move = [to, pattern, bytes] {
     for (std::size_t done = 0; done < bytes;) {
       const std::size_t run = std::min(bytes - done, to.run(done));
-      std::byte* const at = to.overwrite(done, run);
-      // The first element, its low bytes, and then as much again and again.
-      std::memcpy(at, &pattern.value, pattern.bytes);
-      for (std::size_t whole = pattern.bytes; whole < run; whole *= 2)
-        std::memcpy(at + whole, at, std::min(whole, run - whole));
+      if (pattern.is_zero())
+        to.at(done)->clear(to.address + done, run);
+      else
+        repeat(to.overwrite(done, run), run, pattern);
       done += run;
     }
   };

@@ -3,19 +3,27 @@
 // (threaded_devices.hpp). What an operation is, and what it waits for, is the same for both.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <thread>
 
-#include <functional>
-
+#include "copy_engines.hpp"
 #include "operation.hpp"
 
 namespace polypath::sim {
 
 // How a blocked thread waits for another one of the program, in real time.
 inline constexpr auto kPollInterval = std::chrono::microseconds(50);
+inline constexpr auto kMaxPollInterval = std::chrono::milliseconds(1);
+/// The time between two looks, when nothing has come for so long: the end of a wait is noticed late
+/// by a quarter of it at most, and a long wait takes no core from those that it is for.
+inline std::chrono::steady_clock::duration poll_interval(
+    std::chrono::steady_clock::duration idle) noexcept {
+  return std::clamp<std::chrono::steady_clock::duration>(idle / 4, kPollInterval, kMaxPollInterval);
+}
 inline constexpr auto kComplainAfter = std::chrono::seconds(10);
 // ... and how long it has, each time, when kernels have given up.
 inline constexpr auto kTakesNote = std::chrono::milliseconds(100);
@@ -90,6 +98,14 @@ class Devices {
   virtual void set_issuing(int number) = 0;
   /// Waits for the calling thread's turn among them: see polypath_sim_turn().
   virtual void take_turn() = 0;
+
+  /// Starts traffic of others now, or at its begin where that is later. `from_file`: of the node
+  /// file, so that other processes have it as well. Returns its id, at least 1.
+  virtual int start_traffic(TrafficFlow flow, bool from_file) = 0;
+  /// Of an unknown id: does nothing, is 0.
+  virtual void stop_traffic(int id) = 0;
+  virtual std::uint64_t traffic_blocks(int id) = 0;
+  virtual int traffic_queued(int id) = 0;
 
   /// Lets the operation run as soon as what it waits for has completed.
   virtual OperationPtr issue(Operation operation) = 0;

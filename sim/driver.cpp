@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 #include "failure.hpp"
 #include "threaded_devices.hpp"
 #include "threaded_kernels.hpp"
@@ -85,10 +86,32 @@ Driver::Driver(Node simulated, const Mode& wanted)
     default_pools.push_back(pools.add(std::move(pool)));
   }
   current_pools = default_pools;
+  for (const BackgroundTraffic& traffic : node.traffic) start_traffic(traffic, true);
+}
+
+int Driver::start_traffic(const BackgroundTraffic& traffic, bool from_file) {
+  const auto link = node.find_link(traffic.from, traffic.to);
+  require(link.has_value(), CUDA_ERROR_INVALID_VALUE);
+  const bool has_host_side = traffic.from.is_host() || traffic.to.is_host();
+  const int gpu = traffic.from.is_gpu() ? traffic.from.index : traffic.to.index;
+  TrafficFlow flow;
+  flow.block = routing_.route(gpu, traffic.from, traffic.to, true).demand;
+  flow.block.bytes = static_cast<double>(traffic.block_bytes);
+  flow.engine = has_host_side ? *link : -1;
+  flow.queue_blocks = traffic.queue_blocks;
+  flow.on_us = traffic.on_us;
+  flow.off_us = traffic.off_us;
+  flow.begin_us = traffic.begin_us;
+  if (traffic.end_us > 0) flow.end_us = traffic.end_us;
+  flow.block_us =
+      node.costs.copy_gap_us +
+      flow.block.bytes / (node.links[static_cast<std::size_t>(*link)].gbps * kBytesPerGbpsUs);
+  return devices_->start_traffic(std::move(flow), from_file);
 }
 
 std::unique_ptr<Devices> Driver::make_devices() {
-  if (mode.is_functional) return std::make_unique<ThreadedDevices>(mutex, mode.seed);
+  if (mode.is_functional)
+    return std::make_unique<ThreadedDevices>(mutex, mode.seed, mode.machine, node.name);
   return std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities_gbps(),
                                           mode.patience);
 }

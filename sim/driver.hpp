@@ -116,6 +116,8 @@ class Driver {
   void take_long_to_pin(std::uint64_t bytes);
   void catch_up() { devices_->catch_up(); }
   void wait(const OperationPtr& operation) { devices_->wait(operation); }
+  /// Starts traffic of other programs; `from_file`: of the node file. Returns its id, at least 1.
+  int start_traffic(const BackgroundTraffic& traffic, bool from_file);
   /// Ends an allocation, as the real driver does: waits for the work of its context first.
   void free_memory(AllocationPtr allocation);
   /// Gives the memory of a removed allocation back as soon as no operation uses it.

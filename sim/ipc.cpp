@@ -57,9 +57,8 @@ SharedMemory decode(const CUipcMemHandle& handle) {
           content.bytes};
 }
 
-std::string file_name(const SharedMemory& memory) {
-  return fmt::format("polypath-sim-{}-{:016x}-gpu{}-{}-{}", memory.process.pid, memory.process.id,
-                     memory.device, memory.buffer_id, memory.bytes);
+std::string file_name(const Process& process) {
+  return fmt::format("polypath-sim-{}-{:016x}", process.pid, process.id);
 }
 
 const Process& this_process() {
@@ -104,9 +103,9 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
     const AllocationPtr allocation = driver.memory.find(address);
     // Neither pool memory nor what was imported can be passed on.
     require(allocation && allocation->kind == Allocation::Kind::device, CUDA_ERROR_INVALID_VALUE);
-    const auto& shadow = static_cast<const SharedShadow&>(*allocation->shadow);
-    result = encode({this_process(), shadow.file(), allocation->device, allocation->buffer_id,
-                     allocation->bytes});
+    auto& shadow = static_cast<SharedShadow&>(*allocation->shadow);
+    result = encode({this_process(), shadow.export_file(), allocation->device,
+                     allocation->buffer_id, allocation->bytes});
   });
 }
 
@@ -122,8 +121,9 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsi
     require(shared.process.id != this_process().id, CUDA_ERROR_INVALID_CONTEXT);
     const auto gpus = static_cast<int>(driver.node.gpus.size());
     require(shared.device >= 0 && shared.device < gpus, CUDA_ERROR_INVALID_HANDLE);
-    auto shadow =
-        SharedShadow::open(shared.process.pid, shared.file, shared.bytes, file_name(shared));
+    auto shadow = SharedShadow::open(shared.process.pid, shared.file,
+                                     {shared.buffer_id, shared.bytes, shared.device},
+                                     file_name(shared.process));
     require(shadow != nullptr, CUDA_ERROR_INVALID_HANDLE);
     require(shared.device == context.device || driver.has_peer_link(context.device, shared.device),
             CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);

@@ -33,7 +33,8 @@ CUipcMemHandle encode(const SharedMemory& memory);
 /// Failure INVALID_HANDLE for what encode() cannot have made.
 SharedMemory decode(const CUipcMemHandle& handle);
 
-/// The name of the file. It holds all that a handle says, so that no other file is taken for it.
-std::string file_name(const SharedMemory& memory);
+/// The name of the files of a process. The record in a file holds the rest of what a handle says:
+/// no other file is taken for it.
+std::string file_name(const Process& process);
 
 }  // namespace polypath::sim

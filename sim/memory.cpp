@@ -1,13 +1,17 @@
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "base/units.hpp"
 #include "failure.hpp"
 #include "ipc.hpp"
+#include "kept.hpp"
 #include "memory.hpp"
 #include "shadow.hpp"
 
@@ -34,6 +38,13 @@ const std::byte* Allocation::read(std::uintptr_t address, std::size_t size) cons
 
 std::byte* Allocation::overwrite(std::uintptr_t address, std::size_t size) const {
   return shadow ? shadow->overwrite(address - base, size) : std::bit_cast<std::byte*>(address);
+}
+
+void Allocation::clear(std::uintptr_t address, std::size_t size) const {
+  if (shadow)
+    shadow->clear(address - base, size);
+  else
+    std::memset(std::bit_cast<std::byte*>(address), 0, size);
 }
 
 Memory::Memory(std::vector<std::uint64_t> gpu_bytes, bool is_shared, bool reuses_addresses)
@@ -102,8 +113,8 @@ AllocationPtr Memory::find_if(const std::function<bool(const Allocation&)>& fits
 std::shared_ptr<Shadow> Memory::make_shadow(int device, std::size_t bytes,
                                             std::uint64_t buffer_id) const {
   if (!is_shared_) return std::make_shared<PrivateShadow>(bytes);
-  const SharedMemory shared{this_process(), -1, device, buffer_id, bytes};
-  return std::make_shared<SharedShadow>(bytes, file_name(shared));
+  return std::make_shared<SharedShadow>(SharedShadow::Identity{buffer_id, bytes, device},
+                                        file_name(this_process()));
 }
 
 }  // namespace polypath::sim
@@ -127,6 +138,85 @@ void* map(void* wanted, std::size_t bytes, int access, int flags) {
       ::mmap(wanted, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
   if (address == MAP_FAILED) throw std::bad_alloc();
   return address;
+}
+
+// Pages of host memory that were freed: all zero, as new ones are.
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4  // Linux 5.7; older ones refuse it
+#endif
+constexpr std::size_t kMinKeptHostBytes = 256 * kKiB;
+constexpr std::size_t kMaxKeptHostBytes = 256 * kMiB;
+constexpr std::size_t kMaxKeptRanges = 64;
+
+class HostPages {
+ public:
+  /// Takes the pages away from the range, which stays mapped; none where that cannot be done.
+  static std::optional<HostPages> take(std::uintptr_t address, std::size_t bytes) {
+    std::vector<unsigned char> states(bytes / kPage);
+    void* const from = std::bit_cast<void*>(address);
+    if (::mincore(from, bytes, states.data()) != 0) return std::nullopt;
+    void* const base = ::mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, nullptr);
+    if (base == MAP_FAILED) return std::nullopt;
+    HostPages pages(static_cast<std::byte*>(base), bytes);
+    pages.clear(states);
+    return pages;
+  }
+  ~HostPages() {
+    if (capacity_ > 0) ::munmap(base_, capacity_);
+  }
+  HostPages(HostPages&& other) noexcept
+      : base_(other.base_),
+        capacity_(std::exchange(other.capacity_, 0)),
+        resident_bytes_(other.resident_bytes_) {}
+  HostPages& operator=(HostPages&&) = delete;
+
+  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+  [[nodiscard]] std::size_t resident_bytes() const noexcept { return resident_bytes_; }
+
+  /// Puts the first `bytes` to this address; false when the system refuses.
+  bool put(std::uintptr_t address, std::size_t bytes) {
+    if (::mremap(base_, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+                 std::bit_cast<void*>(address)) == MAP_FAILED)
+      return false;
+    base_ += bytes;
+    capacity_ -= bytes;
+    return true;
+  }
+
+ private:
+  HostPages(std::byte* base, std::size_t capacity) : base_(base), capacity_(capacity) {}
+
+  /// What is in memory is made zero. The rest was never written, or is in a swap file.
+  void clear(const std::vector<unsigned char>& states) {
+    const auto is_resident = [&](std::size_t page) { return (states[page] & 1U) != 0; };
+    for (std::size_t first = 0, last = 0; first < states.size(); first = last) {
+      while (last < states.size() && is_resident(last) == is_resident(first)) ++last;
+      std::byte* const begin = base_ + first * kPage;
+      const std::size_t bytes = (last - first) * kPage;
+      if (is_resident(first)) {
+        std::memset(begin, 0, bytes);
+        resident_bytes_ += bytes;
+      } else {
+        ::madvise(begin, bytes, MADV_DONTNEED);
+      }
+    }
+  }
+
+  std::byte* base_;
+  std::size_t capacity_;
+  std::size_t resident_bytes_ = 0;
+};
+
+Kept<HostPages>& kept_pages() {
+  static auto* const pages = new Kept<HostPages>(kMaxKeptHostBytes, kMaxKeptRanges);
+  return *pages;
+}
+
+/// Pages keep the NUMA domain that they were first used in, which may be the wrong one for others.
+bool can_keep(std::size_t bytes) {
+  static const bool has_one_domain = ::access("/sys/devices/system/node/node1", F_OK) != 0;
+  return bytes >= kMinKeptHostBytes && has_one_domain;
 }
 
 }  // namespace
@@ -156,11 +246,20 @@ void AddressSpace::give_back(std::uintptr_t address, std::size_t bytes) {
 }
 
 void AddressSpace::open(std::uintptr_t address, std::size_t bytes) {
-  map(std::bit_cast<void*>(address), round_up(bytes, kPage), PROT_READ | PROT_WRITE, MAP_FIXED);
+  const std::size_t room = round_up(bytes, kPage);
+  if (can_keep(room))
+    if (std::optional<HostPages> pages = kept_pages().take(room);
+        pages && pages->put(address, room))
+      return;
+  map(std::bit_cast<void*>(address), room, PROT_READ | PROT_WRITE, MAP_FIXED);
 }
 
 void AddressSpace::close(std::uintptr_t address, std::size_t bytes) {
-  map(std::bit_cast<void*>(address), round_up(bytes, kPage), PROT_NONE, MAP_FIXED);
+  const std::size_t room = round_up(bytes, kPage);
+  if (can_keep(room))
+    if (std::optional<HostPages> pages = HostPages::take(address, room))
+      kept_pages().keep(std::move(*pages));
+  map(std::bit_cast<void*>(address), room, PROT_NONE, MAP_FIXED);
 }
 
 bool AddressSpace::contains(std::uintptr_t address) const noexcept {

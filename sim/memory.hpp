@@ -111,6 +111,8 @@ struct Allocation {
   const std::byte* read(std::uintptr_t address, std::size_t size) const;
   /// The bytes from `address` on, all of which the caller overwrites.
   std::byte* overwrite(std::uintptr_t address, std::size_t size) const;
+  /// Makes the bytes from `address` on zero.
+  void clear(std::uintptr_t address, std::size_t size) const;
 };
 using AllocationPtr = std::shared_ptr<const Allocation>;
 
@@ -174,6 +176,10 @@ class Memory {
 struct FillPattern {
   std::uint32_t value;
   std::size_t bytes;
+
+  [[nodiscard]] bool is_zero() const noexcept {
+    return value << (32 - 8 * static_cast<unsigned>(bytes)) == 0;
+  }
 };
 
 // One side of a copy or fill: what memory is behind an address.

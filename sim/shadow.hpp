@@ -4,16 +4,16 @@
 // fails.
 #pragma once
 
-#include <cstdint>
-
 #include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 
-#include <vector>
-
-#include <cstddef>
+#include "kept.hpp"
 
 namespace polypath::sim {
 
@@ -30,24 +30,57 @@ class Shadow {
   const std::byte* read(std::size_t offset, std::size_t bytes);
   /// The bytes from `offset` on; the caller overwrites all `bytes` of them.
   std::byte* overwrite(std::size_t offset, std::size_t bytes);
+  /// Makes the bytes from `offset` on zero. Pages that the system has not given yet stay with it.
+  void clear(std::size_t offset, std::size_t bytes);
 
  protected:
+  /// Memory is given its pattern in units of this size.
+  static constexpr std::size_t kGranule = std::size_t{64} << 10;
+
   explicit Shadow(std::size_t bytes) : bytes_(bytes) {}
 
-  static constexpr std::size_t kGranule = std::size_t{2} << 20;
   static std::size_t granules(std::size_t bytes) { return (bytes + kGranule - 1) / kGranule; }
+  /// The size of the memory that an allocation of this size gets.
+  static std::size_t capacity_for(std::size_t bytes);
+  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
-  /// True when the granule holds its pattern, or written bytes.
-  virtual bool is_touched(std::size_t granule) = 0;
-  /// Makes a granule touched that may not be: by its pattern, unless all of it is about to be
-  /// overwritten.
-  virtual void touch(std::size_t granule, bool is_overwritten) = 0;
-  void write_pattern(std::size_t granule);
+  /// What a granule holds.
+  enum class Mark : unsigned char {
+    none,     ///< nothing of this allocation's; zeros in fact, as the system gives pages
+    stale,    ///< nothing of this allocation's; what an earlier one left, in fact
+    cleared,  ///< zeros that the system gave, for the allocation to read
+    touched,  ///< the pattern, or bytes that were written
+  };
 
-  std::byte* base_ = nullptr;  ///< set by whoever maps the bytes
+  [[nodiscard]] Mark mark(std::size_t granule) const noexcept {
+    return std::atomic_ref(marks_[granule]).load(std::memory_order_acquire);
+  }
+  void set_mark(std::size_t granule, Mark mark) const noexcept {
+    std::atomic_ref(marks_[granule]).store(mark, std::memory_order_release);
+  }
+  void write_pattern(std::size_t first, std::size_t last) const;
+
+  /// What the caller is going to do with all bytes of a range.
+  enum class Use { reads, overwrites, clears };
+  struct Range {
+    std::size_t first;
+    std::size_t last;
+    Use use;
+  };
+  [[nodiscard]] bool is_ready(std::size_t granule, Use use) const noexcept {
+    const Mark now = mark(granule);
+    return now == Mark::touched || (now == Mark::cleared && use != Use::overwrites);
+  }
+  /// Makes those of the granules [begin, end) ready that are not. What is cleared is one granule.
+  virtual void touch(std::size_t begin, std::size_t end, const Range& range);
+
+  // Set by whoever maps the memory.
+  std::byte* base_ = nullptr;
+  Mark* marks_ = nullptr;  ///< one a granule; null: all are touched
+  std::size_t capacity_ = 0;
 
  private:
-  void prepare(std::size_t first, std::size_t last, bool is_overwritten);
+  void prepare(const Range& range);
 
   std::size_t bytes_;
 };
@@ -61,47 +94,60 @@ class PrivateShadow : public Shadow {
   ~PrivateShadow() override;
 
  protected:
-  bool is_touched(std::size_t granule) override { return touched_[granule]; }
-  void touch(std::size_t granule, bool is_overwritten) override;
+  void touch(std::size_t begin, std::size_t end, const Range& range) override;
 
  private:
-  std::vector<bool> touched_;  // one a granule
+  class Arena;
+  static Kept<Arena>& kept();
+
+  std::unique_ptr<Arena> arena_;
 };
 
 // A shadow in a memory file, which other processes can open by its number and name while this one
 // lives. Any thread may use it.
 //
-// The file holds the bytes, from the next page on one byte a granule that says whether it was
-// touched. Whoever touches one holds a lock on the file, which the system gives back if the process
-// is killed.
+// The file begins with a record of its allocation and one byte a granule that says whether it was
+// touched; the bytes follow from the next page on. Whoever touches a granule holds a lock on the
+// file, which the system gives back if the process is killed. A file that no other process can know
+// is kept for a later allocation, with the pattern in all that was touched.
 
 class SharedShadow : public Shadow {
  public:
-  /// A new one. The name must tell it from every other of any process.
+  /// What tells an allocation from every other one of the process that made it.
+  struct Identity {
+    std::uint64_t buffer_id = 0;
+    std::uint64_t bytes = 0;
+    std::int64_t device = 0;
+
+    friend bool operator==(const Identity&, const Identity&) = default;
+  };
+
+  /// A new one. `name` must tell the files of this process from those of every other.
   /// Throws std::bad_alloc when there is no file or address space left.
-  SharedShadow(std::size_t bytes, const std::string& name);
+  SharedShadow(const Identity& identity, const std::string& name);
   ~SharedShadow() override;
 
   /// The one that process `pid` made and has under `file`; null when it is no longer there, or
   /// another. Throws std::bad_alloc as above.
-  static std::unique_ptr<SharedShadow> open(pid_t pid, int file, std::size_t bytes,
+  static std::unique_ptr<SharedShadow> open(pid_t pid, int file, const Identity& identity,
                                             const std::string& name);
 
-  /// Its number among the files of this process.
-  [[nodiscard]] int file() const noexcept { return file_; }
+  /// Its number among the files of this process, for others to open it.
+  [[nodiscard]] int export_file() noexcept;
 
  protected:
-  bool is_touched(std::size_t granule) override;
-  void touch(std::size_t granule, bool is_overwritten) override;
+  void touch(std::size_t begin, std::size_t end, const Range& range) override;
 
  private:
-  SharedShadow(std::size_t bytes, int file);
-  void map();
-  [[nodiscard]] std::size_t file_bytes() const noexcept;
-  [[nodiscard]] std::size_t marks_offset() const noexcept;
+  class File;
+  static Kept<File>& kept();
 
-  int file_;
-  std::mutex mutex_;  // the lock on the file is for all threads of a process in common
+  SharedShadow(const Identity& identity, std::unique_ptr<File> file, bool is_exported);
+  void forget() const;
+
+  std::unique_ptr<File> file_;
+  std::atomic<bool> is_exported_;  // or imported
+  std::mutex mutex_;               // the lock on the file is for all threads of a process in common
 };
 
 // Host memory that the CPU and the devices use by different addresses: of mappings (cuMemMap).
@@ -115,10 +161,6 @@ class HostShadow : public Shadow {
 
   /// Shows the bytes at this address, to the program's reads or writes or neither; bits of PROT_*.
   void show(std::uintptr_t address, int access) const;
-
- protected:
-  bool is_touched(std::size_t) override { return true; }
-  void touch(std::size_t, bool) override {}
 
  private:
   int file_;

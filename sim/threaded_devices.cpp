@@ -44,10 +44,16 @@ void ThreadedDevices::pass(double us) {
   mutex_.lock();
 }
 
+int ThreadedDevices::start_traffic(TrafficFlow flow, bool from_file) {
+  sees_traffic_ = true;
+  return traffic_.start(flow, from_file);
+}
+
 OperationPtr ThreadedDevices::issue(Operation operation) {
   start_workers();
   const auto issued = std::make_shared<Operation>(std::move(operation));
   issued->id = next_id_++;
+  if (sees_traffic_) issued->issue_us = FunctionalTraffic::now_us();
   ++open_;
   wait_for_predecessors(issued);
   if (issued->pending == 0) make_ready(issued);
@@ -93,6 +99,7 @@ void ThreadedDevices::work() {
     const OperationPtr operation = ready_.extract(ready_.begin()).value().operation;
     if (operation->may_complete && !operation->may_complete()) {
       waiting_.insert(operation);
+      last_change_ = Clock::now();
       continue;
     }
     // Whoever rested may now have to look after what waits.
@@ -113,7 +120,8 @@ void ThreadedDevices::rest(DriverMutex::ForWorkers& lock) {
   if (ready_.empty() && !polls) {
     work_.wait(lock);
   } else {
-    Clock::time_point until = Clock::now() + kPollInterval;
+    const Clock::time_point now = Clock::now();
+    Clock::time_point until = now + poll_interval(now - last_change_);
     if (!polls) until = ready_.begin()->due;
     if (polls && !ready_.empty()) until = std::min(until, ready_.begin()->due);
     work_.wait_until(lock, until);
@@ -139,12 +147,20 @@ void ThreadedDevices::poll() {
 void ThreadedDevices::make_ready(const OperationPtr& operation) {
   operation->previous.reset();
   operation->after.clear();
-  ready_.insert({Clock::now() + delay(operation->id), operation});
+  Clock::time_point due = Clock::now() + delay(operation->id);
+  if (sees_traffic_ && operation->flow) {
+    const double ready_us = traffic_.ready_us(*operation->flow, operation->issue_us);
+    const std::chrono::duration<double, std::micro> since_epoch(ready_us);
+    due =
+        std::max(due, Clock::time_point(std::chrono::duration_cast<Clock::duration>(since_epoch)));
+  }
+  ready_.insert({due, operation});
   work_.notify_one();
 }
 
 void ThreadedDevices::complete(const OperationPtr& operation) {
   operation->end_us = clock_us();
+  last_change_ = Clock::now();
   // What the functions hold on to must not outlive the work.
   operation->may_complete = nullptr;
   operation->move = nullptr;

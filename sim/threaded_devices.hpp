@@ -8,20 +8,28 @@
 #include <set>
 
 #include "devices.hpp"
+#include "functional_traffic.hpp"
 
 namespace polypath::sim {
 
 /// Lives until the process ends: its threads are never joined.
 class ThreadedDevices : public Devices {
  public:
-  /// `mutex`: the driver's lock. `seed`: of the delays; 0: none.
-  ThreadedDevices(DriverMutex& mutex, std::uint64_t seed) : mutex_(mutex), seed_(seed) {}
+  /// `mutex`: the driver's lock. `seed`: of the delays; 0: none. `machine`, `node`: as
+  /// FunctionalTraffic has them.
+  ThreadedDevices(DriverMutex& mutex, std::uint64_t seed, const std::string& machine,
+                  const std::string& node)
+      : mutex_(mutex), seed_(seed), traffic_(machine, node), sees_traffic_(!machine.empty()) {}
 
   [[nodiscard]] double clock_us() const override;
   void spend(double) override {}  // real time passes by itself
   void pass(double us) override;
   void set_issuing(int /*number*/) override {}
   void take_turn() override {}
+  int start_traffic(TrafficFlow flow, bool from_file) override;
+  void stop_traffic(int id) override { traffic_.stop(id); }
+  std::uint64_t traffic_blocks(int id) override { return traffic_.blocks(id); }
+  int traffic_queued(int id) override { return traffic_.queued(id); }
   OperationPtr issue(Operation operation) override;
   void catch_up() override {}
   void wait_until(const std::function<bool()>& holds) override;
@@ -51,12 +59,15 @@ class ThreadedDevices : public Devices {
   DriverMutex& mutex_;
   const std::uint64_t seed_;
   const Clock::time_point begin_ = Clock::now();
+  FunctionalTraffic traffic_;
+  bool sees_traffic_;  // there may be some
   bool has_workers_ = false;
   std::condition_variable_any work_;      // there is something to do
   std::condition_variable_any progress_;  // something has completed
   std::set<Ready, Earlier> ready_;
   std::set<OperationPtr> waiting_;  // for a value in memory
   bool is_polled_ = false;          // a worker looks after them
+  Clock::time_point last_change_;   // of waiting_, or in what has completed
   std::size_t open_ = 0;            // operations that have not completed
   std::uint64_t next_id_ = 1;
 };

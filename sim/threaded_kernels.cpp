@@ -50,6 +50,7 @@ void ThreadedKernels::begin(std::shared_ptr<KernelRun> run) {
 void ThreadedKernels::work() {
   simt::Machine machine({.seed = seed_, .is_timed = false, .most_parts = seed_ == 0 ? 1U : 4U});
   Clock::time_point looked_at_time = Clock::now();
+  Clock::time_point last_progress = looked_at_time;
   bool is_idle = false;
   Clock::duration rest = kPollInterval;
   while (true) {
@@ -69,7 +70,8 @@ void ThreadedKernels::work() {
     const Clock::time_point begin = Clock::now();
     if (machine.look_at_watches()) is_idle = false;
     const Clock::time_point end = Clock::now();
-    rest = std::max<Clock::duration>(kPollInterval, kRestOfALook * (end - begin));
+    if (!is_idle) last_progress = end;
+    rest = std::max(poll_interval(end - last_progress), kRestOfALook * (end - begin));
     if (end - looked_at_time > kTimeInterval) {
       machine.let_time_pass();
       looked_at_time = end;

@@ -8,11 +8,34 @@ namespace polypath::sim {
 namespace {
 
 constexpr FlowNetwork::Id kOfCompanion = FlowNetwork::Id{1} << 63;
+constexpr FlowNetwork::Id kOfTraffic = FlowNetwork::Id{1} << 62;
+
+/// Between the end of a copy and the start of the next one of its stream; the network adds the
+/// hand-over, which is part of the gap.
+double gap_us(const Costs& costs) {
+  return std::max(costs.copy_gap_us - costs.copy_handover_us, 0.0);
+}
 
 }  // namespace
 
 Timeline::Timeline(const Costs& costs, std::vector<double> capacities_gbps)
-    : costs_(costs), network_(std::move(capacities_gbps), costs.copy_handover_us) {}
+    : costs_(costs),
+      network_(std::move(capacities_gbps), costs.copy_handover_us),
+      engines_(
+          gap_us(costs),
+          [this](const OperationPtr& copy, double bytes) { begin_copy(copy, bytes); },
+          [this](int flow, const FlowDemand& block) {
+            const FlowNetwork::Id id = next_block_++ | kOfTraffic;
+            blocks_.emplace(id, flow);
+            network_.start(id, block, now_us_);
+          }) {}
+
+int Timeline::start_traffic(TrafficFlow flow) {
+  has_traffic_ = true;
+  std::vector<OperationPtr> running;
+  for (const auto& [id, copy] : flowing_) running.push_back(copy);
+  return engines_.start(std::move(flow), running, now_us_);
+}
 
 OperationPtr Timeline::issue(Operation operation, double issue_us) {
   const auto issued = std::make_shared<Operation>(std::move(operation));
@@ -24,32 +47,52 @@ OperationPtr Timeline::issue(Operation operation, double issue_us) {
 }
 
 void Timeline::run_until(double us) {
-  while (next_us() <= us) step();
+  for (double next = next_of_all_us(); next <= us; next = next_of_all_us()) step_to(next);
   now_us_ = std::max(now_us_, us);
 }
 
 bool Timeline::step() {
-  const double next = next_us();
-  if (next == kNever) return false;
-  now_us_ = next;
-  if (network_.next_us() <= next) {
-    for (const FlowNetwork::Id id : network_.advance(next)) {
-      if ((id & kOfCompanion) != 0)
-        companion_->flow_ended(id & ~kOfCompanion, next);
-      else
-        complete(flowing_.extract(id).mapped());
-    }
-  } else if (companion_ != nullptr && companion_->next_us() <= next) {
-    companion_->run(next);
-    poll(next);
-  } else {
-    const OperationPtr operation = starts_.extract(starts_.begin()).value().operation;
-    start(operation);
-  }
+  if (next_us() == kNever) return false;
+  step_to(next_of_all_us());
   return true;
 }
 
+void Timeline::step_to(double next) {
+  now_us_ = next;
+  if (network_.next_us() <= next) {
+    for (const FlowNetwork::Id id : network_.advance(next)) flow_ended(id);
+  } else if (companion_ != nullptr && companion_->next_us() <= next) {
+    companion_->run(next);
+    poll(next);
+  } else if (!starts_.empty() && starts_.begin()->us <= next) {
+    const OperationPtr operation = starts_.extract(starts_.begin()).value().operation;
+    start(operation);
+  } else {
+    engines_.run(next);
+  }
+}
+
+void Timeline::flow_ended(FlowNetwork::Id id) {
+  if ((id & kOfCompanion) != 0) {
+    --companion_flows_;
+    companion_->flow_ended(id & ~kOfCompanion, now_us_);
+  } else if ((id & kOfTraffic) != 0) {
+    engines_.block_ended(blocks_.extract(id).mapped(), now_us_);
+  } else {
+    const OperationPtr copy = flowing_.extract(id).mapped();
+    if (!has_traffic_ || engines_.copy_ended(copy, now_us_)) complete(copy);
+  }
+}
+
+void Timeline::begin_copy(const OperationPtr& copy, double bytes) {
+  flowing_.emplace(copy->id, copy);
+  FlowDemand demand = *copy->flow;
+  demand.bytes = bytes;
+  network_.start(copy->id, std::move(demand), now_us_);
+}
+
 void Timeline::start_flow(FlowNetwork::Id id, FlowDemand demand) {
+  ++companion_flows_;
   network_.start(id | kOfCompanion, std::move(demand), now_us_);
 }
 
@@ -66,9 +109,17 @@ void Timeline::poll(double cpu_us) {
 }
 
 double Timeline::next_us() const noexcept {
+  const bool has_own = !has_traffic_ || !starts_.empty() || !flowing_.empty() ||
+                       engines_.has_waiting() || companion_flows_ > 0 ||
+                       (companion_ != nullptr && companion_->next_us() < kNever);
+  return has_own ? next_of_all_us() : kNever;
+}
+
+double Timeline::next_of_all_us() const noexcept {
   const double start = starts_.empty() ? kNever : starts_.begin()->us;
   const double companion = companion_ == nullptr ? kNever : companion_->next_us();
-  return std::min({start, network_.next_us(), companion});
+  const double traffic = has_traffic_ ? engines_.next_us() : kNever;
+  return std::min({start, network_.next_us(), companion, traffic});
 }
 
 void Timeline::make_ready(const OperationPtr& operation) {
@@ -87,17 +138,17 @@ void Timeline::make_ready(const OperationPtr& operation) {
   if (operation->flow) {
     // The network adds the hand-over, which is part of both costs.
     start_us = cold + std::max(costs_.copy_start_us - costs_.copy_handover_us, 0.0);
-    if (warm > 0)
-      start_us =
-          std::max(start_us, warm + std::max(costs_.copy_gap_us - costs_.copy_handover_us, 0.0));
+    if (warm > 0) start_us = std::max(start_us, warm + gap_us(costs_));
   }
   starts_.insert({std::max(start_us, now_us_), operation});
 }
 
 void Timeline::start(const OperationPtr& operation) {
   if (operation->flow) {
-    flowing_.emplace(operation->id, operation);
-    network_.start(operation->id, *operation->flow, now_us_);
+    if (has_traffic_)
+      engines_.arrive(operation, now_us_);
+    else
+      begin_copy(operation, operation->flow->bytes);
   } else if (operation->may_complete && !operation->may_complete()) {
     waiting_.insert(operation);
   } else {

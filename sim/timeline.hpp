@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "copy_engines.hpp"
 #include "flow_network.hpp"
 #include "operation.hpp"
 #include "topology/node.hpp"
@@ -37,19 +38,29 @@ class Timeline {
   static constexpr double kNever = FlowNetwork::kNever;
 
   Timeline(const Costs& costs, std::vector<double> capacities_gbps);
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
 
   /// Adds an operation at CPU time `issue_us`, which may not lie before now_us().
   OperationPtr issue(Operation operation, double issue_us);
 
   /// Time up to which everything has happened.
   [[nodiscard]] double now_us() const noexcept { return now_us_; }
-  /// When something happens next; kNever when nothing does by itself.
+  /// When something happens next; kNever when nothing does by itself, or nothing but traffic of
+  /// others.
   [[nodiscard]] double next_us() const noexcept;
+
+  /// Traffic of other programs, from now on; CopyEngines says how it is shared. Returns its id.
+  int start_traffic(TrafficFlow flow);
+  void stop_traffic(int id) { engines_.stop(id, now_us_); }
+  [[nodiscard]] std::uint64_t traffic_blocks(int id) const noexcept { return engines_.blocks(id); }
+  [[nodiscard]] int traffic_queued(int id) const noexcept { return engines_.queued(id); }
 
   /// Lets all happen that is due until `us`.
   void run_until(double us);
 
-  /// Lets the next thing happen. False when there is nothing to happen but by somebody outside.
+  /// Lets the next thing happen. False when there is nothing to happen but by somebody outside, or
+  /// of others' traffic.
   bool step();
 
   /// Looks whether somebody outside has satisfied an operation that waits for a value; it then
@@ -81,9 +92,19 @@ class Timeline {
   void make_ready(const OperationPtr& operation);
   void start(const OperationPtr& operation);
   void complete(const OperationPtr& operation);
+  /// When something happens next, traffic of others included.
+  [[nodiscard]] double next_of_all_us() const noexcept;
+  void step_to(double next_us);
+  void begin_copy(const OperationPtr& copy, double bytes);
+  void flow_ended(FlowNetwork::Id id);
 
   Costs costs_;
   FlowNetwork network_;
+  CopyEngines engines_;
+  bool has_traffic_ = false;
+  std::map<FlowNetwork::Id, int> blocks_;  // of traffic, in service: the flow's id
+  FlowNetwork::Id next_block_ = 0;
+  int companion_flows_ = 0;
   std::set<Start, Earlier> starts_;
   std::map<FlowNetwork::Id, OperationPtr> flowing_;
   std::set<OperationPtr, ById> waiting_;

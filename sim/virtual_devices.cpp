@@ -103,6 +103,27 @@ void VirtualDevices::wait_for_turn(Issuer& own) {
   whose_turn_ = &own;
 }
 
+int VirtualDevices::start_traffic(TrafficFlow flow, bool /*from_file*/) {
+  catch_up();
+  flow.begin_us = std::max(flow.begin_us, own_clock_us());
+  return timeline_.start_traffic(std::move(flow));
+}
+
+void VirtualDevices::stop_traffic(int id) {
+  catch_up();
+  timeline_.stop_traffic(id);
+}
+
+std::uint64_t VirtualDevices::traffic_blocks(int id) {
+  catch_up();
+  return timeline_.traffic_blocks(id);
+}
+
+int VirtualDevices::traffic_queued(int id) {
+  catch_up();
+  return timeline_.traffic_queued(id);
+}
+
 void VirtualDevices::catch_up() {
   const double clock_us = own_clock_us();
   timeline_.poll(clock_us);
@@ -160,7 +181,7 @@ void VirtualDevices::wait_until(const std::function<bool()>& holds) {
                    "for a function of the program\n");
     }
     mutex_.unlock();
-    std::this_thread::sleep_for(kPollInterval);
+    std::this_thread::sleep_for(poll_interval(now - stuck_since));
     mutex_.lock();
   }
   waiting.reset();

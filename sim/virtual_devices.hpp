@@ -29,6 +29,10 @@ class VirtualDevices : public Devices {
   void pass(double us) override { spend(us); }
   void set_issuing(int number) override;
   void take_turn() override;
+  int start_traffic(TrafficFlow flow, bool from_file) override;
+  void stop_traffic(int id) override;
+  std::uint64_t traffic_blocks(int id) override;
+  int traffic_queued(int id) override;
   OperationPtr issue(Operation operation) override {
     return timeline_.issue(std::move(operation), own_clock_us());
   }

@@ -1,5 +1,6 @@
 // What planning costs, on this machine's CPU: the ladder of some pairs, the plan of a size from a
-// known ladder, and its schedule. Usage: plan_cost NODE_FILE...
+// known ladder, and its schedule; the plan of a collective of a new size, as a rank's first call
+// makes it. Usage: plan_cost NODE_FILE...
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "collectives/plan/collective_plan.hpp"
 #include "plan/plan.hpp"
 #include "plan/schedule.hpp"
 #include "topology/node_file.hpp"
@@ -49,6 +51,22 @@ void report(const Node& node, const char* what, std::vector<Request> requests) {
   }
 }
 
+void report_collectives(const Node& node) {
+  const int ranks = std::min(kMostRanksOfANode, static_cast<int>(node.gpus.size()));
+  CollectiveOptions options;
+  options.explain = false;
+  for (const CollectiveOp op :
+       {CollectiveOp::allreduce, CollectiveOp::all_gather, CollectiveOp::broadcast}) {
+    for (const std::uint64_t bytes : {64 * kKiB, 4 * kMiB, 64 * kMiB, 512 * kMiB}) {
+      const auto request = request_of_bytes(op, DataType::float32, bytes, ranks);
+      CollectivePlan plan;
+      const double plan_us = median_us([&] { plan = plan_collective(node, request, options); });
+      fmt::print("{:14} {:10} {} ranks {:7} KiB: plan {:7.1f} us, {}\n", node.name, to_string(op),
+                 ranks, bytes / kKiB, plan_us, to_string(plan.algorithm));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace polypath
 
@@ -68,5 +86,6 @@ int main(int count, char** files) {
     report(node, "ring", ring);
     for (int gpu = 0; gpu < gpus; ++gpu) ring.push_back(pair((gpu + 1) % gpus, gpu));
     report(node, "ring both", ring);
+    report_collectives(node);
   }
 }

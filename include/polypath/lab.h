@@ -45,6 +45,37 @@ typedef struct polypath_bench_request {
 POLYPATH_API polypath_status polypath_bench(polypath_context* context,
                                             const polypath_bench_request* request, char** json);
 
+/* Starts (on = 1) or ends (on = 0) other traffic. Returns 0 once it flows, or once none is left;
+ * anything else where that failed. */
+typedef int (*polypath_traffic_switch)(int on, void* user);
+
+/* One row of a benchmark beside other traffic. */
+typedef struct polypath_bench_beside_request {
+  const polypath_request* transfers; /* together, as of polypath_bench_request */
+  size_t count;
+  int warmup;     /* untimed pairs at the begin of each round */
+  int iterations; /* timed pairs of each phase, at least 1 */
+  int rounds;     /* at least 1; each is a phase on the idle node, then one beside the traffic */
+  const polypath_request* own; /* traffic of this process: copied again and again, natively, on
+                                  streams of their own; NULL: none */
+  size_t own_count;
+  int own_queue;    /* copies of each that are queued at any time, at least 1 */
+  double own_on_us; /* of each period; both are 0 for traffic without pause */
+  double own_off_us;
+} polypath_bench_beside_request;
+
+/* Runs it on buffers of its own and compares every byte of both ways before the traffic, beside it
+ * and after it. `traffic` may be NULL where there is own traffic.
+ * {"group_bytes" (of all transfers together), "verified", "rounds": [{"idle": {"native_us": [],
+ * "polypath_us": []}, "loaded": (the same), "recovery_us": from the end of the traffic to the begin
+ * of the first transfer at 0.97 of the idle rate, or null where there was none within 2 s}]}
+ * Samples are in the order of measurement, polypath and native in turn, polypath first.
+ * POLYPATH_INTERNAL_ERROR when bytes differ, or `traffic` failed. */
+POLYPATH_API polypath_status polypath_bench_beside(polypath_context* context,
+                                                   const polypath_bench_beside_request* request,
+                                                   polypath_traffic_switch traffic, void* user,
+                                                   char** json);
+
 /* What each phase of a CUDA graph costs for one transfer cut into `nodes` copies: `nodes` / 2
  * chunks, each carried to a staging memory and on from there. */
 typedef struct polypath_graph_phases_request {

@@ -259,6 +259,21 @@ POLYPATH_API polypath_status polypath_plan_collective(polypath_context* context,
  * "lanes", "gbps" (measured)}]}} */
 POLYPATH_API polypath_status polypath_topology(polypath_context* context, char** json);
 
+/* The caller issues a copy natively, now, on `stream`: what it occupies counts as load of its link
+ * for this process's transfers and for other processes. Of copies between a GPU and host memory
+ * that the library was not offered; polypath_try_copy_async() and its like count those that they
+ * leave to the caller. Any thread; takes less than 0.1 us. Never fails because of the copy. */
+POLYPATH_API polypath_status polypath_note_copy(polypath_context* context, void* dst,
+                                                const void* src, size_t bytes, void* stream);
+
+/* How loaded the links are now, as this process knows it and as others tell:
+ * {"time_us": of the clock that busy_us are counted by,
+ *  "links": [{"from", "to", "gbps", "loaded": bool, "source": who says so, "pid": of another
+ *             process that says so, or null, "wait_us": how long a copy would wait, or 0,
+ *             "processes": [{"pid", "busy_us": predicted time of all its copies so far}]}]}
+ * One row stands for all links of one direction between a GPU and host memory. */
+POLYPATH_API polypath_status polypath_load(polypath_context* context, char** json);
+
 /* Called during a long operation, on the calling thread: done of total steps, and what comes next.
  */
 typedef void (*polypath_progress)(size_t done, size_t total, const char* what, void* user);
@@ -284,6 +299,7 @@ POLYPATH_API polypath_status polypath_devices(polypath_context* context, char** 
 
 /* What has been done since the context was made:
  * {"transfers", "split", "native", "failed", "bytes", "copies",
+ *  "changed_by_load" (transfers that left out a route because others use its links),
  *  "followed" (of the split: their staged routes did not wait for the transfer before them),
  *  "native_by_reason": {reason: count}, "left_out_by_reason": {reason: count},
  *  "routes": [{"src", "dst", "route", "transfers", "bytes"}],

@@ -57,6 +57,21 @@ class BenchRequest(Checked, ctypes.Structure):
     ]
 
 
+class BesideRequest(Checked, ctypes.Structure):
+    _fields_ = [
+        ("transfers", POINTER(Request)),
+        ("count", c_size_t),
+        ("warmup", c_int),
+        ("iterations", c_int),
+        ("rounds", c_int),
+        ("own", POINTER(Request)),
+        ("own_count", c_size_t),
+        ("own_queue", c_int),
+        ("own_on_us", c_double),
+        ("own_off_us", c_double),
+    ]
+
+
 class TuneRequest(Checked, ctypes.Structure):
     _fields_ = [
         ("transfers", POINTER(Request)),
@@ -69,6 +84,7 @@ class TuneRequest(Checked, ctypes.Structure):
     ]
 
 
+TrafficSwitch = ctypes.CFUNCTYPE(c_int, c_int, c_void_p)
 TuneProgress = ctypes.CFUNCTYPE(c_int, c_size_t, c_size_t, c_double, c_char_p, c_void_p)
 
 
@@ -183,6 +199,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "polypath_plan": [c_void_p, POINTER(Request), c_size_t, _STRING],
     "polypath_plan_collective": [c_void_p, POINTER(CollectiveRequest), _STRING],
     "polypath_topology": [c_void_p, _STRING],
+    "polypath_load": [c_void_p, _STRING],
     "polypath_measure": [c_void_p, Progress, c_void_p],
     "polypath_settings": [c_void_p, _STRING],
     "polypath_devices": [c_void_p, _STRING],
@@ -339,6 +356,7 @@ _UNICONN_FUNCTIONS: dict[str, list[Any]] = {
 
 _OF_THE_LABORATORY: dict[str, list[Any]] = {
     "polypath_bench": [c_void_p, POINTER(BenchRequest), _STRING],
+    "polypath_bench_beside": [c_void_p, POINTER(BesideRequest), TrafficSwitch, c_void_p, _STRING],
     "polypath_tune": [c_void_p, POINTER(TuneRequest), TuneProgress, c_void_p, _STRING],
     "polypath_graph_phases": [c_void_p, POINTER(GraphPhasesRequest), _STRING],
     "polypath_collective_bench_create": [c_void_p, c_char_p, c_char_p, POINTER(c_void_p)],

@@ -235,6 +235,17 @@ class Context(WarnsUnlessClosed):
         )
         return found
 
+    def load(self) -> dict[str, Any]:
+        """How loaded the links are now, as this process knows it and as others tell::
+
+            {"time_us", "links": [{"from", "to", "gbps", "loaded": bool, "source", "pid",
+                                   "wait_us", "processes": [{"pid", "busy_us"}]}]}
+
+        A row stands for all links of one direction between a GPU and host memory. ``source``: who
+        says that the link is loaded, or "free"; ``busy_us``: predicted time of all copies so far.
+        """
+        return _api.call_json("polypath_load", self._open())  # type: ignore[no-any-return]
+
     def topology(self) -> dict[str, Any]:
         """The capacity graph of the node::
 
@@ -288,6 +299,7 @@ class Context(WarnsUnlessClosed):
         """What has been done since the context was made, or since `reset_counters`::
 
         {"transfers", "split", "followed", "native", "failed", "bytes", "copies",
+         "changed_by_load",
          "native_by_reason": {reason: count}, "left_out_by_reason": {reason: count},
          "routes": [{"src", "dst", "route", "transfers", "bytes"}],
          "links": [{"from", "to", "bytes", "copies"}],

@@ -154,6 +154,14 @@ const std::vector<Row>& table() {
       {"prepare_threads", "POLYPATH_PREPARE_THREADS", "4", "1 to 16",
        "threads that make routes ready in the background",
        count_into(&Options::prepare_threads, false, 1, 16)},
+      {"load", "POLYPATH_LOAD", "auto", "auto, all, known, off",
+       "whether routes are left out while others use their links: known: by the copies that "
+       "processes tell of; all: by those and by measurement; auto: all, but off on simulated "
+       "nodes in functional mode",
+       choice_into(&Options::load, {{"auto", LoadMode::automatic},
+                                    {"all", LoadMode::all},
+                                    {"known", LoadMode::known},
+                                    {"off", LoadMode::off}})},
       {"graph_cache_size", "POLYPATH_GRAPH_CACHE_SIZE", "64", "0 to 4096",
        "instantiated graphs that are kept; 0: each graph is built, used and destroyed",
        count_into(&Options::graph_cache_size, false, 0, 4096)},

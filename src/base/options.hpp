@@ -25,6 +25,10 @@ enum class ExecutorChoice : std::uint8_t { automatic, stream, graph };
 /// What a transfer does whose staged routes are not ready: go without them, or wait.
 enum class PrepareMode : std::uint8_t { background, wait };
 
+/// What the planner knows of the load of links. automatic: all, but nothing on a simulated node
+/// whose times mean nothing (functional mode).
+enum class LoadMode : std::uint8_t { automatic, all, known, off };
+
 /// The values that the library runs with. 0 means "the planner decides" where a comment says so.
 struct Options {
   std::string node;            ///< node file or name to run on; empty: this machine
@@ -39,7 +43,8 @@ struct Options {
   std::uint64_t staging_size = 0;  ///< bytes of staging memory a GPU, and of pinned host memory
   ExecutorChoice executor = ExecutorChoice::automatic;
   PrepareMode prepare = PrepareMode::background;
-  int prepare_threads = 1;            ///< that make routes ready in the background
+  int prepare_threads = 1;  ///< that make routes ready in the background
+  LoadMode load = LoadMode::automatic;
   int graph_cache_size = 0;           ///< instantiated graphs that are kept; 0: none
   double emulate_mesh_gbps = 0;       ///< GB/s of each emulated NVLink; 0: no emulation
   std::string profile;                ///< "auto", "off", or a file

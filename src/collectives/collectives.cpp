@@ -24,8 +24,9 @@
 namespace polypath {
 namespace {
 
-/// Plans that are kept; a program with more shapes than that plans them again.
-constexpr std::size_t kMostShapes = 4096;
+/// A kept plan by kernels weighs 1, about 2 KB; one by copies has its steps as well.
+constexpr std::size_t kStepsOfAWeight = 32;
+static_assert(kMostRanks == kMostRanksOfANode);
 
 /// Of each ring of a channel. With four, a credit is told of in the very step before the one that
 /// needs it; with eight, ranks may be some steps apart. A longer lag gains nothing (2 x H200).
@@ -87,7 +88,7 @@ CollectiveChoice parse_collective_choice(std::string_view text) {
 }
 
 Collectives::Collectives(Communicator& communicator, const CollectivesOptions& options)
-    : comm_(communicator), options_(options) {
+    : comm_(communicator), options_(options), launches_(options.most_plans) {
   if (comm_.size() > static_cast<int>(kMostRanks))
     throw NotSupported(fmt::format("collectives serve up to {} ranks of a node, not {}", kMostRanks,
                                    comm_.size()));
@@ -142,18 +143,21 @@ Collectives::~Collectives() {  // the communicator frees the scratch
 
 bool Collectives::in_flight() const { return order_ != nullptr && order_->in_flight(); }
 
-const CollectivePlan& Collectives::plan(const CollectiveCall& call, CollectiveChoice choice) {
+CollectivePlan Collectives::plan(const CollectiveCall& call, CollectiveChoice choice) const {
   require_root(call, comm_.rank(), comm_.size());
-  return launch_of(call, choice).plan;
+  return make_launch(call, choice, /*explain=*/true).plan;
 }
 
 const Collectives::Launch& Collectives::launch_of(const CollectiveCall& call,
                                                   CollectiveChoice choice) {
   const Shape shape{call.count, call.op,     call.type, has_root(call.op) ? call.root : 0,
                     choice,     block_limit_};
-  if (const auto known = launches_.find(shape); known != launches_.end()) return known->second;
-  if (launches_.size() >= kMostShapes) launches_.clear();
-  return launches_.emplace(shape, make_launch(call, choice)).first->second;
+  if (const auto* const known = launches_.find(shape)) return *known;
+  Launch launch = make_launch(call, choice, /*explain=*/false);
+  ++counts_.plans;
+  const std::size_t steps = launch.schedule ? launch.schedule->steps.size() : 0;
+  launches_.put(shape, std::move(launch), 1 + steps / kStepsOfAWeight);
+  return *launches_.find(shape);
 }
 
 CollectiveRequest Collectives::request_of(const CollectiveCall& call) const {
@@ -174,8 +178,7 @@ void Collectives::use_tuned(std::vector<TunedCollective> tuned) {
 
 void Collectives::try_way(TunedCollective way) {
   tried_.assign(1, std::move(way));
-  std::erase_if(launches_,
-                [](const auto& one) { return one.first.choice == CollectiveChoice::tried; });
+  launches_.erase_if([](const Shape& one) { return one.choice == CollectiveChoice::tried; });
 }
 
 CollectivePlan Collectives::make_plan(const CollectiveRequest& request,
@@ -225,6 +228,7 @@ void Collectives::prepare_copies() {
     constexpr auto choice = CollectiveChoice::planned;
     CollectiveOptions options = options_of(request, choice);
     options.scratch_bytes = kCopyScratch;
+    options.explain = false;
     const Algorithm algorithm = make_plan(request, options, choice).algorithm;
     if (runs_by_kernels(algorithm)) continue;
     const bool is_part = algorithm == Algorithm::mixed;
@@ -234,12 +238,13 @@ void Collectives::prepare_copies() {
   if (scratch > 0) runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_, scratch, host);
 }
 
-Collectives::Launch Collectives::make_launch(const CollectiveCall& call,
-                                             CollectiveChoice choice) const {
+Collectives::Launch Collectives::make_launch(const CollectiveCall& call, CollectiveChoice choice,
+                                             bool explain) const {
   const CollectiveRequest request = request_of(call);
   const bool is_free = choice == CollectiveChoice::planned || choice == CollectiveChoice::kernels ||
                        choice == CollectiveChoice::tried;
   CollectiveOptions options = options_of(request, choice);
+  options.explain = explain;
   if (runner_ == nullptr) {
     if (!is_free)
       throw InvalidArgument(
@@ -257,7 +262,7 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call,
       if (launch.plan.algorithm == Algorithm::mixed) {
         CollectiveRequest first = request;
         first.count -= launch.plan.host_count;
-        set_kernel(launch, first);
+        set_kernel(launch, first, explain);
       }
       return launch;
     }
@@ -269,16 +274,17 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call,
     options.copies = false;
     launch.plan = make_plan(request, options, choice);
   }
-  set_kernel(launch, request);
+  set_kernel(launch, request, explain);
   return launch;
 }
 
-void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request) const {
+void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, bool explain) const {
   KernelPlan kernel = launch.plan.kernel.value_or(KernelPlan{1, kSlotBytes, 1});
   if (launch.plan.algorithm == Algorithm::cells &&
       request.count > most_by_cells(shape_, request.op, request.type, kernel.stages)) {
     CollectiveOptions options = options_of(request, CollectiveChoice::kernels);
     options.algorithm = Algorithm::flat;  // more than the scratch holds
+    options.explain = explain;
     launch.plan = plan_collective(basis_.node, request, options);
     kernel = launch.plan.kernel.value();
   }

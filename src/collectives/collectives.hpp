@@ -8,11 +8,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 
 #include "collectives/block_budget.hpp"
 #include "collectives/collective_types.h"
@@ -22,6 +22,7 @@
 #include "collectives/schedule/schedule_runner.hpp"
 #include "comm/call_order.hpp"
 #include "comm/communicator.hpp"
+#include "plan/recent_map.hpp"
 
 namespace polypath {
 
@@ -63,6 +64,8 @@ struct CollectivesOptions {
   bool check = false;
   /// Takes scratch and host memory for schedules of copies even where no plan chooses one.
   bool copies = false;
+  /// Plans by kernels that are kept, the most recently used; of those by copies fewer.
+  std::size_t most_plans = 4096;
   /// What this rank's profile holds; that of rank 0 counts.
   std::span<const TunedCollective> tuned = {};
 };
@@ -78,6 +81,7 @@ struct CollectiveCounts {
   std::uint64_t ring = 0;
   std::uint64_t host_trees = 0;
   std::uint64_t mixed = 0;  ///< beside a kernel
+  std::uint64_t plans = 0;  ///< made for calls of a new shape
 };
 
 /// One a rank; calls as Communicator's: one thread at a time.
@@ -109,9 +113,10 @@ class Collectives {
   void retire() noexcept { grant_.reset(); }
   [[nodiscard]] bool is_retired() const noexcept { return grant_ == nullptr; }
 
-  /// How such a call is carried out, outside of capture.
-  [[nodiscard]] const CollectivePlan& plan(const CollectiveCall& call,
-                                           CollectiveChoice choice = CollectiveChoice::planned);
+  /// How such a call is carried out, outside of capture, with reasons and bounds: for people, since
+  /// those take milliseconds.
+  [[nodiscard]] CollectivePlan plan(const CollectiveCall& call,
+                                    CollectiveChoice choice = CollectiveChoice::planned) const;
   /// What the ranks plan with, the same on all.
   [[nodiscard]] const PlanBasis& basis() const noexcept { return basis_; }
   /// The request of such a call, and what its plans may use.
@@ -166,7 +171,7 @@ class Collectives {
   const Launch& launch_of(const CollectiveCall& call, CollectiveChoice choice);
   const Launch& launch_to_run(const CollectiveCall& call, CollectiveChoice choice,
                               bool is_captured);
-  Launch make_launch(const CollectiveCall& call, CollectiveChoice choice) const;
+  Launch make_launch(const CollectiveCall& call, CollectiveChoice choice, bool explain) const;
   [[nodiscard]] CollectivePlan make_plan(const CollectiveRequest& request,
                                          const CollectiveOptions& options,
                                          CollectiveChoice choice) const;
@@ -176,7 +181,7 @@ class Collectives {
              std::uint64_t capture);
   void launch_kernel(const Launch& launch, const CollectiveCall& call, CUstream stream,
                      bool is_captured) const;
-  void set_kernel(Launch& launch, const CollectiveRequest& request) const;
+  void set_kernel(Launch& launch, const CollectiveRequest& request, bool explain) const;
   void count(const Launch& launch);
   void compare(const CollectiveCall& call);
 
@@ -189,7 +194,7 @@ class Collectives {
   ScratchShape shape_{};
   SymmetricMemory scratch_;
   std::unique_ptr<ScheduleRunner> runner_;  // null: kernels alone
-  std::unordered_map<Shape, Launch, ShapeHash> launches_;
+  RecentMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
   CollectiveCounts counts_;
   std::unique_ptr<CallOrder> order_;
   std::uint32_t number_ = 0;  // of the next call

@@ -223,11 +223,28 @@ polypath_status polypath_memory_closed(polypath_context* context, const void* ad
 
 polypath_status polypath_plan(polypath_context* context, const polypath_request* requests,
                               size_t count, char** json) {
-  return guarded([&] { give(to_json(of(context).plan(requests_of(requests, count))), json); });
+  return guarded([&] {
+    const Plan plan = of(context).plan(requests_of(requests, count));
+    nlohmann::json value = to_json(plan);
+    value["loaded"] = loaded_json(of(context), plan);
+    give(value, json);
+  });
 }
 
 polypath_status polypath_topology(polypath_context* context, char** json) {
   return guarded([&] { give(topology_json(of(context)), json); });
+}
+
+polypath_status polypath_note_copy(polypath_context* context, void* dst, const void* src,
+                                   size_t bytes, void* stream) {
+  return guarded([&] {
+    const Transfer copy = transfer_of(dst, src, bytes, stream);
+    of(context).load().note_copy(copy.dst, copy.src, copy.bytes, copy.stream);
+  });
+}
+
+polypath_status polypath_load(polypath_context* context, char** json) {
+  return guarded([&] { give(load_json(of(context)), json); });
 }
 
 polypath_status polypath_measure(polypath_context* context, polypath_progress progress,

@@ -49,6 +49,7 @@ Carrier::Carrier(const NodeSource& source, const Options& options, Devices& devi
       counters_(counters),
       classifier_(source, devices, imports, never_split_below_),
       resources_(source.driver, source.node, devices, options.staging_size),
+      load_(source, options, devices, imports, resources_, others),
       planner_(
           {source.node, plan_options(options, resources_.ring_limits()), options.executor,
            source.tuned},
@@ -57,7 +58,7 @@ Carrier::Carrier(const NodeSource& source, const Options& options, Devices& devi
               : [this](std::function<void()> task) { return planning_.add(std::move(task)); }),
       streams_(source.driver, resources_),
       graphs_(source.driver, resources_, streams_, options.graph_cache_size),
-      preparer_(*source.driver, resources_, imports, options.prepare_threads),
+      preparer_(*source.driver, resources_, imports, options.prepare_threads, &load_),
       planning_(kMostPlansWaiting) {}
 
 void Carrier::wait_prepared() {
@@ -110,13 +111,14 @@ void Carrier::native_copy(const Transfer& transfer, NativeReason reason) {
     if (result == CUDA_ERROR_INVALID_VALUE) throw InvalidArgument(message);
     throw DriverError(message, static_cast<int>(result));
   }
-  // The next transfer there waits for this one.
-  resources_.sequences().end(transfer.stream);
-  counters_.count_native(reason, transfer.bytes);
+  leave_to_caller(transfer, reason);
 }
 
 void Carrier::leave_to_caller(const Transfer& transfer, NativeReason reason) {
+  // The next transfer there waits for this one.
   resources_.sequences().end(transfer.stream);
+  if (reason != NativeReason::capturing)
+    load_.note_copy(transfer.dst, transfer.src, transfer.bytes, transfer.stream);
   counters_.count_native(reason, transfer.bytes);
 }
 
@@ -220,12 +222,16 @@ std::vector<BoundTransfer> Carrier::bind(const Plan& plan, const std::vector<Spl
   return bound;
 }
 
+bool Carrier::is_used_by_another(const TransferPlan& transfer, const CallerStream& caller) {
+  return std::ranges::any_of(transfer.routes, [&](const RouteShare& share) {
+    return share.route.staged() && resources_.used_by_another(share.route, caller);
+  });
+}
+
 bool Carrier::in_window(const PreparedPlan& prepared, const Splittable& one) {
   const RelaxedCapture relaxed(driver());
-  for (const PreparedPlan* const plan : {&prepared, prepared.in_window.get()})
-    for (const RouteShare& share : plan->plan.transfers.front().routes)
-      if (share.route.staged() && resources_.used_by_another(share.route, one.caller)) return true;
-  return false;
+  return is_used_by_another(prepared.plan.transfers.front(), one.caller) ||
+         is_used_by_another(prepared.in_window->plan.transfers.front(), one.caller);
 }
 
 bool Carrier::idle(const Splittable& one) {
@@ -233,8 +239,36 @@ bool Carrier::idle(const Splittable& one) {
   return driver().stream_query(one.transfer.stream) == CUDA_SUCCESS;
 }
 
+LoadLook Carrier::look_at_load(const std::vector<Splittable>& group,
+                               const std::vector<GpuLoad>& others) {
+  LoadLook look;
+  if (!load_.is_on()) return look;
+  load_.look(look);
+  for (const Splittable& one : group)
+    look.streams.push_back(LoadMonitor::stream_key(one.transfer.stream, one.caller_gpu));
+  load_.add_others(look, others);
+  return look;
+}
+
+bool Carrier::leave_out_loaded(const Plan& plan, const LoadLook& look, Exclusions& without) {
+  int staged = 0;
+  for (const TransferPlan& transfer : plan.transfers)
+    staged += static_cast<int>(std::ranges::count_if(
+        transfer.routes, [](const RouteShare& share) { return share.route.staged(); }));
+  const Tolerance allowed = tolerance(plan.predicted_us, plan.native_us, staged);
+  bool is_any = false;
+  for (const TransferPlan& transfer : plan.transfers) {
+    for (const RouteShare& share : transfer.routes) {
+      if (!share.route.staged() || !load_.is_loaded(share.route, allowed, look)) continue;
+      is_any = without.is_changed_by_load = true;
+      leave_out(share.route, LeftOutReason::loaded, NativeReason::links_loaded, without);
+    }
+  }
+  return is_any;
+}
+
 bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
-                       Exclusions& without, bool& midway) {
+                       const LoadLook* look, Exclusions& without, bool& midway) {
   const auto natively = [&] {
     without.reason =
         devices_.any_reset() ? NativeReason::context_reset : NativeReason::driver_error;
@@ -247,10 +281,22 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   };
   const RelaxedCapture relaxed(driver());
   std::vector<BoundTransfer> bound;
+  std::shared_ptr<TransferSample> sampled;
+  std::optional<std::size_t> sampled_index;
   try {
     if (!devices_.alive(prepared.plan)) return natively();
     if (!all_ready(prepared.plan, group, without)) return false;
+    if (look != nullptr && leave_out_loaded(prepared.plan, *look, without)) return false;
     bound = bind(prepared.plan, group);
+    if (look != nullptr) sampled_index = load_.due_for_sample(prepared.plan, look->now_ns);
+    // Next to others of this process it would say little.
+    if (sampled_index && !is_used_by_another(prepared.plan.transfers[*sampled_index],
+                                             group[*sampled_index].caller)) {
+      BoundTransfer& timed = bound[*sampled_index];
+      timed.sample =
+          load_.sample(prepared.plan.transfers[*sampled_index], timed.caller_gpu, look->now_ns);
+      sampled = timed.sample;
+    }
   } catch (const std::exception& error) {
     return give_up(error);
   }
@@ -272,6 +318,8 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
       return give_up(error);
     }
   }
+  if (sampled != nullptr) load_.keep(std::move(sampled), prepared.plan, *sampled_index, *look);
+  if (look != nullptr) load_.note_split(prepared.plan, *look);
   if (result.narrow != nullptr) {
     const auto more = resources_.next_size(*result.narrow);
     if (more && *more <= kWideInSequence) preparer_.request(*result.narrow, *more);
@@ -299,7 +347,9 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
   std::vector<Request> requests;
   for (const Splittable& one : group) requests.push_back(one.request);
   std::vector<Request> beside;
-  others_.add_pairs_in_use(beside);
+  std::vector<GpuLoad> other_loads;
+  others_.add_pairs_in_use(beside, &other_loads);
+  const LoadLook look = look_at_load(group, other_loads);
   std::erase_if(beside, [&](const Request& other) {
     return std::ranges::any_of(requests, [&](const Request& request) {
       return request.src == other.src && request.dst == other.dst;
@@ -308,6 +358,9 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
   auto tell_others = [&, told = false](double predicted_us) mutable {
     if (std::exchange(told, true)) return;
     for (const Request& request : requests) others_.started(request, predicted_us);
+  };
+  const auto count_load = [&] {
+    if (without.is_changed_by_load) counters_.count_changed_by_load();
   };
   // A given plan is for just these transfers, with all their routes.
   if (given != nullptr && given->plan.transfers.size() != group.size()) given = nullptr;
@@ -323,17 +376,20 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
     if (prepared.plan.native() || is_loss) {
       if (prepared.provisional && without.reason == NativeReason::no_gain) {
         without.reason = NativeReason::not_ready;
-        prepare_later(group);
+        if (prepared.plan.native()) prepare_later(group);
       }
       if (!beside.empty() && without.reason == NativeReason::no_gain)
         without.reason = NativeReason::links_in_use;
       tell_others(prepared.plan.native_us);
+      count_load();
       return without.reason;
     }
     if (options_.prepare == PrepareMode::wait) prepare_now(prepared.plan, group);
     // Before it is issued, which takes long enough for another process to plan the way back.
     tell_others(prepared.plan.predicted_us);
-    if (try_plan(prepared, group, without, midway)) {
+    const bool follows_load = load_.is_on() && given == nullptr;
+    if (try_plan(prepared, group, follows_load ? &look : nullptr, without, midway)) {
+      count_load();
       for (std::size_t t = 0; t < group.size(); ++t)
         if (prepared.plan.transfers[t].native())
           counters_.count_native(NativeReason::no_gain, requests[t].bytes);

@@ -17,6 +17,7 @@
 #include "base/options.hpp"
 #include "core/classifier.hpp"
 #include "core/counters.hpp"
+#include "core/load_monitor.hpp"
 #include "core/other_processes.hpp"
 #include "core/preparer.hpp"
 #include "exec/graph_executor.hpp"
@@ -63,6 +64,7 @@ class Carrier {
   [[nodiscard]] std::uint64_t never_split_below() const noexcept { return never_split_below_; }
   [[nodiscard]] Planner& planner() noexcept { return planner_; }
   [[nodiscard]] RouteResources& resources() noexcept { return resources_; }
+  [[nodiscard]] LoadMonitor& load() noexcept { return load_; }
   [[nodiscard]] GraphCache::Counts graph_counts() const { return graphs_.counts(); }
   void reset_graph_counts() { graphs_.reset_counts(); }
 
@@ -73,6 +75,7 @@ class Carrier {
     std::uint64_t memories = 0;
     NativeReason reason = NativeReason::no_gain;
     bool is_preparing = false;  ///< some were left out because they are being prepared
+    bool is_changed_by_load = false;
   };
 
   /// One transfer of a group.
@@ -102,12 +105,19 @@ class Carrier {
                                     bool& midway);
   /// What to follow of a plan as the first transfer's stream and links are now.
   const PreparedPlan& as_things_are(const PreparedPlan& plan, const Splittable& first);
+  /// Whether the transfer's staged routes hold work of another stream.
+  bool is_used_by_another(const TransferPlan& transfer, const CallerStream& caller);
   /// Whether a transfer over the plan's routes is under way on another stream.
   bool in_window(const PreparedPlan& prepared, const Splittable& one);
   /// Whether its stream holds no work.
   bool idle(const Splittable& one);
+  /// `look`: null where the plan was given, and is followed whatever others do.
   bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
-                Exclusions& without, bool& midway);
+                const LoadLook* look, Exclusions& without, bool& midway);
+  /// What is known now of the load of links.
+  LoadLook look_at_load(const std::vector<Splittable>& group, const std::vector<GpuLoad>& others);
+  /// Leaves out routes with a link that others use; false where there is none.
+  bool leave_out_loaded(const Plan& plan, const LoadLook& look, Exclusions& without);
 
   /// Leaves out routes that are not ready, and asks for what they lack; not for other routes that
   /// only serve until then.
@@ -140,6 +150,7 @@ class Carrier {
   Counters& counters_;
   Classifier classifier_;
   RouteResources resources_;
+  LoadMonitor load_;
   Planner planner_;
   StreamExecutor streams_;
   GraphExecutor graphs_;

@@ -180,6 +180,7 @@ void Context::measure(const ProgressFunction& progress) {
   source_.node.ports = std::move(measured.ports);
   source_.node.costs = measured.costs;
   planner().use(source_.node);
+  carrier_.load().use(source_.node);
   if (source_.simulated) return;
   source_.capacities = Capacities::measured;
   const std::lock_guard lock(profile_mutex_);

@@ -88,6 +88,7 @@ class Context {
   [[nodiscard]] const std::vector<OptionInfo>& option_infos() const noexcept { return infos_; }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
   [[nodiscard]] RouteResources& resources() noexcept { return carrier_.resources(); }
+  [[nodiscard]] LoadMonitor& load() noexcept { return carrier_.load(); }
   [[nodiscard]] Devices& devices() noexcept { return devices_; }
   /// What would carry these transfers, were all routes ready.
   [[nodiscard]] ExecutorKind executor_for(const std::vector<Request>& requests);

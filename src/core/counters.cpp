@@ -10,6 +10,7 @@ std::string_view to_string(NativeReason reason) noexcept {
     case NativeReason::small: return "small";
     case NativeReason::no_gain: return "no gain";
     case NativeReason::links_in_use: return "links used by other processes";
+    case NativeReason::links_loaded: return "links loaded";
     case NativeReason::pageable: return "pageable memory";
     case NativeReason::managed: return "managed memory";
     case NativeReason::capturing: return "stream in capture";
@@ -33,6 +34,7 @@ std::string_view to_string(LeftOutReason reason) noexcept {
     case LeftOutReason::busy: return "busy";
     case LeftOutReason::failed: return "preparation failed";
     case LeftOutReason::unreachable: return "memory out of reach";
+    case LeftOutReason::loaded: return "link loaded";
     case LeftOutReason::count_: break;
   }
   return "?";
@@ -76,6 +78,7 @@ void Counters::reset() {
   split_ = {};
   native_bytes_ = 0;
   failed_ = 0;
+  changed_by_load_ = 0;
   for (auto& count : native_) count = 0;
   for (auto& count : left_out_) count = 0;
 }
@@ -84,6 +87,7 @@ Counters::Snapshot Counters::snapshot() const {
   const std::lock_guard lock(mutex_);
   Snapshot snapshot = split_;
   snapshot.failed = failed_;
+  snapshot.changed_by_load = changed_by_load_;
   snapshot.bytes += native_bytes_;
   for (std::size_t i = 0; i < native_.size(); ++i) snapshot.native[i] = native_[i];
   for (std::size_t i = 0; i < left_out_.size(); ++i) snapshot.left_out[i] = left_out_[i];

@@ -19,6 +19,7 @@ enum class NativeReason : std::uint8_t {
   small,          ///< below the smallest size that is ever split
   no_gain,        ///< the plan says so
   links_in_use,   ///< other processes send over what would help
+  links_loaded,   ///< copies that no plan knows of occupy what would help
   pageable,       ///< host memory that is not page-locked
   managed,        ///< managed memory
   capturing,      ///< the stream is in capture
@@ -36,7 +37,7 @@ enum class NativeReason : std::uint8_t {
 std::string_view to_string(NativeReason reason) noexcept;
 
 /// Why a route of a plan was left out of a transfer.
-enum class LeftOutReason : std::uint8_t { not_ready, busy, failed, unreachable, count_ };
+enum class LeftOutReason : std::uint8_t { not_ready, busy, failed, unreachable, loaded, count_ };
 std::string_view to_string(LeftOutReason reason) noexcept;
 
 class Counters {
@@ -46,6 +47,8 @@ class Counters {
   void count_native(NativeReason reason, std::uint64_t bytes) noexcept;
   void count_left_out(LeftOutReason reason) noexcept;
   void count_failed() noexcept { ++failed_; }
+  /// A transfer went without a route because others use its links.
+  void count_changed_by_load() noexcept { ++changed_by_load_; }
   /// A run of `schedule` was issued; of its transfers those that are split count.
   /// `followed`: so many of them did not wait for those before them (exec/sequence.hpp).
   void count_split(const Schedule& schedule, int followed);
@@ -70,6 +73,7 @@ class Counters {
     std::uint64_t split = 0;
     std::uint64_t followed = 0;  ///< of the split
     std::uint64_t failed = 0;
+    std::uint64_t changed_by_load = 0;
     std::uint64_t bytes = 0;   ///< of all transfers
     std::uint64_t copies = 0;  ///< of split transfers
     std::array<std::uint64_t, static_cast<std::size_t>(NativeReason::count_)> native{};
@@ -85,6 +89,7 @@ class Counters {
       left_out_{};
   std::atomic<std::uint64_t> native_bytes_{0};
   std::atomic<std::uint64_t> failed_{0};
+  std::atomic<std::uint64_t> changed_by_load_{0};
   mutable std::mutex mutex_;
   Snapshot split_;
 };

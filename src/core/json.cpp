@@ -1,5 +1,6 @@
 #include "core/json.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <numeric>
@@ -157,6 +158,53 @@ json devices_json(Context& context) {
           {"staging", std::move(staging)}};
 }
 
+json load_json(Context& context) {
+  json links = json::array();
+  for (const LinkLoadInfo& info : context.load().loads()) {
+    const Link& link = context.node().links[static_cast<std::size_t>(info.link)];
+    json processes = json::array();
+    for (const auto& [pid, busy_ns] : info.busy_ns)
+      processes.push_back({{"pid", pid}, {"busy_us", static_cast<double>(busy_ns) / 1e3}});
+    links.push_back({{"from", to_string(link.from)},
+                     {"to", to_string(link.to)},
+                     {"gbps", link.gbps},
+                     {"loaded", info.state.source != LoadSource::none},
+                     {"source", to_string(info.state.source)},
+                     {"pid", info.state.pid != 0 ? json(info.state.pid) : json()},
+                     {"wait_us", info.state.wait_us},
+                     {"processes", std::move(processes)}});
+  }
+  return {{"time_us", static_cast<double>(context.load().now_ns()) / 1e3},
+          {"links", std::move(links)}};
+}
+
+json loaded_json(Context& context, const Plan& plan) {
+  json loaded = json::array();
+  const auto is_passed = [&](const Link& link) {
+    const auto between = [&](MemoryId memory) {
+      return std::ranges::any_of(plan.transfers, [&](const TransferPlan& transfer) {
+        const auto uses = [&](const Route& route) {
+          return std::ranges::any_of(route.legs, [&](int leg) {
+            const Link& of = context.node().links[static_cast<std::size_t>(leg)];
+            return of.from == memory || of.to == memory;
+          });
+        };
+        return std::ranges::any_of(transfer.routes, uses, &RouteShare::route) ||
+               std::ranges::any_of(transfer.left_out, uses, &LeftOut::route);
+      });
+    };
+    return between(link.from) && between(link.to);
+  };
+  for (json& link : load_json(context)["links"]) {
+    if (!link["loaded"].get<bool>()) continue;
+    const auto index = context.node().find_link(parse_memory(link["from"].get<std::string>()),
+                                                parse_memory(link["to"].get<std::string>()));
+    if (index && is_passed(context.node().links[static_cast<std::size_t>(*index)]))
+      loaded.push_back(std::move(link));
+  }
+  return loaded;
+}
+
 json counters_json(Context& context) {
   const Counters::Snapshot counts = context.counters().snapshot();
   const auto native = std::accumulate(counts.native.begin(), counts.native.end(), std::uint64_t{0});
@@ -192,6 +240,7 @@ json counters_json(Context& context) {
           {"followed", counts.followed},
           {"native", native},
           {"failed", counts.failed},
+          {"changed_by_load", counts.changed_by_load},
           {"bytes", counts.bytes},
           {"copies", counts.copies},
           {"native_by_reason", std::move(by_reason)},

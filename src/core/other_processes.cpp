@@ -77,9 +77,30 @@ int OtherProcesses::holder_of(const CUipcMemHandle& handle) {
   return memory ? memory->index : -1;
 }
 
-void OtherProcesses::add_pairs_in_use(std::vector<Request>& out) {
+void OtherProcesses::add_loads(std::vector<GpuLoad>& out) const {
+  for (const OtherLoad& load : seen_loads_)
+    if (const auto memory = memory_of(FlightEnd::of_gpu(load.record.gpu)))
+      out.push_back({memory->index, load.pid, load.record.to_host, load.record.from_host});
+}
+
+std::vector<GpuLoad> OtherProcesses::loads() {
   const std::lock_guard lock(mutex_);
-  registry_->others(seen_);
+  registry_->others(seen_, seen_loads_, true);
+  std::vector<GpuLoad> loads;
+  add_loads(loads);
+  return loads;
+}
+
+void OtherProcesses::tell_loads(std::vector<LoadRecord> records) {
+  for (std::size_t gpu = 0; gpu < records.size(); ++gpu) records[gpu].gpu = gpus_[gpu];
+  std::erase_if(records, [](const LoadRecord& record) { return record.gpu == GpuUuid{}; });
+  registry_->tell_loads(records);
+}
+
+void OtherProcesses::add_pairs_in_use(std::vector<Request>& out, std::vector<GpuLoad>* loads) {
+  const std::lock_guard lock(mutex_);
+  registry_->others(seen_, seen_loads_);
+  if (loads != nullptr) add_loads(*loads);
   for (const Flight& flight : seen_) {
     const auto src = memory_of(flight.source);
     const auto dst = memory_of(flight.destination);

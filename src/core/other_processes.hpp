@@ -12,6 +12,14 @@
 
 namespace polypath {
 
+/// What another process tells of the links between a GPU of this node and host memory.
+struct GpuLoad {
+  int gpu = 0;
+  int pid = 0;
+  LoadWords to_host;
+  LoadWords from_host;
+};
+
 /// Thread-safe.
 class OtherProcesses {
  public:
@@ -30,7 +38,12 @@ class OtherProcesses {
 
   /// Adds to `out` the pairs of memories that others are sending between, with 0 bytes: how much is
   /// left of a message nobody knows. Each pair is there once then, in one order.
-  void add_pairs_in_use(std::vector<Request>& out);
+  /// `loads`: gets what they tell of links, as far as it counts now; null: nobody asks.
+  void add_pairs_in_use(std::vector<Request>& out, std::vector<GpuLoad>* loads = nullptr);
+  /// All that they tell of links, also what is over.
+  std::vector<GpuLoad> loads();
+  /// Tells them how loaded links are; `records` has a place for each GPU, without its UUID.
+  void tell_loads(std::vector<LoadRecord> records);
   /// A transfer is being issued that is predicted to take so long by itself. It counts as under way
   /// for that long behind the pair's transfers before it, and half as long again; nobody waits to
   /// see it end.
@@ -44,13 +57,15 @@ class OtherProcesses {
   };
   [[nodiscard]] std::optional<FlightEnd> end_of(MemoryId memory) const;
   [[nodiscard]] std::optional<MemoryId> memory_of(const FlightEnd& end) const;
+  void add_loads(std::vector<GpuLoad>& out) const;  // of seen_loads_, with mutex_ held
 
   std::shared_ptr<Registry> registry_;
   const Node& node_;
   std::vector<GpuUuid> gpus_;  // all zero: unknown
   std::mutex mutex_;
-  std::vector<Flight> seen_;  // kept for its memory
-  std::vector<Own> own_;      // one a pair
+  std::vector<Flight> seen_;           // kept for its memory
+  std::vector<OtherLoad> seen_loads_;  // likewise
+  std::vector<Own> own_;               // one a pair
 };
 
 }  // namespace polypath

@@ -18,10 +18,11 @@ constexpr std::chrono::microseconds kPause{100};
 }  // namespace
 
 Preparer::Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports,
-                   int threads)
+                   int threads, LoadMonitor* load)
     : driver_(driver),
       resources_(resources),
       imports_(imports),
+      load_(load),
       most_threads_(static_cast<std::size_t>(std::max(1, threads))) {}
 
 Preparer::~Preparer() { stop(); }
@@ -128,7 +129,10 @@ bool Preparer::carry_out(const What& what) {
   const auto* const widen = std::get_if<Widen>(&what);
   try {
     if (widen != nullptr) {
+      // Whoever takes the route the moment that it is there must know whether others use it.
+      if (load_ != nullptr) load_->hold(widen->route);
       resources_.prepare(widen->route, widen->copies, kPause);
+      if (load_ != nullptr) load_->check(widen->route, true);
     } else if (const auto* const import = std::get_if<Import>(&what)) {
       imports_.import_into(*import->memory, import->gpu);
     } else {
@@ -137,6 +141,7 @@ bool Preparer::carry_out(const What& what) {
     return true;
   } catch (const std::exception& error) {
     if (widen != nullptr) {
+      if (load_ != nullptr) load_->check(widen->route, false);
       // What the policy refuses is nothing that went wrong.
       const bool is_refused = dynamic_cast<const StagingRefused*>(&error) != nullptr;
       const std::lock_guard lock(mutex_);

@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/load_monitor.hpp"
 #include "exec/imported_memory.hpp"
 #include "exec/retry.hpp"
 #include "exec/route_resources.hpp"
@@ -28,9 +29,9 @@ namespace polypath {
 /// tasks that are under way, and leave the others.
 class Preparer {
  public:
-  /// All must outlive it. `threads` is at least 1.
+  /// All must outlive it. `threads` is at least 1. Links are not probed without `load`.
   Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports,
-           int threads);
+           int threads, LoadMonitor* load = nullptr);
   ~Preparer();
   Preparer(const Preparer&) = delete;
   Preparer& operator=(const Preparer&) = delete;
@@ -99,6 +100,7 @@ class Preparer {
   const CudaDriver& driver_;
   RouteResources& resources_;
   ImportedMemories& imports_;
+  LoadMonitor* load_;
   const std::size_t most_threads_;
   std::mutex mutex_;
   std::condition_variable_any changed_;

@@ -7,9 +7,10 @@
 
 namespace polypath {
 
-EventPool::EventPool(std::shared_ptr<const CudaDriver> driver, Devices& devices)
+EventPool::EventPool(std::shared_ptr<const CudaDriver> driver, Devices& devices, unsigned flags)
     : driver_(std::move(driver)),
       devices_(devices),
+      flags_(flags),
       events_(static_cast<std::size_t>(devices.count())) {}
 
 EventPool::~EventPool() {
@@ -24,7 +25,7 @@ CUevent EventPool::create(int gpu, Events& events) {
   ContextGuard guard(*driver_);
   guard.use(devices_.context(gpu));
   CUevent event = nullptr;
-  POLYPATH_CHECK(*driver_, event_create(&event, CU_EVENT_DISABLE_TIMING));
+  POLYPATH_CHECK(*driver_, event_create(&event, flags_));
   try {
     const std::lock_guard lock(events.mutex);
     events.all.reserve(events.all.size() + 1);

@@ -1,4 +1,4 @@
-// Events without timing, by GPU, used over and over.
+// Events by GPU, used over and over; without timing, unless that is asked for.
 //
 // An event may be recorded again as soon as the waits for its last record were issued: a stream's
 // wait holds the record that it saw, not the event. So one event serves many chunks of one
@@ -17,7 +17,8 @@ namespace polypath {
 /// Thread-safe; its locks, one a GPU, are not held over calls of the driver.
 class EventPool {
  public:
-  EventPool(std::shared_ptr<const CudaDriver> driver, Devices& devices);
+  EventPool(std::shared_ptr<const CudaDriver> driver, Devices& devices,
+            unsigned flags = CU_EVENT_DISABLE_TIMING);
   ~EventPool();
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
@@ -38,6 +39,7 @@ class EventPool {
 
   std::shared_ptr<const CudaDriver> driver_;
   Devices& devices_;
+  unsigned flags_;
   std::deque<Events> events_;  // by GPU
 };
 

@@ -106,10 +106,14 @@ void LeasedRun::end_sequences() noexcept {
 }
 
 void LeasedRun::fork() {
-  for (const auto& ticket : tickets_) {
-    if (ticket == nullptr || ticket->in_sequence()) continue;
+  for (std::size_t t = 0; t < tickets_.size(); ++t) {
+    Ticket* const ticket = tickets_[t].get();
+    if (ticket == nullptr) continue;
+    TransferSample* const sample = transfers_[t].sample.get();
+    if (ticket->in_sequence() && sample == nullptr) continue;
     guard_.use(ticket->caller().context);
-    ticket->record(driver_);
+    if (!ticket->in_sequence()) ticket->record(driver_);
+    if (sample != nullptr) sample->begin(driver_, ticket->caller().stream);
   }
 }
 

@@ -22,6 +22,7 @@
 #include "exec/context_guard.hpp"
 #include "exec/route_resources.hpp"
 #include "exec/sequence.hpp"
+#include "exec/transfer_sample.hpp"
 #include "plan/schedule.hpp"
 
 namespace polypath {
@@ -45,6 +46,7 @@ struct BoundTransfer {
   /// Nothing but event records was put on the caller's stream since the last transfer that a run
   /// carried there (sequence.hpp).
   bool follows = false;
+  std::shared_ptr<TransferSample> sample;  ///< to be timed; null: not
 };
 
 /// How a run ended. Unless it is done, and whatever was issued, every caller's stream waits for it.

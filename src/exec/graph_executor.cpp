@@ -80,12 +80,14 @@ class GraphExecutor::Run : public LeasedRun {
                        stream_wait_event(transfer.caller.stream, lease.ring_free()->get(), 0));
     CachedGraph& graph = *std::exchange(graphs_[t], nullptr);
     try {
+      if (transfer.sample != nullptr) transfer.sample->begin(driver_, transfer.caller.stream);
       graph.graph->launch(transfer.caller.stream);
     } catch (...) {
       cache.give_up(graph);
       throw;
     }
     issued_ = true;
+    if (transfer.sample != nullptr) transfer.sample->all(driver_, transfer.caller.stream);
     tickets_[t]->joined();
     for (RouteLease& lease : leases_[t])
       if (lease) lease.begin();

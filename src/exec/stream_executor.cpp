@@ -1,6 +1,7 @@
 #include "exec/stream_executor.hpp"
 
 #include <cstddef>
+#include <utility>
 
 #include "base/log.hpp"
 
@@ -43,16 +44,20 @@ class StreamExecutor::Run : public LeasedRun {
   /// Records the end of every staged route, and gives back what it was lent.
   void end_leases() {
     for (std::size_t t = 0; t < leases_.size(); ++t)
-      for (RouteLease& lease : leases_[t])
-        if (lease) end(t, lease);
+      for (std::size_t r = 0; r < leases_[t].size(); ++r)
+        if (leases_[t][r]) end(t, r);
   }
 
   /// Each caller's stream waits for the ends of its staged routes.
   void join() {
     for (std::size_t t = 0; t < transfers_.size(); ++t) {
-      for (const auto& end : ends_[t]) {
-        guard_.use(transfers_[t].caller.context);
-        POLYPATH_CHECK(driver_, stream_wait_event(transfers_[t].caller.stream, end->get(), 0));
+      const CallerStream& caller = transfers_[t].caller;
+      TransferSample* const sample = transfers_[t].sample.get();
+      if (!ends_[t].empty()) guard_.use(caller.context);
+      if (sample != nullptr) sample->direct(driver_, caller.stream);
+      for (const auto& [route, end] : ends_[t]) {
+        POLYPATH_CHECK(driver_, stream_wait_event(caller.stream, end->get(), 0));
+        if (sample != nullptr) sample->route(driver_, caller.stream, route);
       }
       if (tickets_[t] != nullptr) tickets_[t]->joined();
     }
@@ -71,7 +76,8 @@ class StreamExecutor::Run : public LeasedRun {
   void end_after_failure() noexcept {
     end_sequences();
     for (std::size_t t = 0; t < leases_.size(); ++t) {
-      for (RouteLease& lease : leases_[t]) {
+      for (std::size_t r = 0; r < leases_[t].size(); ++r) {
+        const RouteLease& lease = leases_[t][r];
         if (!lease || !lease.begun()) continue;
         try {
           const Channel& first = *lease.channel(0);
@@ -81,7 +87,7 @@ class StreamExecutor::Run : public LeasedRun {
           POLYPATH_CHECK(driver_, event_record(first_end.get(), first.stream));
           guard_.use(second.context);
           POLYPATH_CHECK(driver_, stream_wait_event(second.stream, first_end.get(), 0));
-          end(t, lease);
+          end(t, r);
         } catch (const std::exception& error) {
           log_warn("nobody can tell when a staged route ends: {}", error.what());
         }
@@ -117,12 +123,13 @@ class StreamExecutor::Run : public LeasedRun {
     }
   }
 
-  void end(std::size_t transfer, RouteLease& lease) {
+  void end(std::size_t transfer, std::size_t route) {
+    RouteLease& lease = leases_[transfer][route];
     const Channel& last = *lease.channel(1);
     auto end = std::make_shared<PooledEvent>(resources_.events(), last.gpu);
     guard_.use(last.context);
     POLYPATH_CHECK(driver_, event_record(end->get(), last.stream));
-    ends_[transfer].push_back(end);
+    ends_[transfer].emplace_back(route, end);
     lease.finish(std::move(end));
   }
 
@@ -166,7 +173,8 @@ class StreamExecutor::Run : public LeasedRun {
 
   // By transfer and step: recorded, not yet waited for.
   std::vector<std::vector<CUevent>> step_events_;
-  std::vector<std::vector<std::shared_ptr<PooledEvent>>> ends_;  // by transfer
+  /// By transfer: staged routes with the events of their ends.
+  std::vector<std::vector<std::pair<std::size_t, std::shared_ptr<PooledEvent>>>> ends_;
 };
 
 RunResult StreamExecutor::run(const Schedule& schedule,

@@ -8,6 +8,7 @@
 #include "core/c_boundary.hpp"
 #include "core/json.hpp"
 #include "lab/bench.hpp"
+#include "lab/bench_beside.hpp"
 #include "lab/graph_phases.hpp"
 #include "lab/tuning.hpp"
 #include "lab/tuning_progress.hpp"
@@ -69,6 +70,39 @@ polypath_status polypath_bench(polypath_context* context, const polypath_bench_r
     const std::lock_guard lock(context->laboratory_mutex);
     give(bench_of(*context).run(requests_of(request->transfers, request->count), options,
                                 std::max(1, request->window), request->compare_executors != 0),
+         json);
+  });
+}
+
+polypath_status polypath_bench_beside(polypath_context* context,
+                                      const polypath_bench_beside_request* request,
+                                      polypath_traffic_switch traffic, void* user, char** json) {
+  return guarded([&] {
+    require(context != nullptr, "context is null");
+    require(request != nullptr, "request is null");
+    require(request->warmup >= 0, "warmup is negative");
+    require(request->iterations >= 1 && request->rounds >= 1,
+            "iterations and rounds must be at least 1");
+    require(traffic != nullptr || request->own != nullptr, "there is no traffic");
+    BesideOptions options;
+    options.warmup = request->warmup;
+    options.iterations = request->iterations;
+    options.rounds = request->rounds;
+    if (traffic != nullptr)
+      options.traffic = [=](bool on) {
+        if (traffic(on ? 1 : 0, user) != 0)
+          throw Error(on ? "the traffic did not start" : "the traffic did not end");
+      };
+    if (request->own != nullptr) {
+      require(request->own_queue >= 1, "own_queue must be at least 1");
+      require(request->own_on_us >= 0 && request->own_off_us >= 0 &&
+                  (request->own_on_us > 0) == (request->own_off_us > 0),
+              "own_on_us and own_off_us must be positive, or both 0");
+      options.own = {requests_of(request->own, request->own_count), request->own_queue,
+                     request->own_on_us, request->own_off_us};
+    }
+    const std::lock_guard lock(context->laboratory_mutex);
+    give(bench_beside(context->context, requests_of(request->transfers, request->count), options),
          json);
   });
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 namespace polypath {
@@ -51,23 +52,28 @@ bool can_spread(const Node& node, const std::vector<Demand>& demands, const Flow
   return std::accumulate(rates.begin(), rates.end(), 0.0) >= flow.gbps * (1 - kNegligible);
 }
 
-/// Takes out the route that is missed least; false when none may go.
-bool descend(const Node& node, std::vector<Demand>& demands) {
-  std::vector<Demand> best;
-  double best_gbps = -1;
-  for (std::size_t t = 0; t < demands.size(); ++t) {
-    for (std::size_t r = 0; r < demands[t].routes.size(); ++r) {
+/// Takes out the route that is missed least, of equal ones the last; false when none may go.
+/// `gbps`: the flow of all. A route that nobody misses ends the search: on large nodes most are.
+bool descend(const Node& node, std::vector<Demand>& demands, double gbps) {
+  struct Removal {
+    std::size_t transfer = 0, route = 0;
+    double gbps = -1;  // of the others
+  };
+  std::optional<Removal> best;
+  for (std::size_t t = demands.size(); t-- > 0;) {
+    for (std::size_t r = demands[t].routes.size(); r-- > 0;) {
       if (!removable(demands[t], r)) continue;
       auto without = demands;
       remove_route(without[t], r);
-      const double gbps = maximum_flow(node, without).gbps;
-      if (gbps < best_gbps * (1 - kNegligible)) continue;
-      best_gbps = gbps;
-      best = std::move(without);
+      const Removal one{t, r, maximum_flow(node, without).gbps};
+      if (!best || one.gbps * (1 - kNegligible) > best->gbps) best = one;
+      if (best->gbps < gbps * (1 - kNegligible)) continue;
+      remove_route(demands[best->transfer], best->route);
+      return true;
     }
   }
-  if (best.empty()) return false;
-  demands = std::move(best);
+  if (!best) return false;
+  remove_route(demands[best->transfer], best->route);
   return true;
 }
 
@@ -79,15 +85,16 @@ Ladder make_ladder(const Node& node, std::vector<Demand> demands) {
   for (const Demand& demand : demands)
     if (demand.routes.empty()) return ladder;
 
+  Flow flow;
   do {
-    Flow flow = maximum_flow(node, demands);
+    flow = maximum_flow(node, demands);
     if (ladder.rungs.empty()) {
       ladder.limit_gbps = flow.gbps;
       ladder.spread = can_spread(node, demands, flow);
     }
     if (!ladder.spread) prune(demands, flow);
     ladder.rungs.push_back(make_rung(node, demands, flow));
-  } while (descend(node, demands));
+  } while (descend(node, demands, flow.gbps));
   return ladder;
 }
 

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "base/units.hpp"
+#include "plan/handover.hpp"
 
 namespace polypath {
 namespace {
@@ -22,7 +23,7 @@ namespace {
 constexpr double kLeastGain = 0.02;
 /// Where the driver itself carries the native copy through host memory, beside our staged legs, the
 /// model is coarser.
-constexpr double kLeastGainBounced = 0.10;
+constexpr double kLeastGainBounced = 0.05;
 constexpr double kLeastGainOfFixed = 0.2;
 /// In a sequence nothing has to be filled; this much the issue and the join of each transfer may
 /// cost.
@@ -260,13 +261,20 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
   const double worthwhile_us = native ? worthwhile(node, requests, native->us, options.in_sequence)
                                       : std::numeric_limits<double>::infinity();
   double least_us = worthwhile_us;
+  // Those of larger groups mostly fall together.
+  const bool counts_halts = !options.in_sequence && requests.size() <= 2;
   if (!(small(requests, options) && native)) {
     for (auto rung = ladder.rungs.rbegin(); rung != ladder.rungs.rend(); ++rung) {
       if (direct_only(*rung) || !within(*rung, options)) continue;
       auto candidate = plan_rung(node, *rung, requests, options);
       if (!candidate) continue;
       const double tie = ladder.spread ? kTieToSpread : kTie;
-      if (candidate->us > worthwhile_us || candidate->us >= least_us * tie) continue;
+      const auto too_late = [&] {
+        return candidate->us > worthwhile_us || candidate->us >= least_us * tie;
+      };
+      if (too_late()) continue;
+      if (counts_halts) candidate->us += handover_us(node, candidate->shares);
+      if (too_late()) continue;
       least_us = std::min(least_us, candidate->us);
       best = std::move(candidate);
     }

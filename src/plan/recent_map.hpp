@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 #include <list>
 #include <unordered_map>
 #include <utility>
 
 namespace polypath {
 
-/// `Hash` and `Equal` are transparent: values are found by a view of the key. Not thread-safe.
+/// Where `Hash` and `Equal` are transparent, values are found by a view of the key as well. Not
+/// thread-safe.
 template <typename Key, typename Value, typename Hash, typename Equal>
 class RecentMap {
  public:
@@ -38,6 +40,17 @@ class RecentMap {
     weight_ += weight;
     while (weight_ > most_weight_ && order_.size() > 1) take(std::prev(order_.end()), out);
     return out;
+  }
+
+  /// Takes out all with such a key.
+  template <typename Predicate>
+  void erase_if(const Predicate& matches) {
+    std::list<Entry> out;
+    for (auto place = order_.begin(); place != order_.end();) {
+      const auto next = std::next(place);
+      if (matches(place->key)) take(place, out);
+      place = next;
+    }
   }
 
   void clear() {

@@ -11,6 +11,11 @@ namespace polypath {
 namespace {
 
 constexpr double kTolerance = 1e-9;
+/// What elimination leaves of an exact zero is smaller than this. Coefficients are near 1.
+constexpr double kRoundedZero = 1e-11;
+/// So many pivots a row or column at the most; programs of known nodes take less than two.
+constexpr std::size_t kPivotsByIndex = 4;
+constexpr std::size_t kPivotsByGain = 100;
 
 class Tableau {
  public:
@@ -32,26 +37,43 @@ class Tableau {
     std::iota(basis_.begin(), basis_.end(), variables_);
   }
 
-  std::vector<double> run() {
-    // Bland's rule ends; the limit turns a defect of the arithmetic into an error.
-    for (int pivots = 0; pivots < 100000; ++pivots) {
-      const std::size_t column = entering();
+  std::vector<double> run(SimplexRules rules) {
+    const std::size_t size = rows_.size() + columns_;
+    const std::size_t by_index = rules == SimplexRules::by_index ? kPivotsByIndex * size : 0;
+    for (std::size_t pivots = 0; pivots < by_index; ++pivots) {
+      const std::size_t column = first_improving();
       if (column == columns_) return solution();
       pivot(leaving(column), column);
+    }
+    order_rows();
+    // The limit turns a defect of the arithmetic into an error.
+    for (std::size_t pivots = 0; pivots < kPivotsByGain * size; ++pivots) {
+      const std::size_t column = most_improving();
+      if (column == columns_) return solution();
+      pivot(lexicographically_leaving(column), column);
+      drop_rounding();
     }
     throw Error("the flow of this node could not be computed: the simplex method did not end");
   }
 
  private:
+  // ---- Bland's rule ---------------------------------------------------------------------------
+
   /// The first column that improves the most important objective that can still be improved.
-  [[nodiscard]] std::size_t entering() const {
-    for (std::size_t c = 0; c < columns_; ++c) {
-      for (const auto& objective : objectives_) {
-        if (objective[c] > kTolerance) return c;
-        if (objective[c] < -kTolerance) break;
-      }
-    }
+  [[nodiscard]] std::size_t first_improving() const {
+    for (std::size_t c = 0; c < columns_; ++c)
+      if (improved_by(c) < objectives_.size()) return c;
     return columns_;
+  }
+
+  /// The most important objective that the column changes, if for the better; else how many there
+  /// are.
+  [[nodiscard]] std::size_t improved_by(std::size_t column) const {
+    for (std::size_t o = 0; o < objectives_.size(); ++o) {
+      if (objectives_[o][column] > kTolerance) return o;
+      if (objectives_[o][column] < -kTolerance) break;
+    }
+    return objectives_.size();
   }
 
   [[nodiscard]] std::size_t leaving(std::size_t column) const {
@@ -68,6 +90,60 @@ class Tableau {
     }
     if (best == rows_.size()) throw Error("the flow of this node is unbounded");
     return best;
+  }
+
+  // ---- The largest gain, and the lexicographic rule -------------------------------------------
+
+  /// Of the columns that improve the most important objective that can still be improved, the one
+  /// that improves it most a unit.
+  [[nodiscard]] std::size_t most_improving() const {
+    std::size_t best = columns_;
+    std::size_t best_objective = objectives_.size();
+    for (std::size_t c = 0; c < columns_; ++c) {
+      const std::size_t o = improved_by(c);
+      const bool is_better = o < best_objective || (o == best_objective && best != columns_ &&
+                                                    objectives_[o][c] > objectives_[o][best]);
+      if (!is_better) continue;
+      best = c;
+      best_objective = o;
+    }
+    return best;
+  }
+
+  /// The order in which rows are compared: the basis of now, of which each row has a 1 in a column
+  /// of its own. So all rows are lexicographically positive, and stay so.
+  void order_rows() {
+    order_ = basis_;
+    for (std::size_t c = 0; c < columns_; ++c)
+      if (std::ranges::find(basis_, c) == basis_.end()) order_.push_back(c);
+  }
+
+  /// The row whose ratios, of the bound and then column after column in that order, are the least.
+  /// No two rows are alike, so no basis comes twice.
+  [[nodiscard]] std::size_t lexicographically_leaving(std::size_t column) const {
+    std::size_t best = rows_.size();
+    const auto is_less = [&](std::size_t a, std::size_t b) {
+      const double of_a = 1 / rows_[a][column];
+      const double of_b = 1 / rows_[b][column];
+      const auto difference = [&](std::size_t c) {
+        return rows_[a][c] * of_a - rows_[b][c] * of_b;
+      };
+      if (std::abs(difference(columns_)) > kTolerance) return difference(columns_) < 0;
+      for (const std::size_t c : order_)
+        if (std::abs(difference(c)) > kTolerance) return difference(c) < 0;
+      return false;
+    };
+    for (std::size_t r = 0; r < rows_.size(); ++r)
+      if (rows_[r][column] > kTolerance && (best == rows_.size() || is_less(r, best))) best = r;
+    if (best == rows_.size()) throw Error("the flow of this node is unbounded");
+    return best;
+  }
+
+  void drop_rounding() {
+    for (auto* rows : {&rows_, &objectives_})
+      for (auto& row : *rows)
+        for (double& value : row)
+          if (std::abs(value) < kRoundedZero) value = 0;
   }
 
   void pivot(std::size_t row, std::size_t column) {
@@ -96,12 +172,15 @@ class Tableau {
   std::size_t variables_;
   std::size_t columns_;
   std::vector<std::size_t> basis_;
+  std::vector<std::size_t> order_;  // of columns, for the lexicographic rule
   std::vector<std::vector<double>> rows_;
   std::vector<std::vector<double>> objectives_;
 };
 
 }  // namespace
 
-std::vector<double> solve(const LinearProgram& program) { return Tableau(program).run(); }
+std::vector<double> solve(const LinearProgram& program, SimplexRules rules) {
+  return Tableau(program).run(rules);
+}
 
 }  // namespace polypath

@@ -188,6 +188,9 @@ CUresult carry_batch(const Batch& batch) noexcept {
   begin_process();
   count_call(batch.symbol, bytes);
   const CUresult result = is_split ? split(batch) : call_native(batch);
+  // Of those that were offered the engine knows.
+  for (std::size_t i = 0; has_arrays && i < batch.count; ++i)
+    if (const Copy copy = copy_of(batch, i); !is_split || takes_short_way(copy)) note_native(copy);
   note_other(batch.stream);
   return result;
 }
@@ -203,6 +206,7 @@ CUresult carry_with_attributes(Symbol symbol, CUdeviceptr dst, CUdeviceptr src, 
   count_call(symbol, bytes);
   const CUresult result = native();
   note_other(stream);
+  if (result == CUDA_SUCCESS) note_native(copy);
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <cstring>
+#include <initializer_list>
 
 #define POLYPATH_REPLACED(name, base, version, stream) extern "C" void polypath_shim_##name();
 #include "preload/replaced.def"

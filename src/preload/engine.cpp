@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <initializer_list>
 
 #include "preload/driver.hpp"
 #include "preload/hand_over.hpp"
@@ -57,6 +58,7 @@ void report_before_later_exits() noexcept {
 }
 
 void in_child() noexcept {
+  set_noting(false);
   if (state.load(std::memory_order_relaxed) != State::untried) {
     state.store(State::absent, std::memory_order_relaxed);
     set_thresholds(nullptr);
@@ -111,6 +113,7 @@ bool find_functions(void* library) noexcept {
          find(library, "polypath_try_group_copy_async", engine.try_group_copy_async) &&
          find(library, "polypath_last_error", engine.last_error) &&
          find(library, "polypath_last_cuda_result", engine.last_cuda_result) &&
+         find(library, "polypath_note_copy", engine.note_copy) &&
          find(library, "polypath_memory_exported", engine.memory_exported) &&
          find(library, "polypath_memory_imported", engine.memory_imported) &&
          find(library, "polypath_memory_closed", engine.memory_closed) &&
@@ -153,6 +156,7 @@ void start() noexcept {
   ++depth;
   if (make_engine()) {
     set_thresholds(&engine.thresholds);
+    set_noting(true);
     tell_kept_memory(engine);
   } else {
     set_thresholds(nullptr);
@@ -172,6 +176,7 @@ void finish_work_of(CUdevice gpu) noexcept {
 /// The one thread that got from ready to leaving.
 void let_go(CUdevice gpu) noexcept {
   while (inside.load() > 0) pause_briefly();
+  set_noting(false);
   ++depth;
   finish_work_of(gpu);
   mpi::let_go_communicators();

@@ -27,6 +27,7 @@ struct Engine {
   decltype(&polypath_try_group_copy_async) try_group_copy_async;
   decltype(&polypath_last_error) last_error;
   decltype(&polypath_last_cuda_result) last_cuda_result;
+  decltype(&polypath_note_copy) note_copy;
   decltype(&polypath_memory_exported) memory_exported;
   decltype(&polypath_memory_imported) memory_imported;
   decltype(&polypath_memory_closed) memory_closed;

@@ -157,7 +157,22 @@ CUresult cause_of(const Engine& engine) noexcept {
 
 }  // namespace
 
+void set_noting(bool is_noted) noexcept {
+  detail::is_noted.store(is_noted, std::memory_order_relaxed);
+}
+
 namespace detail {
+
+constinit std::atomic<bool> is_noted{false};
+
+void tell_engine(const Copy& copy) noexcept {
+  const EngineCall engine(EngineCall::Start::no);
+  if (!engine) return;
+  const CUstream stream = stream_of(copy);
+  engine->note_copy(engine->context, reinterpret_cast<void*>(copy.dst),
+                    reinterpret_cast<const void*>(copy.src), copy.bytes,
+                    stream == CU_STREAM_LEGACY ? nullptr : stream);
+}
 
 // Nothing is below zero: the first call of a process takes the long way, which begins with
 // begin_process().
@@ -180,7 +195,11 @@ void set_thresholds_before_engine() noexcept {
 }
 
 bool hand_over(const Copy& copy, CUresult* result) noexcept {
-  if (!is_worth_asking(copy) || !is_context_current() || !names_right_contexts(copy)) return false;
+  if (!is_worth_asking(copy)) {
+    note_native(copy);
+    return false;
+  }
+  if (!is_context_current() || !names_right_contexts(copy)) return false;
   const EngineCall engine(EngineCall::Start::yes);
   // The second time with what the engine has said of sizes.
   if (!engine || !is_worth_asking(copy) || may_touch_untold(copy)) return false;

@@ -29,6 +29,23 @@ namespace detail {
 extern std::atomic<std::size_t> short_way[kDirectionCount];
 }  // namespace detail
 
+/// Whether native copies are told to the engine: there is one.
+void set_noting(bool is_noted) noexcept;
+
+namespace detail {
+extern std::atomic<bool> is_noted;
+void tell_engine(const Copy& copy) noexcept;
+}  // namespace detail
+
+/// Tells the engine of a copy that the driver carries and that it was not offered: what it occupies
+/// counts as load. Nothing for copies that are small, or of GPUs alone.
+inline void note_native(const Copy& copy) noexcept {
+  constexpr std::size_t kLeastNoted = 16 * 1024;
+  if (copy.bytes >= kLeastNoted && copy.direction != Direction::gpu_to_gpu &&
+      detail::is_noted.load(std::memory_order_relaxed))
+    detail::tell_engine(copy);
+}
+
 /// True when the copy is the driver's without a question.
 inline bool takes_short_way(const Copy& copy) noexcept {
   return copy.bytes < detail::short_way[index_of(copy.direction)].load(std::memory_order_relaxed);
@@ -60,6 +77,7 @@ CUresult carry(const Copy& copy, Native&& native) noexcept {
     count_call(copy.symbol, copy.bytes);
     const CUresult result = native();
     note_other(copy.stream);
+    if (result == CUDA_SUCCESS) note_native(copy);
     return result;
   }
   begin_process();
@@ -80,6 +98,8 @@ template <typename Native>
 CUresult carry_and_wait(const Copy& copy, Native&& native) noexcept {
   if (takes_short_way(copy)) [[likely]] {
     count_call(copy.symbol, copy.bytes);
+    // Others are told before it: when it returns, it is over.
+    note_native(copy);
     return native();
   }
   begin_process();

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 
 #include <cstring>
+#include <initializer_list>
 
 #include "preload/driver.hpp"
 #include "preload/engine.hpp"

@@ -28,22 +28,27 @@ Side side_of(CUmemorytype type, const void* host, CUdeviceptr device, std::size_
   return {type, base + (z * height + y) * pitch + x, pitch, height, x};
 }
 
+bool is_memory(const Side& side) noexcept {
+  return side.type == CU_MEMORYTYPE_HOST || side.type == CU_MEMORYTYPE_DEVICE ||
+         side.type == CU_MEMORYTYPE_UNIFIED;
+}
+
 bool is_contiguous(const Side& side, const Extent& extent) noexcept {
-  const bool is_memory = side.type == CU_MEMORYTYPE_HOST || side.type == CU_MEMORYTYPE_DEVICE ||
-                         side.type == CU_MEMORYTYPE_UNIFIED;
-  return is_memory && side.x <= side.pitch && extent.width <= side.pitch - side.x &&
+  return side.x <= side.pitch && extent.width <= side.pitch - side.x &&
          (extent.width == side.pitch || (extent.height == 1 && extent.depth == 1)) &&
          (extent.height == side.height || extent.depth == 1);
 }
 
-/// Sets direction, addresses and bytes. False: it is not contiguous, or nothing that the engine can
-/// carry.
+/// Sets direction, addresses and bytes; no bytes for what is no plain memory. False: it is not
+/// contiguous, or nothing that the engine can carry.
 bool flatten(const Side& dst, const Side& src, const Extent& extent, Copy* copy) noexcept {
   std::size_t rows = 0;
-  if (!is_contiguous(dst, extent) || !is_contiguous(src, extent) ||
+  if (!is_memory(dst) || !is_memory(src) ||
       __builtin_mul_overflow(extent.height, extent.depth, &rows) ||
-      __builtin_mul_overflow(rows, extent.width, &copy->bytes))
+      __builtin_mul_overflow(rows, extent.width, &copy->bytes)) {
+    copy->bytes = 0;
     return false;
+  }
   copy->dst = dst.start;
   copy->src = src.start;
   if (src.type == CU_MEMORYTYPE_HOST)
@@ -54,7 +59,8 @@ bool flatten(const Side& dst, const Side& src, const Extent& extent, Copy* copy)
     copy->direction = Direction::gpu_to_gpu;
   else
     copy->direction = Direction::any;
-  return src.type != CU_MEMORYTYPE_HOST || dst.type != CU_MEMORYTYPE_HOST;
+  return is_contiguous(dst, extent) && is_contiguous(src, extent) &&
+         (src.type != CU_MEMORYTYPE_HOST || dst.type != CU_MEMORYTYPE_HOST);
 }
 
 bool flatten(const CUDA_MEMCPY2D& shape, Copy* copy, PeerContexts*) noexcept {
@@ -95,6 +101,7 @@ CUresult copy_shape(Symbol symbol, const Shape* shape) noexcept {
   if (shape != nullptr && flatten(*shape, &copy, &contexts)) return carry_and_wait(copy, native);
   begin_process();
   count_call(symbol, 0);
+  note_native(copy);
   return native();
 }
 
@@ -108,6 +115,7 @@ CUresult copy_shape_async(Symbol symbol, const Shape* shape, CUstream stream) no
   count_call(symbol, 0);
   const CUresult result = native();
   note_other(stream);
+  if (result == CUDA_SUCCESS) note_native(copy);
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #include "preload/loaded_objects.hpp"
 #include "preload/replaced.hpp"

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <ctime>
 #include <span>
@@ -19,6 +20,13 @@ namespace {
 
 /// A value that was being written is whole after some more looks; one that is not is damaged.
 constexpr int kLooks = 16;
+
+/// What one look reads of what a process has under way.
+struct StoredTraffic {
+  std::array<StoredFlight, kFlights> flights;
+  std::array<StoredLoad, kLoads> loads;
+};
+static_assert(offsetof(StoredTraffic, loads) == kLoadsOffset - kFlightsOffset);
 
 /// Reads what there is of `values`; the rest is zero, as what was never written.
 template <typename Stored, std::size_t count>
@@ -113,17 +121,29 @@ std::optional<MemoryRecord> OtherFile::find(const IpcHandle& handle) {
   return found;
 }
 
-void OtherFile::append_flights(std::uint64_t now_ns, std::vector<Flight>& out) {
-  const std::size_t before = out.size();
+void OtherFile::append_traffic(std::uint64_t now_ns, std::vector<Flight>& flights,
+                               std::vector<OtherLoad>& loads, bool all_loads) {
+  const std::size_t flights_before = flights.size();
+  const std::size_t loads_before = loads.size();
   look_until_whole([&] {
-    out.resize(before);
-    std::array<StoredFlight, kFlights> places;
-    read(descriptor_.get(), kFlightsOffset, places);
+    flights.resize(flights_before);
+    loads.resize(loads_before);
+    std::array<StoredTraffic, 1> read_now;
+    read(descriptor_.get(), kFlightsOffset, read_now);
     bool all_whole = true;
-    for (const StoredFlight& place : places) {
+    for (const StoredFlight& place : read_now[0].flights) {
       if (place.until_ns <= now_ns) continue;
       const bool is_whole = whole(place, name_.id);
-      if (is_whole) out.push_back(loaded(place));
+      if (is_whole) flights.push_back(loaded(place));
+      all_whole = all_whole && is_whole;
+    }
+    for (const StoredLoad& place : read_now[0].loads) {
+      if (place.gpu == GpuUuid{}) break;
+      if (!all_loads && !place.to_host.counts_after(now_ns) &&
+          !place.from_host.counts_after(now_ns))
+        continue;
+      const bool is_whole = whole(place, name_.id);
+      if (is_whole) loads.push_back({static_cast<std::int32_t>(name_.pid), loaded(place)});
       all_whole = all_whole && is_whole;
     }
     return all_whole;
@@ -203,11 +223,16 @@ void OtherFiles::clear() noexcept {
   settled_ = false;
 }
 
-void OtherFiles::append_flights(std::uint64_t now_ns, std::vector<Flight>& out) {
+void OtherFiles::append_traffic(std::uint64_t now_ns, std::vector<Flight>& flights,
+                                std::vector<OtherLoad>& loads, bool all_loads) {
   for (const auto& file : files_) {
-    const std::size_t before = out.size();
-    file->append_flights(now_ns, out);
-    if (out.size() > before && !file->alive()) out.resize(before);
+    const std::size_t flights_before = flights.size();
+    const std::size_t loads_before = loads.size();
+    file->append_traffic(now_ns, flights, loads, all_loads);
+    if (flights.size() == flights_before && loads.size() == loads_before) continue;
+    if (file->alive()) continue;
+    flights.resize(flights_before);
+    loads.resize(loads_before);
   }
 }
 

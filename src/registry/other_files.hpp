@@ -46,9 +46,10 @@ class OtherFile {
 
   /// The record with this handle. Does not ask whether the owner lives.
   [[nodiscard]] std::optional<MemoryRecord> find(const IpcHandle& handle);
-  /// Appends the flights that count after `now_ns`. Does not ask whether the owner lives. One
-  /// system call.
-  void append_flights(std::uint64_t now_ns, std::vector<Flight>& out);
+  /// Appends the flights and the loads that count after `now_ns`; with `all_loads` those that do
+  /// not as well. Does not ask whether the owner lives. One system call.
+  void append_traffic(std::uint64_t now_ns, std::vector<Flight>& flights,
+                      std::vector<OtherLoad>& loads, bool all_loads);
 
  private:
   /// Why it cannot be read; null: it can.
@@ -80,9 +81,10 @@ class OtherFiles {
 
   /// The record with this handle, of a process that lives.
   [[nodiscard]] std::optional<MemoryRecord> find(const IpcHandle& handle);
-  /// Appends the flights of all processes that live which count after `now_ns`. One system call a
-  /// process, and one more for each that has flights.
-  void append_flights(std::uint64_t now_ns, std::vector<Flight>& out);
+  /// OtherFile::append_traffic() of all processes that live. One system call a process, and one
+  /// more for each that has something.
+  void append_traffic(std::uint64_t now_ns, std::vector<Flight>& flights,
+                      std::vector<OtherLoad>& loads, bool all_loads);
   /// Whether no other process is known.
   [[nodiscard]] bool empty() const noexcept { return files_.empty(); }
   /// Forgets all; the next refresh() reads the folder.

@@ -82,11 +82,22 @@ StoredMemory stored(const MemoryRecord& record, std::uint64_t sequence,
                 file_id);
 }
 
+StoredLoad stored(const LoadRecord& record, std::uint64_t file_id) noexcept {
+  return sealed(
+      StoredLoad{
+          .gpu = record.gpu, .to_host = record.to_host, .from_host = record.from_host, .check = 0},
+      file_id);
+}
+
 bool whole(const StoredHeader& value, std::uint64_t file_id) noexcept {
   return value.check == checksum_of(value, file_id);
 }
 
 bool whole(const StoredFlight& value, std::uint64_t file_id) noexcept {
+  return value.check == checksum_of(value, file_id);
+}
+
+bool whole(const StoredLoad& value, std::uint64_t file_id) noexcept {
   return value.check == checksum_of(value, file_id);
 }
 
@@ -98,6 +109,10 @@ Flight loaded(const StoredFlight& value) noexcept {
   return {loaded_end(value.source_kind, value.source_gpu, value.source_numa),
           loaded_end(value.destination_kind, value.destination_gpu, value.destination_numa),
           value.bytes, value.until_ns};
+}
+
+LoadRecord loaded(const StoredLoad& value) noexcept {
+  return {value.gpu, value.to_host, value.from_host};
 }
 
 MemoryRecord loaded(const StoredMemory& value) noexcept {

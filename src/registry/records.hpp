@@ -49,7 +49,36 @@ struct Flight {
   friend bool operator==(const Flight&, const Flight&) = default;
 };
 
-// The bytes of a registry file: a header, the flights, the memory records.
+/// What a process knows of one direction between a GPU and host memory. Times are CLOCK_MONOTONIC,
+/// nanoseconds; 0: never.
+struct LoadWords {
+  std::uint64_t direct_until_ns = 0;    ///< native copies and direct routes occupy it until then
+  std::uint64_t staged_until_ns = 0;    ///< legs of staged routes occupy it until then
+  std::uint64_t measured_until_ns = 0;  ///< until then it counts as loaded, by measurement
+  std::uint64_t busy_ns = 0;            ///< all predicted times of copies that it ever added up
+
+  [[nodiscard]] bool counts_after(std::uint64_t now_ns) const noexcept {
+    return direct_until_ns > now_ns || staged_until_ns > now_ns || measured_until_ns > now_ns;
+  }
+  friend bool operator==(const LoadWords&, const LoadWords&) = default;
+};
+
+/// The load of a GPU's two directions, as one process knows it.
+struct LoadRecord {
+  GpuUuid gpu{};
+  LoadWords to_host;
+  LoadWords from_host;
+
+  friend bool operator==(const LoadRecord&, const LoadRecord&) = default;
+};
+
+/// A record of another process.
+struct OtherLoad {
+  std::int32_t pid = 0;
+  LoadRecord record;
+};
+
+// The bytes of a registry file: a header, the flights, the loads, the memory records.
 //
 // Everything is read and written by pread() and pwrite(), never mapped: a file that somebody cuts
 // short then gives short reads instead of SIGBUS. A reader may see one half of a write that is
@@ -61,7 +90,7 @@ struct Flight {
 // tell living files from dead ones.
 
 inline constexpr std::uint64_t kRegistryMagic = 0x68746170796c6f70;  ///< "polypath"
-inline constexpr std::uint32_t kLayoutVersion = 1;
+inline constexpr std::uint32_t kLayoutVersion = 2;
 
 struct StoredHeader {
   std::uint64_t magic;
@@ -84,6 +113,13 @@ struct StoredFlight {
   std::uint64_t check;
 };
 
+struct StoredLoad {
+  GpuUuid gpu;  ///< all zero: nothing is stored here
+  LoadWords to_host;
+  LoadWords from_host;
+  std::uint64_t check;
+};
+
 struct StoredMemory {
   std::uint64_t sequence;  ///< counts the owner's publications; 0: nothing is stored here
   IpcHandle handle;
@@ -97,6 +133,7 @@ struct StoredMemory {
 static_assert(sizeof(StoredMemory) == 128);
 
 inline constexpr std::size_t kFlights = 64;  ///< of one process at once
+inline constexpr std::size_t kLoads = 32;    ///< GPUs whose load one process tells
 
 // A record lies in one of the places of its bucket, which its handle alone decides: a search reads
 // one bucket.
@@ -108,22 +145,26 @@ inline constexpr std::size_t kFlightsOffset = 64;
 inline constexpr std::size_t kMemoryOffset = 8192;
 inline constexpr std::size_t kFileBytes = kMemoryOffset + kPlaces * sizeof(StoredMemory);
 static_assert(sizeof(StoredHeader) <= kFlightsOffset);
-static_assert(kFlightsOffset + kFlights * sizeof(StoredFlight) <= kMemoryOffset);
+inline constexpr std::size_t kLoadsOffset = kFlightsOffset + kFlights * sizeof(StoredFlight);
+static_assert(kLoadsOffset + kLoads * sizeof(StoredLoad) <= kMemoryOffset);
 
 std::uint32_t bucket_of(const IpcHandle& handle) noexcept;
 
 StoredFlight stored(const Flight& flight, std::uint64_t file_id) noexcept;
 StoredMemory stored(const MemoryRecord& record, std::uint64_t sequence,
                     std::uint64_t file_id) noexcept;
+StoredLoad stored(const LoadRecord& record, std::uint64_t file_id) noexcept;
 StoredHeader stored_header(std::uint64_t file_id) noexcept;
 
 /// Whether `value` is whole, and of the file `file_id`.
 bool whole(const StoredHeader& value, std::uint64_t file_id) noexcept;
 bool whole(const StoredFlight& value, std::uint64_t file_id) noexcept;
+bool whole(const StoredLoad& value, std::uint64_t file_id) noexcept;
 bool whole(const StoredMemory& value, std::uint64_t file_id) noexcept;
 
 /// Of a whole value.
 Flight loaded(const StoredFlight& value) noexcept;
+LoadRecord loaded(const StoredLoad& value) noexcept;
 MemoryRecord loaded(const StoredMemory& value) noexcept;
 
 }  // namespace polypath

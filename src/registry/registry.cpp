@@ -2,7 +2,10 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <ctime>
 #include <mutex>
@@ -84,6 +87,7 @@ struct Registry::Session {
     for (const auto& [place, entry] : memory.entries()) write_memory(place, &entry);
     for (std::size_t place = 0; place < kFlights; ++place)
       if (flights.entries()[place].told) write_flight(place);
+    write_loads();
   }
 
   void open_files() {
@@ -117,6 +121,13 @@ struct Registry::Session {
     return write(kFlightsOffset + place * sizeof value, &value, sizeof value);
   }
 
+  /// As they were told last.
+  bool write_loads() {
+    std::array<StoredLoad, kLoads> values;
+    for (std::size_t i = 0; i < loads.size(); ++i) values[i] = stored(loads[i], own->id());
+    return loads.empty() || write(kLoadsOffset, values.data(), loads.size() * sizeof(StoredLoad));
+  }
+
   bool write(std::size_t offset, const void* data, std::size_t bytes) {
     if (own->write(offset, data, bytes)) return true;
     if (said.first("write"))
@@ -139,6 +150,7 @@ struct Registry::Session {
   OtherFiles others{said};
   MemoryTable memory;
   FlightTable flights;
+  std::vector<LoadRecord> loads;
 };
 
 Registry::Registry(std::string folder, RegistryTimes times)
@@ -208,11 +220,27 @@ void Registry::end(FlightToken token) {
 }
 
 void Registry::others(std::vector<Flight>& out) {
-  out.clear();
+  std::vector<OtherLoad> unused;
+  others(out, unused);
+}
+
+bool Registry::tell_loads(std::span<const LoadRecord> records) {
   Session& own = session();
   const std::uint64_t now = now_ns();
   const std::lock_guard lock(own.mutex);
-  if (own.look(now)) own.others.append_flights(now, out);
+  own.loads.assign(records.begin(),
+                   records.begin() + static_cast<std::ptrdiff_t>(std::min(records.size(), kLoads)));
+  if (!own.look(now) || own.others.empty()) return false;
+  return own.ready_to_write() && own.write_loads();
+}
+
+void Registry::others(std::vector<Flight>& out, std::vector<OtherLoad>& loads, bool all_loads) {
+  out.clear();
+  loads.clear();
+  Session& own = session();
+  const std::uint64_t now = now_ns();
+  const std::lock_guard lock(own.mutex);
+  if (own.look(now)) own.others.append_traffic(now, out, loads, all_loads);
 }
 
 void Registry::close() noexcept {

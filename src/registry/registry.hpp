@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,13 @@ class Registry {
   void end(FlightToken token);
   /// Sets `out` to the flights of all other processes that live, without those that are over.
   void others(std::vector<Flight>& out);
+  /// Likewise, and `loads` to what they say of the load of links, without what is over by now; with
+  /// `all_loads` all of it.
+  void others(std::vector<Flight>& out, std::vector<OtherLoad>& loads, bool all_loads = false);
+
+  /// Tells others how loaded links are: the first 32 of `records` take the place of those told
+  /// before. Nothing is written where nobody else is. One system call. False: nobody learns of it.
+  bool tell_loads(std::span<const LoadRecord> records);
 
   /// Removes this process's file, and the folder if no other file is in it. From then on it is
   /// unusable. In a forked child that has not used it, nothing happens.

@@ -43,6 +43,18 @@ void validate_link(const Node& node, const Link& link) {
             fmt::format("{}: port index {} is not below {}", name, port, node.ports.size()));
 }
 
+void validate_traffic(const Node& node, const BackgroundTraffic& traffic) {
+  const std::string name =
+      fmt::format("traffic {} to {}", to_string(traffic.from), to_string(traffic.to));
+  require(node.find_link(traffic.from, traffic.to).has_value(), name + ": there is no such link");
+  require(traffic.block_bytes > 0, name + ": a block has no bytes");
+  require(traffic.queue_blocks > 0, name + ": queue_blocks is not positive");
+  require((traffic.on_us > 0) == (traffic.off_us > 0) && traffic.on_us >= 0 && traffic.off_us >= 0,
+          name + ": on_us and off_us must be positive, or both 0");
+  require(traffic.end_us == 0 || traffic.end_us > traffic.begin_us,
+          name + ": it must end after it begins");
+}
+
 }  // namespace
 
 std::string to_string(MemoryId id) {
@@ -108,6 +120,7 @@ void validate(const Node& node) {
             fmt::format("link {} to {} exists twice", to_string(link.from), to_string(link.to)));
   }
   for (std::size_t i = 0; i < node.gpus.size(); ++i) validate_gpu(node, static_cast<int>(i));
+  for (const BackgroundTraffic& traffic : node.traffic) validate_traffic(node, traffic);
 }
 
 }  // namespace polypath

@@ -116,6 +116,21 @@ struct Costs {
   friend bool operator==(const Costs&, const Costs&) = default;
 };
 
+/// Copies of other programs on the simulated node: blocks over one link without pause, or by turns
+/// on and off. The planner does not read it.
+struct BackgroundTraffic {
+  MemoryId from;
+  MemoryId to;
+  std::uint64_t block_bytes = std::uint64_t{64} << 20;
+  int queue_blocks = 1;  ///< blocks queued at any time, the one in service included
+  double on_us = 0;      ///< of each period; both are 0 where it is always on
+  double off_us = 0;
+  double begin_us = 0;  ///< since cuInit
+  double end_us = 0;    ///< since cuInit; 0: never
+
+  friend bool operator==(const BackgroundTraffic&, const BackgroundTraffic&) = default;
+};
+
 struct Node {
   std::string name;    ///< "narval"; for a real node the GPUs' name and count
   std::string title;   ///< one line for people
@@ -125,6 +140,7 @@ struct Node {
   std::vector<Port> ports;
   std::vector<Link> links;
   Costs costs;
+  std::vector<BackgroundTraffic> traffic;  ///< of a simulated node; else empty
 
   /// Index of the link, or nothing. Between two memories there is at most one link a direction.
   [[nodiscard]] std::optional<int> find_link(MemoryId from, MemoryId to) const noexcept;
@@ -137,7 +153,8 @@ struct Node {
 
 /// Throws InvalidArgument with the reason when the node breaks a rule: no GPU or no host memory, an
 /// index out of range, a capacity that is not positive, a link or a port's name doubled, a link
-/// between two host memories, a GPU without a link to or from its host memory.
+/// between two host memories, a GPU without a link to or from its host memory, traffic without a
+/// link, without bytes or with half a period.
 void validate(const Node& node);
 
 }  // namespace polypath

@@ -25,6 +25,9 @@ constexpr Range kNuma{0, 4095};
 constexpr Range kGbps{0.001, 1e5};
 constexpr Range kNominalGbps{0, 1e5};
 constexpr Range kWidth{0, 1024};
+constexpr Range kBlockMib{1.0 / 1024, 1 << 20};
+constexpr Range kQueueBlocks{1, 1024};
+constexpr Range kTrafficUs{0, 1e12};
 
 constexpr std::array kLinkTypes{LinkType::nvlink, LinkType::nvswitch, LinkType::pcie, LinkType::c2c,
                                 LinkType::bounce};
@@ -175,6 +178,31 @@ void read_pattern_port(TomlTable table, Node& node) {
   if (ports.empty()) table.fail("no link matches its from and to");
 }
 
+void read_traffic(TomlTable table, Node& node) {
+  const auto memory = [&](std::string_view key) {
+    try {
+      const MemoryId id = parse_memory(table.text(key));
+      if (node.contains(id)) return id;
+    } catch (const InvalidArgument&) {
+      // Says less than the message below.
+    }
+    table.fail(key, "must be a memory of this node, such as gpu0 or host0");
+  };
+  BackgroundTraffic traffic;
+  traffic.from = memory("from");
+  traffic.to = memory("to");
+  traffic.block_bytes = static_cast<std::uint64_t>(
+      std::llround(table.number("block_mib", kBlockMib, 64) * static_cast<double>(kMiB)));
+  traffic.queue_blocks = table.integer("queue_blocks", kQueueBlocks, 1);
+  traffic.on_us = table.number("on_us", kTrafficUs, 0);
+  traffic.off_us = table.number("off_us", kTrafficUs, 0);
+  traffic.begin_us = table.number("begin_us", kTrafficUs, 0);
+  traffic.end_us = table.number("end_us", kTrafficUs, 0);
+  table.text("source", "");
+  table.finish();
+  node.traffic.push_back(traffic);
+}
+
 Node read_node(TomlTable root) {
   Node node;
   root.integer("schema", kSchema);
@@ -195,6 +223,7 @@ Node read_node(TomlTable root) {
   for (const TomlTable& port : ports) read_named_port(port, node);
   for (TomlTable& link : root.entries("link")) read_links(link, node);
   for (const TomlTable& port : ports) read_pattern_port(port, node);
+  for (TomlTable& traffic : root.entries("traffic")) read_traffic(traffic, node);
   // Of a measured node; tune/profile.hpp reads them.
   root.section("profile");
   root.entries("tuned");

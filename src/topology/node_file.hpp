@@ -42,6 +42,16 @@
 //   GPU here.
 //                              # Without from and to: of the links with ports = [its name].
 //
+//   [[traffic]]                # of other programs, on a simulated node; microseconds
+//   from = "gpu0"
+//   to = "host0"
+//   block_mib = 64
+//   queue_blocks = 1
+//   on_us = 20000              # with off_us: the parts of a period; without: always on
+//   off_us = 20000
+//   begin_us = 0
+//   end_us = 0                 # 0: never ends
+//
 // Figures are GB/s = 1e9 bytes/s. Unknown keys are errors.
 #pragma once
 

@@ -86,6 +86,17 @@ std::string format_node_file(const Node& node) {
     line("width", link.width);
     if (!link.ports.empty()) line("ports", fmt::format("[{}]", port_list(node, link)));
   }
+  for (const BackgroundTraffic& traffic : node.traffic) {
+    header("[[traffic]]");
+    line("from", quote(to_string(traffic.from)));
+    line("to", quote(to_string(traffic.to)));
+    line("block_mib", static_cast<double>(traffic.block_bytes) / static_cast<double>(kMiB));
+    line("queue_blocks", traffic.queue_blocks);
+    line("on_us", traffic.on_us);
+    line("off_us", traffic.off_us);
+    line("begin_us", traffic.begin_us);
+    line("end_us", traffic.end_us);
+  }
   return text;
 }
 

@@ -141,6 +141,31 @@ TEST_F(CollectivesTest, ALimitOfBlocksHoldsUntilItIsLifted) {
   });
 }
 
+TEST_F(CollectivesTest, MoreShapesThanAreKept_OnePlanIsDropped) {
+  Random random(31);
+  const auto a = planned(random, {4 << 10, 8 << 10});
+  const auto b = planned(random, {9 << 10, 12 << 10});
+  const auto c = planned(random, {13 << 10, 16 << 10});
+  const auto d = planned(random, {17 << 10, 20 << 10});
+  const std::vector<PlannedCall> row{a, b, c, a, d, a, c, d, b};
+  // The fourth shape takes the place of the second, which was used least recently.
+  const std::vector<std::uint64_t> plans{1, 2, 3, 3, 4, 4, 4, 4, 5};
+  group_->run([&](Communicator& comm) {
+    CollectivesOptions options = kFewBlocks;
+    options.most_plans = 3;
+    Collectives collectives(comm, options);
+    const Stream stream(driver(), comm.context());
+    const CallRow mine(driver(), row, comm.rank());
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      collectives.run(mine.call(row, i), stream.get());
+      EXPECT_EQ(collectives.counts().plans, plans[i]) << "call " << i;
+    }
+    POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+    mine.expect_done(row);
+    comm.exchange({}, {});
+  });
+}
+
 TEST_F(CollectivesTest, SeveralCommunicatorsAtOnce) {
   Random random(7);
   std::vector<std::vector<PlannedCall>> rows(2);

@@ -139,6 +139,14 @@ polypath_status polypath_try_group_copy_async(polypath_context* context,
   return status;
 }
 
+polypath_status polypath_note_copy(polypath_context* context, void* dst, const void* src,
+                                   size_t bytes, void* stream) {
+  require_context(context);
+  const std::lock_guard lock(engine.mutex);
+  engine.noted.push_back({dst, src, bytes, stream});
+  return POLYPATH_SUCCESS;
+}
+
 polypath_status polypath_memory_exported(polypath_context* context, const void*,
                                          const void* address) {
   require_context(context);

@@ -55,6 +55,7 @@ struct FakeEngine {
   std::mutex mutex;  ///< guards these
   int created = 0;
   std::vector<Copy> copies;           ///< those of groups as well
+  std::vector<Copy> noted;            ///< native copies that it was told of
   std::vector<std::size_t> groups;    ///< how many copies each had
   std::vector<std::string> imports;   ///< "exported", "imported", "closed"
   std::vector<Import> imported;       ///< the same with where

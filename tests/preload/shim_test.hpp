@@ -53,6 +53,7 @@ class ShimTest : public sim::test::SimTest {
       write(memory, pattern(kLarge, static_cast<std::uint8_t>(++seed + salt)));
     EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
     engine.copies.clear();
+    engine.noted.clear();
     engine.groups.clear();
     engine.imports.clear();
     engine.imported.clear();

@@ -129,6 +129,25 @@ TEST_F(Copies, ThatAreRefusedAreTheDrivers) {
   }
 }
 
+TEST_F(Copies, NotOffered_AreToldToEngine) {
+  renew();
+  copy(forms.front(), kLarge, own);  // there is an engine from now on
+  EXPECT_TRUE(engine.noted.empty()) << "it was offered";
+  for (const Form& form : forms) {
+    SCOPED_TRACE(form.name);
+    renew();
+    copy(form, form.least - 1, own);
+    const std::string name = form.name;
+    const bool is_of_gpus =
+        name.find("DtoD") != std::string::npos || name.find("Peer") != std::string::npos;
+    const FakeEngine::Copy expected{form.dst, form.src, form.least - 1, own};
+    EXPECT_EQ(is_of_gpus ? std::vector<FakeEngine::Copy>{} : std::vector{expected}, engine.noted);
+    renew();
+    copy(form, 4096, own);
+    EXPECT_TRUE(engine.noted.empty()) << "too small";
+  }
+}
+
 TEST_F(Copies, ThatFailMidwaySayWhy) {
   for (const Form& form : forms) {
     SCOPED_TRACE(form.name);

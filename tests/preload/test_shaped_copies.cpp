@@ -146,6 +146,18 @@ TEST_F(ShapedCopies, WithGapsAreTheDrivers) {
   expect_drivers([&] { return cuMemcpy3DPeerAsync(&peer, stream); });
 }
 
+TEST_F(ShapedCopies, WithGaps_AreToldToEngine) {
+  renew();
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(far, near, kLarge, stream));  // there is an engine now
+  auto narrow = flat();
+  narrow.WidthInBytes = kWidth - 4;
+  narrow.dstMemoryType = CU_MEMORYTYPE_HOST;
+  narrow.dstHost = host;
+  expect_drivers([&] { return cuMemcpy2DAsync(&narrow, stream); });
+  const FakeEngine::Copy expected{host, pointer(near), (kWidth - 4) * kRows * kLayers, stream};
+  EXPECT_EQ(std::vector{expected}, engine.noted);
+}
+
 TEST_F(ShapedCopies, WithAttributesAreOffered) {
   CUmemcpyAttributes attributes{CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, {}, {}, 0};
   const auto call = [&] {

@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fork_server import ForkServer
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -17,19 +18,48 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 _KEPT = ("POLYPATH_LIBRARY", "POLYPATH_MPI_PREFIX", "POLYPATH_UCX_PREFIX")
 
 
+#: Settings that count when a process begins: these need a start of their own.
+_READ_AT_START = ("LD_", "PYTHON", "MPL", "MALLOC_", "LC_", "LANG")
+
+
+@pytest.fixture(scope="session")
+def fork_server(cpu_clock) -> Iterator[ForkServer]:
+    def count(seconds: float) -> None:
+        cpu_clock.elsewhere += seconds
+
+    server = ForkServer(count)
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def polypath(tmp_path) -> Run:
+def polypath(fork_server, tmp_path) -> Run:
     """Runs `python -m polypath ARGUMENTS...` in an empty folder, with no setting of the caller's
     environment but those given as keywords. A process of its own, because the simulated driver is
-    one node for the whole process."""
-
-    return lambda *arguments, **settings: _run(tmp_path, "-m", "polypath", *arguments, **settings)
+    one node for the whole process; the modules are imported once a session (fork_server.py)."""
+    return lambda *arguments, **settings: _run(
+        fork_server, tmp_path, "-m", "polypath", *arguments, **settings
+    )
 
 
 @pytest.fixture
-def polypath_program(tmp_path) -> Run:
+def started_polypath(tmp_path) -> Run:
+    """As `polypath`, by a new Python: where its start is the subject."""
+    return lambda *arguments, **settings: _run(
+        None, tmp_path, "-m", "polypath", *arguments, **settings
+    )
+
+
+@pytest.fixture
+def polypath_program(fork_server, tmp_path) -> Run:
     """Runs the program that is the first argument, as `polypath` does."""
-    return lambda program, *arguments: _run(tmp_path, "-c", program, *arguments)
+    return lambda program, *arguments: _run(fork_server, tmp_path, "-c", program, *arguments)
+
+
+@pytest.fixture
+def started_program(tmp_path) -> Run:
+    """As `polypath_program`, by a new Python."""
+    return lambda program, *arguments: _run(None, tmp_path, "-c", program, *arguments)
 
 
 @pytest.fixture
@@ -40,21 +70,26 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
-def _run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+def _run(
+    server: ForkServer | None, folder: Path, *arguments: str, **settings: str
+) -> subprocess.CompletedProcess[str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("POLYPATH_") or name in _KEPT
     }
+    environment = {
+        **inherited,
+        "COLUMNS": "160",
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        **settings,
+    }
+    if server is not None and not any(name.startswith(_READ_AT_START) for name in settings):
+        return server.run(arguments, folder, environment, timeout=1200)
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env={
-            **inherited,
-            "COLUMNS": "160",
-            "XDG_CACHE_HOME": str(folder / "cache"),
-            **settings,
-        },
+        env=environment,
         capture_output=True,
         text=True,
         timeout=1200,

@@ -70,7 +70,7 @@ def test_each_command_has_its_help(polypath, command):
     assert "  --node NAME|FILE" in text
 
 
-def test_what_is_not_used_is_not_imported(polypath_program):
+def test_what_is_not_used_is_not_imported(started_program):
     """Time to start: what is heavy is loaded by who needs it."""
     program = """
 import sys
@@ -88,7 +88,7 @@ finally:
         (["--help"], set()),
         (["plan", "gpu0", "gpu1", "64M", "--node", "narval"], {"rich.table", "argparse"}),
     ):
-        done = polypath_program(program.format(arguments=arguments))
+        done = started_program(program.format(arguments=arguments))
         assert set(ast.literal_eval(succeeded(done).splitlines()[-1])) == imported
 
 
@@ -380,3 +380,14 @@ def test_demo_without_a_gpu(polypath, tmp_path):
     assert "h2d, host0 to gpu0" in text
     assert text.splitlines()[-1] == "plot: out/demo-narval.png"
     assert (tmp_path / "out" / "demo-narval.png").read_bytes().startswith(PNG)
+
+
+def test_demo_without_matplotlib(polypath_program, tmp_path):
+    done = polypath_program(
+        "import sys; sys.modules['matplotlib'] = None; from polypath.cli import app; app()",
+        *("demo", "--node", "narval", "--sizes", "1M"),
+    )
+    text = succeeded(done)
+    assert "h2d, host0 to gpu0" in text
+    assert text.splitlines()[-1] == ("no plot: plots need matplotlib: pip install 'polypath[plot]'")
+    assert not (tmp_path / "out").exists()

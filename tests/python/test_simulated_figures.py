@@ -21,6 +21,20 @@ def test_a_ring_gains_with_every_size(polypath):
     assert rows[-1]["speedup"] > 1.95
 
 
+@pytest.mark.parametrize(
+    ("node", "size", "transfers"),
+    [
+        ("hgx-h200-x4", "1M", ["d2h"]),
+        ("dgx-h200-x8", "1M", ["bidir", "--src", "host0", "--dst", "gpu0"]),
+        ("gh200-quad", "8M", ["h2d"]),
+    ],
+)
+def test_no_split_is_slower_than_the_native_copy(polypath, node, size, transfers):
+    """Just below the sizes from which on a split pays: these reached 0.90 to 0.96."""
+    (row,) = rows_of(polypath, *transfers, "--node", node, "--sizes", size)
+    assert row["speedup"] >= 0.99
+
+
 @pytest.mark.parametrize(("node", "speedup"), [("narval", 3.06), ("beluga", 3.11)])
 def test_one_transfer_takes_all_routes(polypath, node, speedup):
     (row,) = rows_of(polypath, "p2p", "--node", node, "--sizes", "512M")

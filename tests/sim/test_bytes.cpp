@@ -1,5 +1,6 @@
 // Bytes really move: all of them, no others, and not before the copy completes.
 #include <algorithm>
+#include <array>
 
 #include "fixture.hpp"
 #include "mappings.hpp"
@@ -120,6 +121,63 @@ TEST_F(Bytes, FreshDeviceMemoryHoldsAPattern) {
   write(address + 100, std::vector<std::uint8_t>(10, 1));
   EXPECT_EQ(0xC3, peek(address + 110, 1)[0]);
   EXPECT_EQ(0xC3, peek(address + 99, 1)[0]);
+}
+
+TEST_F(Bytes, ReusedDeviceMemory_HoldsPattern) {
+  constexpr std::size_t kSize = 2 * kMiB + 100 * kKiB + 5;
+  for (const std::size_t next : {kSize, kSize - 70 * kKiB, kSize + 70 * kKiB}) {
+    const CUdeviceptr first = allocate(0, kSize);
+    write(first, pattern(kSize, 6));
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(first));
+    const CUdeviceptr second = allocate(1, next);
+    write(second + 70 * kKiB, {1, 2, 3});
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD8Async(second + kMiB, 0, 66 * kKiB, nullptr));
+    EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
+    std::vector<std::uint8_t> expected(next, 0xC3);
+    std::copy_n(std::array<std::uint8_t, 3>{1, 2, 3}.begin(), 3, expected.begin() + 70 * kKiB);
+    std::fill_n(expected.begin() + kMiB, 66 * kKiB, std::uint8_t{0});
+    EXPECT_TRUE(expected == peek(second, next)) << next;
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(second));
+  }
+}
+
+TEST_F(Bytes, ReusedHostMemory_IsZero) {
+  constexpr std::size_t kSize = 3 * kMiB + 5;
+  for (const std::size_t next : {kSize, kSize - kMiB, kSize + kMiB}) {
+    std::uint8_t* const first = allocate_host(kSize);
+    std::fill_n(first + kMiB, kMiB, std::uint8_t{7});
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemFreeHost(first));
+    EXPECT_EQ("---p", access_of(device(first)));
+    std::uint8_t* const second = allocate_host(next);
+    EXPECT_TRUE(std::all_of(second, second + next, [](std::uint8_t byte) { return byte == 0; }))
+        << next;
+    std::fill_n(second, next, std::uint8_t{8});
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemFreeHost(second));
+  }
+}
+
+TEST_F(Bytes, ZeroFill_ReadsZeroAndTakesWrites) {
+  constexpr std::size_t kSize = kMiB + 5;
+  for (int i = 0; i < 2; ++i) {  // memory of the system, and of the allocation before
+    const CUdeviceptr memory = allocate(0, kSize);
+    std::vector<std::uint8_t> expected(kSize, 0xC3);
+    for (const auto& [from, size] : {std::array<std::size_t, 2>{3, 1},
+                                     {65536, 65536},
+                                     {200'001, 300'000},
+                                     {800'000, kSize - 800'000}}) {
+      EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD8(memory + from, 0, size));
+      std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(from), size, std::uint8_t{0});
+    }
+    EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
+    EXPECT_TRUE(expected == peek(memory, kSize)) << i;
+    write(memory + 65540, {9, 8, 7});
+    std::copy_n(std::array<std::uint8_t, 3>{9, 8, 7}.begin(), 3, expected.begin() + 65540);
+    EXPECT_TRUE(expected == peek(memory, kSize)) << i;
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemsetD8(memory, 0, kSize));
+    EXPECT_CUDA(CUDA_SUCCESS, cuCtxSynchronize());
+    EXPECT_TRUE(std::vector<std::uint8_t>(kSize, 0) == peek(memory, kSize)) << i;
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(memory));
+  }
 }
 
 TEST_F(Bytes, AddressesAreNotGivenOutAgain) {

@@ -71,6 +71,15 @@ name = "host"
 from = "gpu*"
 to = "host0"
 gbps = 30
+[[traffic]]
+from = "gpu0"
+to = "host0"
+block_mib = 8
+queue_blocks = 3
+on_us = 2000
+off_us = 500
+begin_us = 10
+end_us = 1e6
 )";
 
 std::vector<std::string> ports_of(const Node& node, const char* from, const char* to) {
@@ -114,6 +123,9 @@ TEST(NodeFile, ReadsEveryField) {
   EXPECT_EQ(nvlink.gbps, 46);
   EXPECT_EQ(nvlink.nominal_gbps, 50);
   EXPECT_EQ(nvlink.width, 2);
+  const BackgroundTraffic traffic{
+      MemoryId::gpu(0), MemoryId::host(0), 8 * kMiB, 3, 2000, 500, 10, 1e6};
+  EXPECT_EQ(node.traffic, std::vector{traffic});
 }
 
 TEST(NodeFile, PatternsMakeEveryOrderedPair) {
@@ -230,7 +242,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"PortTwice", "name = \"host\"", "name = \"in.gpu0\"", 55, "'in.gpu0' already"},
         BadInput{"PortOfNoLink", "from = \"gpu*\"\nto = \"host0\"",
                  "from = \"host0\"\nto = \"host1\"", 54, "no link matches"},
-        BadInput{"PortKey", "gbps = 30", "gbps = 30\ngbp = 3", 59, "gbp: is not a known key"}),
+        BadInput{"PortKey", "gbps = 30", "gbps = 30\ngbp = 3", 59, "gbp: is not a known key"},
+        BadInput{"TrafficEnd", "from = \"gpu0\"", "from = \"gpu3\"", 60, "such as gpu0 or host0"},
+        BadInput{"TrafficBlock", "block_mib = 8", "block_mib = 0", 62, "0.0009765625 to 1048576"},
+        BadInput{"TrafficQueue", "queue_blocks = 3", "queue_blocks = 0", 63, "1 to 1024"},
+        BadInput{"TrafficPeriod", "off_us = 500", "", 1, "on_us and off_us must be positive"},
+        BadInput{"TrafficOrder", "end_us = 1e6", "end_us = 5", 1, "must end after it begins"},
+        BadInput{"TrafficKey", "end_us = 1e6", "until_us = 5", 67, "until_us: is not a known key"}),
     [](const auto& test) { return test.param.name; });
 
 TEST(NodeFile, AMissingFileIsAnError) {

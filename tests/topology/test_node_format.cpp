@@ -28,6 +28,8 @@ Node awkward_node() {
           {MemoryId::host(host), MemoryId::gpu(gpu), LinkType::c2c, 1.0 / 7, 0, 0, {}});
     }
   }
+  node.traffic = {{MemoryId::gpu(0), MemoryId::host(0), 64 * kMiB, 1, 0, 0, 0, 0},
+                  {MemoryId::host(1), MemoryId::gpu(1), 3 * kMiB, 7, 0.1 + 0.2, 2e4, 5, 1e6}};
   return node;
 }
 

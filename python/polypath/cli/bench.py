@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..benchmark import Operation, Pair, document, run, transfers_of, where
+from ..beside import share_machine
 from ..context import Context
 from ..errors import InvalidArgument, NoDevice, PolypathError
 from ..sizes import figure, format_size, parse_sizes
-from . import options
+from . import bench_beside, options
 from .arguments import Argument, Option, one_of
 from .output import PlainTable, console, print_lines, progress, ratio, times, write_json, yes
 
@@ -133,6 +134,13 @@ def bench(
             read=options.window_list,
         ),
     ] = None,
+    beside: bench_beside.Beside = None,
+    beside_block: bench_beside.Block = None,
+    beside_queue: bench_beside.Queue = None,
+    beside_period: bench_beside.Period = None,
+    beside_rounds: bench_beside.Rounds = None,
+    beside_polypath: bench_beside.UnderPolypath = False,
+    beside_same_process: bench_beside.SameProcess = False,
     emulate_mesh: options.EmulateMesh = None,
     node: options.Node = None,
     plot: options.Plot = None,
@@ -146,14 +154,32 @@ def bench(
     """
     if window is not None and operation not in (Operation.p2p, Operation.bidir):
         raise InvalidArgument(f"--window is for p2p and bidir, not for {operation}")
+    traffic = bench_beside.traffic_of(
+        *(beside, beside_block, beside_queue, beside_period, beside_rounds),
+        *(beside_polypath, beside_same_process),
+    )
+    if traffic is not None:
+        for name, given in {
+            "--window": window,
+            "--compare-executors": compare_executors,
+            "--plot": plot,
+        }.items():
+            if given:
+                raise InvalidArgument(f"{name} is not for --beside")
+        share_machine()
     chosen = None if executor is None else str(executor)
     settings = {"routes": routes, "executor": chosen, "emulate_mesh": emulate_mesh}
     out = console(json)
     with Context(node=node, **settings) as context:
         pairs = transfers_of(operation, context.topology(), src, dst, both_directions)
-        result = measure(
-            context, out, operation, pairs, sizes, iterations, warmup, window, compare_executors
-        )
+        if traffic is None:
+            result = measure(
+                context, out, operation, pairs, sizes, iterations, warmup, window, compare_executors
+            )
+        else:
+            result = bench_beside.measure_beside(
+                context, out, operation, pairs, traffic, node, sizes, iterations, warmup
+            )
 
     def draw(result: dict[str, Any], file: Path) -> None:
         from ..plots import plot_bench
@@ -174,9 +200,10 @@ def demo(
     json: options.Json = None,
 ) -> None:
     """Compare native copies with polypath on this machine's GPUs, or on a simulated node where
-    there are none, and save a plot."""
-    options.require_matplotlib()
-    out.mkdir(parents=True, exist_ok=True)
+    there are none, and save a plot (with matplotlib)."""
+    plots = options.has_matplotlib()
+    if plots:
+        out.mkdir(parents=True, exist_ok=True)
     printer = console(json)
     context, first_line = _open(node)
     print_lines(printer, first_line)
@@ -191,11 +218,14 @@ def demo(
             some = sizes or parse_sizes("1M:512M")
             results.append(measure(context, printer, operation, pairs, some))
 
-    from ..plots import plot_bench
+    if plots:
+        from ..plots import plot_bench
 
-    plot = out / f"demo-{topology['name'].replace(' ', '-').replace('/', '-')}.png"
-    plot_bench(results, plot)
-    print_lines(printer, f"plot: {plot}")
+        plot = out / f"demo-{topology['name'].replace(' ', '-').replace('/', '-')}.png"
+        plot_bench(results, plot)
+        print_lines(printer, f"plot: {plot}")
+    else:
+        print_lines(printer, f"no plot: {options.NEED_OF_PLOTS}")
     write_json(results, json)
     if not all(row["verified"] for result in results for row in result["rows"]):
         raise SystemExit(1)

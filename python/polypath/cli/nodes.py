@@ -17,8 +17,9 @@ from ..errors import InvalidArgument
 from ..launch.measure import measure_or_leave
 from ..links import LINK_TYPES, shared_capacities
 from ..sizes import figure, short_figure
+from . import load as loads
 from . import options
-from .arguments import Option
+from .arguments import Option, one_of
 from .output import PlainTable, console, print_lines, progress, write_json
 
 _WIDE = 6  # memories of which a row fits 80 columns, with the rate beside the type
@@ -33,6 +34,19 @@ def topo(
             "--measure", "Measure the capacities first (a few seconds), and keep them as a profile."
         ),
     ] = False,
+    load: Annotated[
+        bool,
+        Option("--load", "Show how loaded the links are now: what processes of this user copy."),
+    ] = False,
+    format: Annotated[
+        loads.Format,
+        Option(
+            "--format",
+            "Of --load: a table, or gauges as text for Prometheus.",
+            metavar="table|prometheus",
+            read=one_of(loads.Format),
+        ),
+    ] = loads.Format.TABLE,
     plot: options.Plot = None,
     json: options.Json = None,
 ) -> None:
@@ -41,7 +55,15 @@ def topo(
         if measure:
             measure_or_leave(context, progress("measure"), _leave)
         topology = context.topology()
+        loaded = loads.look(context) if load else None
     out = console(json)
+    if loaded is not None:
+        if format is loads.Format.PROMETHEUS:
+            print_lines(out, *loads.prometheus(loaded))
+        else:
+            out.print(loads.table_of(loaded))
+        write_json(loaded, json)
+        return
     print_lines(out, *heading(topology))
     out.print(link_matrix(topology))
     print_lines(out, *legend(topology))

@@ -33,6 +33,15 @@ def seconds(text: str) -> float:
     return float(found[1]) * {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}[found[2]]
 
 
+def microseconds(text: str) -> int:
+    """Reads ``--beside-period``: a time such as 20ms or 500us."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)", text.strip())
+    us = float(found[1]) * {"us": 1, "ms": 1e3, "s": 1e6}[found[2]] if found else 0.0
+    if us < 1:
+        raise ValueError(f"'{text}' is no time: write 20ms or 500us")
+    return round(us)
+
+
 class Setting(NamedTuple):
     """The value of ``--setting``."""
 
@@ -48,11 +57,18 @@ def setting(text: str) -> Setting:
     return Setting(name, value)
 
 
+NEED_OF_PLOTS = "plots need matplotlib: pip install 'polypath[plot]'"
+
+
+def has_matplotlib() -> bool:
+    """Whether plots can be drawn: matplotlib is an optional dependency."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
 def require_matplotlib() -> None:
-    """Raises `InvalidArgument` where plots cannot be drawn: matplotlib is an optional
-    dependency."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise InvalidArgument("plots need matplotlib: pip install 'polypath[plot]'")
+    """Raises `InvalidArgument` where plots cannot be drawn."""
+    if not has_matplotlib():
+        raise InvalidArgument(NEED_OF_PLOTS)
 
 
 def plot_file(text: str) -> Path:

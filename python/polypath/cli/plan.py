@@ -10,6 +10,7 @@ from ..context import Context
 from ..sizes import figure, format_size, rounded_size
 from . import options
 from .arguments import Argument
+from .load import state_of
 from .output import PlainTable, console, print_lines, ratio, write_json
 
 _MEMORY_HELP = "A memory: gpu0, gpu1, host0."
@@ -43,7 +44,16 @@ def plan(
     print_lines(out, *summary(planned))
     if transfer["left_out"]:
         out.print(left_out_table(transfer))
+    print_lines(out, *loaded_lines(planned))
     write_json(planned, json)
+
+
+def loaded_lines(planned: dict[str, Any]) -> list[str]:
+    """The links that count as loaded now, and why."""
+    return [
+        f"now {link['from']} to {link['to']} is {state_of(link)}: transfers leave it out"
+        for link in planned["loaded"]
+    ]
 
 
 def route_table(transfer: dict[str, Any]) -> PlainTable:

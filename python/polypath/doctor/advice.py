@@ -32,6 +32,9 @@ NATIVE = {
     "links used by other processes": Advice(
         False, "nothing to do: other processes of this user keep the other routes' links busy"
     ),
+    "links loaded": Advice(
+        False, "nothing to do: other copies occupy the other routes' links (`polypath topo --load`)"
+    ),
     "pageable memory": Advice(
         True, "pin the host memory: cuMemHostAlloc, cudaHostRegister; in PyTorch pin_memory()"
     ),
@@ -68,6 +71,9 @@ LEFT_OUT = {
         True, "POLYPATH_LOG_LEVEL=info says why; is the memory of the staging GPU or the host full?"
     ),
     "memory out of reach": Advice(True, _REACH),
+    "link loaded": Advice(
+        False, "nothing to do: other copies occupy a link of it (`polypath topo --load`)"
+    ),
 }
 
 #: Why a plan does without a route: how the reason begins.

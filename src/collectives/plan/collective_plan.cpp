@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "collectives/plan/collective_bounds.hpp"
 #include "collectives/plan/islands.hpp"
 #include "collectives/plan/kernel_cost.hpp"
 #include "collectives/plan/mixed_cost.hpp"
@@ -15,7 +16,6 @@
 #include "collectives/plan/schedule_stages.hpp"
 #include "collectives/plan/schedule_time.hpp"
 #include "collectives/plan/schedules.hpp"
-#include "collectives/plan/trees.hpp"
 
 namespace polypath {
 namespace {
@@ -54,17 +54,20 @@ struct Weighed {
 class PlanMaker {
  public:
   PlanMaker(const Node& node, const CollectiveRequest& request, const CollectiveOptions& options)
-      : node_(node), request_(request), options_(options) {
+      : node_(node), request_(request), options_(options), bounds_(node, request) {
     plan_.request = request;
     by_links_ = find_islands(node, request.gpus, /*by_socket=*/false);
     plan_.islands = by_links_.size() > 1 ? by_links_ : find_islands(node, request.gpus, true);
-    plan_.ring = best_ring(node, request);
+    if (options.explain || wanted(Algorithm::ring)) plan_.ring = best_ring(node, request);
     if (request.ranks() > 1) no_kernels_ = why_no_kernels(node, request);
     if (no_kernels_.empty() && !options.kernels) no_kernels_ = "the settings allow copies alone";
   }
 
   CollectivePlan make() && {
-    limits();
+    if (options_.explain) {
+      plan_.limit_bus_gbps = bounds_.bus_gbps();
+      plan_.link_limit_bus_gbps = bounds_.link_bus_gbps();
+    }
     if (request_.bytes() == 0) {
       nothing("there is nothing to move");
       return std::move(plan_);
@@ -91,26 +94,6 @@ class PlanMaker {
   /// Whether an algorithm is to be weighed even if it cannot be taken.
   [[nodiscard]] bool wanted(Algorithm algorithm) const {
     return options_.compare || options_.algorithm == algorithm;
-  }
-
-  void limits() {
-    const double bus = request_.bus_factor();
-    TreeFilter all;
-    TreeFilter links;
-    links.host = false;
-    message_limit_ = collective_limit_gbps(node_, request_, all);
-    link_limit_ = collective_limit_gbps(node_, request_, links);
-    if (request_.nodes > 1) {
-      const auto nodes = static_cast<double>(request_.nodes);
-      const double network = request_.network_gbps * nodes / (2 * (nodes - 1));
-      const auto bounded = [&](double gbps) {
-        return request_.ranks() == 1 ? network : std::min(gbps, network);
-      };
-      message_limit_ = bounded(message_limit_);
-      link_limit_ = bounded(link_limit_);
-    }
-    plan_.limit_bus_gbps = message_limit_ * bus;
-    plan_.link_limit_bus_gbps = link_limit_ * bus;
   }
 
   void nothing(std::string reason) {
@@ -188,25 +171,26 @@ class PlanMaker {
     return weighed;
   }
 
-  Weighed weigh_host_trees() const {
+  Weighed weigh_host_trees() {
     Weighed weighed{Algorithm::host_trees, 0, {}, {}, 0, 1, ""};
     if (no_kernels_.empty())
-      weighed.reason = "links between GPUs carry more; " + what_hosts_could_add();
+      weighed.reason = "links between GPUs carry more" + what_hosts_could_add();
     by_schedule(weighed, [&](std::uint64_t chunk) {
       return flat_schedule(node_, request_, chunk, /*by_host=*/true);
     });
     return weighed;
   }
 
-  [[nodiscard]] std::string what_hosts_could_add() const {
-    return fmt::format("host memory as well could add {:.0f} % at most",
-                       100 * (link_limit_ > 0 ? message_limit_ / link_limit_ - 1 : 0));
+  [[nodiscard]] std::string what_hosts_could_add() {
+    if (!options_.explain) return {};
+    return fmt::format("; host memory as well could add {:.0f} % at most",
+                       100 * bounds_.host_gain());
   }
 
-  Weighed weigh_mixed() const {
+  Weighed weigh_mixed() {
     Weighed weighed{Algorithm::mixed, 0, {}, {}, 0, 1, ""};
     if (request_.op != CollectiveOp::allreduce)
-      weighed.reason = "for allreduce only; " + what_hosts_could_add();
+      weighed.reason = "for allreduce only" + what_hosts_could_add();
     else if (!no_kernels_.empty())
       weighed.reason = no_kernels_;
     else if (options_.host_bytes == 0)
@@ -372,20 +356,24 @@ class PlanMaker {
     plan_.reason = options_.algorithm ? "asked for" : "predicted to end first";
     plan_.candidates.push_back(candidate(*best));
     plan_.candidates.back().reason.clear();
+    if (options_.explain) explain_others(all, *best);
+    describe_order(best->algorithm);
+  }
+
+  void explain_others(const std::vector<Weighed>& all, const Weighed& taken) {
     for (const Weighed& one : all) {
-      if (&one == best) continue;
+      if (&one == &taken) continue;
       plan_.candidates.push_back(candidate(one));
       std::string& reason = plan_.candidates.back().reason;
       if (!reason.empty()) continue;
       if (options_.algorithm)
         reason = "not asked for";
-      else if (one.us >= best->us)
-        reason = fmt::format("{:.2f} times as long", one.us / best->us);
+      else if (one.us >= taken.us)
+        reason = fmt::format("{:.2f} times as long", one.us / taken.us);
       else
         reason = fmt::format("{:.2f} times as long, but what runs by copies has to promise {:.2f}",
-                             one.us / best->us, must_reach(one.algorithm));
+                             one.us / taken.us, must_reach(one.algorithm));
     }
-    describe_order(best->algorithm);
   }
 
   [[nodiscard]] int chunks_of(const Weighed& weighed) const {
@@ -398,45 +386,8 @@ class PlanMaker {
   }
 
   [[nodiscard]] CollectiveCandidate candidate(const Weighed& weighed) {
-    return {weighed.algorithm, weighed.us, bus_gbps(weighed.us), limit_of(weighed.algorithm),
-            weighed.reason};
-  }
-
-  /// Of the trees that the algorithm is made of, as bus bandwidth.
-  [[nodiscard]] double limit_of(Algorithm algorithm) {
-    switch (algorithm) {
-      case Algorithm::none: return 0;
-      case Algorithm::cells:
-      case Algorithm::flat:
-      case Algorithm::rotation: {
-        // A root's slices may pass their owners: trees of depth two.
-        const bool rooted =
-            request_.op == CollectiveOp::broadcast || request_.op == CollectiveOp::reduce;
-        if (rooted) return plan_.link_limit_bus_gbps;
-        if (!star_limit_) {
-          TreeFilter stars;
-          stars.stars_only = true;
-          stars.host = false;
-          star_limit_ = collective_limit_gbps(node_, request_, stars);
-        }
-        return *star_limit_ * request_.bus_factor();
-      }
-      case Algorithm::hierarchical: return plan_.link_limit_bus_gbps;
-      case Algorithm::host_trees:
-      case Algorithm::mixed: return plan_.limit_bus_gbps;
-      case Algorithm::ring: return ring_limit();
-    }
-    return 0;
-  }
-
-  [[nodiscard]] double ring_limit() const {
-    if (!ring_is_linked()) return 0;
-    LinkBytes bytes(node_.links.size(), 0);
-    for (std::size_t p = 0; p < plan_.ring.size(); ++p)
-      bytes[static_cast<std::size_t>(*ring_link(p))] += 1;
-    // Every hop carries the bus factor's part of the message.
-    const double us = drain(node_, bytes, 1).us;
-    return us > 0 ? 1 / (us * kBytesPerGbpsUs) : 0;
+    return {weighed.algorithm, weighed.us, bus_gbps(weighed.us),
+            options_.explain ? bounds_.bus_gbps(weighed.algorithm, plan_.ring) : 0, weighed.reason};
   }
 
   void describe_order(Algorithm algorithm) {
@@ -463,9 +414,7 @@ class PlanMaker {
   CollectivePlan plan_;
   std::vector<std::vector<int>> by_links_;
   std::string no_kernels_;
-  double message_limit_ = 0;
-  double link_limit_ = 0;
-  std::optional<double> star_limit_;
+  CollectiveBounds bounds_;
 };
 
 }  // namespace

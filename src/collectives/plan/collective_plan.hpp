@@ -53,8 +53,11 @@ struct CollectiveOptions {
   int lanes = 0;                                          ///< of hierarchical; 0: the best
   std::uint64_t scratch_bytes = std::uint64_t{64} << 20;  ///< a rank, for what runs by copies
   std::uint64_t host_bytes = kMixedHost;  ///< of each host memory; 0: none is shared
-  bool kernels = true;   ///< whether ranks may store to each other's scratch; false: copies alone
-  bool copies = true;    ///< whether what runs by copies may be taken without being asked for
+  bool kernels = true;  ///< whether ranks may store to each other's scratch; false: copies alone
+  bool copies = true;   ///< whether what runs by copies may be taken without being asked for
+  /// Say why, for people: bounds, the ring, and the other candidates; the choice is the same. It
+  /// takes milliseconds, so whoever only runs the plan sets false.
+  bool explain = true;
   bool compare = false;  ///< weigh every algorithm by its schedule, also those that cannot win
 };
 
@@ -63,7 +66,7 @@ struct CollectivePlan {
   Algorithm algorithm = Algorithm::none;
   std::vector<std::vector<int>> islands;  ///< ranks; of hierarchical in the order of summation
   int lanes = 1;           ///< hierarchical: parts of the message, each with leaders of its own
-  std::vector<int> ring;   ///< of ring: ranks in the order of the hops
+  std::vector<int> ring;   ///< of ring, and where explained: ranks in the order of the hops
   std::string order;       ///< of summation: "r0, r1, r2, r3"; empty where nothing is summed
   bool rank_order = true;  ///< whether that is the sequential sum
   std::optional<KernelPlan> kernel;

@@ -166,14 +166,14 @@ int at_most(int blocks, int max_blocks) {
 
 }  // namespace
 
-Drain drain(const Node& node, const LinkBytes& bytes, double switch_share) {
-  Drain slowest;
+namespace {
+
+/// Calls `take` with bytes and GB/s of each link in use, then of each port in use.
+template <typename Take>
+void for_each_load(const Node& node, const LinkBytes& bytes, double switch_share,
+                   const Take& take) {
   std::vector<double> port_bytes(node.ports.size(), 0);
   std::vector<double> port_share(node.ports.size(), 1);
-  const auto take = [&](double load, double gbps, const std::string& name) {
-    const double us = load / (gbps * kBytesPerGbpsUs);
-    if (us > slowest.us) slowest = {us, name, gbps};
-  };
   for (std::size_t i = 0; i < node.links.size(); ++i) {
     const Link& link = node.links[i];
     if (bytes[i] <= 0) continue;
@@ -183,12 +183,29 @@ Drain drain(const Node& node, const LinkBytes& bytes, double switch_share) {
       double& least = port_share[static_cast<std::size_t>(port)];
       least = std::min(least, share);
     }
-    take(bytes[i], link.gbps * share,
-         fmt::format("{}>{}", to_string(link.from), to_string(link.to)));
+    take(i, bytes[i], link.gbps * share);
   }
   for (std::size_t i = 0; i < node.ports.size(); ++i)
-    take(port_bytes[i], node.ports[i].gbps * port_share[i], "port " + node.ports[i].name);
+    take(node.links.size() + i, port_bytes[i], node.ports[i].gbps * port_share[i]);
+}
+
+}  // namespace
+
+Drain drain(const Node& node, const LinkBytes& bytes, double switch_share) {
+  Drain slowest;
+  for_each_load(node, bytes, switch_share, [&](std::size_t, double load, double gbps) {
+    const double us = load / (gbps * kBytesPerGbpsUs);
+    if (us > slowest.us) slowest = {us, gbps};
+  });
   return slowest;
+}
+
+std::vector<double> drains_us(const Node& node, const LinkBytes& bytes, double switch_share) {
+  std::vector<double> us(node.links.size() + node.ports.size(), 0);
+  for_each_load(node, bytes, switch_share, [&](std::size_t index, double load, double gbps) {
+    us[index] = load / (gbps * kBytesPerGbpsUs);
+  });
+  return us;
 }
 
 std::string why_no_kernels(const Node& node, const CollectiveRequest& request) {

@@ -21,14 +21,14 @@ namespace polypath {
 /// What each link carries, bytes, by index into Node::links.
 using LinkBytes = std::vector<double>;
 
-/// The time until all links and ports are done, and which takes so long: "gpu0>gpu1", "port
-/// xbus-out".
+/// The time until all links and ports are done.
 struct Drain {
   double us = 0;
-  std::string busiest;
-  double gbps = 0;  ///< of the busiest
+  double gbps = 0;  ///< of the link or port that takes so long
 };
 Drain drain(const Node& node, const LinkBytes& bytes, double switch_share);
+/// The time of each link, then of each port.
+std::vector<double> drains_us(const Node& node, const LinkBytes& bytes, double switch_share);
 
 /// Why kernels cannot run: the first pair of ranks whose GPUs do not reach each other's memory.
 /// Empty when they can.

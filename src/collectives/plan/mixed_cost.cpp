@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "collectives/plan/schedule_stages.hpp"
 #include "collectives/plan/schedules.hpp"
@@ -37,15 +38,31 @@ class Mixed {
         flat_(flat_cost(node, request, options.max_blocks)),
         of_gpus_(node.links.size(), 0),
         of_hosts_(node.links.size(), 0) {
-    CollectiveRequest sample = request;
-    sample.count = kLeastSlice * static_cast<std::uint64_t>(request.ranks());
-    const CollectiveSchedule schedule =
-        host_part_schedule(node, sample, kLeastSlice * size_of(request.type));
-    for (const LinkBytes& stage : stage_bytes(node, schedule))
-      for (std::size_t i = 0; i < stage.size(); ++i) {
-        const bool is_host = node.links[i].from.is_host() || node.links[i].to.is_host();
-        (is_host ? of_hosts_ : of_gpus_)[i] += stage[i] / static_cast<double>(sample.bytes());
+    const double slice = 1.0 / request.ranks();
+    const auto is_rank = [&](MemoryId memory) {
+      return memory.is_gpu() && std::ranges::find(request.gpus, memory.index) != request.gpus.end();
+    };
+    const auto is_near = [&](MemoryId host, int gpu) {
+      return node.gpus[static_cast<std::size_t>(gpu)].numa == host.index;
+    };
+    for (std::size_t i = 0; i < node.links.size(); ++i) {
+      const auto& [from, to] = std::pair(node.links[i].from, node.links[i].to);
+      if (is_rank(from) && is_rank(to)) {
+        of_gpus_[i] = slice;  // to its owner
+      } else if (is_rank(from) && to.is_host()) {
+        // An owner's sums go down once into each that is near to another rank.
+        if (std::ranges::any_of(request.gpus,
+                                [&](int gpu) { return gpu != from.index && is_near(to, gpu); }))
+          of_hosts_[i] = slice;
+      } else if (from.is_host() && is_rank(to) && is_near(from, to.index)) {
+        of_hosts_[i] = slice * (request.ranks() - 1);
       }
+    }
+    const auto bytes = static_cast<double>(request.bytes());
+    hosts_us_ = drain(node, of_hosts_, 1).us * bytes;
+    kernel_us_ = drains_us(node, flat_.links, node.costs.switch_share);
+    part_us_ = drains_us(node, of_gpus_, node.costs.switch_share);
+    for (double& us : part_us_) us *= bytes;
   }
 
   MixedCost best(double must_reach) {
@@ -73,21 +90,13 @@ class Mixed {
     double hosts_us = 0;  // of the schedule
   };
 
-  [[nodiscard]] LinkBytes links_at(double share) const {
-    LinkBytes bytes = flat_.links;
-    for (std::size_t i = 0; i < bytes.size(); ++i)
-      bytes[i] =
-          bytes[i] * (1 - share) + of_gpus_[i] * share * static_cast<double>(request_.bytes());
-    return bytes;
-  }
   [[nodiscard]] double links_us(double share) const {
-    return drain(node_, links_at(share), node_.costs.switch_share).us;
+    double most = 0;
+    for (std::size_t i = 0; i < kernel_us_.size(); ++i)
+      most = std::max(most, kernel_us_[i] * (1 - share) + part_us_[i] * share);
+    return most;
   }
-  [[nodiscard]] double hosts_us(double share) const {
-    LinkBytes bytes = of_hosts_;
-    for (double& of_link : bytes) of_link *= share * static_cast<double>(request_.bytes());
-    return drain(node_, bytes, 1).us;
-  }
+  [[nodiscard]] double hosts_us(double share) const { return hosts_us_ * share; }
 
   /// Where links between GPUs and those of host memory take equally long.
   [[nodiscard]] double best_share() const {
@@ -177,8 +186,11 @@ class Mixed {
   const CollectiveRequest& request_;
   const CollectiveOptions& options_;
   KernelCost flat_;
-  LinkBytes of_gpus_;   // of a byte of the part
-  LinkBytes of_hosts_;  // likewise
+  LinkBytes of_gpus_;              // of a byte of the part, by the steps of host_part_schedule
+  LinkBytes of_hosts_;             // likewise
+  double hosts_us_ = 0;            // of links to and from host memory, were all the part
+  std::vector<double> kernel_us_;  // of each link and port, were nothing the part
+  std::vector<double> part_us_;    // ... were all the part
   std::uint64_t least_slice_ = kLeastSlice;
 };
 

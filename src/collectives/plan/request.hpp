@@ -27,6 +27,9 @@ constexpr DataType accumulator_of(DataType type) noexcept {
   return type == DataType::float16 || type == DataType::bfloat16 ? DataType::float32 : type;
 }
 
+/// Of one node: what the kernels serve (kernels/collective_args.h).
+inline constexpr int kMostRanksOfANode = 8;
+
 struct CollectiveRequest {
   CollectiveOp op = CollectiveOp::allreduce;
   DataType type = DataType::float32;
@@ -59,9 +62,9 @@ struct CollectiveRequest {
 /// all GPUs of the node, or on the first `ranks` of them.
 CollectiveRequest request_of_bytes(CollectiveOp op, DataType type, std::uint64_t bytes, int ranks);
 
-/// Throws InvalidArgument with the reason: no rank, a GPU that the node lacks or that two ranks
-/// share, a root that is no rank, several nodes without a rate, or of another operation than
-/// allreduce.
+/// Throws InvalidArgument with the reason: no rank, more ranks than collectives take, a GPU that
+/// the node lacks or that two ranks share, a root that is no rank, several nodes without a rate, or
+/// of another operation than allreduce.
 void validate(const Node& node, const CollectiveRequest& request);
 
 }  // namespace polypath

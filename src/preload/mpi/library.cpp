@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <initializer_list>
 
 #include "preload/driver.hpp"
 #include "preload/loaded_objects.hpp"

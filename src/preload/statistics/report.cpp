@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 #include "preload/engine.hpp"
 #include "preload/mpi/counts.hpp"

@@ -292,6 +292,37 @@ TEST(CollectivePlans, WhatCannotRunSaysWhy) {
   EXPECT_EQ(parse_algorithm("host-trees"), Algorithm::host_trees);
 }
 
+/// Ranks plan what they run without reasons; people see the same plan with them.
+TEST(CollectivePlans, Explained_TheSamePlan) {
+  for (const char* name : {"hgx-h200-x4", "dgx-h200-x8", "mist", "pcie-4gpu"}) {
+    const Node node = known(name);
+    for (int op = 0; op < 6; ++op) {
+      for (const std::uint64_t bytes : {4 * kKiB, 3 * kMiB, 512 * kMiB}) {
+        const auto request =
+            request_of_bytes(static_cast<CollectiveOp>(op), DataType::float32, bytes,
+                             std::min(4, static_cast<int>(node.gpus.size())));
+        CollectiveOptions options;
+        const CollectivePlan explained = plan_collective(node, request, options);
+        options.explain = false;
+        const CollectivePlan plan = plan_collective(node, request, options);
+        SCOPED_TRACE(std::string(name) + " " + std::string(to_string(request.op)));
+        EXPECT_EQ(plan.algorithm, explained.algorithm);
+        EXPECT_EQ(plan.kernel, explained.kernel);
+        EXPECT_EQ(plan.host_count, explained.host_count);
+        EXPECT_EQ(plan.chunk_bytes, explained.chunk_bytes);
+        EXPECT_EQ(plan.lanes, explained.lanes);
+        EXPECT_EQ(plan.order, explained.order);
+        EXPECT_EQ(plan.predicted_us, explained.predicted_us);
+        // Its bounds, linear programs, were not computed.
+        EXPECT_EQ(plan.limit_bus_gbps, 0);
+        EXPECT_EQ(plan.candidates.front().limit_bus_gbps, 0);
+        EXPECT_GT(explained.limit_bus_gbps, 0);
+        EXPECT_GT(explained.candidates.front().limit_bus_gbps, 0);
+      }
+    }
+  }
+}
+
 TEST(CollectivePlans, HoldOnRandomNodes) {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -46,6 +46,8 @@ TEST(CollectiveRequests, AreRefusedWithTheReason) {
   EXPECT_EQ(why([](auto&) {}), "");
   EXPECT_EQ(why([](auto& request) { request.gpus.clear(); }),
             "a collective needs at least one rank");
+  EXPECT_EQ(why([](auto& request) { request.gpus.assign(9, 0); }),
+            "collectives take up to 8 ranks of a node, not 9: --ranks 8");
   EXPECT_THAT(why([](auto& request) { request.gpus[2] = 4; }), ::testing::HasSubstr("no gpu4"));
   EXPECT_THAT(why([](auto& request) { request.gpus[2] = 0; }),
               ::testing::HasSubstr("two ranks share gpu0"));

@@ -33,6 +33,14 @@ TEST_F(Ipc, FreedMemoryCannotBeOpened) {
   EXPECT_TRUE(pattern(kBytes, 2) == peek(theirs, kBytes));
 }
 
+TEST_F(Ipc, ExportedMemory_IsNotReused) {
+  Peer peer;
+  const CUdeviceptr theirs = open(peer.allocate(0, kBytes, 1), 0);
+  peer.free();
+  peer.allocate(0, kBytes, 2);
+  EXPECT_TRUE(pattern(kBytes, 1) == peek(theirs, kBytes));
+}
+
 TEST_F(Ipc, AKilledProcessLeavesNothing) {
   const int files_before = files();
   const auto in_shm = [] {

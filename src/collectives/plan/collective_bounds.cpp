@@ -1,0 +1,76 @@
+#include "collectives/plan/collective_bounds.hpp"
+
+#include <algorithm>
+
+#include "base/units.hpp"
+#include "collectives/plan/kernel_cost.hpp"
+
+namespace polypath {
+namespace {
+
+double known(std::optional<double>& memo, const auto& compute) {
+  if (!memo) memo = compute();
+  return *memo;
+}
+
+}  // namespace
+
+double CollectiveBounds::limit(TreeFilter filter) const {
+  double gbps = collective_limit_gbps(node_, request_, filter);
+  if (request_.nodes > 1 && !filter.stars_only) {
+    const auto nodes = static_cast<double>(request_.nodes);
+    const double network = request_.network_gbps * nodes / (2 * (nodes - 1));
+    gbps = request_.ranks() == 1 ? network : std::min(gbps, network);
+  }
+  return gbps * request_.bus_factor();
+}
+
+double CollectiveBounds::bus_gbps() {
+  return known(all_, [&] { return limit({}); });
+}
+
+double CollectiveBounds::link_bus_gbps() {
+  return known(links_, [&] { return limit({.host = false}); });
+}
+
+double CollectiveBounds::host_gain() {
+  const double links = link_bus_gbps();
+  return links > 0 ? bus_gbps() / links - 1 : 0;
+}
+
+double CollectiveBounds::bus_gbps(Algorithm algorithm, std::span<const int> ring) {
+  switch (algorithm) {
+    case Algorithm::none: return 0;
+    case Algorithm::cells:
+    case Algorithm::flat:
+    case Algorithm::rotation: {
+      // A root's slices may pass their owners: trees of depth two.
+      const bool rooted =
+          request_.op == CollectiveOp::broadcast || request_.op == CollectiveOp::reduce;
+      if (rooted) return link_bus_gbps();
+      return known(stars_, [&] { return limit({.stars_only = true, .host = false}); });
+    }
+    case Algorithm::hierarchical: return link_bus_gbps();
+    case Algorithm::host_trees:
+    case Algorithm::mixed: return bus_gbps();
+    case Algorithm::ring: return ring_gbps(ring);
+  }
+  return 0;
+}
+
+double CollectiveBounds::ring_gbps(std::span<const int> ring) const {
+  const auto gpu = [&](std::size_t place) {
+    return MemoryId::gpu(request_.gpus[static_cast<std::size_t>(ring[place % ring.size()])]);
+  };
+  LinkBytes bytes(node_.links.size(), 0);
+  for (std::size_t p = 0; p < ring.size(); ++p) {
+    const auto link = node_.find_link(gpu(p), gpu(p + 1));
+    if (!link) return 0;
+    bytes[static_cast<std::size_t>(*link)] += 1;
+  }
+  // Every hop carries the bus factor's part of the message.
+  const double us = drain(node_, bytes, 1).us;
+  return us > 0 ? 1 / (us * kBytesPerGbpsUs) : 0;
+}
+
+}  // namespace polypath

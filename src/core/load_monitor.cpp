@@ -1,0 +1,340 @@
+#include "core/load_monitor.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "core/classifier.hpp"
+#include "driver/library.hpp"
+#include "exec/relaxed_capture.hpp"
+#include "registry/registry.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr const char* kVirtualClock = "polypath_sim_clock_us";
+
+/// Smaller copies are not counted: looking at them costs a part of their own call.
+constexpr std::uint64_t kLeastNoted = 16 * kKiB;
+/// Others are told when a link is occupied for so much longer than they know.
+constexpr std::uint64_t kPublishNs = 50'000;
+/// For so long a measured state counts for others unless it is told again.
+constexpr std::uint64_t kMeasuredForNs = MeasuredLink::kLongestPauseNs + 5'000'000;
+/// The links of a route are sampled again after so long.
+constexpr std::uint64_t kSampleEveryNs = 1'000'000;
+
+std::uint64_t next_id() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+std::function<std::uint64_t()> clock_of(const NodeSource& source) {
+  if (source.virtual_time) {
+    void* const library = open_library(source.driver->library, nullptr);
+    auto* const clock =
+        library == nullptr ? nullptr : find_symbol<double (*)()>(library, kVirtualClock);
+    if (clock != nullptr)
+      return [clock] { return static_cast<std::uint64_t>(std::max(0.0, clock()) * 1e3); };
+  }
+  return monotonic_ns;
+}
+
+}  // namespace
+
+LoadMonitor::LoadMonitor(const NodeSource& source, const Options& options, Devices& devices,
+                         ImportedMemories& imports, const RouteResources& resources,
+                         OtherProcesses& others)
+    : driver_(source.driver),
+      node_(source.node),
+      imports_(imports),
+      others_(others),
+      id_(next_id()),
+      is_virtual_(source.virtual_time),
+      clock_(clock_of(source)),
+      table_(source.node),
+      published_ns_(2 * static_cast<std::size_t>(table_.slots())),
+      sampled_ns_(static_cast<std::size_t>(table_.slots())),
+      is_wanted_(static_cast<std::size_t>(table_.slots())),
+      timed_(driver_, devices, CU_EVENT_DEFAULT),
+      probes_(driver_, source.node, devices, resources),
+      measured_(static_cast<std::size_t>(table_.slots())) {
+  const bool has_times = !source.simulated || source.virtual_time;
+  switch (options.load) {
+    case LoadMode::automatic: is_on_ = is_measuring_ = has_times; break;
+    case LoadMode::all: is_on_ = is_measuring_ = true; break;
+    case LoadMode::known: is_on_ = true; break;
+    case LoadMode::off: break;
+  }
+  use(source.node);
+}
+
+LoadMonitor::~LoadMonitor() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+    if (thread_.joinable()) thread_.request_stop();
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void LoadMonitor::use(const Node& node) {
+  const std::lock_guard lock(mutex_);
+  table_.clear();
+  loaded_count_ = 0;
+  kept_.clear();
+  kept_count_ = 0;
+  for (int slot = 0; slot < table_.slots(); ++slot) {
+    Measured& one = measured_[static_cast<std::size_t>(slot)];
+    one.link = MeasuredLink(LinkProbes::model_us(node, table_.link_of(slot)));
+    if (one.is_under_way) one.link.probe_began();
+    sampled_ns_[static_cast<std::size_t>(slot)] = 0;
+  }
+}
+
+std::uintptr_t LoadMonitor::stream_key(CUstream stream, int gpu) noexcept {
+  return is_special_stream(stream) ? 1 + static_cast<std::uintptr_t>(gpu + 1)
+                                   : reinterpret_cast<std::uintptr_t>(stream);
+}
+
+// ---- copies of this process ---------------------------------------------------------------------
+
+int LoadMonitor::gpu_of(CUdeviceptr address) {
+  // Memory of GPUs and of the host never shares a page of theirs. What was freed and is another
+  // GPU's now gives a wrong estimate, and nothing worse.
+  struct Page {
+    std::uint64_t monitor = 0;
+    std::uint64_t page = 0;
+    int gpu = 0;
+  };
+  constexpr std::size_t kPages = 32;
+  static thread_local std::array<Page, kPages> pages;
+  const std::uint64_t page = address >> 21;
+  Page& known = pages[(page ^ page >> 7) % kPages];
+  if (known.monitor != id_ || known.page != page) {
+    const PointerInfo info = inspect(*driver_, imports_, address);
+    known = {id_, page, info.kind == PointerInfo::Kind::device ? info.gpu : -1};
+  }
+  return known.gpu;
+}
+
+void LoadMonitor::note_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes,
+                            CUstream stream) noexcept {
+  if (!is_on_ || bytes < kLeastNoted) return;
+  try {
+    const int to = gpu_of(dst);
+    const int from = gpu_of(src);
+    if ((to < 0) == (from < 0)) return;
+    const int gpu = std::max(to, from);
+    const int slot = table_.host_slot(gpu, to < 0);
+    if (slot < 0) return;
+    const double gbps = node_.links[static_cast<std::size_t>(table_.link_of(slot))].gbps;
+    const std::uint64_t now = now_ns();
+    table_.add_copy(slot, now, static_cast<std::uint64_t>(static_cast<double>(bytes) / gbps),
+                    stream_key(stream, gpu));
+    publish(slot, now, false);
+  } catch (const std::exception&) {
+    // It is not counted.
+  }
+}
+
+void LoadMonitor::note_split(const Plan& plan, const LoadLook& look) noexcept {
+  if (!is_on_) return;
+  int told = -1;
+  for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
+    for (const RouteShare& share : plan.transfers[t].routes) {
+      for (const int leg : share.route.legs) {
+        const Link& link = node_.links[static_cast<std::size_t>(leg)];
+        const auto ns = static_cast<std::uint64_t>(static_cast<double>(share.bytes) / link.gbps);
+        const int slot = table_.slot_of(leg);
+        // A group is planned together, so that its streams count as one.
+        table_.add_own(slot, look.now_ns, ns, look.streams.front());
+        if (link.from.is_gpu() && link.to.is_gpu()) continue;
+        if (share.route.staged())
+          table_.add_staged(slot, look.now_ns, ns);
+        else
+          table_.add_copy(slot, look.now_ns, ns, look.streams[t]);
+        told = slot;
+      }
+    }
+  }
+  try {
+    if (told >= 0) publish(told, look.now_ns, false);
+  } catch (const std::exception&) {
+    // Others learn nothing of it.
+  }
+}
+
+void LoadMonitor::publish(int slot, std::uint64_t now_ns, bool is_urgent) {
+  const std::array<std::uint64_t, 2> untils{table_.direct(slot).until_ns(),
+                                            table_.staged(slot).until_ns()};
+  for (std::size_t kind = 0; kind < 2; ++kind) {
+    auto& published = published_ns_[2 * static_cast<std::size_t>(slot) + kind];
+    const std::uint64_t told_ns =
+        OccupiedUntil::left_ns(published.load(std::memory_order_relaxed), now_ns);
+    if (OccupiedUntil::left_ns(untils[kind], now_ns) < told_ns + kPublishNs) continue;
+    published.store(untils[kind], std::memory_order_relaxed);
+    is_urgent = true;
+  }
+  if (!is_urgent) return;
+  std::vector<LoadRecord> records(node_.gpus.size());
+  for (std::size_t gpu = 0; gpu < records.size(); ++gpu) {
+    for (const bool to_host : {true, false}) {
+      const int of = table_.host_slot(static_cast<int>(gpu), to_host);
+      if (of < 0) continue;
+      LoadWords& words = to_host ? records[gpu].to_host : records[gpu].from_host;
+      words.direct_until_ns = table_.direct(of).until_ns();
+      words.staged_until_ns = table_.staged(of).until_ns();
+      words.busy_ns = table_.busy_ns(of);
+      if (table_.is_measured(of)) words.measured_until_ns = now_ns + kMeasuredForNs;
+    }
+  }
+  others_.tell_loads(std::move(records));
+}
+
+// ---- the transfer that is planned now -----------------------------------------------------------
+
+void LoadMonitor::add_others(LoadLook& look, const std::vector<GpuLoad>& loads) const {
+  for (const GpuLoad& other : loads) {
+    for (const bool to_host : {true, false}) {
+      const int slot = table_.host_slot(other.gpu, to_host);
+      const LoadWords& words = to_host ? other.to_host : other.from_host;
+      if (slot >= 0)
+        look.others.push_back({slot, other.pid, words.direct_until_ns, words.staged_until_ns,
+                               words.measured_until_ns});
+    }
+  }
+}
+
+void LoadMonitor::look(LoadLook& look) noexcept {
+  look.now_ns = now_ns();
+  if (!is_measuring_) return;
+  const bool has_samples = kept_count_.load(std::memory_order_relaxed) > 0;
+  const bool has_probes = is_virtual_ && loaded_count_.load(std::memory_order_relaxed) > 0;
+  if (!has_samples && !has_probes) return;
+  try {
+    if (has_samples && is_past(next_read_ns_.load(std::memory_order_relaxed), look.now_ns))
+      read_samples(look.now_ns);
+    if (is_virtual_ && loaded_count_.load(std::memory_order_relaxed) > 0) {
+      const RelaxedCapture relaxed(*driver_);
+      std::unique_lock lock(mutex_);
+      step(lock, look.now_ns);
+    }
+  } catch (const std::exception& error) {
+    log_info("the load of links is not measured: {}", error.what());
+  }
+}
+
+bool LoadMonitor::is_loaded(const Route& route, const Tolerance& tolerance,
+                            const LoadLook& look) noexcept {
+  if (!is_on_) return false;
+  bool is_any = false;
+  for (const int leg : route.legs) {
+    const int slot = table_.slot_of(leg);
+    const LinkState state = table_.state(slot, look.now_ns, tolerance, look.streams, look.others);
+    if (state.source == LoadSource::none) continue;
+    is_any = true;
+    if (state.source != LoadSource::measured) continue;
+    is_wanted_[static_cast<std::size_t>(slot)].store(true, std::memory_order_relaxed);
+    if (is_virtual_ || !is_past(next_probe_ns_.load(std::memory_order_relaxed), look.now_ns))
+      continue;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock) wake();
+  }
+  return is_any;
+}
+
+std::optional<std::size_t> LoadMonitor::due_for_sample(const Plan& plan,
+                                                       std::uint64_t now_ns) noexcept {
+  if (!is_measuring_ || kept_count_.load(std::memory_order_relaxed) >= kMaxSamples)
+    return std::nullopt;
+  std::optional<std::size_t> found;
+  std::uint64_t oldest_ns = 0;
+  for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
+    for (const RouteShare& share : plan.transfers[t].routes) {
+      if (!share.route.staged()) continue;
+      for (const int leg : share.route.legs) {
+        const std::uint64_t last = sampled_ns_[static_cast<std::size_t>(table_.slot_of(leg))].load(
+            std::memory_order_relaxed);
+        // 0: never. A clock that jumped back: as long ago as can be.
+        const std::uint64_t age_ns = last == 0 ? ~std::uint64_t{0} : now_ns - last;
+        if (age_ns < kSampleEveryNs || age_ns <= oldest_ns) continue;
+        oldest_ns = age_ns;
+        found = t;
+      }
+    }
+  }
+  return found;
+}
+
+std::shared_ptr<TransferSample> LoadMonitor::sample(const TransferPlan& plan, int caller_gpu,
+                                                    std::uint64_t now_ns) noexcept {
+  for (const RouteShare& share : plan.routes)
+    if (share.route.staged())
+      for (const int leg : share.route.legs)
+        sampled_ns_[static_cast<std::size_t>(table_.slot_of(leg))].store(
+            std::max<std::uint64_t>(now_ns, 1), std::memory_order_relaxed);
+  try {
+    return std::make_shared<TransferSample>(timed_, caller_gpu);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
+                       std::size_t transfer, const LoadLook& look) noexcept {
+  try {
+    KeptSample kept{.sample = std::move(sample), .kept_ns = look.now_ns};
+    const auto& routes = plan.transfers[transfer].routes;
+    for (std::size_t r = 0; r < routes.size(); ++r) {
+      if (!routes[r].route.staged())
+        kept.direct_part = static_cast<double>(routes[r].bytes) /
+                           static_cast<double>(plan.transfers[transfer].request.bytes);
+      for (const int leg : routes[r].route.legs) {
+        const int slot = table_.slot_of(leg);
+        kept.legs.push_back(
+            {r, routes[r].route.staged(), leg, table_.own_switches(slot, look.streams.front())});
+      }
+    }
+    kept.predicted_us = plan.predicted_us;
+    kept.native_us = plan.native_us;
+    kept.due_ns = look.now_ns + static_cast<std::uint64_t>(plan.predicted_us * 1e3);
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock || kept_.size() >= kMaxSamples) return;
+    if (kept_.empty()) next_read_ns_ = kept.due_ns;
+    kept_.push_back(std::move(kept));
+    kept_count_ = kept_.size();
+  } catch (const std::bad_alloc&) {
+    // Another one will be kept.
+  }
+}
+
+// ---- for people ---------------------------------------------------------------------------------
+
+std::vector<LinkLoadInfo> LoadMonitor::loads() {
+  LoadLook now;
+  now.now_ns = now_ns();
+  const auto others = others_.loads();
+  add_others(now, others);
+  std::vector<LinkLoadInfo> infos;
+  for (int slot = 0; slot < table_.slots(); ++slot) {
+    LinkLoadInfo info{.link = table_.link_of(slot)};
+    info.state = table_.state(slot, now.now_ns, {}, {}, now.others);
+    if (info.state.source == LoadSource::measured) {
+      const std::lock_guard lock(mutex_);
+      info.state.wait_us = measured_[static_cast<std::size_t>(slot)].link.wait_us();
+    }
+    info.busy_ns.emplace_back(static_cast<int>(getpid()), table_.busy_ns(slot));
+    for (const GpuLoad& other : others)
+      for (const bool to_host : {true, false})
+        if (table_.host_slot(other.gpu, to_host) == slot)
+          info.busy_ns.emplace_back(other.pid, (to_host ? other.to_host : other.from_host).busy_ns);
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+}  // namespace polypath

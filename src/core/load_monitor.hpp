@@ -1,0 +1,177 @@
+// Watches the load of the node's links for a context: what this process and others copy, and how
+// long staged routes take against their plans. The planner's side of it is one question: which
+// routes of this plan have a link that others use now?
+//
+// On the caller's path are relaxed atomics and a look at the clock; samples that have ended are
+// read by the next call after that. Probes are made by a thread of its own. In virtual time nothing
+// may depend on another thread: there the callers' thread makes them, in the node's time.
+//
+// Nothing here fails a call: a sample or a probe that fails costs a route at most.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/options.hpp"
+#include "core/link_load.hpp"
+#include "core/link_probes.hpp"
+#include "core/node_source.hpp"
+#include "core/other_processes.hpp"
+#include "exec/executor.hpp"
+#include "plan/plan_maker.hpp"
+
+namespace polypath {
+
+/// What is known when one transfer is planned.
+struct LoadLook {
+  std::uint64_t now_ns = 0;
+  std::vector<std::uintptr_t> streams;  ///< stream_key() of the callers
+  std::vector<ForeignLoad> others;
+};
+
+/// One line of `polypath topo --load`: a directed link, or all links of one direction between a GPU
+/// and host memory.
+struct LinkLoadInfo {
+  int link = 0;
+  LinkState state = {};
+  /// Predicted times of all copies so far, by process; that of this process first.
+  std::vector<std::pair<int, std::uint64_t>> busy_ns = {};
+};
+
+/// Thread-safe. No function throws unless it says so.
+class LoadMonitor {
+ public:
+  /// All must outlive it.
+  LoadMonitor(const NodeSource& source, const Options& options, Devices& devices,
+              ImportedMemories& imports, const RouteResources& resources, OtherProcesses& others);
+  /// Waits for no probe.
+  ~LoadMonitor();
+  LoadMonitor(const LoadMonitor&) = delete;
+  LoadMonitor& operator=(const LoadMonitor&) = delete;
+
+  /// The clock of all times here: CLOCK_MONOTONIC, or a simulated node's own.
+  [[nodiscard]] std::uint64_t now_ns() const { return clock_(); }
+  /// Whether it is switched on.
+  [[nodiscard]] bool is_on() const noexcept { return is_on_; }
+
+  /// A number that is the stream's own; of the streams without a handle one a GPU.
+  static std::uintptr_t stream_key(CUstream stream, int gpu) noexcept;
+
+  // Copies of this process:
+
+  /// A native copy, issued now on `stream`.
+  void note_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, CUstream stream) noexcept;
+  /// What a plan puts on links, on the streams of `look`, one a transfer.
+  void note_split(const Plan& plan, const LoadLook& look) noexcept;
+
+  // The transfer that is planned now:
+
+  /// Begins a look: reads the clock, and samples that have ended.
+  void look(LoadLook& look) noexcept;
+  /// Adds what other processes tell. Throws std::bad_alloc.
+  void add_others(LoadLook& look, const std::vector<GpuLoad>& loads) const;
+  /// Whether a leg of the staged route would wait for others. A measured link is probed for it.
+  bool is_loaded(const Route& route, const Tolerance& tolerance, const LoadLook& look) noexcept;
+  /// The transfer of the plan to be sampled: that whose links were sampled longest ago; nothing:
+  /// none this time.
+  std::optional<std::size_t> due_for_sample(const Plan& plan, std::uint64_t now_ns) noexcept;
+  /// A sample for the executor; null where there is no memory.
+  std::shared_ptr<TransferSample> sample(const TransferPlan& plan, int caller_gpu,
+                                         std::uint64_t now_ns) noexcept;
+  /// The sample's transfer was issued; note_split() has not been told of it yet.
+  void keep(std::shared_ptr<TransferSample> sample, const Plan& plan, std::size_t transfer,
+            const LoadLook& look) noexcept;
+
+  // The route that is prepared now, by the thread that prepares it:
+
+  /// Until check() its links of host memory that were never probed count as loaded.
+  void hold(const Route& route) noexcept;
+  /// Probes those links, for at most a tenth of a second, unless `is_prepared` is false.
+  void check(const Route& route, bool is_prepared) noexcept;
+
+  /// The node was measured anew: nothing that was known before holds.
+  void use(const Node& node);
+
+  /// Of all links that have a load, with that of others. Throws std::bad_alloc.
+  std::vector<LinkLoadInfo> loads();
+
+ private:
+  static constexpr std::size_t kMaxSamples = 4;
+
+  struct KeptSample {
+    std::shared_ptr<TransferSample> sample;
+    struct Leg {
+      std::size_t route = 0;
+      bool is_staged = false;
+      int link = 0;
+      std::uint64_t own_switches = 0;  ///< as long as no other stream's traffic follows
+    };
+    std::vector<Leg> legs = {};
+    double direct_part = 0;  ///< of the bytes
+    double predicted_us = 0;
+    double native_us = 0;
+    std::uint64_t kept_ns = 0;
+    std::uint64_t due_ns = 0;
+  };
+  struct Measured {
+    MeasuredLink link;
+    int probe_link = -1;  ///< of the slot's: that which a route used last
+    bool is_held = false;
+    int losses = 0;  ///< samples in a row by which the route was the loss of a transfer
+    bool is_under_way = false;
+    std::uint64_t begun_ns = 0;
+  };
+
+  /// The GPU that holds the memory, -1: the host. By the driver, and remembered by page.
+  int gpu_of(CUdeviceptr address);
+  void publish(int slot, std::uint64_t now_ns, bool is_urgent);
+  void read_samples(std::uint64_t now_ns);
+  // With mutex_ held:
+  /// Whether nothing but the sample's own stream used its links meanwhile.
+  [[nodiscard]] bool was_alone(const KeptSample& kept) const;
+  void judge(const KeptSample& kept, const SampleTimes& times, std::uint64_t now_ns);
+  /// Holds the links of a route by which transfers lose, though probes may find them free.
+  void count_loss(const KeptSample& kept, const SampleTimes& times, std::uint64_t now_ns);
+  void suspect(int link, std::uint64_t now_ns);
+  void set_state(int slot);
+  void wake();
+  /// Begins and reads probes as far as they are due. `lock` is let go over calls of the driver.
+  /// Returns in how many nanoseconds there may be more to do; 0: nothing until somebody asks.
+  std::uint64_t step(std::unique_lock<std::mutex>& lock, std::uint64_t now_ns);
+  void run(std::stop_token stop);
+
+  const std::shared_ptr<const CudaDriver> driver_;
+  const Node& node_;
+  ImportedMemories& imports_;
+  OtherProcesses& others_;
+  const std::uint64_t id_;  ///< no other monitor of the process has it
+  bool is_on_ = false;
+  bool is_measuring_ = false;
+  bool is_virtual_ = false;
+  std::function<std::uint64_t()> clock_;
+  LinkTable table_;
+  std::vector<std::atomic<std::uint64_t>> published_ns_;  // by 2 * slot + (staged ? 1 : 0)
+  std::vector<std::atomic<std::uint64_t>> sampled_ns_;    // by slot
+  std::vector<std::atomic<bool>> is_wanted_;              // by slot
+  std::atomic<std::size_t> kept_count_{0};
+  std::atomic<std::uint64_t> next_read_ns_{0};
+  std::atomic<std::uint64_t> next_probe_ns_{0};
+  std::atomic<int> loaded_count_{0};
+  EventPool timed_;
+  LinkProbes probes_;  // of the thread, or in virtual time of whoever holds mutex_
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<Measured> measured_;  // by slot
+  std::vector<KeptSample> kept_;
+  bool is_asked_ = false;
+  bool is_stopped_ = false;
+  std::jthread thread_;
+};
+
+}  // namespace polypath

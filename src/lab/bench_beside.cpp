@@ -1,0 +1,154 @@
+#include "lab/bench_beside.hpp"
+
+#include <utility>
+
+#include "driver/library.hpp"
+#include "lab/pairs.hpp"
+#include "lab/transfer_set.hpp"
+#include "tune/group_timer.hpp"
+
+namespace polypath {
+namespace {
+
+using nlohmann::json;
+
+// After the traffic: what counts as recovered, and how long that is waited for.
+constexpr double kRecoveredShare = 0.97;
+constexpr double kRecoveryLimitUs = 2e6;
+
+// About what this benchmark takes between two transfers on GPUs. The traffic goes on meanwhile, so
+// in virtual time, where calls take next to nothing, that time has to pass as well.
+constexpr double kBetweenUs = 150;
+constexpr const char* kAdvance = "polypath_sim_advance_us";  // as in pairs.cpp, by name
+
+/// Lets virtual time pass; does nothing elsewhere.
+std::function<void()> pause_between(const NodeSource& source) {
+  const auto nothing = [] {};
+  if (!source.virtual_time) return nothing;
+  void* const library = open_library(source.driver->library, nullptr);
+  if (library == nullptr) return nothing;
+  auto* const advance = find_symbol<void (*)(double)>(library, kAdvance);
+  if (advance == nullptr) return nothing;
+  return [advance] { advance(kBetweenUs); };
+}
+
+/// Samples of one phase of a round, microseconds, in the order in which they were measured.
+struct Phase {
+  std::vector<double> native_us;
+  std::vector<double> polypath_us;
+};
+
+double median_of_later_half(const std::vector<double>& samples) {
+  const auto half = static_cast<std::ptrdiff_t>(samples.size() / 2);
+  return median({samples.begin() + half, samples.end()});
+}
+
+json to_json(const Phase& phase) {
+  return {{"native_us", phase.native_us}, {"polypath_us", phase.polypath_us}};
+}
+
+class Beside {
+ public:
+  Beside(Context& context, const std::vector<Request>& requests, const BesideOptions& options)
+      : options_(options),
+        set_(context, requests, 1),
+        own_(context, options.own),
+        timer_(context.driver(), set_.streams()),
+        ahead_(set_.ahead()),
+        clock_(cpu_clock(context.source())),
+        pause_(pause_between(context.source())) {}
+
+  json run() {
+    json rounds = json::array();
+    for (int i = 0; i < options_.rounds; ++i) rounds.push_back(round());
+    return {{"group_bytes", set_.bytes()}, {"verified", true}, {"rounds", std::move(rounds)}};
+  }
+
+ private:
+  json round() {
+    verify();
+    for (int i = 0; i < options_.warmup; ++i) {
+      native();
+      polypath();
+    }
+    const Phase idle = measure();
+    switch_traffic(true);
+    Phase loaded;
+    double recovery_us = -1;
+    try {
+      loaded = measure();
+      verify();
+    } catch (...) {
+      switch_traffic(false);
+      throw;
+    }
+    switch_traffic(false);
+    recovery_us = recover(median_of_later_half(idle.polypath_us));
+    verify();
+    return {{"idle", to_json(idle)},
+            {"loaded", to_json(loaded)},
+            {"recovery_us", recovery_us < 0 ? json() : json(recovery_us)}};
+  }
+
+  void switch_traffic(bool on) {
+    if (options_.traffic) options_.traffic(on);
+    if (on)
+      own_.start();
+    else
+      own_.stop();
+  }
+
+  void verify() {
+    set_.verify("native", [&] { set_.issue_native(); });
+    own_.refill();
+    set_.verify("polypath", [&] { set_.issue_polypath(); });
+  }
+
+  double native() {
+    pause_();
+    own_.refill();
+    return timer_.run([&] { set_.issue_native(); }, ahead_);
+  }
+  double polypath() {
+    pause_();
+    own_.refill();
+    return timer_.run([&] { set_.issue_polypath(); }, ahead_);
+  }
+
+  /// Polypath first: its first transfers are those that meet a change of the load.
+  Phase measure() {
+    Phase phase;
+    for (int i = 0; i < options_.iterations; ++i) {
+      phase.polypath_us.push_back(polypath());
+      phase.native_us.push_back(native());
+    }
+    return phase;
+  }
+
+  /// From now until a transfer begins that is about as fast as on the idle node; -1: none was.
+  double recover(double idle_us) {
+    const double begin_us = clock_();
+    while (true) {
+      const double now_us = clock_() - begin_us;
+      if (now_us > kRecoveryLimitUs) return -1;
+      if (polypath() * kRecoveredShare <= idle_us) return now_us;
+    }
+  }
+
+  const BesideOptions& options_;
+  TransferSet set_;
+  OwnTraffic own_;
+  GroupTimer timer_;
+  std::function<void()> ahead_;
+  ClockFunction clock_;
+  std::function<void()> pause_;
+};
+
+}  // namespace
+
+json bench_beside(Context& context, const std::vector<Request>& requests,
+                  const BesideOptions& options) {
+  return Beside(context, requests, options).run();
+}
+
+}  // namespace polypath

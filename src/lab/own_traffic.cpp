@@ -1,0 +1,128 @@
+#include "lab/own_traffic.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/own_thread.hpp"
+#include "driver/check.hpp"
+#include "exec/context_guard.hpp"
+#include "tune/buffers.hpp"
+#include "tune/resources.hpp"
+
+namespace polypath {
+namespace {
+
+constexpr auto kPollInterval = std::chrono::microseconds(20);
+// In virtual time nobody queues copies while a transfer runs: as many outlast it.
+constexpr int kQueueWithoutThread = 16;
+
+}  // namespace
+
+struct OwnTraffic::One {
+  One(Context& context, const Request& request)
+      : src(context.driver(), context.node(), request.src, request.bytes),
+        dst(context.driver(), context.node(), request.dst, request.bytes),
+        cuda_context(context.devices().context(request.src.is_gpu() ? request.src.index
+                                                                    : request.dst.index)),
+        stream(context.driver(), cuda_context),
+        transfer{dst.address(), src.address(), request.bytes, stream.get()},
+        plan(context.planner().plan_of({request}, native_choice(request.bytes),
+                                       ExecutorKind::stream)) {
+    if (plan == nullptr) throw InvalidArgument("traffic of this process: no native copy fits");
+  }
+
+  TestBuffer src;
+  TestBuffer dst;
+  CUcontext cuda_context;
+  Stream stream;
+  Transfer transfer;
+  std::shared_ptr<const PreparedPlan> plan;  // native
+  std::deque<Event> queued;                  // the ends of copies, oldest first
+  std::vector<Event> unused;
+  bool has_ended_one = false;
+};
+
+OwnTraffic::OwnTraffic(Context& context, OwnTrafficOptions options)
+    : context_(context), options_(std::move(options)), clock_(cpu_clock(context.source())) {
+  if (context.source().virtual_time && options_.off_us <= 0)
+    options_.queue = std::max(options_.queue, kQueueWithoutThread);
+  for (const Request& request : options_.copies)
+    all_.push_back(std::make_unique<One>(context_, request));
+}
+
+OwnTraffic::~OwnTraffic() {
+  stops_.store(true);
+  if (thread_.joinable()) thread_.join();
+  for (const auto& one : all_)
+    POLYPATH_WARN(context_.driver(), stream_synchronize(one->stream.get()));
+}
+
+/// Forgets what has ended; queues as much again while the traffic is on.
+void OwnTraffic::queue_copies() {
+  const CudaDriver& driver = context_.driver();
+  const double period_us = options_.on_us + options_.off_us;
+  const bool is_on =
+      options_.off_us <= 0 || std::fmod(clock_() - since_us_, period_us) < options_.on_us;
+  ContextGuard guard(driver);
+  for (const auto& one : all_) {
+    guard.use(one->cuda_context);
+    while (!one->queued.empty() && driver.event_query(one->queued.front().get()) == CUDA_SUCCESS) {
+      one->unused.push_back(std::move(one->queued.front()));
+      one->queued.pop_front();
+      one->has_ended_one = true;
+    }
+    while (is_on && one->queued.size() < static_cast<std::size_t>(options_.queue)) {
+      context_.follow(std::span(&one->transfer, 1), *one->plan);
+      if (one->unused.empty())
+        one->unused.emplace_back(driver, one->cuda_context, CU_EVENT_DISABLE_TIMING);
+      POLYPATH_CHECK(driver, event_record(one->unused.back().get(), one->stream.get()));
+      one->queued.push_back(std::move(one->unused.back()));
+      one->unused.pop_back();
+    }
+  }
+}
+
+void OwnTraffic::copy_until_stopped() {
+  while (!stops_.load()) {
+    queue_copies();
+    std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
+void OwnTraffic::start() {
+  if (all_.empty() || is_on_) return;
+  is_on_ = true;
+  since_us_ = clock_();
+  stops_.store(false);
+  queue_copies();
+  for (const auto& one : all_)
+    POLYPATH_CHECK(context_.driver(), event_synchronize(one->queued.front().get()));
+  if (context_.source().virtual_time) return;
+  thread_ = own_thread([this] {
+    try {
+      copy_until_stopped();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  });
+}
+
+void OwnTraffic::stop() {
+  if (!is_on_) return;
+  is_on_ = false;
+  stops_.store(true);
+  if (thread_.joinable()) thread_.join();
+  for (const auto& one : all_)
+    POLYPATH_CHECK(context_.driver(), stream_synchronize(one->stream.get()));
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void OwnTraffic::refill() {
+  if (is_on_ && !thread_.joinable()) queue_copies();
+}
+
+}  // namespace polypath

@@ -1,0 +1,380 @@
+// Transfers beside the traffic of others, in virtual time: which routes carry them, and when they take
+// loaded links again. Every transfer is verified.
+#include <gtest/gtest.h>
+
+#include "driver/fault_injection.hpp"
+#include "stuck_events.hpp"
+#include "support/simulated_test.hpp"
+
+namespace polypath::test {
+namespace {
+
+constexpr std::uint64_t kBlock = 64 * kMiB;
+constexpr std::uint64_t kTransferBytes = 32 * kMiB;
+/// Transfers beside traffic that may still take a loaded link: the one that finds out, and the one that
+/// is issued before that is known.
+constexpr int kLateTransfers = 3;
+
+/// Another program's copies over a link, until the end of the scope.
+class Neighbour {
+ public:
+  Neighbour(const CudaDriver& driver, const char* from, const char* to, int queued = 4)
+      : stop_(driver_function<void(int)>(driver, "polypath_sim_traffic_stop")) {
+    const auto start =
+        driver_function<int(const char*, const char*, std::uint64_t, int, double, double)>(
+            driver, "polypath_sim_traffic_start");
+    id_ = start(from, to, kBlock, queued, 0, 0);
+    EXPECT_NE(id_, 0);
+  }
+  ~Neighbour() { stop_(id_); }
+  Neighbour(const Neighbour&) = delete;
+  Neighbour& operator=(const Neighbour&) = delete;
+
+ private:
+  void (*stop_)(int);
+  int id_ = 0;
+};
+
+class LoadTest : public SimulatedTest {
+ protected:
+  void SetUp() override {
+    SimulatedTest::SetUp();
+    if (IsSkipped()) return;
+    if (gpus() < 4 || node().name != "hgx-h200-x4") GTEST_SKIP() << "of one node's routes";
+  }
+  void open(const OptionArguments& arguments, const std::vector<Request>& requests,
+            NodeSource source) {
+    context_ = std::make_unique<Context>(std::move(source), arguments);
+    context_->prepare(requests);
+  }
+  void open(const OptionArguments& arguments, const std::vector<Request>& requests) {
+    open(arguments, requests, source());
+  }
+  [[nodiscard]] double now_us() const {
+    return driver_function<double()>(driver(), "polypath_sim_clock_us")();
+  }
+  void advance(double us) const {
+    driver_function<void(double)>(driver(), "polypath_sim_advance_us")(us);
+  }
+  [[nodiscard]] Request request(MemoryId src, MemoryId dst) const {
+    return {src, dst, kTransferBytes};
+  }
+  /// One transfer, verified; returns how long it took.
+  double transfer(Payload& payload, CUstream stream) {
+    payload.renew(random_());
+    return transfer_now(payload, stream);
+  }
+  /// The same of contents that are there: renewing them takes the node's time.
+  double transfer_now(Payload& payload, CUstream stream) {
+    const double begin = now_us();
+    context_->copy_async(payload.transfer(stream));
+    EXPECT_TRUE(completes(stream));
+    const double us = now_us() - begin;
+    EXPECT_TRUE(payload.arrived());
+    return us;
+  }
+  /// Until some transfer goes as `plan` says.
+  testing::AssertionResult comes_back(Payload& payload, CUstream stream, double within_us) {
+    const Plan plan = context_->plan({payload.request()});
+    for (const double begin = now_us(); now_us() - begin < within_us; advance(500)) {
+      const Traffic traffic(*context_);
+      transfer(payload, stream);
+      if (traffic.went_as(plan)) return testing::AssertionSuccess();
+    }
+    return testing::AssertionFailure() << "not within " << within_us << " us";
+  }
+  /// Bytes of all transfers so far over a staged route.
+  std::uint64_t bytes_via(const std::string& route) {
+    std::uint64_t bytes = 0;
+    for (const auto& [key, count] : context_->counters().snapshot().routes)
+      if (key.route == route) bytes += count.bytes;
+    return bytes;
+  }
+
+  static constexpr MemoryId kGpu0 = MemoryId::gpu(0);
+  static constexpr MemoryId kGpu1 = MemoryId::gpu(1);
+  static constexpr MemoryId kHost = MemoryId::host(0);
+  std::unique_ptr<Context> context_;
+};
+
+TEST_F(LoadTest, IdleNode_NothingIsLeftOut) {
+  open({}, {request(kGpu0, kGpu1)});
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Stream stream = stream_on(0);
+  const Traffic traffic(*context_);
+  for (int i = 0; i < 12; ++i) transfer(payload, stream.get());
+  EXPECT_EQ(traffic.split(), 12u);
+  EXPECT_EQ(traffic.left_out(LeftOutReason::loaded), 0u);
+  EXPECT_EQ(context_->counters().snapshot().changed_by_load, 0u);
+}
+
+TEST_F(LoadTest, BesideHostTraffic_GoesNatively) {
+  open({}, {request(kGpu0, kGpu1)});
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Stream stream = stream_on(0);
+  const double native_us = context_->plan({payload.request()}).native_us;
+  for (const auto& [from, to] : {std::pair{"gpu0", "host0"}, std::pair{"host0", "gpu1"}}) {
+    SCOPED_TRACE(std::string(from) + " to " + to);
+    {
+      const Neighbour neighbour(driver(), from, to);
+      for (int i = 0; i < kLateTransfers; ++i) transfer(payload, stream.get());
+      for (int i = 0; i < 4; ++i) {
+        const Traffic traffic(*context_);
+        const double us = transfer(payload, stream.get());
+        EXPECT_TRUE(traffic.went_natively(NativeReason::links_loaded, kTransferBytes)) << i;
+        EXPECT_LT(us, native_us / 0.9 + 60) << "completes() looks every 50 us";
+      }
+    }
+    EXPECT_TRUE(comes_back(payload, stream.get(), 60'000));
+  }
+  EXPECT_GT(context_->counters().snapshot().changed_by_load, 0u);
+}
+
+TEST_F(LoadTest, HostToGpu_UsesRemainingLinks) {
+  const auto gpu2 = MemoryId::gpu(2);
+  open({}, {request(kHost, kGpu0)});
+  Payload payload = this->payload({kHost, kGpu0, kTransferBytes});
+  const Stream stream = stream_on(0);
+  transfer(payload, stream.get());
+  ASSERT_GT(bytes_via("via " + to_string(gpu2)), 0u);
+  const Neighbour neighbour(driver(), "host0", "gpu2");
+  for (int i = 0; i < kLateTransfers; ++i) transfer(payload, stream.get());
+  const std::uint64_t loaded = bytes_via("via gpu2");
+  const std::uint64_t free = bytes_via("via gpu1");
+  for (int i = 0; i < 3; ++i) {
+    const Traffic traffic(*context_);
+    transfer(payload, stream.get());
+    EXPECT_EQ(traffic.split(), 1u) << i;
+  }
+  EXPECT_EQ(bytes_via("via gpu2"), loaded);
+  EXPECT_GT(bytes_via("via gpu1"), free);
+}
+
+/// A link that carries less, as its host memory is shared, and that no probe finds loaded.
+TEST_F(LoadTest, SlowerLink_IsHeldBack) {
+  open({}, {request(kGpu0, kGpu1)});
+  Payload payload = this->payload({kGpu0, kGpu1, 2 * kTransferBytes});
+  const Stream stream = stream_on(0);
+  {
+    const Neighbour neighbour(driver(), "gpu2", "host0");
+    for (int i = 0; i < 2 * kLateTransfers; ++i) transfer(payload, stream.get());
+    const Traffic traffic(*context_);
+    transfer(payload, stream.get());
+    EXPECT_TRUE(traffic.went_natively(NativeReason::links_loaded, 2 * kTransferBytes));
+  }
+  EXPECT_TRUE(comes_back(payload, stream.get(), 60'000));
+}
+
+TEST_F(LoadTest, Graphs_FollowTheLoad) {
+  open({{"executor", "graph"}}, {request(kGpu0, kGpu1)});
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Stream stream = stream_on(0);
+  transfer(payload, stream.get());
+  EXPECT_EQ(context_->graph_counts().launches, 1u);
+  {
+    const Neighbour neighbour(driver(), "gpu0", "host0");
+    for (int i = 0; i < kLateTransfers; ++i) transfer(payload, stream.get());
+    const Traffic traffic(*context_);
+    transfer(payload, stream.get());
+    EXPECT_TRUE(traffic.went_natively(NativeReason::links_loaded, kTransferBytes));
+  }
+  const auto builds = context_->graph_counts().builds;
+  EXPECT_TRUE(comes_back(payload, stream.get(), 60'000));
+  EXPECT_EQ(context_->graph_counts().builds, builds) << "the old graph serves again";
+}
+
+TEST_F(LoadTest, BothWays_GoNatively) {
+  open({}, {request(kGpu0, kGpu1), request(kGpu1, kGpu0)});
+  std::deque<Payload> payloads;
+  add(payloads, {kGpu0, kGpu1, kTransferBytes});
+  add(payloads, {kGpu1, kGpu0, kTransferBytes});
+  const Stream first = stream_on(0);
+  const Stream second = stream_on(1);
+  const auto both = [&] {
+    for (Payload& payload : payloads) payload.renew(random_());
+    const std::vector<Transfer> group{payloads[0].transfer(first.get()),
+                                      payloads[1].transfer(second.get())};
+    context_->group_copy_async(group);
+    EXPECT_TRUE(completes(first.get()));
+    EXPECT_TRUE(completes(second.get()));
+    for (const Payload& payload : payloads) EXPECT_TRUE(payload.arrived());
+  };
+  const Traffic before(*context_);
+  both();
+  ASSERT_EQ(before.split(), 2u);
+  const Neighbour neighbour(driver(), "gpu1", "host0");
+  for (int i = 0; i < kLateTransfers; ++i) both();
+  const Traffic traffic(*context_);
+  for (int i = 0; i < 2; ++i) both();
+  EXPECT_EQ(traffic.native(NativeReason::links_loaded), 4u);
+}
+
+TEST_F(LoadTest, OwnCopiesOfAnotherStream_CountAtOnce) {
+  open({}, {request(kGpu0, kGpu1)});
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Payload copy = this->payload({kGpu0, kHost, kTransferBytes});
+  const Stream stream = stream_on(0);
+  const Stream other = stream_on(0);
+  {
+    const Traffic traffic(*context_);
+    transfer(payload, stream.get());
+    ASSERT_EQ(traffic.split(), 1u);
+  }
+  payload.renew(random_());
+  const Transfer native = copy.transfer(other.get());
+  POLYPATH_CHECK(driver(), memcpy_async(native.dst, native.src, native.bytes, native.stream));
+  context_->load().note_copy(native.dst, native.src, native.bytes, native.stream);
+  {
+    const Traffic traffic(*context_);
+    transfer_now(payload, stream.get());
+    EXPECT_TRUE(traffic.went_natively(NativeReason::links_loaded, kTransferBytes));
+  }
+  EXPECT_TRUE(completes(other.get()));
+  EXPECT_TRUE(copy.arrived());
+  advance(2000);
+  const Traffic traffic(*context_);
+  transfer(payload, stream.get());
+  EXPECT_EQ(traffic.split(), 1u);
+}
+
+TEST_F(LoadTest, OwnCopiesOfTheSameStream_DoNotCount) {
+  open({}, {request(kGpu0, kGpu1)});
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Payload copy = this->payload({kGpu0, kHost, kTransferBytes});
+  const Stream stream = stream_on(0);
+  payload.renew(random_());
+  const Transfer native = copy.transfer(stream.get());
+  POLYPATH_CHECK(driver(), memcpy_async(native.dst, native.src, native.bytes, native.stream));
+  context_->load().note_copy(native.dst, native.src, native.bytes, native.stream);
+  const Traffic traffic(*context_);
+  transfer_now(payload, stream.get());
+  EXPECT_EQ(traffic.split(), 1u);
+  EXPECT_TRUE(copy.arrived());
+}
+
+TEST_F(LoadTest, SwitchedOff_NothingIsLeftOut) {
+  open({{"load", "off"}}, {request(kGpu0, kGpu1)});
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Stream stream = stream_on(0);
+  const Neighbour neighbour(driver(), "gpu0", "host0");
+  const Traffic traffic(*context_);
+  for (int i = 0; i < 5; ++i) transfer(payload, stream.get());
+  EXPECT_EQ(traffic.split(), 5u);
+}
+
+TEST_F(LoadTest, MeasuredAnew_ForgetsLoad) {
+  open({}, {request(kGpu0, kGpu1)});
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Stream stream = stream_on(0);
+  {
+    const Neighbour neighbour(driver(), "gpu0", "host0");
+    for (int i = 0; i <= kLateTransfers; ++i) transfer(payload, stream.get());
+    const Traffic traffic(*context_);
+    transfer(payload, stream.get());
+    ASSERT_TRUE(traffic.went_natively(NativeReason::links_loaded, kTransferBytes));
+  }
+  advance(10'000);
+  context_->load().use(node());
+  const Traffic traffic(*context_);
+  transfer(payload, stream.get());
+  EXPECT_EQ(traffic.split(), 1u);
+}
+
+// ---- faults -------------------------------------------------------------------------------------
+
+TEST_F(LoadTest, ProbeNeverReturns_KeepsLinkLoaded) {
+  StuckEvents stuck(driver());
+  NodeSource source = this->source();
+  source.driver = stuck.driver();
+  open({}, {request(kGpu0, kGpu1)}, source);
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Stream stream = stream_on(0);
+  // The samples' events are made by then, those of probes are not.
+  transfer(payload, stream.get());
+  stuck.stick();
+  {
+    const Neighbour neighbour(driver(), "gpu0", "host0");
+    for (int i = 0; i < kLateTransfers + 2; ++i) transfer(payload, stream.get());
+  }
+  EXPECT_GT(stuck.count(), 0u);
+  const Traffic traffic(*context_);
+  for (int i = 0; i < 5; ++i) {
+    advance(50'000);
+    transfer(payload, stream.get());
+  }
+  EXPECT_EQ(traffic.native(NativeReason::links_loaded), 5u);
+  context_.reset();  // and nothing hangs
+}
+
+TEST_F(LoadTest, LinkDies_IsLeftOutUntilItLives) {
+  static bool is_dead = false;
+  static const CudaDriver* original = nullptr;
+  original = &driver();
+  auto table = std::make_shared<CudaDriver>(driver());
+  table->memcpy_async = [](CUdeviceptr dst, CUdeviceptr src, std::size_t bytes, CUstream stream) {
+    if (is_dead && bytes == LinkProbes::kBytes) return CUDA_ERROR_UNKNOWN;
+    return original->memcpy_async(dst, src, bytes, stream);
+  };
+  NodeSource source = this->source();
+  source.driver = table;
+  open({}, {request(kGpu0, kGpu1)}, source);
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Stream stream = stream_on(0);
+  is_dead = true;
+  {
+    const Neighbour neighbour(driver(), "gpu0", "host0");
+    for (int i = 0; i <= kLateTransfers; ++i) transfer(payload, stream.get());
+  }
+  const Traffic traffic(*context_);
+  for (int i = 0; i < 3; ++i) {
+    advance(50'000);
+    transfer(payload, stream.get());
+  }
+  EXPECT_EQ(traffic.native(NativeReason::links_loaded), 3u);
+  is_dead = false;
+  EXPECT_TRUE(comes_back(payload, stream.get(), 60'000));
+}
+
+TEST_F(LoadTest, ClockJumps_LinkIsProbedAgain) {
+  open({}, {request(kGpu0, kGpu1)});
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Stream stream = stream_on(0);
+  {
+    const Neighbour neighbour(driver(), "gpu0", "host0");
+    for (int i = 0; i <= kLateTransfers; ++i) transfer(payload, stream.get());
+  }
+  advance(3600e6);
+  EXPECT_TRUE(comes_back(payload, stream.get(), 60'000));
+}
+
+/// Calls that in the steady state only samples and probes make: their failures cost a route at most.
+TEST_F(LoadTest, FailedSampleOrProbe_IsNotTheProgramsError) {
+  FaultInjector faults(source().driver);
+  NodeSource source = this->source();
+  source.driver = faults.driver();
+  Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+  const Stream stream = stream_on(0);
+  for (const char* const symbol : {"cuEventCreate", "cuEventElapsedTime", "cuStreamCreate",
+                                   "cuMemCreate", "cuMemMap", "cuMemSetAccess"}) {
+    for (const std::uint64_t nth : {1, 2}) {
+      SCOPED_TRACE(std::string(symbol) + " " + std::to_string(nth));
+      open({}, {request(kGpu0, kGpu1)}, source);
+      const LiveObjects before = live_objects(driver());
+      {
+        const Neighbour neighbour(driver(), "gpu0", "host0");
+        faults.clear();
+        faults.fail(symbol, nth, CUDA_ERROR_OUT_OF_MEMORY);
+        for (int i = 0; i <= kLateTransfers; ++i) EXPECT_NO_THROW(transfer(payload, stream.get()));
+      }
+      EXPECT_EQ(faults.last_failed(), symbol);
+      faults.clear();
+      EXPECT_TRUE(comes_back(payload, stream.get(), 100'000));
+      context_.reset();
+      EXPECT_LE(live_objects(driver()).allocations, before.allocations);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace polypath::test

@@ -1,0 +1,220 @@
+// Order and waiting times at copy engines that other programs use.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "timeline.hpp"
+
+namespace polypath::sim {
+namespace {
+
+constexpr int kLink = 0;        // of host memory: 10 GB/s, served in order
+constexpr int kOther = 1;       // 10 GB/s
+constexpr double kBytes = 1e5;  // 10 us on a link alone
+
+class CopyEnginesTest : public testing::Test {
+ protected:
+  static Costs costs() {
+    Costs costs;
+    costs.copy_start_us = 5;
+    costs.copy_gap_us = 4;
+    costs.copy_handover_us = 1;
+    costs.event_us = 2;
+    return costs;
+  }
+
+  /// Of one block of 1000 us; the next one begins 4 us after its end.
+  static TrafficFlow traffic(int queue_blocks = 1) {
+    TrafficFlow flow;
+    flow.block = FlowDemand{1e7, {kLink}};
+    flow.engine = kLink;
+    flow.queue_blocks = queue_blocks;
+    return flow;
+  }
+
+  OperationPtr copy(double issue_us, OperationPtr previous = nullptr, double bytes = kBytes,
+                    int resource = kLink) {
+    Operation operation;
+    operation.flow = FlowDemand{bytes, {resource}};
+    operation.previous = std::move(previous);
+    return timeline_.issue(std::move(operation), issue_us);
+  }
+
+  void run() {
+    while (timeline_.step()) {
+    }
+  }
+
+  Timeline timeline_{costs(), {10, 10}};
+};
+
+// The first block is served from 0 (it moves bytes from 1 to 1001).
+
+TEST_F(CopyEnginesTest, Copy_WaitsForBlockInService) {
+  timeline_.start_traffic(traffic());
+  const OperationPtr a = copy(100);
+  run();
+  EXPECT_DOUBLE_EQ(1001 + 3 + 1 + 10, a->end_us);
+}
+
+TEST_F(CopyEnginesTest, Copy_WaitsForAllQueuedBlocks) {
+  timeline_.start_traffic(traffic(3));
+  const OperationPtr a = copy(100);
+  run();
+  EXPECT_DOUBLE_EQ(3 * 1004 + 1 + 10, a->end_us);
+}
+
+TEST_F(CopyEnginesTest, NextBlock_WaitsForCopy) {
+  const int id = timeline_.start_traffic(traffic());
+  const OperationPtr a = copy(100);  // 1005 to 1015
+  const OperationPtr b = copy(1016);
+  run();
+  EXPECT_DOUBLE_EQ(1015, a->end_us);
+  EXPECT_DOUBLE_EQ(1018 + 1 + 1000 + 3 + 1 + 10, b->end_us);
+  EXPECT_EQ(2U, timeline_.traffic_blocks(id));
+}
+
+TEST_F(CopyEnginesTest, QueuedRun_IsServedTogether) {
+  timeline_.start_traffic(traffic());
+  const OperationPtr a = copy(100);
+  const OperationPtr b = copy(101, a);
+  const OperationPtr c = copy(102, b);
+  run();
+  EXPECT_DOUBLE_EQ(1015 + 2 * 14, c->end_us);
+}
+
+TEST_F(CopyEnginesTest, CopyIssuedLater_WaitsForNextBlock) {
+  timeline_.start_traffic(traffic());
+  const OperationPtr a = copy(100);
+  const OperationPtr b = copy(1010, a);  // the second block was queued at 1001
+  run();
+  EXPECT_DOUBLE_EQ(1018 + 1001 + 3 + 1 + 10, b->end_us);
+}
+
+TEST_F(CopyEnginesTest, LongRun_EndsItsTurn) {
+  timeline_.start_traffic(traffic());
+  OperationPtr last;
+  std::vector<OperationPtr> copies;
+  for (int i = 0; i < 40; ++i) copies.push_back(last = copy(i, last, 1 << 20));
+  run();
+  const double one = 104.8576;
+  EXPECT_NEAR(1005 + 32 * one + 31 * 4, copies[31]->end_us, 1e-6);
+  EXPECT_NEAR(copies[31]->end_us + 4 + 1000 + 4 + one, copies[32]->end_us, 1e-6);
+}
+
+TEST_F(CopyEnginesTest, LargeCopy_GetsHalfOfLink) {
+  const double bytes = 4.0 * (64 << 20);
+  TrafficFlow flow = traffic();
+  flow.block.bytes = 64 << 20;
+  timeline_.start_traffic(flow);
+  const OperationPtr a = copy(0, nullptr, bytes);
+  run();
+  EXPECT_NEAR(2 * bytes / 1e4, a->end_us, 100);
+}
+
+TEST_F(CopyEnginesTest, OtherLink_DoesNotWait) {
+  timeline_.start_traffic(traffic(4));
+  const OperationPtr a = copy(100, nullptr, kBytes, kOther);
+  run();
+  EXPECT_DOUBLE_EQ(115, a->end_us);
+}
+
+TEST_F(CopyEnginesTest, LinkWithoutEngine_IsShared) {
+  TrafficFlow flow = traffic();
+  flow.engine = -1;
+  timeline_.start_traffic(flow);
+  const OperationPtr a = copy(100);
+  run();
+  EXPECT_DOUBLE_EQ(100 + 5 + 20, a->end_us);  // half of the rate
+}
+
+TEST_F(CopyEnginesTest, OffPhase_DoesNotWait) {
+  TrafficFlow flow = traffic();
+  flow.on_us = 500;
+  flow.off_us = 1500;
+  timeline_.start_traffic(flow);  // a block until 1001; the next one begins at 2000
+  const OperationPtr a = copy(1100);
+  const OperationPtr b = copy(2100);
+  run();
+  EXPECT_DOUBLE_EQ(1115, a->end_us);
+  EXPECT_DOUBLE_EQ(2000 + 1001 + 3 + 1 + 10, b->end_us);
+}
+
+TEST_F(CopyEnginesTest, Block_WaitsForRunningCopy) {
+  TrafficFlow flow = traffic();
+  flow.begin_us = 50;
+  const int id = timeline_.start_traffic(flow);
+  const OperationPtr a = copy(0, nullptr, 1e6);  // 5 to 105
+  const OperationPtr b = copy(70, nullptr, kBytes);
+  run();
+  EXPECT_DOUBLE_EQ(105, a->end_us);
+  EXPECT_DOUBLE_EQ(108 + 1001 + 3 + 1 + 10, b->end_us);
+  EXPECT_EQ(1U, timeline_.traffic_blocks(id));
+}
+
+TEST_F(CopyEnginesTest, TrafficStart_SeesRunningCopy) {
+  const OperationPtr a = copy(0, nullptr, 1e6);  // 5 to 105
+  timeline_.run_until(50);
+  timeline_.start_traffic(traffic());
+  const OperationPtr b = copy(60, nullptr, kBytes);
+  run();
+  EXPECT_DOUBLE_EQ(105, a->end_us);
+  EXPECT_DOUBLE_EQ(108 + 1001 + 3 + 1 + 10, b->end_us);
+}
+
+TEST_F(CopyEnginesTest, Stop_EndsAfterQueuedBlocks) {
+  const int id = timeline_.start_traffic(traffic(2));
+  timeline_.run_until(100);
+  timeline_.stop_traffic(id);
+  timeline_.run_until(5000);
+  EXPECT_EQ(2U, timeline_.traffic_blocks(id));
+  const OperationPtr a = copy(5000);
+  run();
+  EXPECT_DOUBLE_EQ(5015, a->end_us);
+}
+
+TEST_F(CopyEnginesTest, CopyOverTwoEngines_WaitsForBoth) {
+  timeline_.start_traffic(traffic());
+  TrafficFlow other = traffic(2);
+  other.block.resources = {kOther};
+  other.engine = kOther;
+  timeline_.start_traffic(other);
+  Operation both;
+  both.flow = FlowDemand{kBytes, {kLink, kOther}};
+  const OperationPtr a = timeline_.issue(std::move(both), 100);
+  run();
+  EXPECT_DOUBLE_EQ(2 * 1004 + 1 + 10, a->end_us);
+}
+
+TEST_F(CopyEnginesTest, TrafficAlone_IsNothingToWaitFor) {
+  timeline_.start_traffic(traffic());
+  EXPECT_FALSE(timeline_.step());
+  timeline_.run_until(10500);
+  EXPECT_DOUBLE_EQ(10500, timeline_.now_us());
+  EXPECT_FALSE(timeline_.step());
+}
+
+TEST_F(CopyEnginesTest, EndedTraffic_ChangesNothing) {
+  const int id = timeline_.start_traffic(traffic());
+  timeline_.stop_traffic(id);
+  timeline_.run_until(2000);
+  const OperationPtr a = copy(2000);
+  const OperationPtr b = copy(2001);  // shares the link, as without traffic
+  run();
+  Timeline alone(costs(), {10, 10});
+  const auto issue = [&alone](double us) {
+    Operation operation;
+    operation.flow = FlowDemand{kBytes, {kLink}};
+    return alone.issue(std::move(operation), us);
+  };
+  const OperationPtr c = issue(2000);
+  const OperationPtr d = issue(2001);
+  while (alone.step()) {
+  }
+  EXPECT_EQ(c->end_us, a->end_us);
+  EXPECT_EQ(d->end_us, b->end_us);
+}
+
+}  // namespace
+}  // namespace polypath::sim
