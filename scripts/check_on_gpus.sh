@@ -129,6 +129,8 @@ if [[ -d $build/mpi-stack ]]; then
 fi
 step driver.facts "$build/bin/driver_facts" --json "$results/driver.facts.json"
 step issue.cost "$build/bin/issue_cost"
+step preparation "$build/bin/preparation"
+step preparation.h2d "$build/bin/preparation" host0 gpu0
 step example.python python3 examples/copy_async.py
 polypath plan.p2p plan gpu0 gpu1 64M
 bench p2p p2p

@@ -13,7 +13,7 @@ cp build/release/libpolypath{,_lab,_nccl,_preload,_references,_sim}.so "$folder"
 for library in libpolypath libpolypath_lab; do
   ln -s $library.so "$folder/$(readelf -d "$folder/$library.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')"
 done
-for name in $(real_tests) test_behaviour test_behaviour_threads driver_facts issue_cost \
+for name in $(real_tests) test_behaviour test_behaviour_threads driver_facts issue_cost preparation \
   messaging_bench nccl_call_cost uniconn_{bench,cg,jacobi2d,tune}; do
   cp "build/release/bin/$name" "$folder/bin"
 done

@@ -148,7 +148,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
       physical->shadow = std::make_shared<HostShadow>(bytes);
     }
     physical->handle = result = kHandleMark | id;
+    const bool is_pinned = physical->location.is_host();
     driver.physicals[result] = std::move(physical);
+    if (is_pinned) driver.take_long_to_pin(bytes);
   });
 }
 

@@ -3,7 +3,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <thread>
 
 #include "base/units.hpp"
 #include "call.hpp"
@@ -14,6 +17,10 @@ namespace {
 
 // What a context takes of its GPU's memory. Order of magnitude, not measured.
 constexpr std::uint64_t kContextBytes = 300 * kMiB;
+
+// What calls take of a CPU. Orders of magnitude, not measured.
+constexpr double kPeerAccessUs = 200;
+constexpr double kPinUsPerMiB = 250;
 
 /// Until the last copy of the result is gone, or the process ends, no other process gets the GPU.
 /// An abstract socket leaves nothing behind. Failure DEVICE_UNAVAILABLE when another one has it.
@@ -67,6 +74,31 @@ Context& Driver::context_or_current(CUcontext context) {
                             : contexts.get(context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
+void Driver::take_long(double us) {
+  if (!mode.is_functional) {
+    spend(us);
+  } else if (mode.has_call_times) {
+    devices_->pass(us);
+  }
+}
+
+void Driver::take_long_to_pin(std::uint64_t bytes) {
+  take_long(static_cast<double>(bytes) / static_cast<double>(kMiB) * kPinUsPerMiB);
+}
+
+void Driver::take_context_time() {
+  counters.contexts_at_once = std::max(counters.contexts_at_once, ++contexts_in_making_);
+  if (contexts_in_making_ >= held_contexts_) held_contexts_ = 0;
+  const auto patient_until = std::chrono::steady_clock::now() + mode.patience;
+  while (held_contexts_ > 0 && std::chrono::steady_clock::now() < patient_until) {
+    mutex.unlock();
+    std::this_thread::sleep_for(kPollInterval);
+    mutex.lock();
+  }
+  take_long(node.costs.context_create_us);
+  --contexts_in_making_;
+}
+
 CUcontext Driver::create_context(int device, unsigned flags, bool is_primary) {
   auto context = std::make_unique<Context>();
   require(mode.compute != Mode::Compute::prohibited, CUDA_ERROR_DEVICE_UNAVAILABLE);
@@ -86,7 +118,6 @@ CUcontext Driver::create_context(int device, unsigned flags, bool is_primary) {
   created.legacy.device = device;
   created.legacy.id = next_stream_id();
   created.legacy.is_legacy = true;
-  spend(node.costs.context_create_us);
   return created.handle;
 }
 
@@ -154,7 +185,9 @@ Driver::Primary& primary(Driver& driver, CUdevice device) {
 CUresult create(CUcontext* context, unsigned flags, CUdevice device) {
   return call([&](Driver& driver) {
     CUcontext& result = out(context);
-    result = driver.create_context(driver.check_device(device), flags, false);
+    driver.check_device(device);
+    driver.take_context_time();
+    result = driver.create_context(device, flags, false);
     context_stack().push_back(result);
   });
 }
@@ -165,6 +198,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return call([&](Driver& driver) {
     Driver::Primary& of_device = primary(driver, device);
     out(context);
+    if (of_device.handle == nullptr) driver.take_context_time();
+    // Another thread may have made it meanwhile.
     if (of_device.handle == nullptr) of_device.handle = driver.create_context(device, 0, true);
     ++of_device.retained;
     *context = of_device.handle;
@@ -302,6 +337,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     require(peer != context.handle, CUDA_ERROR_INVALID_CONTEXT);
     require(driver.has_peer_link(context.device, other.device), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     require(context.peers.insert(peer).second, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    driver.take_long(kPeerAccessUs);
   });
 }
 

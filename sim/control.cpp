@@ -97,6 +97,15 @@ uint64_t polypath_sim_stale_graph_launches() {
   return ask([](Driver& driver) { return driver.counters.stale_graph_launches; });
 }
 
+uint64_t polypath_sim_contexts_at_once() {
+  return ask(
+      [](Driver& driver) { return static_cast<std::uint64_t>(driver.counters.contexts_at_once); });
+}
+
+void polypath_sim_hold_contexts(int count) {
+  call([count](Driver& driver) { driver.hold_contexts(count); });
+}
+
 void polypath_sim_reset_counters() {
   call([](Driver& driver) {
     driver.catch_up();

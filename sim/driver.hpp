@@ -35,6 +35,7 @@ struct Counters {
   std::uint64_t pageable = 0;
   std::uint64_t graphs_disturbed = 0;      ///< destroyed or given new parameters while in flight
   std::uint64_t stale_graph_launches = 0;  ///< refused: what a node needs is gone or another
+  int contexts_at_once = 0;                ///< that were being made at the same time, at most
 };
 
 /// What a copy moves: rows of bytes, in layers. Most copies are one row.
@@ -108,6 +109,11 @@ class Driver {
 
   [[nodiscard]] Devices& devices() noexcept { return *devices_; }
   void spend(double us) { devices_->spend(us); }
+  /// To be called by what takes a CPU long, before it looks anything up or as the last: others'
+  /// calls may go on meanwhile (Mode::has_call_times).
+  void take_long(double us);
+  /// The same of page-locking host memory.
+  void take_long_to_pin(std::uint64_t bytes);
   void catch_up() { devices_->catch_up(); }
   void wait(const OperationPtr& operation) { devices_->wait(operation); }
   /// Starts traffic of other programs; `from_file`: of the node file. Returns its id, at least 1.
@@ -127,6 +133,10 @@ class Driver {
   Context& current_context();
   /// The current one for null.
   Context& context_or_current(CUcontext context);
+  /// What making one takes; to be called before create_context(), as take_long().
+  void take_context_time();
+  /// From now on that waits until `count` of them do so at once, or until they did (0: no longer).
+  void hold_contexts(int count) noexcept { held_contexts_ = count; }
   /// Failure DEVICE_UNAVAILABLE when the compute mode forbids it, OUT_OF_MEMORY when the GPU is
   /// full.
   CUcontext create_context(int device, unsigned flags, bool is_primary);
@@ -266,6 +276,8 @@ class Driver {
   std::vector<std::weak_ptr<Operation>> launched_;  ///< kernels that have not all ended
   std::uint64_t last_stream_id_ = 0;
   std::uint64_t last_context_id_ = 0;
+  int contexts_in_making_ = 0;
+  int held_contexts_ = 0;  ///< so many have to be in the making before one is made
 };
 
 }  // namespace polypath::sim

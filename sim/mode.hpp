@@ -25,6 +25,10 @@ struct Mode {
   /// POLYPATH_SIM_PATIENCE, seconds: a call that has been blocked so long on a full stream ends the
   /// process.
   std::chrono::seconds patience{120};
+  /// POLYPATH_SIM_CALL_TIMES, for the functional mode: `none`, the default, or `real`: calls that
+  /// take long (Driver::take_long) do so, and other threads' calls go on meanwhile. In virtual time
+  /// they always do.
+  bool has_call_times = false;
   /// POLYPATH_SIM_COMPUTE_MODE, of all GPUs: `default`, `exclusive_process` (one process at a time
   /// has contexts on a GPU) or `prohibited` (none has).
   Compute compute = Compute::standard;

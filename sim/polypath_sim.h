@@ -67,8 +67,15 @@ POLYPATH_SIM_API uint64_t polypath_sim_pageable_copies(void);
 POLYPATH_SIM_API uint64_t polypath_sim_graphs_disturbed(void);
 POLYPATH_SIM_API uint64_t polypath_sim_stale_graph_launches(void);
 
+/* How many contexts were being made at once, at most, since the start or the last reset. */
+POLYPATH_SIM_API uint64_t polypath_sim_contexts_at_once(void);
+
 /* Sets these counts to zero. */
 POLYPATH_SIM_API void polypath_sim_reset_counters(void);
+
+/* From now on no context is made before `count` threads make one at the same time; once they do, or
+ * with a count of 0, none is held. After POLYPATH_SIM_PATIENCE a thread goes on alone. */
+POLYPATH_SIM_API void polypath_sim_hold_contexts(int count);
 
 /* Objects that exist now, for leak tests: contexts (primary ones that are retained, too), streams,
  * events, allocations and registrations, graphs, instantiated graphs. */

@@ -43,6 +43,7 @@ struct Options {
   std::uint64_t staging_size = 0;  ///< bytes of staging memory a GPU, and of pinned host memory
   ExecutorChoice executor = ExecutorChoice::automatic;
   PrepareMode prepare = PrepareMode::background;
+  int prepare_threads = 1;  ///< that make routes ready in the background
   LoadMode load = LoadMode::automatic;
   int graph_cache_size = 0;           ///< instantiated graphs that are kept; 0: none
   double emulate_mesh_gbps = 0;       ///< GB/s of each emulated NVLink; 0: no emulation

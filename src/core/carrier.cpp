@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 #include <utility>
 
 #include "base/log.hpp"
@@ -59,7 +58,7 @@ Carrier::Carrier(const NodeSource& source, const Options& options, Devices& devi
               : [this](std::function<void()> task) { return planning_.add(std::move(task)); }),
       streams_(source.driver, resources_),
       graphs_(source.driver, resources_, streams_, options.graph_cache_size),
-      preparer_(*source.driver, resources_, imports, &load_),
+      preparer_(*source.driver, resources_, imports, options.prepare_threads, &load_),
       planning_(kMostPlansWaiting) {}
 
 void Carrier::wait_prepared() {
@@ -80,14 +79,19 @@ std::variant<Splittable, NativeReason> Carrier::classify(const Transfer& transfe
     if (const auto* const reason = std::get_if<NativeReason>(&ends)) return *reason;
     if (devices_.lost()) return NativeReason::context_reset;
     const Ends& between = std::get<Ends>(ends);
+    bool is_provisional = false;
     if (alone && given != nullptr) {
       if (given->plan.native()) return NativeReason::no_gain;
     } else if (alone) {
       const auto prepared = planner_.serve({&between.request, 1}, 0);
-      if (prepared->plan.native())
-        return prepared->provisional ? NativeReason::not_ready : NativeReason::no_gain;
+      is_provisional = prepared->plan.native() && prepared->provisional;
+      if (prepared->plan.native() && !is_provisional) return NativeReason::no_gain;
     }
-    return classifier_.splittable(between);
+    auto classified = classifier_.splittable(between);
+    const auto* const one = std::get_if<Splittable>(&classified);
+    if (!is_provisional || one == nullptr) return classified;
+    prepare_later({*one});
+    return NativeReason::not_ready;
   } catch (const DriverError& error) {
     log_info("native copy instead: {}", error.what());
     return NativeReason::driver_error;
@@ -136,7 +140,7 @@ void Carrier::leave_out(const Route& route, LeftOutReason why, NativeReason nati
   counters_.count_left_out(why);
 }
 
-Carrier::Reach Carrier::reach(const Route& route, const Splittable& one) {
+Carrier::Reach Carrier::reach(const Route& route, const Splittable& one, bool asks) {
   Reach reach = Reach::yes;
   const int first = resources_.issuer(route.legs.front());
   const int last = resources_.issuer(route.legs.back());
@@ -147,7 +151,7 @@ Carrier::Reach Carrier::reach(const Route& route, const Splittable& one) {
         memory->address_in(gpu, devices_.context_if_active(gpu), memory->start()))
       return;
     reach = std::max(reach, memory->failed(gpu) ? Reach::failed : Reach::not_yet);
-    preparer_.request(memory, gpu);
+    if (asks) preparer_.request(memory, gpu);
   };
   consider(one.src_import, first);
   consider(one.dst_import, last);
@@ -169,12 +173,14 @@ RouteEnds Carrier::ends_of(const Route& route, const Splittable& one) {
 bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
                         Exclusions& without) {
   bool ready = true;
+  const bool asks = !without.is_preparing;
   for (std::size_t t = 0; t < group.size(); ++t) {
+    if (!plan.transfers[t].native()) note_import(group[t]);
     for (const RouteShare& share : plan.transfers[t].routes) {
       if (!share.route.staged()) continue;
       bool failed = false;
       bool waits = false;
-      switch (reach(share.route, group[t])) {
+      switch (reach(share.route, group[t], asks)) {
         case Reach::yes: break;
         case Reach::not_yet: waits = true; break;
         case Reach::failed: failed = true; break;
@@ -186,37 +192,16 @@ bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
       if (!resources_.ready(share.route)) {
         failed = preparer_.failed(share.route) || failed;
         waits = true;
-        preparer_.request(share.route, 1);
+        if (asks) preparer_.request(share.route, 1);
       }
       if (!failed && !waits) continue;
       ready = false;
+      without.is_preparing = without.is_preparing || !failed;
       leave_out(share.route, failed ? LeftOutReason::failed : LeftOutReason::not_ready,
                 NativeReason::not_ready, without);
     }
   }
   return ready;
-}
-
-void Carrier::prepare_now(const Plan& plan, const std::vector<Splittable>& group) {
-  bool waits = false;
-  try {
-    for (std::size_t t = 0; t < group.size(); ++t) {
-      for (const RouteShare& share : plan.transfers[t].routes) {
-        if (!share.route.staged()) continue;
-        const Reach reached = reach(share.route, group[t]);
-        if (reached == Reach::denied) continue;
-        waits = reached != Reach::yes || waits;
-        if (resources_.ready(share.route)) continue;
-        preparer_.request(share.route, 1);
-        waits = true;
-      }
-    }
-  } catch (const DriverError& error) {
-    // Nothing was issued: the transfer goes without what is not ready.
-    log_info("routes are not waited for: {}", error.what());
-    return;
-  }
-  if (waits) preparer_.wait();
 }
 
 // ---- the split transfer -------------------------------------------------------------------------
@@ -389,8 +374,10 @@ std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
     const bool is_loss = !prepared.tuned && group.front().transfer.is_exchange &&
                          !is_worth_it_beside_others(prepared.plan);
     if (prepared.plan.native() || is_loss) {
-      if (prepared.provisional && without.reason == NativeReason::no_gain)
+      if (prepared.provisional && without.reason == NativeReason::no_gain) {
         without.reason = NativeReason::not_ready;
+        if (prepared.plan.native()) prepare_later(group);
+      }
       if (!beside.empty() && without.reason == NativeReason::no_gain)
         without.reason = NativeReason::links_in_use;
       tell_others(prepared.plan.native_us);
@@ -418,66 +405,6 @@ std::optional<NativeReason> Carrier::issue(const Transfer& transfer, const Prepa
   std::vector<Splittable> group;
   group.push_back(std::get<Splittable>(std::move(classified)));
   return split(group, given, midway);
-}
-
-// ---- preparation --------------------------------------------------------------------------------
-
-void Carrier::prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu) {
-  const MemoryId here = MemoryId::gpu(gpu);
-  const MemoryId there = MemoryId::gpu(memory->holder());
-  const auto consider = [&](MemoryId src, MemoryId dst) {
-    // Contexts and staging memory are not for programs whose messages are all small.
-    planner_.plan_later({src, dst, memory->bytes()}, [=, this](const PreparedPlan& prepared) {
-      for (const RouteShare& share : prepared.plan.transfers.front().routes) {
-        if (!share.route.staged()) continue;
-        preparer_.request(share.route, 1);
-        preparer_.request(memory, resources_.issuer(src == there ? share.route.legs.front()
-                                                                 : share.route.legs.back()));
-      }
-    });
-  };
-  consider(there, here);
-  consider(here, there);
-}
-
-void Carrier::prepare(const std::vector<Request>& requests) {
-  std::map<MemoryId, int> rings;
-  std::map<int, int> channels;
-  std::vector<Route> routes;
-  const auto together = planner_.widest(requests);
-  planner_.plan(requests, 0);
-  for (std::size_t t = 0; t < requests.size(); ++t) {
-    const auto [src, dst, bytes] = requests[t];
-    for (const MemoryId end : {src, dst})
-      if (end.is_gpu()) devices_.context_for_program(end.index);
-    if (src.is_gpu() && dst.is_gpu()) {
-      const auto link = node().find_link(src, dst);
-      if (link && node().links[static_cast<std::size_t>(*link)].type != LinkType::bounce) {
-        devices_.enable_peer_access(src.index, dst.index);
-        devices_.enable_peer_access(dst.index, src.index);
-      }
-    }
-    planner_.plan({&requests[t], 1}, 0);
-    // Alone a transfer may take routes that the group leaves to others.
-    std::vector<Route> wanted = planner_.widest({requests[t]}).front();
-    for (const Route& route : together[t])
-      if (std::ranges::find(wanted, route) == wanted.end()) wanted.push_back(route);
-    for (const Route& route : wanted) {
-      if (!route.staged()) continue;
-      ++rings[route.via];
-      for (const int leg : route.legs) ++channels[leg];
-      routes.push_back(route);
-    }
-  }
-  for (const Route& route : routes) {
-    int copies = rings[route.via];
-    for (const int leg : route.legs) copies = std::max(copies, channels[leg]);
-    try {
-      resources_.prepare(route, copies);
-    } catch (const StagingRefused& refused) {
-      log_info("route {} is not used: {}", to_string(route), refused.what());
-    }
-  }
 }
 
 }  // namespace polypath

@@ -6,6 +6,7 @@
 //   native_copy()   what issue() gave a reason for
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -51,7 +52,10 @@ class Carrier {
 
   /// Makes all that the transfers may need, alone and together. Slow.
   void prepare(const std::vector<Request>& requests);
-  /// Has the routes to and from `gpu` prepared for memory that will probably be copied over them.
+  /// Has the routes to and from `gpu` prepared that such memory will probably be copied over: those
+  /// of the largest transfers so far that were to be split and had memory of another process at an
+  /// end. Before the first of them none: contexts and staging memory are not for programs that open
+  /// memory and copy nothing large.
   void prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu);
   /// Waits until nothing is left to plan and to prepare in the background.
   void wait_prepared();
@@ -70,6 +74,7 @@ class Carrier {
   struct Exclusions {
     std::uint64_t memories = 0;
     NativeReason reason = NativeReason::no_gain;
+    bool is_preparing = false;  ///< some were left out because they are being prepared
     bool is_changed_by_load = false;
   };
 
@@ -114,14 +119,21 @@ class Carrier {
   /// Leaves out routes with a link that others use; false where there is none.
   bool leave_out_loaded(const Plan& plan, const LoadLook& look, Exclusions& without);
 
-  /// Asks for what is missing, and leaves out its routes.
+  /// Leaves out routes that are not ready, and asks for what they lack; not for other routes that
+  /// only serve until then.
   bool all_ready(const Plan& plan, const std::vector<Splittable>& group, Exclusions& without);
   /// Waits until the plan's routes are ready, or have failed to be.
   void prepare_now(const Plan& plan, const std::vector<Splittable>& group);
-  /// Whether the GPUs that issue the first and the last leg reach the ends. Asks for what is
+  /// Whether the GPUs that issue the first and the last leg reach the ends. `asks`: for what is
   /// missing.
   enum class Reach : std::uint8_t { yes, not_yet, failed, denied };
-  Reach reach(const Route& route, const Splittable& one);
+  Reach reach(const Route& route, const Splittable& one, bool asks);
+  /// Asks for what the plan's routes lack; false where they lack nothing, or nothing can be asked.
+  bool request_routes(const Plan& plan, const std::vector<Splittable>& group);
+  /// The same once the plan of these transfers is known. For one group at a time.
+  void prepare_later(const std::vector<Splittable>& group);
+  /// It is to be split.
+  void note_import(const Splittable& one);
   RouteEnds ends_of(const Route& route, const Splittable& one);
   std::vector<BoundTransfer> bind(const Plan& plan, const std::vector<Splittable>& group);
   void leave_out(const Route& route, LeftOutReason why, NativeReason native, Exclusions& without);
@@ -143,6 +155,10 @@ class Carrier {
   StreamExecutor streams_;
   GraphExecutor graphs_;
   Preparer preparer_;
+  // Bytes of the largest transfer that was to be split, from and to memory of another process.
+  std::atomic<std::uint64_t> largest_from_import_{0};
+  std::atomic<std::uint64_t> largest_to_import_{0};
+  std::atomic<bool> prepares_later_{false};
   Background planning_;  // the last member: it is joined before what its tasks use
 };
 

@@ -9,31 +9,84 @@
 #include "exec/staging_policy.hpp"
 
 namespace polypath {
+namespace {
+
+/// Between two steps of a route. Locks of the driver are not fair: without a pause a thread that
+/// takes one again and again keeps out a call of the program that waits for it.
+constexpr std::chrono::microseconds kPause{100};
+
+}  // namespace
 
 Preparer::Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports,
-                   LoadMonitor* load)
-    : driver_(driver), resources_(resources), imports_(imports), load_(load) {}
+                   int threads, LoadMonitor* load)
+    : driver_(driver),
+      resources_(resources),
+      imports_(imports),
+      load_(load),
+      most_threads_(static_cast<std::size_t>(std::max(1, threads))) {}
 
 Preparer::~Preparer() { stop(); }
 
 void Preparer::stop() noexcept {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
-  if (thread_.joinable()) thread_.request_stop();
+  for (std::jthread& thread : threads_) thread.request_stop();
   changed_.notify_all();
 }
 
-void Preparer::add(Task task) {
-  if (stopped_ || std::ranges::find(tasks_, task) != tasks_.end()) return;
+bool Preparer::is_known(const What& what) const {
+  return std::ranges::find(tasks_, what, &Task::what) != tasks_.end();
+}
+
+void Preparer::add(What what) {
+  if (stopped_ || is_known(what)) return;
+  for (const int gpu : gpus_of(what))
+    if (gpu >= 0 && !is_known(MakeContext{gpu}) && !resources_.has_context(gpu))
+      tasks_.push_back({MakeContext{gpu}});
+  tasks_.push_back({std::move(what)});
+  if (!start_thread()) return tasks_.clear();
+  changed_.notify_all();
+}
+
+bool Preparer::start_thread() {
+  const auto to_do = static_cast<std::size_t>(std::ranges::count_if(
+      tasks_, [&](const Task& task) { return !task.is_taken && !waits_for_context(task.what); }));
   try {
-    if (!thread_.joinable()) thread_ = own_thread([this](std::stop_token stop) { run(stop); });
+    while (idle_ < to_do && threads_.size() < most_threads_) {
+      threads_.push_back(own_thread([this](std::stop_token stop) { run(stop); }));
+      ++idle_;
+    }
   } catch (const std::system_error& error) {
+    if (!threads_.empty()) return true;
     log_warn("no route is prepared: {}", error.what());
     stopped_ = true;
-    return;
+    return false;
   }
-  tasks_.push_back(std::move(task));
-  changed_.notify_all();
+  return true;
+}
+
+RouteResources::RouteGpus Preparer::gpus_of(const What& what) const {
+  if (const auto* const widen = std::get_if<Widen>(&what)) return resources_.gpus_of(widen->route);
+  const auto* const import = std::get_if<Import>(&what);
+  return {import != nullptr ? import->gpu : -1, -1, -1, -1};
+}
+
+bool Preparer::waits_for_context(const What& what) const {
+  return std::ranges::any_of(gpus_of(what),
+                             [&](int gpu) { return gpu >= 0 && is_known(MakeContext{gpu}); });
+}
+
+Preparer::Tasks::iterator Preparer::next() {
+  auto context = tasks_.end();
+  for (auto task = tasks_.begin(); task != tasks_.end(); ++task) {
+    if (task->is_taken) continue;
+    if (std::holds_alternative<MakeContext>(task->what)) {
+      if (context == tasks_.end()) context = task;
+    } else if (!waits_for_context(task->what)) {
+      return task;
+    }
+  }
+  return context;
 }
 
 std::vector<Preparer::Failure>::iterator Preparer::failure_of(const Route& route) {
@@ -72,17 +125,18 @@ void Preparer::wait() {
   changed_.wait(lock, [&] { return tasks_.empty() || stopped_; });
 }
 
-bool Preparer::carry_out(const Task& task) {
-  const auto* const widen = std::get_if<Widen>(&task);
+bool Preparer::carry_out(const What& what) {
+  const auto* const widen = std::get_if<Widen>(&what);
   try {
     if (widen != nullptr) {
       // Whoever takes the route the moment that it is there must know whether others use it.
       if (load_ != nullptr) load_->hold(widen->route);
-      resources_.prepare(widen->route, widen->copies);
+      resources_.prepare(widen->route, widen->copies, kPause);
       if (load_ != nullptr) load_->check(widen->route, true);
+    } else if (const auto* const import = std::get_if<Import>(&what)) {
+      imports_.import_into(*import->memory, import->gpu);
     } else {
-      const auto& [memory, gpu] = std::get<Import>(task);
-      imports_.import_into(*memory, gpu);
+      resources_.make_context(std::get<MakeContext>(what).gpu);
     }
     return true;
   } catch (const std::exception& error) {
@@ -90,13 +144,15 @@ bool Preparer::carry_out(const Task& task) {
       if (load_ != nullptr) load_->check(widen->route, false);
       // What the policy refuses is nothing that went wrong.
       const bool is_refused = dynamic_cast<const StagingRefused*>(&error) != nullptr;
+      const std::lock_guard lock(mutex_);
       if (told_.insert(error.what()).second)
         log_message(
             is_refused ? LogLevel::info : LogLevel::warn,
             fmt::format("route {} is not used for now: {}", to_string(widen->route), error.what()));
-    } else {
+    } else if (std::holds_alternative<Import>(what)) {
       log_info("memory of another process is not reached by every GPU: {}", error.what());
     }
+    // Whoever needs a context that could not be made tries once more, and tells.
     return false;
   }
 }
@@ -105,13 +161,17 @@ void Preparer::run(std::stop_token stop) {
   // Allocating here must not break a capture that another thread has under way.
   const RelaxedCapture relaxed(driver_);
   std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [&] { return !tasks_.empty(); }) && !stop.stop_requested()) {
-    const Task task = tasks_.front();
+  auto task = tasks_.end();
+  const auto has_task = [&] { return (task = next()) != tasks_.end(); };
+  while (changed_.wait(lock, stop, has_task) && !stop.stop_requested()) {
+    task->is_taken = true;
+    --idle_;
     lock.unlock();
-    const bool done = carry_out(task);
+    const bool done = carry_out(task->what);
     lock.lock();
-    if (const auto* const widen = std::get_if<Widen>(&task)) remember(widen->route, done);
-    tasks_.pop_front();
+    ++idle_;
+    if (const auto* const widen = std::get_if<Widen>(&task->what)) remember(widen->route, done);
+    tasks_.erase(task);
     changed_.notify_all();
   }
 }

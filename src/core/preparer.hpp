@@ -1,10 +1,15 @@
-// A thread that makes routes ready while transfers go on without them, so that creating contexts,
+// Threads that make routes ready while transfers go on without them, so that creating contexts,
 // streams, staging memory and imports of other processes' memory is never on a caller's path.
+//
+// A context takes longest, and contexts of different GPUs are made at once. So each missing context
+// is a task of its own, which precedes the routes and imports that need it. A route whose contexts
+// exist is made ready before any further context is.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <set>
 #include <string>
@@ -20,13 +25,13 @@
 
 namespace polypath {
 
-/// Thread-safe. The thread starts with the first request; with the object it ends after the task
-/// that is under way, and leaves the others.
+/// Thread-safe. Threads start with requests, at most `threads`; with the object they end after the
+/// tasks that are under way, and leave the others.
 class Preparer {
  public:
-  /// All must outlive it. Links are not probed without `load`.
+  /// All must outlive it. `threads` is at least 1. Links are not probed without `load`.
   Preparer(const CudaDriver& driver, RouteResources& resources, ImportedMemories& imports,
-           LoadMonitor* load = nullptr);
+           int threads, LoadMonitor* load = nullptr);
   ~Preparer();
   Preparer(const Preparer&) = delete;
   Preparer& operator=(const Preparer&) = delete;
@@ -40,7 +45,7 @@ class Preparer {
   /// Whether the last request for the route failed.
   bool failed(const Route& route);
 
-  /// Ends after the task that is under way; what is asked for later is not done. The destructor
+  /// Ends after the tasks that are under way; what is asked for later is not done. The destructor
   /// waits for that.
   void stop() noexcept;
   /// Waits until nothing is left to do, or nothing will be done.
@@ -57,7 +62,16 @@ class Preparer {
     int gpu = 0;
     friend bool operator==(const Import&, const Import&) = default;
   };
-  using Task = std::variant<Widen, Import>;
+  struct MakeContext {
+    int gpu = 0;
+    friend bool operator==(const MakeContext&, const MakeContext&) = default;
+  };
+  using What = std::variant<Widen, Import, MakeContext>;
+  struct Task {
+    What what;
+    bool is_taken = false;  ///< by a thread that carries it out
+  };
+  using Tasks = std::list<Task>;
 
   /// A route that could not be prepared.
   struct Failure {
@@ -66,24 +80,36 @@ class Preparer {
   };
 
   // With mutex_ held:
-  void add(Task task);
+  /// Adds it behind the contexts that it needs and that nobody has made.
+  void add(What what);
+  bool is_known(const What& what) const;
+  /// The task to carry out next, or the end.
+  Tasks::iterator next();
+  bool waits_for_context(const What& what) const;
+  /// Whether there is a thread to carry out what was added.
+  bool start_thread();
   std::vector<Failure>::iterator failure_of(const Route& route);
   void remember(const Route& route, bool done);
+  // Without it:
+  /// The GPUs whose contexts it needs.
+  RouteResources::RouteGpus gpus_of(const What& what) const;
   /// Whether it was done; what failed is logged.
-  bool carry_out(const Task& task);
+  bool carry_out(const What& what);
   void run(std::stop_token stop);
 
   const CudaDriver& driver_;
   RouteResources& resources_;
   ImportedMemories& imports_;
   LoadMonitor* load_;
+  const std::size_t most_threads_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   bool stopped_ = false;
-  std::deque<Task> tasks_;  // the first one may be under way
+  Tasks tasks_;  // oldest first, until they are done
   std::vector<Failure> failures_;
-  std::set<std::string> told_;  // causes that were logged; of the thread
-  std::jthread thread_;
+  std::set<std::string> told_;  // causes that were logged
+  std::size_t idle_ = 0;        // threads that carry out nothing
+  std::vector<std::jthread> threads_;
 };
 
 }  // namespace polypath

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <thread>
 
 #include "base/log.hpp"
 #include "base/units.hpp"
@@ -82,8 +83,12 @@ void RouteResources::add_ring(MemoryId via, int gpu) {
   auto memory =
       std::make_unique<StagingMemory>(driver_, node_, via, via.is_gpu() ? rings_.gpu : rings_.host,
                                       holder, devices_.context(holder));
-  // Only prepare() changes the set, and its calls take turns.
-  for (const int other : reached_by_[via]) memory->let_reach(other);
+  std::set<int> reached_by;
+  {
+    const std::lock_guard lock(mutex_);
+    reached_by = reached_by_[via];
+  }
+  for (const int other : reached_by) memory->let_reach(other);
   auto ring = std::make_unique<Ring>(std::move(memory));
   const std::lock_guard lock(mutex_);
   rings_of_[via].push_back(std::move(ring));
@@ -101,28 +106,63 @@ void RouteResources::let_reach(MemoryId via, int gpu) {
   reached_by_[via].insert(gpu);
 }
 
-void RouteResources::prepare(const Route& route, int copies) {
+RouteResources::RouteGpus RouteResources::gpus_of(const Route& route) const {
+  RouteGpus gpus{-1, -1, -1, -1};
+  if (!route.staged()) return gpus;
+  for (std::size_t leg = 0; leg < 2; ++leg) {
+    const Link& link = node_.links[static_cast<std::size_t>(route.legs[leg])];
+    if (link.from.is_gpu()) gpus[2 * leg] = link.from.index;
+    if (link.to.is_gpu()) gpus[2 * leg + 1] = link.to.index;
+  }
+  return gpus;
+}
+
+bool RouteResources::has_context(int gpu) {
+  try {
+    return devices_.context_if_active(gpu) != nullptr;
+  } catch (const DriverError&) {
+    return false;
+  }
+}
+
+void RouteResources::prepare(const Route& route, int copies, std::chrono::microseconds pause) {
   if (!route.staged()) return;
-  const std::lock_guard turn(preparing_);
   const auto wanted = static_cast<std::size_t>(std::max(1, copies));
+  const auto turn_of = [this](auto& turns, const auto& key) -> std::mutex& {
+    const std::lock_guard lock(mutex_);
+    return turns[key];
+  };
+  const auto rest = [pause] {
+    if (pause.count() > 0) std::this_thread::sleep_for(pause);
+  };
   for (const int leg : route.legs) {
     const Link& link = node_.links[static_cast<std::size_t>(leg)];
-    if (link.from.is_gpu() && link.to.is_gpu())
+    if (link.from.is_gpu() && link.to.is_gpu()) {
       devices_.enable_peer_access(link.from.index, link.to.index);
+      rest();
+    }
     events_.reserve(issuer(leg), kEventsAhead);
     const auto channels = [&] {
       const std::lock_guard lock(mutex_);
       return channels_[leg].size();
     };
-    while (channels() < std::min(wanted, kMostChannels)) add_channel(leg);
-    let_reach(route.via, issuer(leg));
+    const std::lock_guard turn(turn_of(link_turns_, leg));
+    while (channels() < std::min(wanted, kMostChannels)) {
+      add_channel(leg);
+      rest();
+    }
   }
+  const std::lock_guard turn(turn_of(memory_turns_, route.via));
+  for (const int leg : route.legs) let_reach(route.via, issuer(leg));
   const auto rings = [&] {
     const std::lock_guard lock(mutex_);
     return rings_of_[route.via].size();
   };
   const auto most = static_cast<std::size_t>(rings_.most_in(route.via));
-  while (rings() < std::min(wanted, most)) add_ring(route.via, issuer(route.legs.front()));
+  while (rings() < std::min(wanted, most)) {
+    add_ring(route.via, issuer(route.legs.front()));
+    rest();
+  }
 }
 
 bool RouteResources::ready(const Route& route) {

@@ -3,15 +3,17 @@
 // which never waits and never lets a transfer queue behind one that has not started (DESIGN:
 // decision 5).
 //
-//   prepare()  contexts, peer access, streams, staging memory       any thread, slow
+//   prepare()  contexts, peer access, streams, staging memory       any threads, slow
 //   lease()    channels and ring for one route of one transfer      any thread, fast
 //   (run)      the executor issues on them; no lock is held, nobody waits for a lease
 //   finish()   or the lease's end: lent to others again
 //
-// The one lock is for bookkeeping: the only driver calls made under it ask, and never wait.
+// The one lock is for bookkeeping: the only driver calls made under it ask, and never wait. Threads
+// that prepare routes at once take turns at one link and at one staging memory only.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -146,9 +148,17 @@ class RouteResources {
   /// What a route's slots, and a plan's routes, must fit.
   [[nodiscard]] const RingLimits& ring_limits() const noexcept { return rings_; }
 
+  /// The GPUs whose contexts a route needs, in the order of its legs; -1: none.
+  using RouteGpus = std::array<int, 4>;
+  [[nodiscard]] RouteGpus gpus_of(const Route& route) const;
+  /// Whether the GPU has a context already; false where the driver does not say. Fast.
+  [[nodiscard]] bool has_context(int gpu);
+  /// Slow; throws DriverError.
+  void make_context(int gpu) { devices_.context(gpu); }
+
   /// Makes `route` usable by at least `copies` transfers at once, as far as limits allow. Slow;
-  /// throws DriverError. Concurrent calls take turns.
-  void prepare(const Route& route, int copies);
+  /// throws DriverError. Between its steps it sleeps for `pause`.
+  void prepare(const Route& route, int copies, std::chrono::microseconds pause = {});
 
   [[nodiscard]] bool ready(const Route& route);
   /// Lends what `route` needs, or nothing: everything is lent, or holds what has not started, or is
@@ -170,6 +180,7 @@ class RouteResources {
  private:
   friend class RouteLease;
 
+  // Under the turn of the link or of the memory:
   void add_channel(int link);
   void add_ring(MemoryId via, int gpu);
   /// Lets the GPU reach all rings of the memory.
@@ -183,7 +194,6 @@ class RouteResources {
   const Node& node_;
   Devices& devices_;
   RingLimits rings_;
-  std::mutex preparing_;
   EventPool events_;
   Sequences sequences_;
   std::mutex mutex_;
@@ -191,6 +201,8 @@ class RouteResources {
   std::map<int, std::vector<std::unique_ptr<Channel>>> channels_;    // by link
   std::map<MemoryId, std::vector<std::unique_ptr<Ring>>> rings_of_;  // by staging memory
   std::map<MemoryId, std::set<int>> reached_by_;                     // GPUs that reach these rings
+  std::map<int, std::mutex> link_turns_;                             // held while channels are made
+  std::map<MemoryId, std::mutex> memory_turns_;  // held while rings are made, and given to GPUs
 };
 
 }  // namespace polypath

@@ -106,6 +106,52 @@ TEST_P(PreparationTest, NothingIsPreparedThatNoRouteUses) {
   expect_nothing(*large_only, 32 * kMiB);
 }
 
+// While a route of the plan is not ready others may serve, but they are not prepared for that.
+TEST_P(PreparationTest, RoutesOfThePlanAlone_ArePrepared) {
+  const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
+  const auto context = make_context({{"max_routes", "2"}});
+  const Payload one = payload({MemoryId::gpu(0), far, 64 * kMiB});
+  const Plan plan = context->plan({one.request()});
+  std::set<MemoryId> wanted;
+  for (const RouteShare& share : plan.transfers.front().routes)
+    if (share.route.staged()) wanted.insert(share.route.via);
+  if (wanted.empty()) GTEST_SKIP() << "nothing is split on this node";
+  const Stream stream = stream_on(0);
+  {
+    // The plan without those routes is known at once, too.
+    const Planner::Exact exact(context->planner());
+    copy(*context, one.transfer(stream.get()));
+  }
+  context->wait_prepared();
+  synchronize(stream.get());
+  EXPECT_TRUE(one.arrived());
+  for (const MemoryId memory : node().memories())
+    EXPECT_EQ(context->resources().staging_bytes(memory) > 0, wanted.contains(memory))
+        << to_string(memory);
+}
+
+// Also where the plan is only computed while the first transfer goes.
+TEST_P(PreparationTest, OneTransfer_PreparesItsRoutes) {
+  const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
+  const auto other = make_context();
+  const auto bytes = least_split(*other, MemoryId::gpu(0), far);
+  if (!bytes) GTEST_SKIP() << "nothing is split on this node";
+  Payload one = payload({MemoryId::gpu(0), far, *bytes});
+  const Plan plan = other->plan({one.request()});
+  const auto context = make_context();
+  const Stream stream = stream_on(0);
+  for (const bool is_prepared : {false, true}) {
+    one.renew(random_());
+    const Traffic traffic(*context);
+    copy(*context, one.transfer(stream.get()));
+    synchronize(stream.get());
+    EXPECT_TRUE(one.arrived());
+    EXPECT_TRUE(is_prepared ? traffic.went_as(plan)
+                            : traffic.went_natively(NativeReason::not_ready, *bytes));
+    context->wait_prepared();
+  }
+}
+
 TEST_P(PreparationTest, AContextReleasesWhatItMade) {
   const MemoryId far = gpus() > 1 ? MemoryId::gpu(1) : MemoryId::host(0);
   std::set<int> inactive;

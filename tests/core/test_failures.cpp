@@ -282,7 +282,7 @@ TEST_F(FailureTest, PreparingStopsAfterTheTaskUnderWay) {
   ImportedMemories imports(hooked.driver(), devices);
   int routes = 0;
   {
-    Preparer preparer(*hooked.driver(), resources, imports);
+    Preparer preparer(*hooked.driver(), resources, imports, 1);
     for (const MemoryId src : node().memories())
       for (const MemoryId dst : node().memories())
         for (const Route& route : find_routes(node(), src, dst, {}))

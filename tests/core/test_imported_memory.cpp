@@ -1,5 +1,6 @@
 // Memory of another process: its copies take every route that they would take within one process, by an
 // import for each GPU that issues them.
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 
@@ -141,10 +142,43 @@ TEST_P(ImportedMemoryTest, AnOffsetIntoItIsFollowed) {
   close(theirs);
 }
 
-TEST_P(ImportedMemoryTest, RoutesAreMadeReadyBeforeTheFirstTransfer) {
+// Programs whose kernels use imported memory and that never copy much of it pay for nothing.
+TEST_P(ImportedMemoryTest, SmallCopies_MakeNothing) {
+  constexpr std::size_t kSmall = 64 * kKiB;
+  constexpr std::size_t kMedium = 320 * kKiB;  // looked into, and not worth a split
+  Peer peer;
+  Context context(source(), {{"executor", GetParam()}});
+  ASSERT_TRUE(context.plan({{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kMedium}}).native());
+  TestBuffer mine(driver(), node(), MemoryId::gpu(kOwn), kMedium);
+  LiveObjects expected = live_objects(driver());
+  ++expected.allocations;  // what the program opens
+  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 4));
+  context.wait_prepared();
+  EXPECT_EQ(live_objects(driver()), expected);
+  for (const std::size_t bytes : {kSmall, kMedium}) {
+    mine.poison();
+    copy_on_own(context, {mine.address(), theirs, bytes, stream_->get()});
+    synchronize(stream_->get());
+    context.wait_prepared();
+    const auto read = contents(mine);
+    const auto all = pattern(kBytes, 4);
+    EXPECT_TRUE(std::equal(read.begin(), read.begin() + bytes, all.begin()));
+    EXPECT_EQ(live_objects(driver()), expected) << bytes << " bytes";
+  }
+  context.memory_closed(theirs);
+  close(theirs);
+}
+
+TEST_P(ImportedMemoryTest, FirstLargeCopy_PreparesItsRoutes) {
   Peer peer;
   Context context(source(), {{"executor", GetParam()}});
   const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, kBytes, 4));
+  context.wait_prepared();
+  {
+    const Traffic traffic(context);
+    EXPECT_TRUE(gets(context, theirs, 4));
+    EXPECT_TRUE(traffic.went_natively(NativeReason::not_ready, kBytes));
+  }
   context.wait_prepared();
   const Traffic traffic(context);
   EXPECT_TRUE(gets(context, theirs, 4));
@@ -154,14 +188,23 @@ TEST_P(ImportedMemoryTest, RoutesAreMadeReadyBeforeTheFirstTransfer) {
   close(theirs);
 }
 
-TEST_P(ImportedMemoryTest, SmallMemoryCostsNoContexts) {
-  Peer peer;
+TEST_P(ImportedMemoryTest, OpenedAfterALargeCopy_IsPrepared) {
+  Peer before;
+  Peer after;
   Context context(source(), {{"executor", GetParam()}});
-  const CUdeviceptr theirs = import(context, peer.allocate(kTheirs, 64 * kKiB, 4));
+  const CUdeviceptr first = import(context, before.allocate(kTheirs, kBytes, 4));
+  EXPECT_TRUE(gets(context, first, 4));
   context.wait_prepared();
-  EXPECT_FALSE(context_active(2));
-  context.memory_closed(theirs);
-  close(theirs);
+  const CUdeviceptr second = import(context, after.allocate(kTheirs, kBytes, 5));
+  context.wait_prepared();
+  const Traffic traffic(context);
+  EXPECT_TRUE(gets(context, second, 5));
+  EXPECT_TRUE(
+      traffic.went_as(context.plan({{MemoryId::gpu(kTheirs), MemoryId::gpu(kOwn), kBytes}})));
+  for (const CUdeviceptr theirs : {first, second}) {
+    context.memory_closed(theirs);
+    close(theirs);
+  }
 }
 
 TEST_P(ImportedMemoryTest, WhatNobodySaysGoesNatively) {

@@ -60,6 +60,7 @@ TEST(Options, DefaultsAreWhatTheTableSays) {
   EXPECT_EQ(options.profile, "auto");
   EXPECT_EQ(options.registry, "auto");
   EXPECT_EQ(options.executor, ExecutorChoice::automatic);
+  EXPECT_EQ(options.prepare_threads, 4);
   EXPECT_EQ(options.graph_cache_size, 64);
 }
 
@@ -110,6 +111,8 @@ TEST(Options, RangesIncludeTheirEnds) {
   EXPECT_EQ(load_options({{"max_routes", "1"}}).max_routes, 1);
   EXPECT_EQ(load_options({{"max_routes", "64"}}).max_routes, 64);
   EXPECT_EQ(load_options({{"staging_size", "4G"}}).staging_size, 4 * kGiB);
+  EXPECT_EQ(load_options({{"prepare_threads", "1"}}).prepare_threads, 1);
+  EXPECT_EQ(load_options({{"prepare_threads", "16"}}).prepare_threads, 16);
   EXPECT_EQ(load_options({{"graph_cache_size", "0"}}).graph_cache_size, 0);
   EXPECT_EQ(load_options({{"graph_cache_size", "4096"}}).graph_cache_size, 4096);
   EXPECT_EQ(load_options({{"executor", "stream"}}).executor, ExecutorChoice::stream);
@@ -141,6 +144,8 @@ TEST(Options, WhatIsNotAllowedIsNamedWithOriginAndRange) {
            Case{"routes", "nvlink", "direct, gpu, host"},
            Case{"executor", "kernel", "auto, stream, graph"},
            Case{"executor", "", "auto, stream, graph"},
+           Case{"prepare_threads", "0", "1 to 16"},
+           Case{"prepare_threads", "17", "1 to 16"},
            Case{"graph_cache_size", "4097", "0 to 4096"},
            Case{"graph_cache_size", "-1", "0 to 4096"},
            Case{"graph_cache_size", "auto", "0 to 4096"},

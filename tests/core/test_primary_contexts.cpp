@@ -1,6 +1,8 @@
 // Primary contexts: nobody waits while one is made, and nothing goes wrong when the program resets
 // one.
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -144,6 +146,86 @@ class PrimaryContextTest : public SimulatedTest {
 TEST_F(PrimaryContextTest, ACopyWaitsForNoContextThatIsMade) { copies_meanwhile(retaining()); }
 
 TEST_F(PrimaryContextTest, ACopyWaitsForNoPeerAccess) { copies_meanwhile(enabling()); }
+
+// The simulated driver makes none of them before both are being made.
+TEST_F(PrimaryContextTest, SeveralContexts_AreMadeAtOnce) {
+  Context context(source(), {});
+  const Plan plan = context.plan({wide()});
+  const auto to_make =
+      std::ranges::count_if(plan.transfers.front().routes, [&](const RouteShare& share) {
+        return share.route.staged() && share.route.via.is_gpu() &&
+               !context_active(share.route.via.index);
+      });
+  if (to_make < 2) GTEST_SKIP() << "no two routes over other GPUs here";
+  const auto hold = driver_function<void(int)>(driver(), "polypath_sim_hold_contexts");
+  const auto at_once = driver_function<std::uint64_t()>(driver(), "polypath_sim_contexts_at_once");
+  Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+  reset_sim_counters(driver());
+  hold(2);
+  copy(context, one.transfer(stream_->get()));
+  context.wait_prepared();
+  hold(0);
+  EXPECT_GE(at_once(), 2u);
+  synchronize(stream_->get());
+  EXPECT_TRUE(one.arrived());
+
+  one.renew(random_());
+  const Traffic traffic(context);
+  copy(context, one.transfer(stream_->get()));
+  synchronize(stream_->get());
+  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(traffic.went_as(plan));
+}
+
+TEST_F(PrimaryContextTest, OneThread_MakesOneAfterAnother) {
+  Context context(source(), {{"prepare_threads", "1"}});
+  const auto at_once = driver_function<std::uint64_t()>(driver(), "polypath_sim_contexts_at_once");
+  Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+  const Plan plan = context.plan({wide()});
+  if (staged_on(context) < 0) GTEST_SKIP() << "nothing is staged on a GPU here";
+  reset_sim_counters(driver());
+  copy(context, one.transfer(stream_->get()));
+  context.wait_prepared();
+  EXPECT_EQ(at_once(), 1u);
+  one.renew(random_());
+  const Traffic traffic(context);
+  copy(context, one.transfer(stream_->get()));
+  synchronize(stream_->get());
+  EXPECT_TRUE(one.arrived());
+  EXPECT_TRUE(traffic.went_as(plan));
+}
+
+// A route by host memory needs no further context here: it is used while those of others are made.
+TEST_F(PrimaryContextTest, ReadyRoute_IsUsedBeforeOthers) {
+  NodeSource source = this->source();
+  source.driver = slow_driver(driver());
+  Context context(source, {});
+  const Plan plan = context.plan({wide()});
+  const auto is_by_host = [](const RouteShare& share) {
+    return share.route.staged() && share.route.via.is_host();
+  };
+  if (staged_on(context) < 0 || std::ranges::none_of(plan.transfers.front().routes, is_by_host))
+    GTEST_SKIP() << "no routes by GPUs and by the host here";
+  Payload one = payload({MemoryId::gpu(0), MemoryId::gpu(1), kSplitBytes});
+  retaining().close();
+  copy(context, one.transfer(stream_->get()));
+  synchronize(stream_->get());
+  EXPECT_TRUE(one.arrived());
+  bool is_split = false;
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (!is_split && std::chrono::steady_clock::now() < until) {
+    one.renew(random_());
+    const Traffic traffic(context);
+    copy(context, one.transfer(stream_->get()));
+    synchronize(stream_->get());
+    ASSERT_TRUE(one.arrived());
+    is_split = traffic.split() == 1;
+    for (int gpu = 2; gpu < gpus(); ++gpu) EXPECT_FALSE(context_active(gpu)) << "gpu" << gpu;
+  }
+  retaining().open();
+  EXPECT_TRUE(is_split);
+  context.wait_prepared();
+}
 
 // ---- reset --------------------------------------------------------------------
 

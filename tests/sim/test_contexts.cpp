@@ -1,4 +1,5 @@
 // Contexts: the stack of a thread, primary contexts, what needs a current one, peer access.
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -250,6 +251,47 @@ TEST_F(Contexts, AResetOfWhatIsNotThereDoesNothing) {
   ASSERT_CUDA(cuDevicePrimaryCtxReset(0));
   EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxReset(0));
   EXPECT_CUDA(CUDA_ERROR_INVALID_DEVICE, cuDevicePrimaryCtxReset(99));
+}
+
+TEST_F(Contexts, ThoseHeld_AreMadeAtOnce) {
+  polypath_sim_reset_counters();
+  EXPECT_EQ(0U, polypath_sim_contexts_at_once());
+  polypath_sim_hold_contexts(2);
+  std::vector<std::thread> threads;
+  for (const CUdevice device : {0, 1}) {
+    threads.emplace_back([device] {
+      CUcontext made = nullptr;
+      EXPECT_CUDA(CUDA_SUCCESS, cuCtxCreate_v4(&made, nullptr, 0, device));
+      EXPECT_CUDA(CUDA_SUCCESS, cuCtxDestroy(made));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(2U, polypath_sim_contexts_at_once());
+}
+
+TEST_F(Contexts, ThePrimaryOne_IsMadeOnce) {
+  ASSERT_CUDA(cuDevicePrimaryCtxReset(1));
+  const auto before = polypath_sim_live_contexts();
+  polypath_sim_hold_contexts(2);
+  std::array<CUcontext, 2> made{};
+  std::vector<std::thread> threads;
+  for (CUcontext& one : made)
+    threads.emplace_back([&one] { EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxRetain(&one, 1)); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(made[0], made[1]);
+  EXPECT_EQ(before + 1, polypath_sim_live_contexts());
+  for (int i = 0; i < 2; ++i) EXPECT_CUDA(CUDA_SUCCESS, cuDevicePrimaryCtxRelease(1));
+}
+
+TEST_F(Contexts, PinnedMemoryAndPeers_TakeTime) {
+  const double begin_us = polypath_sim_clock_us();
+  void* pinned = nullptr;
+  ASSERT_CUDA(cuMemHostAlloc(&pinned, 2 * kMiB, 0));
+  const double pinned_us = polypath_sim_clock_us();
+  EXPECT_DOUBLE_EQ(begin_us + 500, pinned_us);
+  ASSERT_CUDA(cuCtxEnablePeerAccess(context(1), 0));
+  EXPECT_DOUBLE_EQ(pinned_us + 200, polypath_sim_clock_us());
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemFreeHost(pinned));
 }
 
 }  // namespace

@@ -110,6 +110,21 @@ TEST(Environment, AContextTakesMemoryToo) {
   ASSERT_CUDA(cuCtxDestroy(context));
 }
 
+// At least: the node's 1000 us for a context, 250 us for a MiB of pinned memory.
+TEST(Environment, CallsThatTakeLong_TakeTheirTime) {
+  ASSERT_CUDA(cuInit(0));
+  const double begin_us = polypath_sim_clock_us();
+  CUcontext context = nullptr;
+  ASSERT_CUDA(cuCtxCreate(&context, nullptr, 0, 0));
+  const double made_us = polypath_sim_clock_us();
+  void* pinned = nullptr;
+  ASSERT_CUDA(cuMemHostAlloc(&pinned, 2 * kMiB, 0));
+  EXPECT_GE(polypath_sim_clock_us() - made_us, 500);
+  EXPECT_GE(made_us - begin_us, 1000);
+  ASSERT_CUDA(cuMemFreeHost(pinned));
+  ASSERT_CUDA(cuCtxDestroy(context));
+}
+
 // POLYPATH_SIM_WITHOUT names these two.
 TEST(Environment, FunctionsMayBeAbsent) {
   void* const driver = dlopen("libpolypath_sim.so", RTLD_NOW | RTLD_NOLOAD);

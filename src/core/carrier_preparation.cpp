@@ -1,0 +1,125 @@
+// What the carrier has prepared: when, and which routes.
+//
+//   request_routes(), prepare_now()  the plan of a transfer that is issued
+//   prepare_later()                  a plan that another thread still computes
+//   prepare_for()                    memory of another process that was opened
+//   prepare()                        what the program asks for, on its own thread
+#include <algorithm>
+#include <cstddef>
+#include <map>
+
+#include "base/log.hpp"
+#include "core/carrier.hpp"
+#include "exec/relaxed_capture.hpp"
+
+namespace polypath {
+
+bool Carrier::request_routes(const Plan& plan, const std::vector<Splittable>& group) {
+  bool waits = false;
+  try {
+    for (std::size_t t = 0; t < group.size(); ++t) {
+      for (const RouteShare& share : plan.transfers[t].routes) {
+        if (!share.route.staged()) continue;
+        const Reach reached = reach(share.route, group[t], true);
+        if (reached == Reach::denied) continue;
+        waits = reached != Reach::yes || waits;
+        if (resources_.ready(share.route)) continue;
+        preparer_.request(share.route, 1);
+        waits = true;
+      }
+    }
+  } catch (const DriverError& error) {
+    log_info("routes are not waited for: {}", error.what());
+    return false;
+  }
+  return waits;
+}
+
+void Carrier::prepare_now(const Plan& plan, const std::vector<Splittable>& group) {
+  // After a failure nothing was issued: the transfer goes without what is not ready.
+  if (request_routes(plan, group)) preparer_.wait();
+}
+
+void Carrier::prepare_later(const std::vector<Splittable>& group) {
+  if (prepares_later_.exchange(true)) return;
+  const bool is_added = planning_.add([this, group] {
+    prepares_later_ = false;
+    std::vector<Request> requests;
+    for (const Splittable& one : group) requests.push_back(one.request);
+    const auto prepared = planner_.plan(requests, 0);
+    for (std::size_t t = 0; t < group.size(); ++t)
+      if (!prepared->plan.transfers[t].native()) note_import(group[t]);
+    const RelaxedCapture relaxed(driver());
+    request_routes(prepared->plan, group);
+  });
+  if (!is_added) prepares_later_ = false;
+}
+
+void Carrier::note_import(const Splittable& one) {
+  const auto note = [&](const auto& memory, std::atomic<std::uint64_t>& largest) {
+    if (memory != nullptr && largest < one.transfer.bytes) largest = one.transfer.bytes;
+  };
+  note(one.src_import, largest_from_import_);
+  note(one.dst_import, largest_to_import_);
+}
+
+void Carrier::prepare_for(const std::shared_ptr<ImportedMemory>& memory, int gpu) {
+  const MemoryId here = MemoryId::gpu(gpu);
+  const MemoryId there = MemoryId::gpu(memory->holder());
+  const auto consider = [&](MemoryId src, MemoryId dst, std::uint64_t largest) {
+    if (largest == 0) return;
+    const std::uint64_t bytes = std::min(largest, memory->bytes());
+    planner_.plan_later({src, dst, bytes}, [=, this](const PreparedPlan& prepared) {
+      for (const RouteShare& share : prepared.plan.transfers.front().routes) {
+        if (!share.route.staged()) continue;
+        if (!resources_.ready(share.route)) preparer_.request(share.route, 1);
+        preparer_.request(memory, resources_.issuer(src == there ? share.route.legs.front()
+                                                                 : share.route.legs.back()));
+      }
+    });
+  };
+  consider(there, here, largest_from_import_);
+  consider(here, there, largest_to_import_);
+}
+
+void Carrier::prepare(const std::vector<Request>& requests) {
+  std::map<MemoryId, int> rings;
+  std::map<int, int> channels;
+  std::vector<Route> routes;
+  const auto together = planner_.widest(requests);
+  planner_.plan(requests, 0);
+  for (std::size_t t = 0; t < requests.size(); ++t) {
+    const auto [src, dst, bytes] = requests[t];
+    for (const MemoryId end : {src, dst})
+      if (end.is_gpu()) devices_.context_for_program(end.index);
+    if (src.is_gpu() && dst.is_gpu()) {
+      const auto link = node().find_link(src, dst);
+      if (link && node().links[static_cast<std::size_t>(*link)].type != LinkType::bounce) {
+        devices_.enable_peer_access(src.index, dst.index);
+        devices_.enable_peer_access(dst.index, src.index);
+      }
+    }
+    planner_.plan({&requests[t], 1}, 0);
+    // Alone a transfer may take routes that the group leaves to others.
+    std::vector<Route> wanted = planner_.widest({requests[t]}).front();
+    for (const Route& route : together[t])
+      if (std::ranges::find(wanted, route) == wanted.end()) wanted.push_back(route);
+    for (const Route& route : wanted) {
+      if (!route.staged()) continue;
+      ++rings[route.via];
+      for (const int leg : route.legs) ++channels[leg];
+      routes.push_back(route);
+    }
+  }
+  for (const Route& route : routes) {
+    int copies = rings[route.via];
+    for (const int leg : route.legs) copies = std::max(copies, channels[leg]);
+    try {
+      resources_.prepare(route, copies);
+    } catch (const StagingRefused& refused) {
+      log_info("route {} is not used: {}", to_string(route), refused.what());
+    }
+  }
+}
+
+}  // namespace polypath
