@@ -129,7 +129,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   basis_ = share_plan_basis(comm_, options_.tuned);
   options_.tuned = {};
   if (comm_.size() == 1) return;
-  scratch_ = comm_.alloc(polypath::scratch_bytes(shape_));
+  scratch_ = comm_.alloc(polypath::scratch_bytes(shape_), SymmetricUse::direct);
   prepare_copies();
 }
 
