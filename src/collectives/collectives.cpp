@@ -101,7 +101,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   guard.use(comm_.context());
   comm_.meet_without_waits();  // loading kernels waits for those that run (docs/cuda-notes.md)
   try {
-    modules_ = std::make_unique<KernelModules>(comm_.driver(), comm_.context());
+    modules_ = KernelModules::of(comm_.driver(), comm_.context());
     int multiprocessors = 0;
     POLYPATH_CHECK(comm_.driver(),
                    device_get_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
