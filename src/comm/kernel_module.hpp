@@ -15,7 +15,7 @@ namespace polypath {
 
 /// Shared by all of this process that ask for the same one, and kept for as long as its context:
 /// loading and unloading wait for the kernels of the GPU, which may wait for this process
-/// (docs/adr/0030-begin-beside-kernels.md). Thread-safe.
+/// (docs/adr/0031-begin-beside-kernels.md). Thread-safe.
 class KernelModule {
  public:
   /// That of `image` (a static array, for cuModuleLoadData) in `context`, which is current; loaded

@@ -56,7 +56,7 @@ class Creation {
 /// Before NCCL makes a communicator of `ranks` ranks whose rank here has GPU `gpu` (-1: the current
 /// one): loads polypath's kernels there, the first time. Also where the communicator stays NCCL's:
 /// its kernels may wait for this process when another one is made, and loading waits for them
-/// (docs/adr/0030-begin-beside-kernels.md). Not where no communicator could be polypath's.
+/// (docs/adr/0031-begin-beside-kernels.md). Not where no communicator could be polypath's.
 void load_kernels(int gpu, int ranks) noexcept;
 
 /// Those that are made together: by several ranks of this thread, each of which waits for the
