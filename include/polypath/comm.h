@@ -293,6 +293,13 @@ typedef enum polypath_operator {
   POLYPATH_AVG = 4 /* the sum divided by the number of ranks */
 } polypath_operator;
 
+/* Not collective: loads the kernels of communicators and of collectives for GPU `gpu`, once; later
+ * communicators and collectives on it load none. The driver loads kernels only when those that run
+ * on the GPU have ended, and lets no other thread of the process into the driver meanwhile: to be
+ * called before any run there that wait for this process. They stay until the GPU's context goes.
+ * POLYPATH_NOT_SUPPORTED: there are none for this GPU. */
+POLYPATH_API polypath_status polypath_load_kernels(polypath_context* context, int gpu);
+
 /* Collective: loads the kernels, and takes scratch on each GPU. The first collective does it
  * otherwise: it then waits on the host for all ranks, and for seconds until no stream of theirs
  * waits for a signal any more, since the driver may load kernels only then; in stream capture it is

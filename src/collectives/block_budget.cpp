@@ -49,6 +49,7 @@ BlockGrant::BlockGrant(CUcontext context, int capacity, int most, int spared) : 
   Given& all = given();
   const std::lock_guard lock(all.mutex);
   int& used = all.blocks[context];
+  is_first_ = used == 0;
   const int left = capacity - std::min(spared, capacity / 2) - used;
   if (left < 1)
     throw Error(

@@ -20,6 +20,8 @@ class BlockGrant {
   BlockGrant(const BlockGrant&) = delete;
   BlockGrant& operator=(const BlockGrant&) = delete;
 
+  /// Nobody had blocks of the GPU before it.
+  [[nodiscard]] bool is_first() const noexcept { return is_first_; }
   [[nodiscard]] int blocks() const noexcept { return blocks_; }
   /// Keeps only so many, at least one: what all ranks agreed on.
   void keep(int blocks);
@@ -27,6 +29,7 @@ class BlockGrant {
  private:
   CUcontext context_;
   int blocks_;
+  bool is_first_;
 };
 
 }  // namespace polypath

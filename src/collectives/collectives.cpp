@@ -95,14 +95,15 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   // What one rank cannot, none can: each says how many blocks it can run, or why none.
   struct Able {
     std::int32_t blocks = 0;
-    std::array<char, 252> why{};
+    std::int32_t is_first = 0;
+    std::array<char, 248> why{};
   };
   Able mine;
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());
   comm_.meet_without_waits();  // loading kernels waits for those that run (docs/cuda-notes.md)
   try {
-    modules_ = std::make_unique<KernelModules>(comm_.driver(), comm_.context());
+    modules_ = KernelModules::of(comm_.driver(), comm_.context());
     int multiprocessors = 0;
     POLYPATH_CHECK(comm_.driver(),
                    device_get_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
@@ -113,16 +114,19 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
                                           options_.max_blocks, spared);
     order_ = std::make_unique<CallOrder>(comm_.driver(), comm_.context());
     mine.blocks = grant_->blocks();
+    mine.is_first = grant_->is_first() ? 1 : 0;
   } catch (const std::exception& error) {
     std::strncpy(mine.why.data(), error.what(), mine.why.size() - 1);
   }
   std::vector<Able> all(static_cast<std::size_t>(comm_.size()));
   comm_.exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   int blocks = options_.max_blocks;
+  bool is_first = true;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].blocks < 1)
       throw NotSupported(fmt::format("rank {}: {}", rank, all[rank].why.data()));
     blocks = std::min(blocks, all[rank].blocks);
+    is_first = is_first && all[rank].is_first != 0;
   }
   grant_->keep(blocks);
   shape_ = {static_cast<std::uint32_t>(comm_.size()), static_cast<std::uint32_t>(blocks), kSlots,
@@ -130,8 +134,10 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   basis_ = share_plan_basis(comm_, options_.tuned);
   options_.tuned = {};
   if (comm_.size() == 1) return;
-  scratch_ = comm_.alloc(polypath::scratch_bytes(shape_));
-  prepare_copies();
+  scratch_ = comm_.alloc(polypath::scratch_bytes(shape_), SymmetricUse::direct);
+  // Where communicators share a GPU, those after the first have few blocks, and are many: pinned
+  // memory and scratch beside the kernels are the first one's.
+  if (is_first || options_.spared_multiprocessors == 0 || options_.copies) prepare_copies();
 }
 
 Collectives::~Collectives() {  // the communicator frees the scratch

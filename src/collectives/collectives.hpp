@@ -189,7 +189,7 @@ class Collectives {
   CollectivesOptions options_;
   PlanBasis basis_;
   std::vector<TunedCollective> tried_;  // one at the most
-  std::unique_ptr<const KernelModules> modules_;
+  std::shared_ptr<const KernelModules> modules_;
   std::unique_ptr<BlockGrant> grant_;
   ScratchShape shape_{};
   SymmetricMemory scratch_;

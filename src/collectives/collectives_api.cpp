@@ -80,6 +80,18 @@ CollectivesOfHandle& collectives_of(polypath_comm* comm, bool copies) {
 
 }  // namespace polypath
 
+polypath_status polypath_load_kernels(polypath_context* context, int gpu) {
+  return guarded([&] {
+    const Context& its = of(context);
+    require(gpu >= 0 && gpu < static_cast<int>(its.node().gpus.size()), "there is no such GPU");
+    const CudaDriver& driver = *its.source().driver;
+    const PrimaryContext place(driver, gpu);
+    const CurrentContext current(driver, place.get());
+    const StreamWaits loaded(driver, place.get());
+    KernelModules::of(driver, place.get());
+  });
+}
+
 polypath_status polypath_comm_prepare(polypath_comm* comm) {
   return guarded([&] { collectives_of(comm); });
 }

@@ -1,6 +1,7 @@
 #include "collectives/kernel_modules.hpp"
 
 #include <algorithm>
+#include <variant>
 
 #include "base/units.hpp"
 #include "driver/check.hpp"
@@ -15,6 +16,14 @@ constexpr std::uint64_t kBytesOfABlock = 32 * kKiB;
 constexpr std::uint64_t kMostSumBlocks = 48;
 
 }  // namespace
+
+std::shared_ptr<const KernelModules> KernelModules::of(const CudaDriver& driver,
+                                                       CUcontext context) {
+  static auto& all = *new OncePerContext<KernelModules, std::monostate>;
+  return all.get(driver, context, {}, [&] {
+    return std::shared_ptr<const KernelModules>(new KernelModules(driver, context));
+  });
+}
 
 KernelModules::KernelModules(const CudaDriver& driver, CUcontext context)
     : driver_(driver), may_begin_early_(knows_early_kernels(driver)) {

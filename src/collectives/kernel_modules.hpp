@@ -11,12 +11,13 @@
 
 namespace polypath {
 
-/// All of them, loaded at once: see KernelModule. Thread-safe once it is made.
+/// All of them, loaded at once: see KernelModule. Thread-safe.
 class KernelModules {
  public:
-  /// `driver` and `context`, which is current, must outlive it. Throws NotSupported, DriverError as
-  /// KernelModule.
-  KernelModules(const CudaDriver& driver, CUcontext context);
+  /// Those of `context`, which is current, shared by all of this process that have collectives
+  /// there. `driver` and the context outlive them. Throws NotSupported and DriverError, as
+  /// KernelModule does.
+  static std::shared_ptr<const KernelModules> of(const CudaDriver& driver, CUcontext context);
 
   /// Runs a call's part of one rank, behind all that is on `stream`. Outside of capture it is made
   /// ready while what is ahead of it still runs, where the GPU can do that. The context is current.
@@ -34,6 +35,7 @@ class KernelModules {
   static constexpr std::size_t kOps = 6;
   static constexpr std::size_t kTypes = 10;
 
+  KernelModules(const CudaDriver& driver, CUcontext context);
   static std::size_t index(KernelFamily family, CollectiveOp op, DataType type) {
     return (static_cast<std::size_t>(family) * kOps + static_cast<std::size_t>(op)) * kTypes +
            static_cast<std::size_t>(type);

@@ -69,7 +69,8 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
         SymmetricHeap::Place{driver, board, members, context, stream->get(), engine, &limit});
     watchdog.emplace(board, members, [this] { look(); });
     barrier_words = heap->alloc(counts_offset() + sizeof(std::uint32_t) * kCountingStreams *
-                                                      static_cast<std::uint64_t>(members.size()));
+                                                      static_cast<std::uint64_t>(members.size()),
+                                SymmetricUse::direct);
   } catch (const std::exception& error) {
     board->abort(error.what());
     throw;
@@ -190,7 +191,9 @@ const Node& Communicator::node() const noexcept { return impl_->node; }
 const CudaDriver& Communicator::driver() const noexcept { return *impl_->driver; }
 CUcontext Communicator::context() const noexcept { return impl_->context->get(); }
 
-SymmetricMemory Communicator::alloc(std::uint64_t bytes) { return impl_->heap->alloc(bytes); }
+SymmetricMemory Communicator::alloc(std::uint64_t bytes, SymmetricUse use) {
+  return impl_->heap->alloc(bytes, use);
+}
 
 void Communicator::free(SymmetricMemory&& memory) {
   impl_->heap->free(memory);

@@ -119,7 +119,7 @@ class Communicator {
 
   /// Collective; zeroed; the same size on all ranks. When memory is short on one rank all throw,
   /// and the communicator stays usable.
-  SymmetricMemory alloc(std::uint64_t bytes);
+  SymmetricMemory alloc(std::uint64_t bytes, SymmetricUse use = SymmetricUse::transfers);
   /// Collective. Work that uses the memory, of whatever rank, must have completed.
   void free(SymmetricMemory&& memory);
   /// Throws InvalidArgument unless the memory is of this communicator; `what` names it.

@@ -2,39 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <map>
-#include <mutex>
-#include <tuple>
-
 #include "driver/check.hpp"
 #include "tune/resources.hpp"
 
 namespace polypath {
-namespace {
-
-/// Those of this process, by driver, context and image.
-struct LoadedModules {
-  using Key = std::tuple<const CudaDriver*, CUcontext, const unsigned char*>;
-  std::mutex mutex;
-  std::map<Key, std::weak_ptr<const KernelModule>> all;
-};
-
-LoadedModules& loaded_modules() {
-  static LoadedModules* const modules = new LoadedModules;  // as long as anybody's communicator
-  return *modules;
-}
-
-}  // namespace
 
 std::shared_ptr<const KernelModule> KernelModule::of(const CudaDriver& driver, CUcontext context,
                                                      std::span<const unsigned char> image) {
-  LoadedModules& loaded = loaded_modules();
-  const std::lock_guard lock(loaded.mutex);
-  auto& known = loaded.all[{&driver, context, image.data()}];
-  if (auto found = known.lock()) return found;
-  std::shared_ptr<const KernelModule> made(new KernelModule(driver, context, image));
-  known = made;
-  return made;
+  // Never destroyed: nothing is unloaded when the process ends.
+  static auto& modules = *new OncePerContext<KernelModule, const unsigned char*>;
+  return modules.get(driver, context, image.data(), [&] {
+    return std::shared_ptr<const KernelModule>(new KernelModule(driver, context, image));
+  });
 }
 
 KernelModule::KernelModule(const CudaDriver& driver, CUcontext context,

@@ -63,8 +63,8 @@ void SymmetricHeap::open(Piece& piece, SymmetricMemory& memory,
     POLYPATH_CHECK(driver, ipc_open_mem_handle(&piece.imports[rank], offers[rank].handle,
                                                CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     memory.addresses_[rank] = piece.imports[rank];
-    if (place_.engine != nullptr)
-      place_.engine->memory_imported(offers[rank].handle, piece.imports[rank], member.gpu);
+    if (piece.told != nullptr)
+      piece.told->memory_imported(offers[rank].handle, piece.imports[rank], member.gpu);
   }
 }
 
@@ -73,13 +73,13 @@ void SymmetricHeap::close(Piece& piece) const noexcept {
   const CurrentContext current(driver, place_.context->get(), std::nothrow);
   for (CUdeviceptr& import : piece.imports) {
     if (import == 0) continue;
-    if (place_.engine != nullptr) place_.engine->memory_closed(import);
+    if (piece.told != nullptr) piece.told->memory_closed(import);
     POLYPATH_WARN(driver, ipc_close_mem_handle(import));
     import = 0;
   }
 }
 
-SymmetricMemory SymmetricHeap::alloc(std::uint64_t bytes) {
+SymmetricMemory SymmetricHeap::alloc(std::uint64_t bytes, SymmetricUse use) {
   if (bytes == 0) throw InvalidArgument("alloc: bytes is 0");
   Board& board = *place_.board;
   const int rank = place_.members.rank;
@@ -88,6 +88,7 @@ SymmetricMemory SymmetricHeap::alloc(std::uint64_t bytes) {
 
   Piece piece;
   piece.imports.resize(size);
+  if (use == SymmetricUse::transfers) piece.told = place_.engine;
   const auto free_own = [&] {
     if (piece.own == 0) return;
     const CurrentContext current(*place_.driver, place_.context->get(), std::nothrow);

@@ -17,6 +17,15 @@ namespace polypath {
 
 class Context;
 
+/// Who moves bytes to it.
+enum class SymmetricUse : std::uint8_t {
+  /// Copies of the engine as well, over all routes: the engine is told of it, and makes ready what
+  /// routes need (contexts on other GPUs, staging memory).
+  transfers,
+  /// Kernels, signals and plain copies alone.
+  direct
+};
+
 /// A piece of it, as one rank sees it. Owns nothing: the communicator that allocated it frees it,
 /// at the latest when it is destroyed.
 class SymmetricMemory {
@@ -53,7 +62,8 @@ class SymmetricHeap {
     Members members;
     std::shared_ptr<const PrimaryContext> context;  ///< of this rank's GPU
     CUstream stream = nullptr;                      ///< for filling with zeros
-    Context* engine = nullptr;  ///< is told of memory of other processes; null: nobody is
+    /// Is told of memory of other processes for transfers; null: nobody is.
+    Context* engine = nullptr;
     const std::atomic<std::chrono::milliseconds>* limit =
         nullptr;  ///< how long others are waited for
   };
@@ -65,7 +75,7 @@ class SymmetricHeap {
 
   /// Collective. Zeroed, on all ranks, when it returns. Throws CommunicatorError, the same on all
   /// ranks; when only memory was short on one of them, the communicator stays usable.
-  SymmetricMemory alloc(std::uint64_t bytes);
+  SymmetricMemory alloc(std::uint64_t bytes, SymmetricUse use = SymmetricUse::transfers);
   /// Collective. Waits for the work that this rank has on it; what other ranks of this process have
   /// on it must have completed. Throws InvalidArgument for what is not this communicator's.
   void free(const SymmetricMemory& memory);
@@ -81,6 +91,7 @@ class SymmetricHeap {
   struct Piece {
     CUdeviceptr own = 0;
     std::vector<CUdeviceptr> imports;  // by rank; 0: addressed directly
+    Context* told = nullptr;           // of the imports
   };
   struct Offer;
   Offer offer(Piece& piece, std::uint64_t bytes) const;

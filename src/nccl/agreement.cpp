@@ -42,6 +42,10 @@ bool is_reproducible(std::span<const Record> records) noexcept {
   return std::ranges::any_of(records, [](const Record& its) { return its.reproducible != 0; });
 }
 
+bool may_take_any(std::span<const Record> records) noexcept {
+  return is_reproducible(records) || records.front().measured != 0;
+}
+
 bool settle(std::span<const Outcome> outcomes, bool reproducible, Policy& policy) noexcept {
   policy = outcomes.front().policy;
   policy.reproducible = reproducible;

@@ -13,7 +13,7 @@ namespace polypath::nccl {
 /// Of one rank, before anything is made. A version that differs in
 /// anything, or in how ranks ask each other, has another `layout`.
 struct Record {
-  static constexpr std::uint32_t kLayout = 2;
+  static constexpr std::uint32_t kLayout = 3;
 
   std::uint32_t layout = kLayout;
   std::array<std::uint16_t, 4> version{};  ///< of polypath
@@ -21,8 +21,9 @@ struct Record {
   std::int64_t pid = 0;
   std::int32_t gpu = -1;           ///< as this process numbers them
   std::uint32_t reproducible = 0;  ///< the setting
+  std::uint32_t measured = 0;      ///< its profile knows NCCL's times; rank 0's counts
 };
-/// Of this process; `gpu` is left to the caller.
+/// Of this process; `gpu` and `measured` are left to the caller.
 Record own_record() noexcept;
 
 /// Why the ranks make no communicator of polypath's; "": they make one. The same on all ranks,
@@ -30,6 +31,9 @@ Record own_record() noexcept;
 std::string refusal_of(std::span<const Record> records);
 /// Where any rank asked for it.
 bool is_reproducible(std::span<const Record> records) noexcept;
+
+/// Whether there may be calls that polypath takes; the same on all ranks.
+bool may_take_any(std::span<const Record> records) noexcept;
 
 /// Of one rank, when it has made what it could.
 struct Outcome {

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <ctime>
 #include <exception>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "base/own_thread.hpp"
 #include "nccl/agreement.hpp"
@@ -93,6 +95,20 @@ void tell_partial(Presence&& own, int rank, int ranks) noexcept {
 
 }  // namespace
 
+void load_kernels(int gpu, int ranks) noexcept {
+  if (!settings().is_on || ranks < 2) return;
+  const Engine* const with = engine(nullptr);
+  if (with == nullptr || !(settings().reproducible || has_measured(*with))) return;
+  const Cuda& driver = *cuda();
+  const RelaxedCapture relaxed(driver);
+  CUdevice current = 0;
+  // Without a context it is not known: then they are loaded with the communicator.
+  if (gpu < 0) gpu = driver.ctx_get_device(&current) == CUDA_SUCCESS ? current : -1;
+  if (gpu < 0 || primary_context(driver, gpu) == nullptr) return;
+  // Where there are none, the communicators say so.
+  static_cast<void>(with->load_kernels(with->context, gpu));
+}
+
 Creation::Creation(const Key& key, int rank, int ranks, bool is_blocking) noexcept
     : key_(key), rank_(rank), ranks_(ranks), is_blocking_(is_blocking) {
   report_at_exit();
@@ -158,6 +174,7 @@ int Creation::agree(Communicator& its) noexcept {
 
   Record mine = own_record();
   mine.gpu = gpu;
+  mine.measured = has_measured(with) ? 1 : 0;
   std::vector<Record> records(size);
   std::vector<Outcome> outcomes(size);
   Outcome outcome;
@@ -170,6 +187,11 @@ int Creation::agree(Communicator& its) noexcept {
   if (!exchange.gather(&mine, records.data(), sizeof mine)) return failed();
   its.refusal = refusal_of(records);
   if (!its.refusal.empty()) return kSuccess;
+  if (!may_take_any(records)) {
+    its.refusal = kNothingFaster;
+    its.has_policy = true;
+    return kSuccess;
+  }
 
   polypath_comm_options options{};
   options.time_limit_ms = settings().time_limit_ms;
@@ -235,11 +257,31 @@ Together::~Together() { tell(Order::leave); }
 
 void Together::make_threads() {
   results_.resize(creations_.size(), kSuccess);
-  for (std::size_t i = 0; i < creations_.size(); ++i)
-    threads_.push_back(own_thread([this, i] {
-      order_.wait(Order::wait);
-      if (order_ == Order::finish) results_[i] = creations_[i].finish();
-    }));
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<std::size_t>> by_key;
+  for (std::size_t i = 0; i < creations_.size(); ++i) {
+    const Key& key = creations_[i].key();
+    by_key[{key.first, key.second}].push_back(i);
+  }
+  for (const auto& [key, its] : by_key) {
+    for (const std::size_t i : its)
+      threads_.push_back(own_thread([this, i, place = ranks_left_.size()] {
+        order_.wait(Order::wait);
+        if (order_ == Order::finish) results_[i] = finish_in_turn(creations_[i], place);
+      }));
+    ranks_left_.push_back(its.size());
+  }
+}
+
+int Together::finish_in_turn(Creation& one, std::size_t place) noexcept {
+  {
+    std::unique_lock lock(turns_);
+    turn_ended_.wait(lock, [&] { return place == 0 || ranks_left_[place - 1] == 0; });
+  }
+  const int result = one.finish();
+  const std::lock_guard lock(turns_);
+  --ranks_left_[place];
+  turn_ended_.notify_all();
+  return result;
 }
 
 void Together::tell(Order order) noexcept {

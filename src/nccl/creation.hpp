@@ -10,7 +10,9 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -33,6 +35,8 @@ class Creation {
   /// It stays NCCL's, and other ranks do not find this one. Before NCCL makes it.
   void leave_to_nccl(const char* why) noexcept;
 
+  [[nodiscard]] const Key& key() const noexcept { return key_; }
+
   /// NCCL has made it: steps 3. Collective where all ranks are there. An error of NCCL's, when a
   /// rank was lost meanwhile.
   int finish() noexcept;
@@ -49,8 +53,15 @@ class Creation {
   void** handle_ = nullptr;
 };
 
+/// Before NCCL makes a communicator of `ranks` ranks whose rank here has GPU `gpu` (-1: the current
+/// one): loads polypath's kernels there, the first time. Also where the communicator stays NCCL's:
+/// its kernels may wait for this process when another one is made, and loading waits for them
+/// (docs/adr/0031-begin-beside-kernels.md). Not where no communicator could be polypath's.
+void load_kernels(int gpu, int ranks) noexcept;
+
 /// Those that are made together: by several ranks of this thread, each of which waits for the
-/// others, and so needs a thread.
+/// others, and so needs a thread. One communicator after another, by their keys, which are the same
+/// on all ranks: no two ranks wait for each other's next one.
 class Together {
  public:
   /// Before NCCL makes them. Where threads cannot be had, all of them stay NCCL's.
@@ -67,10 +78,15 @@ class Together {
   enum class Order : std::uint8_t { wait, finish, leave };
   void tell(Order order) noexcept;
   void make_threads();
+  /// Finishes `one`, of the `place`-th communicator, in its turn.
+  int finish_in_turn(Creation& one, std::size_t place) noexcept;
 
   std::vector<Creation>& creations_;
   std::vector<int> results_;
   std::atomic<Order> order_ = Order::wait;
+  std::vector<std::size_t> ranks_left_;  ///< by place: those that have not finished; of `turns_`
+  std::mutex turns_;
+  std::condition_variable turn_ended_;
   std::vector<std::jthread> threads_;  // none: the ranks do not wait for each other
 };
 

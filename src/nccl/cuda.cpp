@@ -32,6 +32,8 @@ const Cuda* load() noexcept {
   find(found.event_synchronize, "cuEventSynchronize");
   find(found.mem_alloc, "cuMemAlloc_v2");
   find(found.mem_free, "cuMemFree_v2");
+  find(found.mem_free_host, "cuMemFreeHost");
+  find(found.mem_host_alloc, "cuMemHostAlloc");
   find(found.memcpy_async, "cuMemcpyAsync");
   find(found.ctx_get_device, "cuCtxGetDevice");
   find(found.pointer_get_attribute, "cuPointerGetAttribute");
@@ -42,6 +44,7 @@ const Cuda* load() noexcept {
   find(found.stream_wait_event, "cuStreamWaitEvent");
   find(found.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   const bool has_needed = is_whole;
+  find(found.ctx_get_id, "cuCtxGetId");
   find(found.graph_add_dependencies, "cuGraphAddDependencies_v2");
   find(found.graph_add_event_record_node, "cuGraphAddEventRecordNode");
   find(found.graph_remove_dependencies, "cuGraphRemoveDependencies_v2");

@@ -20,6 +20,8 @@ struct Cuda {
   decltype(&::cuEventSynchronize) event_synchronize;
   decltype(&::cuMemAlloc) mem_alloc;
   decltype(&::cuMemFree) mem_free;
+  decltype(&::cuMemFreeHost) mem_free_host;
+  decltype(&::cuMemHostAlloc) mem_host_alloc;
   decltype(&::cuMemcpyAsync) memcpy_async;
   decltype(&::cuCtxGetDevice) ctx_get_device;
   decltype(&::cuPointerGetAttribute) pointer_get_attribute;
@@ -27,6 +29,7 @@ struct Cuda {
   decltype(&::cuStreamDestroy) stream_destroy;
   decltype(&::cuStreamIsCapturing) stream_is_capturing;
   // Null in drivers that lack them.
+  decltype(&::cuCtxGetId) ctx_get_id;
   decltype(&::cuGraphAddDependencies_v2) graph_add_dependencies;
   decltype(&::cuGraphAddEventRecordNode) graph_add_event_record_node;
   decltype(&::cuGraphRemoveDependencies_v2) graph_remove_dependencies;

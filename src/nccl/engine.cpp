@@ -50,6 +50,7 @@ void make(Made& made) noexcept {
   };
   find(its.context_create, "polypath_context_create");
   find(its.last_error, "polypath_last_error");
+  find(its.load_kernels, "polypath_load_kernels");
   find(its.comm_create, "polypath_comm_create");
   find(its.comm_prepare, "polypath_comm_prepare");
   find(its.comm_retire, "polypath_comm_retire");

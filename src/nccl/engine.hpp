@@ -11,6 +11,7 @@ struct Engine {
   polypath_context* context;
   decltype(&polypath_context_create) context_create;
   decltype(&polypath_last_error) last_error;
+  decltype(&polypath_load_kernels) load_kernels;
   decltype(&polypath_comm_create) comm_create;
   decltype(&polypath_comm_prepare) comm_prepare;
   decltype(&polypath_comm_retire) comm_retire;

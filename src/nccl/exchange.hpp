@@ -10,11 +10,22 @@
 
 namespace polypath::nccl {
 
+/// What an exchange moves bytes with. Kept for later ones of the context where the driver numbers
+/// contexts: freeing it would wait for the GPU's kernels.
+struct ExchangeBuffers {
+  CUcontext context = nullptr;
+  unsigned long long context_id = 0;  ///< 0: it has none
+  CUstream stream = nullptr;
+  CUdeviceptr memory = 0;
+  std::byte* pinned = nullptr;  ///< of the same size: copies to and from it do not block
+};
+
 /// For one rank; one thread at a time. The memory and the stream are of the primary context of its
 /// GPU, and go with it.
 class Exchange {
  public:
-  /// `context` is the primary context of the GPU. All is taken here that can be missing.
+  /// `context` is the primary context of the GPU; `size`: at most 8. All is taken here that can be
+  /// missing.
   Exchange(const Real& real, const Cuda& cuda, void* comm, int size, CUcontext context) noexcept;
   ~Exchange();
   Exchange(const Exchange&) = delete;
@@ -39,8 +50,7 @@ class Exchange {
   void* comm_;
   std::size_t size_;
   CUcontext context_;
-  CUstream stream_ = nullptr;
-  CUdeviceptr memory_ = 0;
+  ExchangeBuffers its_;
   std::string why_;
 };
 

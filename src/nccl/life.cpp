@@ -50,6 +50,14 @@ int create(const Key& key, int rank, int ranks, bool blocks, void** comm, Make&&
   return create(std::move(creations), make);
 }
 
+/// Of a communicator that is no part of another, on the current GPU.
+template <typename Make>
+int create_first(const Key& key, int rank, int ranks, bool blocks, void** comm,
+                 Make&& make) noexcept {
+  load_kernels(-1, ranks);
+  return create(key, rank, ranks, blocks, comm, make);
+}
+
 /// A part of a communicator: by what all of its ranks give alike.
 struct Part {
   char how;
@@ -89,14 +97,14 @@ int ncclCommInitRank(void** comm, int ranks, UniqueId id, int rank) {
   POLYPATH_NCCL_REAL(ncclCommInitRank);
   const auto make = [&] { return real->ncclCommInitRank(comm, ranks, id, rank); };
   if (InsideNccl::is_inside()) return make();
-  return create(key_of(&id, sizeof id), rank, ranks, is_blocking(nullptr, true), comm, make);
+  return create_first(key_of(&id, sizeof id), rank, ranks, is_blocking(nullptr, true), comm, make);
 }
 
 int ncclCommInitRankConfig(void** comm, int ranks, UniqueId id, int rank, Config* config) {
   POLYPATH_NCCL_REAL(ncclCommInitRankConfig);
   const auto make = [&] { return real->ncclCommInitRankConfig(comm, ranks, id, rank, config); };
   if (InsideNccl::is_inside()) return make();
-  return create(key_of(&id, sizeof id), rank, ranks, is_blocking(config, true), comm, make);
+  return create_first(key_of(&id, sizeof id), rank, ranks, is_blocking(config, true), comm, make);
 }
 
 int ncclCommInitRankScalable(void** comm, int ranks, int rank, int count, UniqueId* ids,
@@ -106,8 +114,8 @@ int ncclCommInitRankScalable(void** comm, int ranks, int rank, int count, Unique
     return real->ncclCommInitRankScalable(comm, ranks, rank, count, ids, config);
   };
   if (InsideNccl::is_inside() || ids == nullptr || count < 1) return make();
-  return create(key_of(ids, sizeof *ids * static_cast<std::size_t>(count)), rank, ranks,
-                is_blocking(config, true), comm, make);
+  return create_first(key_of(ids, sizeof *ids * static_cast<std::size_t>(count)), rank, ranks,
+                      is_blocking(config, true), comm, make);
 }
 
 int ncclCommInitAll(void** comms, int count, const int* gpus) {
@@ -125,6 +133,7 @@ int ncclCommInitAll(void** comms, int count, const int* gpus) {
   const Key key = key_of(&name, sizeof name);
   std::vector<Creation> creations;
   for (int rank = 0; rank < count; ++rank) {
+    load_kernels(gpus != nullptr ? gpus[rank] : rank, count);
     creations.emplace_back(key, rank, count, is_blocking(nullptr, true));
     creations.back().expect(comms + rank);
   }

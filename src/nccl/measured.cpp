@@ -40,6 +40,12 @@ std::vector<polypath_backend_row> rows_of(const Engine& engine, const std::vecto
 
 }  // namespace
 
+bool has_measured(const Engine& engine) noexcept {
+  std::size_t count = 0;
+  return engine.backend_rows(engine.context, nullptr, 0, nullptr, 0, &count) == POLYPATH_SUCCESS &&
+         count > 0;
+}
+
 Policy measured_policy(const Engine& engine, polypath_comm* comm, int ranks) noexcept {
   Policy policy;
   std::vector<int> gpus;

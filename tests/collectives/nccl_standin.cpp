@@ -60,6 +60,7 @@ struct Group {
   int open = 0;
   CUstream stream = nullptr;
   std::vector<Message> messages;
+  std::vector<const Comm*> made;
 };
 thread_local Group group;
 
@@ -244,6 +245,7 @@ int add(bool is_send, void* device, std::size_t bytes, int node, void* comm, CUs
 int reduce(const void* send, void* recv, std::size_t count, int type, int op, int root, void* comm,
            CUstream stream) {
   Comm* const its = static_cast<Comm*>(comm);
+  if (root < 0) wait_for_all(*its, stream);
   const std::size_t bytes = count * bytes_of(type);
   std::vector<Message> messages;
   const bool gets = root < 0 || root == its->node;
@@ -333,10 +335,12 @@ int ncclCommInitRank(void** comm, int nodes, Id id, int node) {
   std::memcpy(&number, id.bytes.data(), sizeof number);
   Comm* const made = make_comm(number, node, nodes);
   note("ncclCommInitRank");
+  prepare_kernels(*made);
   std::unique_lock lock(mutex);
   ++have_come[number];
   changed.notify_all();
   // In a group of one thread the others come later.
+  if (group.open > 0) group.made.push_back(made);
   changed.wait(lock, [&] { return group.open > 0 || have_come[number] == nodes; });
   *comm = made;
   return 0;
@@ -401,7 +405,14 @@ int ncclGroupStart() {
   return 0;
 }
 int ncclGroupEnd() {
-  if (--group.open > 0 || group.messages.empty()) return 0;
+  if (--group.open > 0) return 0;
+  {
+    std::unique_lock lock(mutex);
+    for (const Comm* const made : group.made)
+      changed.wait(lock, [&] { return have_come[made->id] == made->nodes; });
+    group.made.clear();
+  }
+  if (group.messages.empty()) return 0;
   return issue(std::move(group.messages), {}, nullptr, 0, group.stream);
 }
 #if NCCL_STANDIN_VERSION >= 22200
@@ -435,6 +446,7 @@ int ncclAllGather(const void* send, void* recv, std::size_t count, int type, voi
                   CUstream stream) {
   note("ncclAllGather");
   Comm* const its = static_cast<Comm*>(comm);
+  wait_for_all(*its, stream);
   const std::size_t bytes = count * bytes_of(type);
   std::vector<Message> messages;
   for (int node = 0; node < its->nodes; ++node) {

@@ -50,6 +50,10 @@ int new_id();
 int issue(std::vector<Message> messages, std::optional<Combine> combined, void* result,
           std::size_t result_bytes, CUstream stream);
 std::size_t bytes_of(int type);
+/// Where a kernel begins calls (nccl_standin_kernels.cpp): what that takes, before the ranks meet.
+void prepare_kernels(const Comm& comm);
+/// Then a kernel on the stream, which waits for those of the other ranks.
+void wait_for_all(const Comm& comm, CUstream stream);
 /// One more call of the function.
 void note(const char* function);
 

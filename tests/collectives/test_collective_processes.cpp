@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "core/context.hpp"
 #include "driver/check.hpp"
 #include "process_group.hpp"
 #include "schedule_calls.hpp"
@@ -35,7 +36,8 @@ int number_of_calls() {
 
 /// A communicator with its collectives, the calls of the current row, and how many it has made.
 struct Player {
-  explicit Player(Communicator& its) : comm(its), collectives(its, kSmall) {}
+  explicit Player(Communicator& its, const CollectivesOptions& options = kSmall)
+      : comm(its), collectives(its, options) {}
 
   void begin(const CudaDriver& driver) {
     row = std::make_unique<CallRow>(driver, calls, comm.rank());
@@ -165,6 +167,35 @@ TEST(CollectiveProcesses, OneIsLate) {
     group.go(1);
   }
   expect_all_well(group, ranks);
+}
+
+/// With an engine that makes ready at once what routes to other processes' memory would need.
+RANK_PROGRAM(collectives_beside_an_engine) {
+  Context engine(self.source(), {{"prepare", "wait"}});
+  CommunicatorOptions options = self.options();
+  options.engine = &engine;
+  const CudaDriver& driver = *self.source().driver;
+  Communicator comm(self.source().driver, self.source().node, options);
+  const CurrentContext current(driver, comm.context());
+  Player player(comm, {.max_blocks = 64, .copies = true});
+  Random alike(20261126);
+  player.calls = {planned_call(alike, comm.size(), {1'000, 2'000})};
+  player.begin(driver);
+  const Stream stream(driver, comm.context());
+  player.issue(stream.get());
+  POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+  player.row->expect_done(player.calls);
+  for (int gpu = 0; gpu < static_cast<int>(comm.node().gpus.size()); ++gpu) {
+    CUdevice device = 0;
+    unsigned flags = 0;
+    int is_active = 0;
+    POLYPATH_CHECK(driver, device_get(&device, gpu));
+    POLYPATH_CHECK(driver, primary_ctx_get_state(device, &flags, &is_active));
+    EXPECT_EQ(is_active, gpu == comm.gpu() ? 1 : 0) << "GPU " << gpu << " of rank " << comm.rank();
+  }
+}
+TEST(CollectiveProcesses, TakeNothingOnOtherGpus) {
+  expect_all_well("collectives_beside_an_engine", 2);
 }
 
 /// Rank 1 stops at the stage POLYPATH_TEST_STAGE, and is killed there; the others go on until they

@@ -7,7 +7,7 @@
 //   counts   of this rank's own: calls of cells; tiles sent and taken, for each channel
 //   flags    written by the peers: filled and credit of each channel's rings, arrivals of cells
 //   cells    two halves, used in turn, each with two sets of one region a sender
-//   slots    two rings of them for each sender and channel
+//   slots    two rings of them for each channel and sender; nobody sends to itself by them
 // All ranks give the same shape, operation, type, operator, count, root, stages, tile_bytes, lag
 // and number of blocks; a communicator's calls on one scratch run one after another on each GPU.
 #pragma once
@@ -65,14 +65,19 @@ struct ScratchLayout {
     return flags(shape.channels) +
            std::uint64_t{(half * 2 + ring) * shape.ranks + sender} * shape.cell_bytes;
   }
-  constexpr std::uint64_t slot(std::uint32_t ring, std::uint32_t sender, std::uint32_t channel,
-                               std::uint32_t slot) const {
+  /// In the scratch of `owner`, who is not the sender.
+  constexpr std::uint64_t slot(std::uint32_t ring, std::uint32_t owner, std::uint32_t sender,
+                               std::uint32_t channel, std::uint32_t slot) const {
+    const std::uint32_t place = sender < owner ? sender : sender - 1;
     const std::uint64_t rings =
-        (std::uint64_t{ring} * shape.ranks + sender) * shape.channels + channel;
+        (std::uint64_t{ring} * (shape.ranks - 1) + place) * shape.channels + channel;
     return cells(2, 0, 0) + (rings * shape.slots + slot) * shape.slot_bytes;
   }
   /// Of the whole scratch.
-  constexpr std::uint64_t bytes() const { return slot(2, 0, 0, 0); }
+  constexpr std::uint64_t bytes() const {
+    const std::uint64_t rings = std::uint64_t{2} * (shape.ranks - 1) * shape.channels;
+    return cells(2, 0, 0) + rings * shape.slots * shape.slot_bytes;
+  }
 };
 
 /// A call of cells is counted in so many parts, shared among its blocks; no grid is larger.

@@ -153,7 +153,7 @@ class Lane {
     const std::uint32_t receiver = side_.pushes() ? side_.peer : args_.rank;
     const std::uint32_t sender = side_.pushes() ? args_.rank : side_.peer;
     return args_.scratch[receiver] +
-           layout_.slot(side_.ring(), sender, channel(),
+           layout_.slot(side_.ring(), receiver, sender, channel(),
                         static_cast<std::uint32_t>(prepared_ & (args_.shape.slots - 1)));
   }
   SIMT_DEVICE const unsigned char* in() const {
