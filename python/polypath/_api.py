@@ -490,10 +490,17 @@ def elements(memory: Buffer | None, type: str, parts: int = 1) -> int:
     return count
 
 
-def comm_options(time_limit_ms: int, network: str | None, port: int = 0) -> CommOptions:
-    """What a communicator is created with. Raises `InvalidArgument` for a network that there is
-    not."""
+def comm_options(
+    time_limit_ms: int,
+    network: str | None,
+    port: int = 0,
+    *,
+    max_blocks: int = 0,
+    spared_multiprocessors: int = 0,
+) -> CommOptions:
+    """What a communicator is created with. Raises `InvalidArgument` for a network that does not
+    exist."""
     if network not in (None, "nccl"):
         raise InvalidArgument(f"network: there is no '{network}': nccl, or None")
     nccl = library().polypath_network_nccl() if network else None
-    return CommOptions(time_limit_ms, port, nccl)
+    return CommOptions(time_limit_ms, port, nccl, max_blocks, spared_multiprocessors)
