@@ -17,7 +17,7 @@ from typing import Any
 
 from . import _api
 from .buffers import as_buffer
-from .closing import WarnsUnlessClosed
+from .closing import WarnsUnlessClosed, is_failure
 from .comm import Communicator
 from .errors import InvalidArgument
 from .matching import Matcher as Matcher
@@ -48,12 +48,12 @@ class _OnCommunicator(WarnsUnlessClosed):
 
     def close(self) -> None:
         """Destroys it; later calls do nothing."""
-        if self._handle is not None:
-            handle, self._handle = self._handle, None
+        handle, self._handle = self._handle, None
+        if handle is not None and not self._is_inherited():
             _api.call(self._destroy, handle)
 
     def _leave(self, error: BaseException | None) -> None:
-        if error is not None:
+        if is_failure(error) and not self._is_inherited():
             self._comm.abort(f"rank {self._comm.rank} raised {type(error).__name__}: {error}")
             self._handle = None  # goes with the communicator
             return

@@ -24,7 +24,7 @@ from typing import Any
 
 from . import _api, _dlpack
 from .buffers import Buffer, as_buffer
-from .closing import Closing
+from .closing import Closing, is_failure
 from .errors import InvalidArgument
 from .exchanges import Bootstrap
 from .integers import array, checked_size, integer
@@ -46,9 +46,9 @@ class _Handle(Closing):
 
     def close(self) -> None:
         """Later calls do nothing. What uses it must have completed."""
-        if self._handle is not None:
+        if self._handle is not None and not self._is_inherited():
             getattr(_api.library(), self._destroy)(self._handle)
-            self._handle = None
+        self._handle = None
 
     def _open(self) -> ctypes.c_void_p:
         if self._handle is None:
@@ -228,12 +228,12 @@ class Memory(Closing):
 
     def close(self) -> None:
         """Collective."""
-        if self._address is not None:
+        if self._address is not None and not self._is_inherited():
             _api.call("polypath_uniconn_free", self._address)
-            self._address = None
+        self._address = None
 
     def _leave(self, error: BaseException | None) -> None:
-        if error is None:  # others may not come to it; it goes with the environment
+        if not is_failure(error):  # else others may not come to it; it goes with the environment
             self.close()
 
 
