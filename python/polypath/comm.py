@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _api
-from .buffers import as_buffer
+from .buffers import as_buffer, covered
 from .closing import WarnsUnlessClosed, is_failure
 from .context import Context
 from .errors import InvalidArgument
@@ -110,7 +110,7 @@ class Communicator(WarnsUnlessClosed):
                 gpu,
                 as_callback(exchange, size, raised),
                 None,
-                ctypes.byref(_api.comm_options(time_limit_ms, network, **kernels)),
+                ctypes.byref(_options(time_limit_ms, network, **kernels)),
                 ctypes.byref(handle),
             )
         except Exception:
@@ -147,7 +147,7 @@ class Communicator(WarnsUnlessClosed):
             "polypath_comm_create_from_environment",
             context._open(),
             -1 if gpu is None else gpu,
-            ctypes.byref(_api.comm_options(time_limit_ms, network, port, **kernels)),
+            ctypes.byref(_options(time_limit_ms, network, port, **kernels)),
             ctypes.byref(handle),
         )
         return cls._of(handle, context)
@@ -196,7 +196,7 @@ class Communicator(WarnsUnlessClosed):
             context._open(),
             array(gpus, ctypes.c_int, "gpus"),
             len(gpus),
-            ctypes.byref(_api.comm_options(time_limit_ms, None, **kernels)),
+            ctypes.byref(_options(time_limit_ms, None, **kernels)),
             handles,
         )
         return [cls._of(ctypes.c_void_p(handle), context) for handle in handles]
@@ -290,11 +290,8 @@ class Communicator(WarnsUnlessClosed):
         """Copies ``src``, whatever `Context.copy_async` takes, to ``offset`` of the memory of rank
         ``to``; ``signal`` (memory, offset, value): then gives that word of that rank its value.
         ``stream``: one of this rank's GPU."""
-        buffer = as_buffer(src)
-        count = buffer.bytes if bytes is None else bytes
-        if count is None:
-            raise InvalidArgument("put: src has no size, so bytes is wanted")
-        arguments = [self._open(), to, memory._open(), offset, buffer.address, count]
+        address, count = covered(src, "src", bytes)
+        arguments = [self._open(), to, memory._open(), offset, address, count]
         if signal is None:
             _api.call("polypath_comm_put", *arguments, stream_handle(stream))
         else:
@@ -359,7 +356,9 @@ class Communicator(WarnsUnlessClosed):
         stream: Any = None,
     ) -> None:
         """What all ranks send, combined, to all of them. ``recv`` may be ``send``."""
-        self._collective("polypath_allreduce", send, recv, type, count, 1, [_operator(op)], stream)
+        self._collective(
+            "polypath_allreduce", send, recv, type, count, (1, 1), [_operator(op)], stream
+        )
 
     def reduce_scatter(
         self,
@@ -372,14 +371,21 @@ class Communicator(WarnsUnlessClosed):
     ) -> None:
         """Rank r receives the r-th part of what is combined, ``count`` elements."""
         self._collective(
-            "polypath_reduce_scatter", send, recv, type, count, self.size, [_operator(op)], stream
+            "polypath_reduce_scatter",
+            send,
+            recv,
+            type,
+            count,
+            (self.size, 1),
+            [_operator(op)],
+            stream,
         )
 
     def all_gather(
         self, send: Any, recv: Any, type: str, count: int | None = None, stream: Any = None
     ) -> None:
         """What all ranks send, in rank order, to all of them."""
-        self._collective("polypath_all_gather", send, recv, type, count, 1, [], stream)
+        self._collective("polypath_all_gather", send, recv, type, count, (1, self.size), [], stream)
 
     def broadcast(
         self,
@@ -391,7 +397,8 @@ class Communicator(WarnsUnlessClosed):
         stream: Any = None,
     ) -> None:
         """What ``root`` sends, to all; ``send`` may be None elsewhere, if ``count`` is given."""
-        self._collective("polypath_broadcast", send, recv, type, count, 1, [root], stream)
+        parts = (1 if self.rank == root else 0, 1)
+        self._collective("polypath_broadcast", send, recv, type, count, parts, [root], stream)
 
     def reduce(
         self,
@@ -405,13 +412,15 @@ class Communicator(WarnsUnlessClosed):
     ) -> None:
         """What all ranks send, combined, to ``root``; ``recv`` may be None elsewhere."""
         arguments = [_operator(op), root]
-        self._collective("polypath_reduce", send, recv, type, count, 1, arguments, stream)
+        parts = (1, 1 if self.rank == root else 0)
+        self._collective("polypath_reduce", send, recv, type, count, parts, arguments, stream)
 
     def all_to_all(
         self, send: Any, recv: Any, type: str, count: int | None = None, stream: Any = None
     ) -> None:
         """Part r of ``send`` goes to rank r; what rank r sent is part r of ``recv``."""
-        self._collective("polypath_all_to_all", send, recv, type, count, self.size, [], stream)
+        parts = (self.size, self.size)
+        self._collective("polypath_all_to_all", send, recv, type, count, parts, [], stream)
 
     def report(self) -> dict[str, Any]:
         """How many of this rank's collectives went how: ``{"cells", "channels", "copies",
@@ -428,21 +437,23 @@ class Communicator(WarnsUnlessClosed):
         recv: Any,
         type: str,
         count: int | None,
-        parts: int,
+        parts: tuple[int, int],
         arguments: list[int],
         stream: Any,
     ) -> None:
+        """``parts``: of ``count`` elements, how many this rank's ``send`` and ``recv`` have; 0:
+        it is not used."""
         if type not in _api.TYPES:
             raise InvalidArgument(f"there is no type '{type}': {', '.join(_api.TYPES)}")
-        given = None if send is None else as_buffer(send)
-        taken = None if recv is None else as_buffer(recv)
         if count is None:
-            count = _api.elements(given, type, parts)
+            given = None if send is None else as_buffer(send, "send")
+            count = _api.elements(given, type, max(parts[0], 1))
+        of_part = integer(count, ctypes.c_size_t, "count") * _api.item_bytes(type)
         _api.call(
             name,
             self._open(),
-            None if given is None else given.address,
-            None if taken is None else taken.address,
+            _address(send, "send", parts[0] * of_part, writes=False),
+            _address(recv, "recv", parts[1] * of_part, writes=True),
             count,
             _api.TYPES[type],
             *arguments,
@@ -455,7 +466,32 @@ class Communicator(WarnsUnlessClosed):
         return self._handle
 
 
+def _address(memory: Any, name: str, bytes: int, writes: bool) -> int | None:
+    """Checked where so many bytes of it are used."""
+    if memory is None:
+        return None
+    if bytes == 0:
+        return as_buffer(memory, name).address
+    return covered(memory, name, bytes, writes=writes)[0]
+
+
 def _operator(name: str) -> int:
     if name not in _api.OPERATORS:
         raise InvalidArgument(f"there is no operator '{name}': {', '.join(_api.OPERATORS)}")
     return _api.OPERATORS[name]
+
+
+def _options(
+    time_limit_ms: int,
+    network: str | None,
+    port: int = 0,
+    *,
+    max_blocks: int = 0,
+    spared_multiprocessors: int = 0,
+) -> _api.CommOptions:
+    """What a communicator is created with. Raises `InvalidArgument` for a network that does not
+    exist."""
+    if network not in (None, "nccl"):
+        raise InvalidArgument(f"network: there is no '{network}': nccl, or None")
+    nccl = _api.library().polypath_network_nccl() if network else None
+    return _api.CommOptions(time_limit_ms, port, nccl, max_blocks, spared_multiprocessors)

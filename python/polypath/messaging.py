@@ -16,7 +16,7 @@ import ctypes
 from typing import Any
 
 from . import _api
-from .buffers import as_buffer
+from .buffers import covered
 from .closing import WarnsUnlessClosed, is_failure
 from .comm import Communicator
 from .errors import InvalidArgument
@@ -200,14 +200,12 @@ class Queues(_OnCommunicator):
         _api.call("polypath_queue_close", self._open(), index)
 
     def _items(self, items: Any, writes: bool = False) -> tuple[int, int]:
-        found = as_buffer(items, "items")
-        if found.bytes is None or found.bytes % self._item_bytes != 0:
+        address, size = covered(items, "items", writes=writes)
+        if size % self._item_bytes != 0:
             raise InvalidArgument(
-                f"items are {found.bytes} bytes, which is no multiple of {self._item_bytes}"
+                f"items are {size} bytes, which is no multiple of {self._item_bytes}"
             )
-        if writes and found.read_only:
-            raise InvalidArgument("items cannot be written")
-        return found.address, found.bytes // self._item_bytes
+        return address, size // self._item_bytes
 
 
 class Pool(_OnCommunicator):
