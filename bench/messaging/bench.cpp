@@ -87,7 +87,6 @@ void Bench::figure(const std::string& what, const std::string& line, double valu
                    std::initializer_list<const char*> limits) {
   nlohmann::json all = {{"what", what}, {"line", line}, {"value", value}, {"unit", unit}};
   if (known.paper > 0) all["paper"] = known.paper;
-  if (known.must_reach > 0) all["must_reach"] = known.must_reach;
   if (known.adds_up) all["adds_up"] = true;
   if (checked_ > 0) all["items"] = std::exchange(checked_, 0);
   for (const char* const name : limits) all["limits"][name] = limit(name);

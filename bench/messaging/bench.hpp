@@ -38,9 +38,8 @@ struct Options {
 
 /// Of a line, beside what was measured; 0: none.
 struct Known {
-  double paper = 0;       ///< what the paper reached, in the line's unit
-  double must_reach = 0;  ///< at most, where the unit is us
-  bool adds_up = false;   ///< the figure is the sum of queues that do not know each other
+  double paper = 0;      ///< what the paper reached, in the line's unit
+  bool adds_up = false;  ///< the figure is the sum of queues that do not know each other
 };
 
 class Bench {
@@ -70,7 +69,7 @@ class Bench {
   double median_us(const std::string& line, const std::function<double()>& run,
                    const std::function<std::string()>& state = {});
 
-  /// Prints a line: {"what", "line", "value", "unit", "paper", "must_reach", "adds_up", "limits"}.
+  /// Prints a line: {"what", "line", "value", "unit", "paper", "adds_up", "limits"}.
   /// `limits`: names of limit(), measured in this run.
   void figure(const std::string& what, const std::string& line, double value,
               const std::string& unit, const Known& known = {},

@@ -112,18 +112,16 @@ void match_lines(Bench& bench) {
   const unsigned times = bench.sized(100U, 2U);
   for (const unsigned wildcards : {0U, 1U, 10U}) {
     const std::string one = "matching, MPI order, one queue of ";
-    match_line(bench, with(one + "64", wildcards), 1, 64, wildcards, times, {6, 0});
-    const double must = wildcards == 0 ? 130 : wildcards == 10 ? 60 : 0;
-    match_line(bench, with(one + "1024", wildcards), 1, 1024, wildcards, times, {6, must});
+    match_line(bench, with(one + "64", wildcards), 1, 64, wildcards, times, {6});
+    match_line(bench, with(one + "1024", wildcards), 1, 1024, wildcards, times, {6});
     match_line(bench, with(one + "16384", wildcards), 1, bench.sized(16384U, 2000U), wildcards,
                bench.sized(10U, 1U), {});
   }
   for (const unsigned wildcards : {0U, 10U})
     match_line(bench, with("matching, MPI order, many queues of 1024", wildcards),
-               bench.sized(8192U, 3U), 1024, wildcards, bench.sized(10U, 1U),
-               {0, wildcards == 0 ? 24e3 : 11e3, true});
+               bench.sized(8192U, 3U), 1024, wildcards, bench.sized(10U, 1U), {0, true});
   match_line(bench, "matching, MPI order, one queue of 64 K by the whole GPU, no wildcard", 1,
-             bench.sized(1U << 16, 3000U), 0, bench.sized(10U, 1U), {0, 1400});
+             bench.sized(1U << 16, 3000U), 0, bench.sized(10U, 1U), {});
   match_line(bench, "matching, MPI order, one queue of 1 M by the whole GPU, no wildcard", 1,
              bench.sized(1U << 20, 3000U), 0, bench.sized(5U, 1U), {});
 }

@@ -34,7 +34,7 @@ void expect_empty(Bench& bench, const polypath::device::pool_view& view, const s
 }
 
 void pool_line(Bench& bench, const std::string& line, const char* name, unsigned threads,
-               std::uint32_t rounds, const Known& known) {
+               std::uint32_t rounds) {
   if (!bench.wants(line)) return;
   Gpu& gpu = bench.gpu(0);
   const auto layout =
@@ -62,7 +62,7 @@ void pool_line(Bench& bench, const std::string& line, const char* name, unsigned
   });
   expect_empty(bench, run.view, line);
   gpu.free_all();
-  bench.figure(kPool, line, done / median * 1e-3, "G a second", known, {"fetch_adds"});
+  bench.figure(kPool, line, done / median * 1e-3, "G a second", {}, {"fetch_adds"});
 }
 
 void malloc_line(Bench& bench, const std::string& line) {
@@ -88,8 +88,8 @@ void malloc_line(Bench& bench, const std::string& line) {
 void pool_lines(Bench& bench) {
   const std::uint32_t rounds = bench.sized(1000U, 6U);
   pool_line(bench, "allocate and free, 64 B to 4 KiB, all SMs", "polypath_bench_pool_warps", 768,
-            rounds, {0, 5});
-  pool_line(bench, "... each thread by itself", "polypath_bench_pool_threads", 768, rounds / 2, {});
+            rounds);
+  pool_line(bench, "... each thread by itself", "polypath_bench_pool_threads", 768, rounds / 2);
   malloc_line(bench, "CUDA's malloc and free in kernels, 32 threads an SM");
 }
 

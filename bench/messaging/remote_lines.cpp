@@ -123,8 +123,7 @@ void rate_line(Bench& bench, const std::string& line, const char* name, unsigned
                  {"fetch_adds", "l2_read"});
 }
 
-void remote_trip_line(Bench& bench, const std::string& line, const char* name, bool by_pair,
-                      const Known& known) {
+void remote_trip_line(Bench& bench, const std::string& line, const char* name, bool by_pair) {
   const Ends ends(bench);
   const std::string full = ends.name + ", " + line;
   if (!bench.wants(full)) return;
@@ -163,7 +162,7 @@ void remote_trip_line(Bench& bench, const std::string& line, const char* name, b
                 sides[0].rounds, runs, full);
   ends.from.free_all();
   if (ends.are_two) ends.to.free_all();
-  bench.figure(kRemote, full, us / sides[0].rounds / 2, "us", ends.are_two ? known : Known{});
+  bench.figure(kRemote, full, us / sides[0].rounds / 2, "us");
 }
 
 // ---- with the CPU ----
@@ -184,7 +183,7 @@ void host_trip_line(Bench& bench) {
   });
   trips.check_all(line);
   gpu.free_all();
-  bench.figure(kRemote, line, us / trips.rounds(), "us", {0, 2.7});
+  bench.figure(kRemote, line, us / trips.rounds(), "us");
 }
 
 /// `threads` CPU threads, each with a pair of its own with one block.
@@ -268,29 +267,27 @@ void remote_lines(Bench& bench) {
   };
   const RemoteShape one = bench.quick() ? RemoteShape{1, 10, 7, 5} : RemoteShape{1, 16, 10, 2000};
   rate_line(bench, "many to many, 16 B, 32 a turn", "polypath_bench_remote_3_1", 3, 1,
-            many(18, 12, 3000), false, {0.003, 19});
+            many(18, 12, 3000), false, {0.003});
   rate_line(bench, "many to many, 16 B, 128 a turn", "polypath_bench_remote_3_4", 3, 4,
-            many(20, 14, 1000), false, {0.003, 19});
+            many(20, 14, 1000), false, {0.003});
   // A ring that does not fit in half of the consumer's L2 goes through its memory.
   rate_line(bench, "many to many, 128 B cells, packets", "polypath_bench_remote_24_1", 24, 1,
-            many(16, 10, 1000), false, {0, 2.7});
+            many(16, 10, 1000), false, {});
   rate_line(bench, "many to many, 128 B cells, line", "polypath_bench_remote_line", 30, 1,
-            many(16, 10, 1000), true, {0, 2.7});
+            many(16, 10, 1000), true, {});
   for (const unsigned log2 : {14U, 15U, 18U})
     rate_line(bench, "many to many, 128 B cells, packets, ring of 2^" + std::to_string(log2),
               "polypath_bench_remote_24_1", 24, 1, many(log2, log2 - 6, 1000), false, {});
   rate_line(bench, "one block to one block, 16 B", "polypath_bench_remote_3_1", 3, 1, one, false,
-            {0, 0.33});
-  remote_trip_line(bench, "one item, one way: pair", "polypath_bench_remote_pair_trips", true,
-                   {0, 0.9});
-  remote_trip_line(bench, "one item, one way: queue", "polypath_bench_remote_queue_trips", false,
-                   {0, 2.3});
+            {});
+  remote_trip_line(bench, "one item, one way: pair", "polypath_bench_remote_pair_trips", true);
+  remote_trip_line(bench, "one item, one way: queue", "polypath_bench_remote_queue_trips", false);
   host_trip_line(bench);
-  host_rate_line(bench, "to one CPU thread, 16 B, one warp", POLYPATH_CONSUMER, 1, 32, {0, 110});
+  host_rate_line(bench, "to one CPU thread, 16 B, one warp", POLYPATH_CONSUMER, 1, 32, {});
   host_rate_line(bench, "to one CPU thread, 16 B, one block", POLYPATH_CONSUMER, 1,
-                 bench.sized(256U, 64U), {0, 110});
+                 bench.sized(256U, 64U), {});
   host_rate_line(bench, "to four CPU threads, 16 B, four pairs", POLYPATH_CONSUMER,
-                 bench.sized(4U, 2U), 32, {0, 0, true});
+                 bench.sized(4U, 2U), 32, {0, true});
   host_rate_line(bench, "from one CPU thread, 16 B", POLYPATH_PRODUCER, 1, bench.sized(512U, 64U),
                  {});
 }

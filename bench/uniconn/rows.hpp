@@ -49,8 +49,8 @@ struct Compared {
   bool has_native = false;
   double native_us = 0;
   double native_cpu_ns = 0;
-  double times_native = 0;  ///< of each pair's times
-  double control = 0;       ///< the library against itself
+  double speedup = 0;  ///< native time over that of UNICONN, of each pair
+  double control = 0;  ///< likewise, the library against itself
   double more_cpu_ns = 0;
 };
 
@@ -62,7 +62,7 @@ constexpr int rows_of_each(int pairs) { return kUncounted + pairs; }
 /// `ours` and `native` give a Row.
 template <typename Ours, typename Native>
 Compared compared(int pairs, bool has_native, const Ours& ours, const Native& native) {
-  std::vector<double> us, ns, native_us, native_ns, times, control, more;
+  std::vector<double> us, ns, native_us, native_ns, speedup, control, more;
   for (int pair = -kUncounted; pair < pairs; ++pair) {
     const Row mine = ours();
     const Row first = has_native ? native() : Row{};
@@ -72,12 +72,12 @@ Compared compared(int pairs, bool has_native, const Ours& ours, const Native& na
     ns.push_back(mine.cpu_ns);
     native_us.push_back(first.us);
     native_ns.push_back(first.cpu_ns);
-    times.push_back(mine.us / first.us);
-    control.push_back(second.us / first.us);
+    speedup.push_back(first.us / mine.us);
+    control.push_back(first.us / second.us);
     more.push_back(mine.cpu_ns - first.cpu_ns);
   }
-  return {median(us),        median(ns),    has_native,      median(native_us),
-          median(native_ns), median(times), median(control), median(more)};
+  return {median(us),        median(ns),      has_native,      median(native_us),
+          median(native_ns), median(speedup), median(control), median(more)};
 }
 
 /// A line of JSON: `fields`, what was compared with times for each of `messages` in an iteration and
@@ -88,13 +88,13 @@ inline void print(const std::string& fields, const Compared& row, double message
               row.cpu_ns / calls);
   if (row.has_native) {
     std::printf(
-        "\"native_us\": %.3f, \"times_native\": %.4f, \"control\": %.4f, \"native_cpu_ns\": %.0f, "
+        "\"native_us\": %.3f, \"speedup\": %.4f, \"control\": %.4f, \"native_cpu_ns\": %.0f, "
         "\"more_cpu_ns\": %.0f, ",
-        row.native_us / messages, row.times_native, row.control, row.native_cpu_ns / calls,
+        row.native_us / messages, row.speedup, row.control, row.native_cpu_ns / calls,
         row.more_cpu_ns / calls);
   } else {
     std::printf(
-        "\"native_us\": null, \"times_native\": null, \"control\": null, \"native_cpu_ns\": null, "
+        "\"native_us\": null, \"speedup\": null, \"control\": null, \"native_cpu_ns\": null, "
         "\"more_cpu_ns\": null, ");
   }
   std::printf("\"verified\": %s}\n", is_right ? "true" : "false");

@@ -121,8 +121,8 @@ POLYPATH_API polypath_status polypath_comm_create_all(polypath_context* context,
 POLYPATH_API polypath_status polypath_comm_create_from_environment(
     polypath_context* context, int gpu, const polypath_comm_options* options, polypath_comm** comm);
 
-/* Collective: a communicator for the ranks of each color, ordered by key, then by rank. A negative
- * color: none, and *part is NULL. */
+/* Collective: a communicator for the ranks of each color, ordered by key, then by rank, with the
+ * options of `comm`. A negative color: none, and *part is NULL. */
 POLYPATH_API polypath_status polypath_comm_split(polypath_comm* comm, int color, int key,
                                                  polypath_comm** part);
 

@@ -444,7 +444,7 @@ def call(name: str, *arguments: Any) -> None:
 
 def fail(status: int) -> NoReturn:
     """Raises the exception of the status of this thread's last call, with its message."""
-    raise BY_STATUS.get(status, PolypathError)(library().polypath_last_error().decode())
+    raise BY_STATUS.get(status, PolypathError)(decoded(library().polypath_last_error()))
 
 
 def call_json(name: str, *arguments: Any) -> Any:
@@ -460,6 +460,11 @@ def call_json(name: str, *arguments: Any) -> Any:
 def version() -> str:
     """Version of the library in use, e.g. "0.1.0"."""
     return str(library().polypath_version().decode())
+
+
+def decoded(text: bytes) -> str:
+    """Text of the library, in which names may be no UTF-8."""
+    return text.decode(errors="backslashreplace")
 
 
 def encoded(text: Any, name: str) -> bytes:
@@ -489,12 +494,3 @@ def elements(memory: Buffer | None, type: str, parts: int = 1) -> int:
             f"send: {memory.bytes} bytes are no whole number of {type}{of_each}: give count"
         )
     return count
-
-
-def comm_options(time_limit_ms: int, network: str | None, port: int = 0) -> CommOptions:
-    """What a communicator is created with. Raises `InvalidArgument` for a network that there is
-    not."""
-    if network not in (None, "nccl"):
-        raise InvalidArgument(f"network: there is no '{network}': nccl, or None")
-    nccl = library().polypath_network_nccl() if network else None
-    return CommOptions(time_limit_ms, port, nccl)

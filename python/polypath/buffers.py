@@ -4,7 +4,7 @@ Accepted, in the order in which they are tried:
 
 * `Buffer`, ``int`` (an address) and ``ctypes.c_void_p``: as they are; an address has no size
 * ctypes arrays, structures and scalars: their own memory
-* objects with ``data_ptr`` (PyTorch tensors and their like)
+* objects with ``data_ptr`` (PyTorch tensors, storages and their like)
 * ``__cuda_array_interface__`` (CuPy, Numba, RMM, JAX on GPUs)
 * ``__array_interface__`` (NumPy; pin the memory to have it split over several routes)
 * ``__dlpack__`` (everything else)
@@ -64,6 +64,29 @@ def as_buffer(memory: Any, name: str = "memory") -> Buffer:
     )
 
 
+def covered(
+    memory: Any, name: str, bytes: int | None = None, *, writes: bool = False
+) -> tuple[int, int]:
+    """Which bytes of the memory a call uses: the first one's address, and how many, default all of
+    them. ``writes``: the call stores into them.
+
+    Raises as `as_buffer`, and `InvalidArgument`, with nothing done, for memory that is read-only
+    and would be written, that is shorter, or that does not say how long it is where ``bytes`` is
+    None.
+    """
+    found = as_buffer(memory, name)
+    if writes and found.read_only:
+        raise InvalidArgument(f"{name} is read-only")
+    if bytes is None:
+        if found.bytes is None:
+            raise InvalidArgument(f"{name} has no size, so bytes is wanted")
+        return found.address, found.bytes
+    bytes = integer(bytes, ctypes.c_size_t, "bytes")
+    if found.bytes is not None and bytes > found.bytes:
+        raise InvalidArgument(f"{name} has {found.bytes} bytes, fewer than {bytes}")
+    return found.address, bytes
+
+
 def require_contiguous(
     shape: Sequence[int], strides: Sequence[int] | None, unit: int, name: str
 ) -> None:
@@ -89,8 +112,9 @@ def _from_data_ptr(memory: Any, name: str) -> Buffer:
     if contiguous is not None and not contiguous():
         raise InvalidArgument(f"{name}: not C-contiguous; call .contiguous() first")
     address = memory.data_ptr() if callable(memory.data_ptr) else memory.data_ptr
-    if hasattr(memory, "nbytes"):
-        return Buffer(int(address), int(memory.nbytes))
+    if hasattr(memory, "nbytes"):  # of a storage it is a method
+        size = memory.nbytes() if callable(memory.nbytes) else memory.nbytes
+        return Buffer(int(address), int(size))
     if hasattr(memory, "numel"):
         return Buffer(int(address), int(memory.numel()) * int(memory.element_size()))
     return Buffer(int(address), None)
@@ -106,7 +130,8 @@ def _from_array_interface(interface: Mapping[str, Any], name: str) -> Buffer:
     # typestr is byte order, kind, bytes of one element: "<f4"; numpy's objects are "|O".
     if kind[1:2] == "O" or not kind[2:].isdecimal():
         raise InvalidArgument(f"{name}: elements of type '{kind}' are no bytes to copy")
-    item = int(kind[2:])
+    # Of "U" it is the number of characters, of four bytes each.
+    item = int(kind[2:]) * (4 if kind[1] == "U" else 1)
     require_contiguous(shape, interface.get("strides"), item, name)
     address, read_only = interface["data"]
     size = item

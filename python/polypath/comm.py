@@ -12,20 +12,18 @@ come leaves to the others is a `CommunicatorError`, within the time limit.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from . import _api
-from .buffers import as_buffer
-from .closing import WarnsUnlessClosed
+from .buffers import as_buffer, covered
+from .closing import WarnsUnlessClosed, is_failure
 from .context import Context
-from .errors import InvalidArgument, PolypathError
+from .errors import InvalidArgument
 from .exchanges import Exchange, Store, as_callback, store_exchange
 from .integers import array, checked_size, integer
-from .interrupts import interrupt_later
+from .rank_threads import on_all as on_all
 from .streams import stream_handle
 
 
@@ -79,6 +77,10 @@ class Communicator(WarnsUnlessClosed):
     ``time_limit_ms``: how long anybody waits for another rank; default the setting
     ``comm_time_limit``. The context has to stay open longer than the communicator.
     ``network``: "nccl" where ranks are on several nodes, for collectives; None: they are of one.
+    ``max_blocks``, ``spared_multiprocessors`` (keywords wherever one is made): of a kernel of a
+    collective at the most, and left to kernels of other libraries (comm.h).
+
+    A child process that `os.fork` made has no part in it: its `close` does nothing.
 
     Use it in a ``with`` statement or call `close`, when the work that uses it has completed.
 
@@ -94,6 +96,7 @@ class Communicator(WarnsUnlessClosed):
         exchange: Exchange,
         time_limit_ms: int = 0,
         network: str | None = None,
+        **kernels: int,
     ) -> None:
         raised: list[BaseException] = []
 
@@ -107,7 +110,7 @@ class Communicator(WarnsUnlessClosed):
                 gpu,
                 as_callback(exchange, size, raised),
                 None,
-                ctypes.byref(_api.comm_options(time_limit_ms, network)),
+                ctypes.byref(_options(time_limit_ms, network, **kernels)),
                 ctypes.byref(handle),
             )
         except Exception:
@@ -134,6 +137,7 @@ class Communicator(WarnsUnlessClosed):
         time_limit_ms: int = 0,
         port: int = 0,
         network: str | None = None,
+        **kernels: int,
     ) -> Communicator:
         """The ranks that torchrun started, or whoever sets RANK, WORLD_SIZE, MASTER_ADDR and
         MASTER_PORT. They meet at ``port``; default the setting ``comm_port``, else the port behind
@@ -143,7 +147,7 @@ class Communicator(WarnsUnlessClosed):
             "polypath_comm_create_from_environment",
             context._open(),
             -1 if gpu is None else gpu,
-            ctypes.byref(_api.comm_options(time_limit_ms, network, port)),
+            ctypes.byref(_options(time_limit_ms, network, port, **kernels)),
             ctypes.byref(handle),
         )
         return cls._of(handle, context)
@@ -159,10 +163,11 @@ class Communicator(WarnsUnlessClosed):
         time_limit_ms: int = 0,
         name: str = "polypath",
         network: str | None = None,
+        **kernels: int,
     ) -> Communicator:
         """The ranks that share a store, a `torch.distributed.Store` for example."""
         exchange = store_exchange(store, rank, size, name)
-        return cls(context, rank, size, gpu, exchange, time_limit_ms, network)
+        return cls(context, rank, size, gpu, exchange, time_limit_ms, network, **kernels)
 
     @classmethod
     def from_mpi(
@@ -172,14 +177,16 @@ class Communicator(WarnsUnlessClosed):
         gpu: int,
         time_limit_ms: int = 0,
         network: str | None = None,
+        **kernels: int,
     ) -> Communicator:
         """The ranks of an ``mpi4py`` communicator."""
         rank, size = ranks.Get_rank(), ranks.Get_size()
-        return cls(context, rank, size, gpu, ranks.allgather, time_limit_ms, network)
+        exchange = ranks.allgather
+        return cls(context, rank, size, gpu, exchange, time_limit_ms, network, **kernels)
 
     @classmethod
     def all(
-        cls, context: Context, gpus: Sequence[int], time_limit_ms: int = 0
+        cls, context: Context, gpus: Sequence[int], time_limit_ms: int = 0, **kernels: int
     ) -> list[Communicator]:
         """All ranks in this process, one for each of these GPUs. Their collective calls need a
         thread each (`on_all`)."""
@@ -189,7 +196,7 @@ class Communicator(WarnsUnlessClosed):
             context._open(),
             array(gpus, ctypes.c_int, "gpus"),
             len(gpus),
-            ctypes.byref(_api.CommOptions(time_limit_ms)),
+            ctypes.byref(_options(time_limit_ms, None, **kernels)),
             handles,
         )
         return [cls._of(ctypes.c_void_p(handle), context) for handle in handles]
@@ -197,12 +204,12 @@ class Communicator(WarnsUnlessClosed):
     def close(self) -> None:
         """Destroys it; later calls do nothing. Not collective. Raises `InvalidArgument` while a
         stream still waits for a signal or at a barrier, or a collective is under way."""
-        if self._handle is not None:
+        if self._handle is not None and not self._is_inherited():
             _api.call("polypath_comm_destroy", self._handle)
-            self._handle = None
+        self._handle = None
 
     def _leave(self, error: BaseException | None) -> None:
-        if error is not None and self._handle is not None:
+        if is_failure(error) and self._handle is not None and not self._is_inherited():
             self.abort(f"rank {self.rank} raised {type(error).__name__}: {error}")
         self.close()
 
@@ -231,7 +238,7 @@ class Communicator(WarnsUnlessClosed):
 
     def split(self, color: int, key: int = 0) -> Communicator | None:
         """Collective: one communicator for the ranks of each color, ordered by key, then by rank;
-        None for a negative color."""
+        None for a negative color. With the options of this one."""
         handle = ctypes.c_void_p()
         _api.call("polypath_comm_split", self._open(), color, key, ctypes.byref(handle))
         return None if handle.value is None else self._of(handle, self._context)
@@ -283,11 +290,8 @@ class Communicator(WarnsUnlessClosed):
         """Copies ``src``, whatever `Context.copy_async` takes, to ``offset`` of the memory of rank
         ``to``; ``signal`` (memory, offset, value): then gives that word of that rank its value.
         ``stream``: one of this rank's GPU."""
-        buffer = as_buffer(src)
-        count = buffer.bytes if bytes is None else bytes
-        if count is None:
-            raise InvalidArgument("put: src has no size, so bytes is wanted")
-        arguments = [self._open(), to, memory._open(), offset, buffer.address, count]
+        address, count = covered(src, "src", bytes)
+        arguments = [self._open(), to, memory._open(), offset, address, count]
         if signal is None:
             _api.call("polypath_comm_put", *arguments, stream_handle(stream))
         else:
@@ -352,7 +356,9 @@ class Communicator(WarnsUnlessClosed):
         stream: Any = None,
     ) -> None:
         """What all ranks send, combined, to all of them. ``recv`` may be ``send``."""
-        self._collective("polypath_allreduce", send, recv, type, count, 1, [_operator(op)], stream)
+        self._collective(
+            "polypath_allreduce", send, recv, type, count, (1, 1), [_operator(op)], stream
+        )
 
     def reduce_scatter(
         self,
@@ -365,14 +371,21 @@ class Communicator(WarnsUnlessClosed):
     ) -> None:
         """Rank r receives the r-th part of what is combined, ``count`` elements."""
         self._collective(
-            "polypath_reduce_scatter", send, recv, type, count, self.size, [_operator(op)], stream
+            "polypath_reduce_scatter",
+            send,
+            recv,
+            type,
+            count,
+            (self.size, 1),
+            [_operator(op)],
+            stream,
         )
 
     def all_gather(
         self, send: Any, recv: Any, type: str, count: int | None = None, stream: Any = None
     ) -> None:
         """What all ranks send, in rank order, to all of them."""
-        self._collective("polypath_all_gather", send, recv, type, count, 1, [], stream)
+        self._collective("polypath_all_gather", send, recv, type, count, (1, self.size), [], stream)
 
     def broadcast(
         self,
@@ -384,7 +397,8 @@ class Communicator(WarnsUnlessClosed):
         stream: Any = None,
     ) -> None:
         """What ``root`` sends, to all; ``send`` may be None elsewhere, if ``count`` is given."""
-        self._collective("polypath_broadcast", send, recv, type, count, 1, [root], stream)
+        parts = (1 if self.rank == root else 0, 1)
+        self._collective("polypath_broadcast", send, recv, type, count, parts, [root], stream)
 
     def reduce(
         self,
@@ -398,13 +412,15 @@ class Communicator(WarnsUnlessClosed):
     ) -> None:
         """What all ranks send, combined, to ``root``; ``recv`` may be None elsewhere."""
         arguments = [_operator(op), root]
-        self._collective("polypath_reduce", send, recv, type, count, 1, arguments, stream)
+        parts = (1, 1 if self.rank == root else 0)
+        self._collective("polypath_reduce", send, recv, type, count, parts, arguments, stream)
 
     def all_to_all(
         self, send: Any, recv: Any, type: str, count: int | None = None, stream: Any = None
     ) -> None:
         """Part r of ``send`` goes to rank r; what rank r sent is part r of ``recv``."""
-        self._collective("polypath_all_to_all", send, recv, type, count, self.size, [], stream)
+        parts = (self.size, self.size)
+        self._collective("polypath_all_to_all", send, recv, type, count, parts, [], stream)
 
     def report(self) -> dict[str, Any]:
         """How many of this rank's collectives went how: ``{"cells", "channels", "copies",
@@ -421,21 +437,23 @@ class Communicator(WarnsUnlessClosed):
         recv: Any,
         type: str,
         count: int | None,
-        parts: int,
+        parts: tuple[int, int],
         arguments: list[int],
         stream: Any,
     ) -> None:
+        """``parts``: of ``count`` elements, how many this rank's ``send`` and ``recv`` have; 0:
+        it is not used."""
         if type not in _api.TYPES:
             raise InvalidArgument(f"there is no type '{type}': {', '.join(_api.TYPES)}")
-        given = None if send is None else as_buffer(send)
-        taken = None if recv is None else as_buffer(recv)
         if count is None:
-            count = _api.elements(given, type, parts)
+            given = None if send is None else as_buffer(send, "send")
+            count = _api.elements(given, type, max(parts[0], 1))
+        of_part = integer(count, ctypes.c_size_t, "count") * _api.item_bytes(type)
         _api.call(
             name,
             self._open(),
-            None if given is None else given.address,
-            None if taken is None else taken.address,
+            _address(send, "send", parts[0] * of_part, writes=False),
+            _address(recv, "recv", parts[1] * of_part, writes=True),
             count,
             _api.TYPES[type],
             *arguments,
@@ -448,44 +466,32 @@ class Communicator(WarnsUnlessClosed):
         return self._handle
 
 
+def _address(memory: Any, name: str, bytes: int, writes: bool) -> int | None:
+    """Checked where so many bytes of it are used."""
+    if memory is None:
+        return None
+    if bytes == 0:
+        return as_buffer(memory, name).address
+    return covered(memory, name, bytes, writes=writes)[0]
+
+
 def _operator(name: str) -> int:
     if name not in _api.OPERATORS:
         raise InvalidArgument(f"there is no operator '{name}': {', '.join(_api.OPERATORS)}")
     return _api.OPERATORS[name]
 
 
-_SIGNAL_SEEN_S = 0.1
-
-
-def on_all(ranks: Sequence[Communicator], body: Callable[[Communicator], Any]) -> list[Any]:
-    """Calls ``body`` for each of these ranks at once, on a thread each, and returns what each
-    returned. When one raises, its communicator is aborted, so that no other waits for it, and the
-    first exception is raised. Ctrl-C aborts all, and is raised when they have left the library; a
-    second one ends the process."""
-    results: list[Any] = [None] * len(ranks)
-    raised: list[BaseException] = []
-
-    def run(at: int) -> None:
-        try:
-            results[at] = body(ranks[at])
-        except BaseException as error:
-            raised.append(error)
-            with contextlib.suppress(PolypathError):  # it is closed
-                ranks[at].abort(f"rank {ranks[at].rank} raised {type(error).__name__}: {error}")
-
-    def interrupted() -> None:
-        for comm in ranks:
-            with contextlib.suppress(PolypathError):
-                comm.abort("interrupted")
-
-    threads = [threading.Thread(target=run, args=(at,)) for at in range(len(ranks))]
-    with interrupt_later(interrupted):
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                # Without a limit, a signal right before the wait would not be seen in it.
-                thread.join(_SIGNAL_SEEN_S)
-    if raised:
-        raise raised[0]
-    return results
+def _options(
+    time_limit_ms: int,
+    network: str | None,
+    port: int = 0,
+    *,
+    max_blocks: int = 0,
+    spared_multiprocessors: int = 0,
+) -> _api.CommOptions:
+    """What a communicator is created with. Raises `InvalidArgument` for a network that does not
+    exist."""
+    if network not in (None, "nccl"):
+        raise InvalidArgument(f"network: there is no '{network}': nccl, or None")
+    nccl = _api.library().polypath_network_nccl() if network else None
+    return _api.CommOptions(time_limit_ms, port, nccl, max_blocks, spared_multiprocessors)

@@ -51,9 +51,10 @@ class Context(WarnsUnlessClosed):
         self._handle = handle
 
     def close(self) -> None:
-        """Releases everything. Later calls do nothing. All transfers must have completed."""
+        """Releases everything. Later calls do nothing. All transfers must have completed. In a
+        child process that got it by `os.fork` it does nothing."""
         handle, self._handle = self._handle, None
-        if handle is not None:
+        if handle is not None and not self._is_inherited():
             _api.library().polypath_context_destroy(handle)
 
     # ---- Transfers -------------------------------------------------------------------------------

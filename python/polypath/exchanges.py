@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -67,6 +68,7 @@ class Bootstrap:
     def _take(
         self, rank: int, size: int, exchange: Any, user: ctypes.c_void_p, is_thread: bool
     ) -> None:
+        self._made_by = os.getpid()
         self.rank = rank
         self.size = size
         self._exchange = exchange
@@ -95,5 +97,6 @@ class Bootstrap:
 
     def __del__(self) -> None:
         user = getattr(self, "_user", None)
-        if user is not None and user.value is not None:
+        is_ours = getattr(self, "_made_by", 0) == os.getpid()  # and not of a forked child
+        if is_ours and user is not None and user.value is not None:
             _api.library().polypath_meeting_destroy(user)

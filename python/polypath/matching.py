@@ -216,7 +216,7 @@ class Matcher(WarnsUnlessClosed):
     def close(self) -> None:
         """Waits for its batches. More calls do nothing."""
         handle, self._handle = self._handle, None
-        if handle is not None:
+        if handle is not None and not self._is_inherited():
             _api.call("polypath_matcher_destroy", handle)
 
     def _open(self) -> ctypes.c_void_p:

@@ -16,8 +16,8 @@ import ctypes
 from typing import Any
 
 from . import _api
-from .buffers import as_buffer
-from .closing import WarnsUnlessClosed
+from .buffers import covered
+from .closing import WarnsUnlessClosed, is_failure
 from .comm import Communicator
 from .errors import InvalidArgument
 from .matching import Matcher as Matcher
@@ -48,12 +48,12 @@ class _OnCommunicator(WarnsUnlessClosed):
 
     def close(self) -> None:
         """Destroys it; later calls do nothing."""
-        if self._handle is not None:
-            handle, self._handle = self._handle, None
+        handle, self._handle = self._handle, None
+        if handle is not None and not self._is_inherited():
             _api.call(self._destroy, handle)
 
     def _leave(self, error: BaseException | None) -> None:
-        if error is not None:
+        if is_failure(error) and not self._is_inherited():
             self._comm.abort(f"rank {self._comm.rank} raised {type(error).__name__}: {error}")
             self._handle = None  # goes with the communicator
             return
@@ -200,14 +200,12 @@ class Queues(_OnCommunicator):
         _api.call("polypath_queue_close", self._open(), index)
 
     def _items(self, items: Any, writes: bool = False) -> tuple[int, int]:
-        found = as_buffer(items, "items")
-        if found.bytes is None or found.bytes % self._item_bytes != 0:
+        address, size = covered(items, "items", writes=writes)
+        if size % self._item_bytes != 0:
             raise InvalidArgument(
-                f"items are {found.bytes} bytes, which is no multiple of {self._item_bytes}"
+                f"items are {size} bytes, which is no multiple of {self._item_bytes}"
             )
-        if writes and found.read_only:
-            raise InvalidArgument("items cannot be written")
-        return found.address, found.bytes // self._item_bytes
+        return address, size // self._item_bytes
 
 
 class Pool(_OnCommunicator):

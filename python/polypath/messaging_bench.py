@@ -22,8 +22,8 @@ def lines(
     quick: bool = False,
     node: str | None = None,
 ) -> Generator[dict[str, Any], None, None]:
-    """The lines, as they come: ``{"what", "line", "value", "unit"}``, with "paper", "must_reach",
-    "adds_up" and "limits" where there are any, or with "skipped" in place of the value. Raises
+    """The lines, as they come: ``{"what", "line", "value", "unit"}``, with "paper", "adds_up" and
+    "limits" where there are any, or with "skipped" in place of the value. Raises
     `PolypathError` with what was wrong: an item lost, twice, torn or out of order; and for a
     simulated ``node`` where the driver that knows these kernels is not built."""
     environment = {"CUDA_MODULE_LOADING": "EAGER", **os.environ}

@@ -135,7 +135,7 @@ def _save(figure: Figure, document: dict[str, Any], file: Path) -> None:
 
 def plot_uniconn(document: dict[str, Any], file: Path) -> None:
     """Draws a benchmark of UNICONN: time over the size, solid by UNICONN, dashed by the library
-    itself, and how many times as long UNICONN took."""
+    itself, and UNICONN's speedup over it."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     time, ratio = figure.subplots(1, 2)
     lines: dict[str, list[dict[str, Any]]] = {}
@@ -151,10 +151,10 @@ def plot_uniconn(document: dict[str, Any], file: Path) -> None:
             continue
         own, compared = zip(*pairs, strict=True)
         time.plot(own, [row["native_us"] for row in compared], "--", color=color)
-        ratio.plot(own, [row["times_native"] for row in compared], "o-", color=color, label=label)
+        ratio.plot(own, [row["speedup"] for row in compared], "o-", color=color, label=label)
         ratio.plot(own, [row["control"] for row in compared], ":", color=color)
     time.set_ylabel("us; dashed: the library itself")
-    ratio.set_ylabel("times native; dotted: the library against itself")
+    ratio.set_ylabel("speedup over native; dotted: the library against itself")
     time.set_yscale("log")
     for axes in (time, ratio):
         if all("bytes" in row for row in document["rows"]):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
+from .children import ended_with_us
 from .errors import PolypathError
 
 
@@ -36,7 +38,8 @@ def lines_of_first(
 ) -> Generator[dict[str, Any], None, None]:
     """Runs the command once in each environment; yields the lines of JSON that the first prints,
     and passes over its other lines. ``answer``: what it is told to each, as a line, if any. Raises
-    `PolypathError` with what a rank said last, and ends them all when it is left."""
+    `PolypathError` with what a rank said last, and ends them all when it is left, or when this
+    process ends, whatever it ends of."""
     processes = [
         subprocess.Popen(
             command,
@@ -45,6 +48,9 @@ def lines_of_first(
             stdout=subprocess.PIPE if index == 0 else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
+            # A launcher ends what it has started; ranks need not be asked.
+            preexec_fn=ended_with_us(signal.SIGTERM if len(environments) == 1 else signal.SIGKILL),
         )
         for index, environment in enumerate(environments)
     ]

@@ -1,7 +1,7 @@
 """A process that copies without pause over links of this machine: `polypath bench --beside` starts
 it as ``python -m polypath.traffic_process``.
 
-It calls the CUDA driver itself and nothing of polypath. Lines on its standard input switch the
+It calls the CUDA driver itself and nothing of libpolypath. Lines on its standard input switch the
 traffic: "on", "off". It answers each with a line of JSON once blocks of every flow have been
 copied, or none is queued any more: ``{"state": "on"}``, ``{"state": "off"}``, ``{"error": ...}``.
 It ends when its standard input does, and when its parent dies.
@@ -18,14 +18,14 @@ import contextlib
 import ctypes
 import json
 import os
-import signal
 import sys
 import threading
 import time
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any, NamedTuple
 
-_PR_SET_PDEATHSIG = 1
+from .children import end_with_parent
+
 _PORTABLE = 1
 _NON_BLOCKING = 1
 _DISABLE_TIMING = 2
@@ -177,13 +177,6 @@ class Flow:
         self._driver("cuStreamSynchronize", self._stream)
 
 
-def _end_with_parent(parent: int) -> None:
-    """Lets the system end this process when its parent dies, whatever the parent dies of."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        sys.exit(1)
-
-
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m polypath.traffic_process")
     parser.add_argument("copies", nargs="+", help="SRC-DST, gpu0-host0")
@@ -239,7 +232,7 @@ def main(arguments: list[str] | None = None) -> None:
     import queue
 
     options = _options(arguments)
-    _end_with_parent(options.parent)
+    end_with_parent(options.parent)
     commands: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_serve, args=(options, commands), daemon=True).start()
     # This thread must see the end of the input whatever a call of the driver waits for.

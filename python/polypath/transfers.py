@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from . import _api
-from .buffers import Buffer, as_buffer
+from .buffers import Buffer, as_buffer, covered
 from .errors import InvalidArgument, WrongType
 from .integers import checked_size, integer
 from .streams import stream_handle
@@ -57,10 +57,10 @@ def checked_transfer(transfer: Transfer, where: str) -> _api.Transfer:
     """The transfer's addresses, size and stream, checked as far as can be told without a driver."""
     dst = as_buffer(transfer.dst, f"{where}dst")
     src = as_buffer(transfer.src, f"{where}src")
-    if dst.read_only:
-        raise InvalidArgument(f"{where}dst is read-only")
     size = _transfer_size(dst, src, transfer.bytes, where)
-    return _api.Transfer(dst.address, src.address, size, stream_handle(transfer.stream))
+    to, _ = covered(dst, f"{where}dst", size, writes=True)
+    start, _ = covered(src, f"{where}src", size)
+    return _api.Transfer(to, start, size, stream_handle(transfer.stream))
 
 
 def _transfer_size(dst: Buffer, src: Buffer, size: int | None, where: str) -> int:
@@ -75,8 +75,4 @@ def _transfer_size(dst: Buffer, src: Buffer, size: int | None, where: str) -> in
             )
         size = dst.bytes if dst.bytes is not None else src.bytes
         assert size is not None
-    size = integer(size, ctypes.c_size_t, f"{where}bytes")
-    for name, buffer in (("dst", dst), ("src", src)):
-        if buffer.bytes is not None and size > buffer.bytes:
-            raise InvalidArgument(f"{where}{name} has {buffer.bytes} bytes, fewer than {size}")
-    return size
+    return integer(size, ctypes.c_size_t, f"{where}bytes")

@@ -23,8 +23,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import _api, _dlpack
-from .buffers import Buffer, as_buffer
-from .closing import Closing
+from .buffers import Buffer, as_buffer, covered
+from .closing import Closing, is_failure
 from .errors import InvalidArgument
 from .exchanges import Bootstrap
 from .integers import array, checked_size, integer
@@ -46,9 +46,9 @@ class _Handle(Closing):
 
     def close(self) -> None:
         """Later calls do nothing. What uses it must have completed."""
-        if self._handle is not None:
+        if self._handle is not None and not self._is_inherited():
             getattr(_api.library(), self._destroy)(self._handle)
-            self._handle = None
+        self._handle = None
 
     def _open(self) -> ctypes.c_void_p:
         if self._handle is None:
@@ -105,7 +105,7 @@ class Environment(_Handle):
     @property
     def reason(self) -> str:
         """Why that, for a person."""
-        return str(_api.library().polypath_uniconn_reason(self._open()).decode())
+        return _api.decoded(_api.library().polypath_uniconn_reason(self._open()))
 
     @property
     def world_rank(self) -> int:
@@ -228,12 +228,12 @@ class Memory(Closing):
 
     def close(self) -> None:
         """Collective."""
-        if self._address is not None:
+        if self._address is not None and not self._is_inherited():
             _api.call("polypath_uniconn_free", self._address)
-            self._address = None
+        self._address = None
 
     def _leave(self, error: BaseException | None) -> None:
-        if error is None:  # others may not come to it; it goes with the environment
+        if not is_failure(error):  # else others may not come to it; it goes with the environment
             self.close()
 
 
@@ -289,12 +289,12 @@ class Coordinator(_Handle):
     ) -> None:
         """Sends ``src`` to ``dest`` of rank ``to``, and behind it ``value`` to the 64-bit word
         ``signal`` there. Values of one word rise, and one rank writes it."""
-        given = as_buffer(src, "src")
+        address, count = covered(src, "src", bytes)
         self._call(
             "post",
-            given.address,
+            address,
             _address(dest, "dest"),
-            _count(given, bytes, "src"),
+            count,
             _address(signal, "signal"),
             value,
             to,
@@ -312,11 +312,11 @@ class Coordinator(_Handle):
     ) -> None:
         """What comes behind it on the stream finds in ``dest`` what rank ``source`` posted with
         this value."""
-        taken = as_buffer(dest, "dest")
+        address, count = covered(dest, "dest", bytes, writes=True)
         self._call(
             "acknowledge",
-            taken.address,
-            _count(taken, bytes, "dest"),
+            address,
+            count,
             _address(signal, "signal"),
             value,
             source,
@@ -329,7 +329,9 @@ class Coordinator(_Handle):
 
     def all_gather(self, send: Any, recv: Any, bytes: int, comm: Communicator) -> None:
         """What all ranks send, in rank order, to all."""
-        self._call("all_gather", _address(send), _address(recv), bytes, comm._open())
+        whole = _parts(comm, bytes)
+        given, taken = _used(send, "send", bytes), _used(recv, "recv", whole, writes=True)
+        self._call("all_gather", given, taken, bytes, comm._open())
 
     def all_gatherv(
         self,
@@ -340,11 +342,15 @@ class Coordinator(_Handle):
         comm: Communicator,
     ) -> None:
         lists = _sizes(comm, counts=counts, displs=displs)
-        self._call("all_gatherv", _address(send), _address(recv), *lists, comm._open())
+        given = _used(send, "send", counts[comm.rank])
+        taken = _used(recv, "recv", _end(counts, displs), writes=True)
+        self._call("all_gatherv", given, taken, *lists, comm._open())
 
     def all_to_all(self, send: Any, recv: Any, bytes: int, comm: Communicator) -> None:
         """Part r of ``send`` to rank r; what rank r sent is part r of ``recv``."""
-        self._call("all_to_all", _address(send), _address(recv), bytes, comm._open())
+        whole = _parts(comm, bytes)
+        given, taken = _used(send, "send", whole), _used(recv, "recv", whole, writes=True)
+        self._call("all_to_all", given, taken, bytes, comm._open())
 
     def all_to_allv(
         self,
@@ -358,19 +364,22 @@ class Coordinator(_Handle):
     ) -> None:
         sent = _sizes(comm, send_counts=send_counts, send_displs=send_displs)
         received = _sizes(comm, recv_counts=recv_counts, recv_displs=recv_displs)
-        self._call("all_to_allv", _address(send), *sent, _address(recv), *received, comm._open())
+        given = _used(send, "send", _end(send_counts, send_displs))
+        taken = _used(recv, "recv", _end(recv_counts, recv_displs), writes=True)
+        self._call("all_to_allv", given, *sent, taken, *received, comm._open())
 
     def broadcast(
         self, buffer: Any, root: int, comm: Communicator, bytes: int | None = None
     ) -> None:
         """What is in ``root``'s buffer, to all."""
-        given = as_buffer(buffer, "buffer")
-        count = _count(given, bytes, "buffer")
-        self._call("broadcast", given.address, count, root, comm._open())
+        address, count = covered(buffer, "buffer", bytes, writes=comm.rank != root)
+        self._call("broadcast", address, count, root, comm._open())
 
     def gather(self, send: Any, recv: Any, bytes: int, root: int, comm: Communicator) -> None:
         """What all ranks send, in rank order, to ``root``; ``recv`` is named on all."""
-        self._call("gather", _address(send), _address(recv), bytes, root, comm._open())
+        whole = _parts(comm, bytes) if comm.rank == root else 0
+        given, taken = _used(send, "send", bytes), _used(recv, "recv", whole, writes=True)
+        self._call("gather", given, taken, bytes, root, comm._open())
 
     def gatherv(
         self,
@@ -382,11 +391,16 @@ class Coordinator(_Handle):
         comm: Communicator,
     ) -> None:
         lists = _sizes(comm, counts=counts, displs=displs)
-        self._call("gatherv", _address(send), _address(recv), *lists, root, comm._open())
+        whole = _end(counts, displs) if comm.rank == root else 0
+        given = _used(send, "send", counts[comm.rank])
+        taken = _used(recv, "recv", whole, writes=True)
+        self._call("gatherv", given, taken, *lists, root, comm._open())
 
     def scatter(self, send: Any, recv: Any, bytes: int, root: int, comm: Communicator) -> None:
         """Part r of ``root``'s ``send`` to rank r."""
-        self._call("scatter", _address(send), _address(recv), bytes, root, comm._open())
+        whole = _parts(comm, bytes) if comm.rank == root else 0
+        given, taken = _used(send, "send", whole), _used(recv, "recv", bytes, writes=True)
+        self._call("scatter", given, taken, bytes, root, comm._open())
 
     def scatterv(
         self,
@@ -398,7 +412,10 @@ class Coordinator(_Handle):
         comm: Communicator,
     ) -> None:
         lists = _sizes(comm, counts=counts, displs=displs)
-        self._call("scatterv", _address(send), _address(recv), *lists, root, comm._open())
+        whole = _end(counts, displs) if comm.rank == root else 0
+        given = _used(send, "send", whole)
+        taken = _used(recv, "recv", counts[comm.rank], writes=True)
+        self._call("scatterv", given, taken, *lists, root, comm._open())
 
     def all_reduce(
         self,
@@ -441,25 +458,38 @@ class Coordinator(_Handle):
             raise InvalidArgument(f"there is no type '{type}': {', '.join(TYPES)}")
         if op not in OPERATORS:
             raise InvalidArgument(f"there is no operator '{op}': {', '.join(OPERATORS)}")
-        given = as_buffer(send, "send")
         if count is None:
-            count = _api.elements(given, type)
-        arguments = [given.address, _address(recv, "recv"), count, TYPES[type], OPERATORS[op]]
+            count = _api.elements(as_buffer(send, "send"), type)
+        size = integer(count, ctypes.c_size_t, "count") * _api.item_bytes(type)
+        given = covered(send, "send", size)[0]
+        taken = _used(recv, "recv", 0 if root and comm.rank != root[0] else size, writes=True)
+        arguments = [given, taken, count, TYPES[type], OPERATORS[op]]
         self._call(name, *arguments, *root, comm._open())
 
     def _call(self, name: str, *arguments: Any) -> None:
         _api.call(f"polypath_uniconn_{name}", self._open(), *arguments)
 
 
-def _address(memory: Any, name: str = "memory") -> int | None:
+def _address(memory: Any, name: str) -> int | None:
+    """Of another rank's memory, or of what this rank does not use."""
     return None if memory is None else as_buffer(memory, name).address
 
 
-def _count(buffer: Buffer, bytes: int | None, name: str) -> int:
-    count = buffer.bytes if bytes is None else bytes
-    if count is None:
-        raise InvalidArgument(f"{name} has no size, so bytes is wanted")
-    return count
+def _used(memory: Any, name: str, bytes: int, *, writes: bool = False) -> int | None:
+    """The address of so many bytes; 0: this rank does not use it. None: in place."""
+    if memory is None or bytes == 0:
+        return _address(memory, name)
+    return covered(memory, name, bytes, writes=writes)[0]
+
+
+def _parts(comm: Communicator, bytes: int) -> int:
+    """Bytes of one part for each rank."""
+    return integer(bytes, ctypes.c_size_t, "bytes") * comm.size
+
+
+def _end(counts: Sequence[int], displs: Sequence[int]) -> int:
+    """Where the last part ends."""
+    return max(at + count for at, count in zip(displs, counts, strict=True))
 
 
 def _sizes(comm: Communicator, **lists: Sequence[int]) -> list[Any]:

@@ -184,13 +184,15 @@ polypath_status polypath_comm_split(polypath_comm* comm, int color, int key, pol
     auto handle = std::make_unique<polypath_comm>();
     handle->communicator = of(comm).split(color, key);
     handle->context = comm->context;
+    handle->max_blocks = comm->max_blocks;
+    handle->spared_multiprocessors = comm->spared_multiprocessors;
     *part = handle->communicator == nullptr ? nullptr : handle.release();
   });
 }
 
 polypath_status polypath_comm_destroy(polypath_comm* comm) {
   return guarded([&] {
-    if (comm == nullptr) return;
+    if (comm == nullptr || comm->made_by != getpid()) return;
     require(!comm->communicator->streams_wait() || comm->communicator->aborted(),
             "comm: a stream of this rank still waits for a signal or at a barrier: synchronise it, "
             "or abort");

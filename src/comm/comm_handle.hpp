@@ -1,6 +1,8 @@
 // What is behind the handles of comm.h.
 #pragma once
 
+#include <unistd.h>
+
 #include <functional>
 #include <memory>
 #include <vector>
@@ -29,6 +31,9 @@ struct polypath_comm {
   int max_blocks = 0;
   int spared_multiprocessors = 0;
   std::vector<std::unique_ptr<polypath_symmetric>> memories;  ///< that were not freed
+  /// The process that made it. A child that got it by a fork has none of its threads, and the
+  /// control segment is the parent's.
+  const pid_t made_by = getpid();
 };
 
 namespace polypath {

@@ -150,7 +150,9 @@ polypath_status polypath_context_create(const polypath_setting* settings, size_t
   });
 }
 
-void polypath_context_destroy(polypath_context* context) { delete context; }
+void polypath_context_destroy(polypath_context* context) {
+  if (context != nullptr && context->made_by == getpid()) delete context;
+}
 
 polypath_status polypath_copy_async(polypath_context* context, void* dst, const void* src,
                                     size_t bytes, void* stream) {

@@ -2,6 +2,8 @@
 // exceptions out as status codes, converted in one place.
 #pragma once
 
+#include <unistd.h>
+
 #include <any>
 #include <exception>
 #include <mutex>
@@ -18,6 +20,8 @@ struct polypath_context {
   explicit polypath_context(const polypath::OptionArguments& arguments) : context(arguments) {}
 
   polypath::Context context;
+  /// The process that made it. A child that got it by a fork has none of its threads.
+  const pid_t made_by = getpid();
   /// One long measurement at a time, and what it keeps for the next.
   std::mutex laboratory_mutex;
   std::any laboratory;

@@ -14,8 +14,8 @@ void for_each_resource(const Node& node, int link, const Use& use) {
     use(node.links.size() + static_cast<std::size_t>(port));
 }
 
-/// A port with room to spare makes up for a halt: 128 MiB from GPU to GPU, whose host legs meet in a
-/// port of host memory that they half fill, took 318 us on 4 x H200, 313 without any halts.
+/// A port with room to spare makes up for a halt. Example: 128 MiB from GPU to GPU, whose host legs
+/// half fill a port of host memory, took 318 us on 4 x H200, and 313 are predicted without halts.
 constexpr double kFilled = 0.9;
 
 }  // namespace

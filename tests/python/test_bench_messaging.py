@@ -32,7 +32,9 @@ def test_every_line_is_right(bench, tmp_path, what):
     rows = json.loads(done.stdout)["rows"]
     assert rows and all(row["verified"] and row["what"] == what for row in rows)
     assert len({row["line"] for row in rows}) == len(rows)
+    figures = {"what", "line", "value", "unit", "paper", "adds_up", "items", "limits", "skipped"}
     for row in rows:
+        assert set(row) <= figures | {"gpus", "verified"}, row
         assert ("skipped" in row) != (row.get("value", 0) > 0), row
     assert drawn.stat().st_size > 1000
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from polypath.buffers import Buffer, as_buffer, require_contiguous
+from polypath.buffers import Buffer, as_buffer, covered, require_contiguous
 from polypath.errors import InvalidArgument
 
 
@@ -199,3 +199,35 @@ def test_agrees_with_numpy_about_contiguity(shape, order, steps):
     else:
         with pytest.raises(InvalidArgument):
             require_contiguous(array.shape, array.strides, 4, "array")
+
+
+def test_characters_of_text_have_four_bytes():
+    array = np.array(["abcd", "efgh"])
+    assert as_buffer(array).bytes == array.nbytes == 32
+    assert as_buffer(np.array([b"abcd"])).bytes == 4
+
+
+def test_storages_say_their_size_by_a_method():
+    class Storage:
+        def data_ptr(self):
+            return 0x7000
+
+        def nbytes(self):
+            return 48
+
+    assert as_buffer(Storage()) == Buffer(0x7000, 48)
+
+
+def test_covered_bytes_are_checked():
+    array = np.arange(10, dtype="int32")
+    assert covered(array, "src") == (array.ctypes.data, 40)
+    assert covered(array, "src", 8) == (array.ctypes.data, 8)
+    assert covered(0x7000, "src", 8) == (0x7000, 8)
+    with pytest.raises(InvalidArgument, match="src has 40 bytes, fewer than 41"):
+        covered(array, "src", 41)
+    with pytest.raises(InvalidArgument, match="src has no size, so bytes is wanted"):
+        covered(0x7000, "src")
+    array.flags.writeable = False
+    assert covered(array, "src")[1] == 40
+    with pytest.raises(InvalidArgument, match="recv is read-only"):
+        covered(array, "recv", writes=True)

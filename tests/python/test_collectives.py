@@ -37,6 +37,41 @@ def added(count):
 def part(values, rank):
     return values[rank * COUNT : (rank + 1) * COUNT]
 
+class ReadOnly:
+    def __init__(self, memory):
+        self.__cuda_array_interface__ = dict(memory.__cuda_array_interface__)
+        self.__cuda_array_interface__["data"] = (memory.address(), True)
+
+def refuse(comm, send, recv):
+    # On all ranks alike: read-only memory to receive in, and memory that is too short.
+    last = polypath.buffers.Buffer(recv.address(), 4 * COUNT * SIZE - 1)
+    few = (ctypes.c_uint8 * 8)()
+    calls = [
+        (comm.allreduce, "int32", {}),
+        (comm.reduce_scatter, "int32", {}),
+        (comm.all_gather, "int32", {"count": COUNT}),
+        (comm.broadcast, "int32", {"root": 2}),
+        (comm.all_to_all, "int32", {}),
+    ]
+    for call, kind, more in calls:
+        refused("recv is read-only", call, send, ReadOnly(recv), kind, **more)
+        if call != comm.reduce_scatter:
+            refused("recv has", call, send, last, kind, **more)
+    for call in comm.allreduce, comm.all_gather:
+        refused("send has 8 bytes, fewer than 12", call, few, recv, "int32", count=3)
+    refused("src has 8 bytes, fewer than 9", comm.put, 0, recv, 0, few, 9)
+    refused("src has no size", comm.put, 0, recv, 0, send.address())
+    if comm.rank == 1:
+        refused("recv is read-only", comm.reduce, send, ReadOnly(recv), "int32", root=1)
+
+def refused(words, call, *arguments, **more):
+    try:
+        call(*arguments, **more)
+    except polypath.InvalidArgument as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError((words, call))
+
 def everything(comm):
     gpu = Gpu(comm.gpu())
     send, recv = comm.alloc(4 * COUNT * SIZE), comm.alloc(4 * COUNT * SIZE)
@@ -68,6 +103,7 @@ def everything(comm):
             raise AssertionError(wrong)
         except polypath.InvalidArgument:
             pass
+    refuse(comm, send, recv)
     counts = comm.report()
     assert counts["cells"] + counts["channels"] == 6, counts
     return comm.rank

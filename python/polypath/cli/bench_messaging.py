@@ -85,15 +85,13 @@ def _show(out: Console, rows: Sequence[dict[str, Any]]) -> None:
         "value",
         "unit",
         "paper",
-        "aim",
         "limits",
-        right=["value", "paper", "aim"],
-        caption="paper: of 2017, other GPUs; aim: at least, of times at most; +: of queues that do "
-        "not know each other, added up",
+        right=["value", "paper"],
+        caption="paper: of 2017, other GPUs; +: of queues that do not know each other, added up",
     )
     for row in rows:
         if "skipped" in row:
-            table.add_row(row["what"], row["line"], "-", "", "", "", row["skipped"])
+            table.add_row(row["what"], row["line"], "-", "", "", row["skipped"])
             continue
         limits = ", ".join(f"{name} {figure(value)}" for name, value in _limits(row).items())
         table.add_row(
@@ -102,7 +100,6 @@ def _show(out: Console, rows: Sequence[dict[str, Any]]) -> None:
             figure(row["value"]) + ("+" if row.get("adds_up") else ""),
             row["unit"],
             figure(row["paper"]) if "paper" in row else "",
-            figure(row["must_reach"]) if "must_reach" in row else "",
             limits,
         )
     out.print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -9,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..children import ended_with_us
 from . import advice, statistics
 from .checks import Finding, State
 
@@ -36,6 +38,7 @@ def watch(
             },
             stdout=sys.stderr if quiet else None,
             check=False,
+            preexec_fn=ended_with_us(signal.SIGTERM),
         )
         return Outcome(done.returncode, statistics.read(Path(folder)))
 

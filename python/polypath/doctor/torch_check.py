@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
+from ..children import ended_with_us
 from .checks import Finding, State
 
 _SECONDS = 120
@@ -51,6 +52,7 @@ def torch_finding() -> Finding:
             text=True,
             timeout=_SECONDS,
             check=False,
+            preexec_fn=ended_with_us(),
         )
     except subprocess.TimeoutExpired:
         return Finding(WHAT, State.note, f"could not be imported in {_SECONDS} s")

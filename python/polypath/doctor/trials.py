@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..children import ended_with_us
 from ..context import Context
 from ..errors import LibraryNotFound, NoDevice
 from ..launch.environment import assignments, find_shim
@@ -249,6 +250,8 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="backslashreplace",
+            preexec_fn=ended_with_us(),
         )
 
     def line(self) -> str:

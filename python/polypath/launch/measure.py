@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from ..children import end_with_parent
 from ..context import Context, Progress
 from ..errors import NoDevice
 from ..interrupts import interrupt_later
@@ -30,9 +31,11 @@ def measure_once(wait_s: float = WAIT_S) -> None:
     measures; the others wait for it, so long at most. What fails is one line on stderr: the program
     can run without. Runs in a child process: what it opens of the driver ends with it.
     """
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
         try:
+            end_with_parent(parent)
             _measure(wait_s)
         except OSError as error:
             _say(f"{error.filename or 'a file'}: {error.strerror}")

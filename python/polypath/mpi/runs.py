@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from .._library import find_library
 from ..benchmark import describe_machine
+from ..children import ended_with_us
 from ..context import Context
 from ..context import settings as settings_table
 from ..doctor import statistics
@@ -210,6 +212,7 @@ def _run(
         text=True,
         errors="replace",
         check=False,
+        preexec_fn=ended_with_us(signal.SIGTERM),
     )
     if done.returncode in (0, 1) and results.is_file():
         messages += (line for line in done.stderr.splitlines() if _WRONG in line)

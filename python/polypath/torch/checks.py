@@ -39,3 +39,20 @@ def require_parts(
             f"rank {on.rank}: {name}: {long} has {tensor.numel()} elements, "
             f"and {on.size} ranks times {one.numel()} of {short} are wanted"
         )
+
+
+def require_like(
+    name: str, on: Connection, own: tuple[str, torch.Tensor], listed: tuple[str, torch.Tensor]
+) -> None:
+    """Raises `ValueError` unless this rank's own tensor has as many elements as those of the list,
+    and of the same type. Shapes may differ."""
+    (label, tensor), (labels, one) = own, listed
+    if tensor.dtype != one.dtype:
+        raise ValueError(
+            f"rank {on.rank}: {name}: {label} is of {tensor.dtype}, and {labels} of {one.dtype}"
+        )
+    if tensor.numel() != one.numel():
+        raise ValueError(
+            f"rank {on.rank}: {name}: {label} has {tensor.numel()} elements, and each of {labels} "
+            f"{one.numel()}"
+        )

@@ -20,7 +20,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch.distributed import Work
 
 from . import creation, elements
-from .checks import require_parts, require_usable
+from .checks import require_like, require_parts, require_usable
 from .connection import BLOCKS_BESIDE, Arrived, Connection
 from .messages import Message, Messages
 from .others import Others
@@ -186,9 +186,10 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         opts = opts if isinstance(opts, c10d.AllgatherOptions) else c10d.AllgatherOptions()
         input, outputs = input_tensors[0], output_tensors[0]
         on = self._on(input.device)
-        if on is None or not _alike(outputs, input, on.size):
+        if on is None or not _alike(outputs, on.size):
             return self._pass_on("allgather", input.device, output_tensors, input_tensors, opts)
         require_usable("all_gather", "input", input, on)
+        require_like("all_gather", on, ("input", input), ("outputs", outputs[0]))
         function = on.library.polypath_all_gather
         kind, width = elements.moved(input.dtype)
 
@@ -249,15 +250,20 @@ class ProcessGroupPolypath(dist.ProcessGroup):
         output, parts = outputs[0], inputs[0]
         on = self._on(output.device)
         numbers = elements.combined(outputs, opts) if on else None
-        if on is None or numbers is None or not _alike(parts, output, on.size):
+        if on is None or numbers is None or not _alike(parts, on.size):
             return self._pass_on("reduce_scatter", output.device, outputs, inputs, opts)
         require_usable("reduce_scatter", "output", output, on)
+        require_like("reduce_scatter", on, ("output", output), ("inputs", parts[0]))
         function = on.library.polypath_reduce_scatter
-        recv = elements.real(output)
 
         def body(stream: int) -> None:
-            whole = torch.stack(tuple(parts))
+            # In the order of indices, whatever the layouts (channels_last).
+            whole = torch.stack(tuple(part.contiguous() for part in parts)).contiguous()
+            own = output.contiguous()  # the output itself where it is so
+            recv = elements.real(own)
             on.call(function, whole.data_ptr(), recv.data_ptr(), recv.numel(), *numbers, stream)
+            if own is not output:
+                output.copy_(own)
 
         return on.run(opts.asyncOp, body, [output, *parts], outputs)
 
@@ -484,8 +490,9 @@ def _opts(kind: type, given: Any, field: str) -> Any:
     return made
 
 
-def _alike(tensors: Sequence[torch.Tensor], one: torch.Tensor, size: int) -> bool:
-    """Whether each rank has one, of the same size and type."""
+def _alike(tensors: Sequence[torch.Tensor], size: int) -> bool:
+    """Whether each rank has one, of the same size and type; own tensors may differ by rank."""
+    first = tensors[0]
     return len(tensors) == size and all(
-        other.shape == one.shape and other.dtype == one.dtype for other in tensors
+        other.shape == first.shape and other.dtype == first.dtype for other in tensors
     )
