@@ -291,9 +291,9 @@ void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
     KeptSample kept{.sample = std::move(sample), .kept_ns = look.now_ns};
     const auto& routes = plan.transfers[transfer].routes;
     for (std::size_t r = 0; r < routes.size(); ++r) {
-      if (!routes[r].route.staged())
-        kept.direct_part = static_cast<double>(routes[r].bytes) /
-                           static_cast<double>(plan.transfers[transfer].request.bytes);
+      kept.parts.push_back(static_cast<double>(routes[r].bytes) /
+                           static_cast<double>(plan.transfers[transfer].request.bytes));
+      if (!routes[r].route.staged()) kept.direct_part = kept.parts.back();
       for (const int leg : routes[r].route.legs) {
         const int slot = table_.slot_of(leg);
         kept.legs.push_back(

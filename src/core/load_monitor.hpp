@@ -113,7 +113,8 @@ class LoadMonitor {
       std::uint64_t own_switches = 0;  ///< as long as no other stream's traffic follows
     };
     std::vector<Leg> legs = {};
-    double direct_part = 0;  ///< of the bytes
+    std::vector<double> parts = {};  ///< of the bytes, by route
+    double direct_part = 0;          ///< the direct route's
     double predicted_us = 0;
     double native_us = 0;
     std::uint64_t kept_ns = 0;

@@ -19,10 +19,12 @@ constexpr std::uint64_t kForgetSampleNs = 10'000'000'000;
 constexpr double kLatePart = 0.2;
 /// and by this much.
 constexpr double kLateUs = 20;
-/// A transfer loses when it takes longer than its direct copy says of the native one, by more than
-/// what times vary.
+/// A transfer loses when it takes longer than it would have taken without its latest route, by more
+/// than what times vary.
 constexpr double kLossPart = 0.01;
 constexpr double kLossUs = 2;
+/// No route is taken to carry more than all but this part.
+constexpr double kLeastPart = 0.01;
 /// Losses in a row after which a route is held back, and for how long.
 constexpr int kLosses = 2;
 constexpr std::uint64_t kLossHoldNs = 40'000'000;
@@ -96,9 +98,11 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
 
 void LoadMonitor::count_loss(const KeptSample& kept, const SampleTimes& times,
                              std::uint64_t now_ns) {
-  const double native_us = times.direct_us / kept.direct_part;
-  const bool is_loss = times.total_us > native_us * (1 + kLossPart) + kLossUs;
+  // Without the latest route the others would have carried its part at the rates that they had.
   const auto latest = std::ranges::max_element(times.routes, {}, &SampleTimes::Late::us);
+  const double others_us = times.total_us - latest->us;
+  const double without_us = others_us / std::max(kLeastPart, 1 - kept.parts[latest->route]);
+  const bool is_loss = times.total_us > without_us * (1 + kLossPart) + kLossUs;
   for (const KeptSample::Leg& leg : kept.legs) {
     if (!leg.is_staged) continue;
     const int slot = table_.slot_of(leg.link);
