@@ -284,8 +284,8 @@ def _show(out: Console, found: Sequence[dict[str, Any]]) -> None:
     table = PlainTable(
         *names,
         right=[name for name in names if name not in ("backend", "matrix", "mode")],
-        caption="medians of pairs; speedup: native time over UNICONN's; control: the library against "
-        "itself; CPU ns of a call, of a solver's iteration",
+        caption="medians of pairs; speedup: native time over UNICONN's; control: the library "
+        "against itself; CPU ns of a call, of a solver's iteration",
     )
     for row in found:
         native = row["native_us"] is not None
