@@ -166,3 +166,32 @@ def test_mpi_in_a_plugin(started_polypath, tmp_path, has_mpi):
         assert done.stdout == "16 16 [7, 7, 7]\n"
         (line,) = done.stderr.splitlines()
         assert "no object of this process defines PMPI_Allreduce" in line
+
+
+def test_another_dlsym_is_named(started_polypath, tmp_path):
+    """As of a library that limits a container's memory; one without is not."""
+    for name, text in (("vgpu", "void *dlsym(void *, const char *);"), ("other", "")):
+        body = "#include <stddef.h>\n" + text
+        if text:
+            body += """
+void *dlvsym(void *, const char *, const char *);
+void *dlsym(void *handle, const char *name) {
+  static void *(*next)(void *, const char *);
+  if (!next) next = dlvsym((void *)-1L, "dlsym", "GLIBC_2.2.5");
+  return next(handle, name);
+}
+"""
+        (tmp_path / f"{name}.c").write_text(body + "\nint any_name(void) { return 0; }\n")
+        command = ["cc", "-shared", "-fPIC", "-o", f"{name}.so", f"{name}.c", "-ldl"]
+        subprocess.run(command, check=True, cwd=tmp_path)
+    vgpu, other = tmp_path / "vgpu.so", tmp_path / "other.so"
+    run = ("run", "--no-measure", "--node", "narval", "--", sys.executable, "-c", "print(1)")
+    done = started_polypath(*run, LD_PRELOAD=f"{vgpu}:{other}")
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"polypath: {vgpu} in LD_PRELOAD replaces dlsym, and is passed over")
+    found = started_polypath(
+        *("doctor", "--node", "narval", "--json", "-", "--", *ROUND_TRIP), LD_PRELOAD=str(vgpu)
+    )
+    texts = [one["text"] for one in json.loads(found.stdout)["findings"]]
+    assert any("replaces dlsym" in text for text in texts), texts

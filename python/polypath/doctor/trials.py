@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from ..children import ended_with_us
 from ..context import Context
 from ..errors import InvalidArgument, LibraryNotFound, NoDevice
-from ..launch.environment import assignments, find_shim
+from ..launch.environment import assignments, find_shim, preloaded_libraries
+from ..launch.preloaded import others_with_dlsym, passed_over
 from . import advice, statistics
 from .checks import (
     IMPORT,
@@ -68,7 +69,7 @@ def examine(node: str | None, step: Step) -> Examination:
         examination.findings.append(Finding("preload", State.wrong, str(error)))
         return examination
     preloaded = preload_finding(environment)
-    examination.findings.append(preloaded)
+    examination.findings.extend([preloaded, *other_findings(environment)])
     if preloaded.state is State.wrong:
         return examination
     try:
@@ -141,6 +142,14 @@ def preload_finding(environment: Mapping[str, str]) -> Finding:
         f"{shim} is not loaded" + (f": {lines[0]}" if lines else ""),
         "install or build polypath anew (`make setup`) for this machine",
     )
+
+
+def other_findings(environment: Mapping[str, str]) -> list[Finding]:
+    """Other preloaded libraries that the shim passes over."""
+    return [
+        Finding("preload", State.note, passed_over(other), "do without one of the two")
+        for other in others_with_dlsym(environment, preloaded_libraries())
+    ]
 
 
 def copy_trial(
