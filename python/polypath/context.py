@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -273,7 +274,7 @@ class Context(WarnsUnlessClosed):
             if progress is None or raised:
                 return
             try:
-                progress(done, total, what.decode())
+                progress(done, total, _api.decoded(what))
             except BaseException as error:  # it must not pass through the C library
                 raised.append(error)
 
@@ -290,11 +291,17 @@ class Context(WarnsUnlessClosed):
         """The driver and its devices::
 
         {"driver": {"library", "cuda_version", "driver_version"}, "simulated", "nvml", "library",
-         "version", "profile": {"file", "state"}, "graphs": {"supported", "cache_size", "counts"},
+         "version", "profile": {"file", "file_hex", "state"},
+         "graphs": {"supported", "cache_size", "counts"},
          "devices": [{"id", "name", "memory_bytes", "free_bytes" or None, "context_active"}],
          "staging": [{"memory", "allowed", "reason", "bytes"}]}
         """
         return _api.call_json("polypath_devices", self._open())  # type: ignore[no-any-return]
+
+    def profile_file(self) -> str:
+        """The file of the node's profile, "" without one; as `os.fsdecode` gives it, also where its
+        name is no UTF-8."""
+        return os.fsdecode(bytes.fromhex(self.devices()["profile"]["file_hex"]))
 
     def counters(self) -> dict[str, Any]:
         """What has been done since the context was made, or since `reset_counters`::
@@ -461,7 +468,7 @@ def progress_callback(progress: TuneProgress | None) -> tuple[Any, list[BaseExce
         if progress is None:
             return 0
         try:
-            return 1 if progress(done, total, left, what.decode()) is False else 0
+            return 1 if progress(done, total, left, _api.decoded(what)) is False else 0
         except BaseException as error:  # it must not pass through the C library
             raised.append(error)
             return 1

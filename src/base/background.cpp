@@ -21,7 +21,8 @@ bool Background::add(std::function<void()> task) {
     if (!thread_.joinable())
       thread_ = own_thread([this](const std::stop_token& stop) { run(stop); });
   } catch (const std::system_error& error) {
-    log_warn("nothing is done in the background: {}", error.what());
+    if (!std::exchange(has_told_, true))
+      log_warn("nothing is done in the background: {}", error.what());
     return false;
   }
   tasks_.push_back(std::move(task));

@@ -33,6 +33,7 @@ class Background {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::function<void()>> tasks_;  // the first one is under way
+  bool has_told_ = false;                    ///< that there is no thread
   std::jthread thread_;
 };
 

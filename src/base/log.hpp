@@ -18,6 +18,15 @@ LogLevel log_level() noexcept;
 /// Writes `message` if `level` is at or above the set level. Never throws.
 void log_message(LogLevel level, std::string_view message) noexcept;
 
+/// How loudly a failed driver call is told. warn, but info for CUDA_ERROR_DEINITIALIZED and
+/// CUDA_ERROR_CONTEXT_IS_DESTROYED: the process or the context is ending, and nothing is wrong.
+constexpr LogLevel level_of_result(int result) noexcept {
+  constexpr int kDeinitialized = 4;
+  constexpr int kContextIsDestroyed = 709;
+  return result == kDeinitialized || result == kContextIsDestroyed ? LogLevel::info
+                                                                   : LogLevel::warn;
+}
+
 template <typename... Args>
 void log_debug(fmt::format_string<Args...> format, Args&&... args) {
   if (log_level() <= LogLevel::debug)

@@ -151,7 +151,7 @@ const std::vector<Row>& table() {
        "prepared in the background, or wait for them",
        choice_into(&Options::prepare,
                    {{"background", PrepareMode::background}, {"wait", PrepareMode::wait}})},
-      {"prepare_threads", "POLYPATH_PREPARE_THREADS", "4", "1 to 16",
+      {"prepare_threads", "POLYPATH_PREPARE_THREADS", "1", "1 to 16",
        "threads that make routes ready in the background",
        count_into(&Options::prepare_threads, false, 1, 16)},
       {"load", "POLYPATH_LOAD", "auto", "auto, all, known, off",

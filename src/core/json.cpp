@@ -1,5 +1,7 @@
 #include "core/json.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -18,6 +20,12 @@ namespace polypath {
 namespace {
 
 using nlohmann::json;
+
+std::string hex_of(const std::string& bytes) {
+  std::string hex;
+  for (const char byte : bytes) hex += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return hex;
+}
 
 json transfer_json(const TransferPlan& transfer) {
   json routes = json::array();
@@ -153,7 +161,11 @@ json devices_json(Context& context) {
            {{"supported", has_memcpy_graphs(driver)},
             {"cache_size", context.options().graph_cache_size},
             {"counts", graphs_json(context)}}},
-          {"profile", {{"file", source.profile_file}, {"state", context.profile_state()}}},
+          // A path is bytes, of which "file" has those that are UTF-8.
+          {"profile",
+           {{"file", source.profile_file},
+            {"file_hex", hex_of(source.profile_file)},
+            {"state", context.profile_state()}}},
           {"devices", std::move(devices)},
           {"staging", std::move(staging)}};
 }

@@ -91,9 +91,14 @@ void apply_profile(const Options& options, NodeSource& source) {
     source.profile_state = "not used: the node is simulated; name a file to use one";
     return;
   }
-  const auto file = options.profile == "auto"
-                        ? profile_file(profile_directory(), source.fingerprint)
-                        : std::filesystem::path(options.profile);
+  const std::filesystem::path folder = profile_directory();
+  if (options.profile == "auto" && folder.empty()) {
+    source.profile_state =
+        "off: no folder for it: HOME or XDG_CACHE_HOME must name one, or POLYPATH_PROFILE a file";
+    return;
+  }
+  const auto file = options.profile == "auto" ? profile_file(folder, source.fingerprint)
+                                              : std::filesystem::path(options.profile);
   std::string why = what_bars(file);
   if (!why.empty() && options.profile != "auto") throw InvalidArgument(why);
   source.profile_file = file.string();

@@ -142,13 +142,16 @@ bool Preparer::carry_out(const What& what) {
   } catch (const std::exception& error) {
     if (widen != nullptr) {
       if (load_ != nullptr) load_->check(widen->route, false);
-      // What the policy refuses is nothing that went wrong.
+      // What the policy refuses is nothing that went wrong, nor is a driver that shuts down.
       const bool is_refused = dynamic_cast<const StagingRefused*>(&error) != nullptr;
+      const auto* const failed = dynamic_cast<const DriverError*>(&error);
+      const LogLevel level = is_refused          ? LogLevel::info
+                             : failed == nullptr ? LogLevel::warn
+                                                 : level_of_result(failed->code());
       const std::lock_guard lock(mutex_);
       if (told_.insert(error.what()).second)
-        log_message(
-            is_refused ? LogLevel::info : LogLevel::warn,
-            fmt::format("route {} is not used for now: {}", to_string(widen->route), error.what()));
+        log_message(level, fmt::format("route {} is not used for now: {}", to_string(widen->route),
+                                       error.what()));
     } else if (std::holds_alternative<Import>(what)) {
       log_info("memory of another process is not reached by every GPU: {}", error.what());
     }

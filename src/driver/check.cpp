@@ -48,7 +48,7 @@ void throw_driver_error(const CudaDriver& driver, CUresult result, const char* c
 
 void warn_driver_error(const CudaDriver& driver, CUresult result, const char* call) noexcept {
   try {
-    log_warn("{}", failure(driver, result, call));
+    log_message(level_of_result(static_cast<int>(result)), failure(driver, result, call));
   } catch (...) {
     // Nothing is left to report with.
   }

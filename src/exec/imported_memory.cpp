@@ -162,7 +162,8 @@ void ImportedMemories::close_imports(ImportedMemory& memory) {
       POLYPATH_WARN(*driver_, ipc_close_mem_handle(address));
     }
   } catch (const DriverError& error) {
-    log_warn("memory of another process was not closed: {}", error.what());
+    log_message(level_of_result(error.code()),
+                fmt::format("memory of another process was not closed: {}", error.what()));
   }
 }
 

@@ -88,6 +88,9 @@ class StreamExecutor::Run : public LeasedRun {
           guard_.use(second.context);
           POLYPATH_CHECK(driver_, stream_wait_event(second.stream, first_end.get(), 0));
           end(t, r);
+        } catch (const DriverError& error) {
+          log_message(level_of_result(error.code()),
+                      fmt::format("nobody can tell when a staged route ends: {}", error.what()));
         } catch (const std::exception& error) {
           log_warn("nobody can tell when a staged route ends: {}", error.what());
         }
@@ -95,6 +98,10 @@ class StreamExecutor::Run : public LeasedRun {
     }
     try {
       join();
+    } catch (const DriverError& error) {
+      log_message(
+          level_of_result(error.code()),
+          fmt::format("a caller's stream does not wait for a failed transfer: {}", error.what()));
     } catch (const std::exception& error) {
       log_warn("a caller's stream does not wait for a failed transfer: {}", error.what());
     }

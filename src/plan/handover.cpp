@@ -14,26 +14,14 @@ void for_each_resource(const Node& node, int link, const Use& use) {
     use(node.links.size() + static_cast<std::size_t>(port));
 }
 
-/// A port with room to spare makes up for a halt. Example: 128 MiB from GPU to GPU, whose host legs
-/// half fill a port of host memory, took 318 us on 4 x H200, and 313 are predicted without halts.
-constexpr double kFilled = 0.9;
-
 }  // namespace
 
 double handover_us(const Node& node, const std::vector<std::vector<RouteShare>>& shares) {
   std::vector<int> starts(node.links.size() + node.ports.size(), 0);
-  std::vector<double> rates(starts.size(), 0);
   for (const auto& routes : shares)
     for (const RouteShare& share : routes)
       for (const int leg : share.route.legs)
-        for_each_resource(node, leg, [&](std::size_t one) {
-          starts[one] += share.chunks;
-          rates[one] += share.gbps;
-        });
-  const auto is_filled = [&](std::size_t one) {
-    return one < node.links.size() ||
-           rates[one] >= kFilled * node.ports[one - node.links.size()].gbps;
-  };
+        for_each_resource(node, leg, [&](std::size_t one) { starts[one] += share.chunks; });
   double most = 0;
   for (const auto& routes : shares) {
     for (const RouteShare& share : routes) {
@@ -42,7 +30,7 @@ double handover_us(const Node& node, const std::vector<std::vector<RouteShare>>&
       for (const int leg : share.route.legs) {
         int halts = 0;  // starts of others, on the link or port that has the most
         for_each_resource(node, leg, [&](std::size_t one) {
-          if (is_filled(one)) halts = std::max(halts, starts[one] - share.chunks);
+          halts = std::max(halts, starts[one] - share.chunks);
         });
         longest = std::max(longest, static_cast<double>(halts));
         sum += halts;

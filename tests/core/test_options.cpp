@@ -60,7 +60,7 @@ TEST(Options, DefaultsAreWhatTheTableSays) {
   EXPECT_EQ(options.profile, "auto");
   EXPECT_EQ(options.registry, "auto");
   EXPECT_EQ(options.executor, ExecutorChoice::automatic);
-  EXPECT_EQ(options.prepare_threads, 4);
+  EXPECT_EQ(options.prepare_threads, 1);
   EXPECT_EQ(options.graph_cache_size, 64);
 }
 
@@ -111,7 +111,7 @@ TEST(Options, RangesIncludeTheirEnds) {
   EXPECT_EQ(load_options({{"max_routes", "1"}}).max_routes, 1);
   EXPECT_EQ(load_options({{"max_routes", "64"}}).max_routes, 64);
   EXPECT_EQ(load_options({{"staging_size", "4G"}}).staging_size, 4 * kGiB);
-  EXPECT_EQ(load_options({{"prepare_threads", "1"}}).prepare_threads, 1);
+  EXPECT_EQ(load_options({{"prepare_threads", "2"}}).prepare_threads, 2);
   EXPECT_EQ(load_options({{"prepare_threads", "16"}}).prepare_threads, 16);
   EXPECT_EQ(load_options({{"graph_cache_size", "0"}}).graph_cache_size, 0);
   EXPECT_EQ(load_options({{"graph_cache_size", "4096"}}).graph_cache_size, 4096);

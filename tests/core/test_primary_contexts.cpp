@@ -149,7 +149,7 @@ TEST_F(PrimaryContextTest, ACopyWaitsForNoPeerAccess) { copies_meanwhile(enablin
 
 // The simulated driver makes none of them before both are being made.
 TEST_F(PrimaryContextTest, SeveralContexts_AreMadeAtOnce) {
-  Context context(source(), {});
+  Context context(source(), {{"prepare_threads", "4"}});
   const Plan plan = context.plan({wide()});
   const auto to_make =
       std::ranges::count_if(plan.transfers.front().routes, [&](const RouteShare& share) {

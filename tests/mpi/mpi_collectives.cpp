@@ -117,6 +117,16 @@ void host_memory(Run& run) {
   }
 }
 
+/// Above the sizes that ranks once asked each other about every time.
+void large_host_memory(Run& run) {
+  for (int i = 0; i < 40; ++i) {
+    Row row{Collective::allreduce, types()[0]};
+    row.count = 20'000;
+    row.host_memory = true;
+    run.row(MPI_COMM_WORLD, row);
+  }
+}
+
 /// Device memory and host memory in turn, as programs have that sum residuals on the host.
 void alternating(Run& run) {
   for (int i = 0; i < 40; ++i) {
@@ -219,6 +229,7 @@ int main_of(int argc, char** argv) {
       {"communicators", communicators},
       {"large", large},
       {"host-memory", host_memory},
+      {"large-host-memory", large_host_memory},
       {"alternating", alternating},
       {"reset", reset},
       {"mixed", mixed},

@@ -169,6 +169,13 @@ def test_host_memory_stays_with_mpi(collectives):
     assert ran.statistics[0]["communicators"] == 0
 
 
+def test_large_host_memory_is_asked_about_ever_less(collectives):
+    ran = collectives(2, "large-host-memory")
+    assert ran.calls.total() == 40
+    assert ran.reasons()["host memory"] == ran.statistics[0]["agreements"] < 16
+    assert ran.reasons()["not asked after host memory"] > 24
+
+
 def test_device_memory_is_taken_between_host_memory(collectives):
     ran = collectives(2, "alternating")
     assert ran.counted("taken").total() == ran.calls.total() / 2

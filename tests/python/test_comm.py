@@ -79,6 +79,24 @@ def part(comm):
 assert on_all(ranks, part) == [(2, 1, 1), (2, 1, 1), (2, 0, 0), (2, 0, 0)]
 assert on_all(ranks, lambda comm: comm.split(-1)) == [None] * 4
 
+def scratch(comm):
+    comm.prepare()
+    return comm.report()["scratch_bytes"]
+
+def keeps_options(options):
+    limited = Communicator.all(context, [0, 1], **options)
+    (whole, _) = on_all(limited, scratch)
+    parts = on_all(limited, lambda comm: comm.split(0))
+    (part, _) = on_all(parts, scratch)
+    for one in [*parts, *limited]:
+        one.close()
+    return whole, part
+few, more = keeps_options({"max_blocks": 8}), keeps_options({"max_blocks": 16})
+assert few[0] == few[1] < more[0] == more[1], (few, more)
+# The part has a share of what is left beside the multiprocessors spared, and beside the whole.
+whole, part = keeps_options({"spared_multiprocessors": 54})
+assert part < whole, (whole, part)
+
 def fails(comm):
     if comm.rank == 2:
         raise KeyError("here")

@@ -229,6 +229,48 @@ def reductions(on: Rank) -> None:
     assert calls(on) == 5 * len(pairs) and not on.came, (on.group.report(), on.came)
 
 
+def layouts_of_lists(on: Rank) -> None:
+    """Shapes of the own tensor, and memory formats, that differ by rank."""
+    shape, last = (1, 2, 3, 4), torch.channels_last
+    mine = [values(rank, "float32", 24 * SIZE) for rank in range(SIZE)]
+    wanted = combined("float32", "SUM", 24 * SIZE).reshape(SIZE, 24)[on.rank]
+    stored = np.ascontiguousarray(wanted.reshape(shape).transpose(0, 2, 3, 1))
+    for kinds in (("contiguous",), (last,), ("contiguous", last)):
+        opts = on.options(c10d.ReduceScatterOptions, True)
+        output, given = on.poisoned(wanted).view(shape), on.tensor(mine[on.rank])
+        output.format = kinds[on.rank % len(kinds)]
+        parts = [one.view(shape) for one in given.view((SIZE, 24))]
+        on.group.reduce_scatter([output], [parts], opts).wait()
+        is_last = output.format == last
+        same(output.view((24,)), (stored if is_last else wanted).ravel(), str(kinds))
+    own = on.tensor(values(on.rank, "int32", 12)).view((12,) if on.rank == 1 else (3, 4))
+    listed = [on.poisoned(values(0, "int32", 12)).view((3, 4)) for _ in range(SIZE)]
+    on.group.allgather([listed], [own], on.options(c10d.AllgatherOptions, True)).wait()
+    for rank, part in enumerate(listed):
+        same(part.view((12,)), values(rank, "int32", 12), "gathered")
+    output = on.poisoned(wanted).view((24,) if on.rank == 2 else (4, 6))
+    parts = [one.view((4, 6)) for one in on.tensor(mine[on.rank]).view((SIZE, 24))]
+    opts = on.options(c10d.ReduceScatterOptions, True)
+    on.group.reduce_scatter([output], [parts], opts).wait()
+    same(output.view((24,)), wanted, "scattered")
+    assert calls(on) == 5 and not on.came, (on.group.report(), on.came)
+    few, other = on.tensor(values(0, "int32", 5)), on.tensor(values(0, "float32", 12))
+    for wrong, said in (
+        (
+            lambda: on.group.allgather([listed], [few]),
+            "5 elements, and each of outputs 12",
+        ),
+        (lambda: on.group.allgather([listed], [other]), "input is of"),
+        (lambda: on.group.reduce_scatter([other], [parts]), "output has 12 elements"),
+    ):
+        try:
+            wrong()
+        except ValueError as error:
+            assert str(error).startswith(f"rank {on.rank}: ") and said in str(error), error
+        else:
+            raise AssertionError(said)
+
+
 def moves(on: Rank) -> None:
     kinds = ("float32", "float16", "int64", "bool", "int16", "complex128")
     for kind in kinds:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from ..doctor import statistics
 from ..doctor.checks import Finding, State, all_well, spans
 from ..doctor.program import program_findings, watch
-from ..doctor.trials import Report, examine
+from ..doctor.trials import Report, examine, other_findings
 from ..launch.environment import assignments
 from ..sizes import format_size, rounded_size
 from . import options
@@ -74,7 +74,7 @@ def watched(program: list[str], node: str | None, out: Console) -> dict[str, Any
     file = check_program(program, anyway=False)
     environment = {**os.environ, **assignments(os.environ, node)}
     outcome = watch(file, program, environment, quiet=out.quiet)
-    findings = program_findings(outcome)
+    findings = [*other_findings(environment), *program_findings(outcome)]
     if outcome.processes:
         out.print(processes_table(outcome.processes))
         out.print(calls_table(outcome.processes))

@@ -11,6 +11,7 @@ from ..context import Context
 from ..errors import InvalidArgument
 from ..launch import command, environment
 from ..launch.measure import measure_once
+from ..launch.preloaded import others_with_dlsym, passed_over
 from . import options
 from .arguments import Option
 
@@ -84,6 +85,8 @@ def run(
     assert file is not None
     if not no_measure and node is None and not environment.is_preloaded(os.environ):
         measure_once()
+    for other in others_with_dlsym(os.environ, environment.preloaded_libraries()):
+        print(f"polypath: {passed_over(other)}", file=sys.stderr)
     sys.stdout.flush()
     try:
         os.execve(file, program, {**os.environ, **changed})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from ..children import ended_with_us
 from . import advice, statistics
 from .checks import Finding, State
+from .trials import temporary_folder
 
 
 class Outcome(NamedTuple):
@@ -20,6 +20,8 @@ class Outcome(NamedTuple):
     """Of the program; minus the signal that killed it."""
     processes: list[dict[str, Any]]
     """The statistics of each process that made a replaced call."""
+    unread: Sequence[str] = ()
+    """Files of statistics that could not be read, and why."""
 
 
 def watch(
@@ -27,7 +29,8 @@ def watch(
 ) -> Outcome:
     """Runs the program to its end, with its own stdin, stdout and stderr; ``quiet``: its stdout is
     stderr. ``file``: what is executed, with a slash."""
-    with tempfile.TemporaryDirectory() as folder:
+    unread: list[str] = []
+    with temporary_folder() as folder:
         done = subprocess.run(
             program,
             executable=file,
@@ -40,17 +43,21 @@ def watch(
             check=False,
             preexec_fn=ended_with_us(signal.SIGTERM),
         )
-        return Outcome(done.returncode, statistics.read(Path(folder)))
+        return Outcome(done.returncode, statistics.read(Path(folder), unread), unread)
 
 
 def program_findings(outcome: Outcome) -> list[Finding]:
     """What is right and wrong with what the program's processes did."""
     found = []
-    code, processes = outcome
+    code, processes, unread = outcome
     if code != 0:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
         found.append(Finding("program", State.wrong, how, "does it do the same without polypath?"))
-    found.append(_caught(processes))
+    for why in unread:
+        text = f"cannot be read: {why}"
+        found.append(Finding("statistics", State.wrong, text, "please report it"))
+    if processes or not unread:
+        found.append(_caught(processes))
     if found[-1].state is State.well:
         found.append(_split(processes))
     found += _mpi(processes)

@@ -32,14 +32,16 @@ from typing import Any
 PATTERN = "%p.json"
 
 
-def read(folder: Path) -> list[dict[str, Any]]:
-    """What the processes wrote into the folder, by process number. A file that is not complete, of
-    a process that was killed while it wrote, is left out."""
+def read(folder: Path, unread: list[str] | None = None) -> list[dict[str, Any]]:
+    """What the processes wrote into the folder, by process number. A file that cannot be read is
+    left out; ``unread`` gets its name and why."""
     found: dict[int, dict[str, Any]] = {}
-    for file in folder.glob("*.json"):
+    for file in sorted(folder.glob("*.json")):
         try:
             process = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError:
+        except (OSError, ValueError) as error:
+            if unread is not None:
+                unread.append(f"{file.name}: {error}")
             continue
         if "nccl" in process:  # whose file comes alone, where there is no shim
             nothing = {"calls": {}, "imports": {}, "rates": [], "mpi": None, "engine": None}

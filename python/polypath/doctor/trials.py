@@ -3,20 +3,22 @@ go?"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..children import ended_with_us
 from ..context import Context
-from ..errors import LibraryNotFound, NoDevice
-from ..launch.environment import assignments, find_shim
+from ..errors import InvalidArgument, LibraryNotFound, NoDevice
+from ..launch.environment import assignments, find_shim, preloaded_libraries
+from ..launch.preloaded import others_with_dlsym, passed_over
 from . import advice, statistics
 from .checks import (
     IMPORT,
@@ -67,8 +69,16 @@ def examine(node: str | None, step: Step) -> Examination:
         examination.findings.append(Finding("preload", State.wrong, str(error)))
         return examination
     preloaded = preload_finding(environment)
-    examination.findings.append(preloaded)
+    examination.findings.extend([preloaded, *other_findings(environment)])
     if preloaded.state is State.wrong:
+        return examination
+    try:
+        with temporary_folder():
+            pass
+    except InvalidArgument as error:
+        advice = "name a writable folder by TMPDIR"
+        text = f"not tried: {error}"
+        examination.findings.append(Finding("copies", State.wrong, text, advice))
         return examination
     steps = len(ways) + (back is not None)
     for done, way in enumerate(ways):
@@ -88,6 +98,18 @@ def _plans(context: Context) -> tuple[int, dict[Leg, Plan], Plan | None]:
     if gpus < 2 or not has_peer_access(context.devices(), 0, 1):
         return size, planned, None
     return size, planned, plan_of(context, IMPORT, size)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[str]:
+    """A new folder, for as long as the statement lasts. Raises `InvalidArgument` where none can be
+    made."""
+    try:
+        made = tempfile.TemporaryDirectory()
+    except OSError as error:
+        raise InvalidArgument(f"no temporary folder: {error.strerror}") from error
+    with made as folder:
+        yield folder
 
 
 class Report(NamedTuple):
@@ -122,12 +144,20 @@ def preload_finding(environment: Mapping[str, str]) -> Finding:
     )
 
 
+def other_findings(environment: Mapping[str, str]) -> list[Finding]:
+    """Other preloaded libraries that the shim passes over."""
+    return [
+        Finding("preload", State.note, passed_over(other), "do without one of the two")
+        for other in others_with_dlsym(environment, preloaded_libraries())
+    ]
+
+
 def copy_trial(
     way: str, size: int, planned: Mapping[Leg, Plan], environment: Mapping[str, str]
 ) -> list[Report]:
     """Runs the copies of `trial_programs` with the driver's functions found in this way; one report
     a copy."""
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         done = Child(
             ["-m", "polypath.doctor.trial_programs", "copies", way, str(size)],
             with_statistics(environment, folder),
@@ -148,7 +178,7 @@ def import_trial(size: int, plan: Plan, environment: Mapping[str, str]) -> Repor
     arguments = [str(size), str(secrets.randbits(64))]
     program = ["-m", "polypath.doctor.trial_programs"]
     owner, importer = (memory.removeprefix("gpu") for memory in IMPORT)
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         started = with_statistics(environment, folder)
         exporter = Child([*program, "export", owner, *arguments], started)
         line = exporter.line()

@@ -38,7 +38,7 @@ def measure_once(wait_s: float = WAIT_S) -> None:
             end_with_parent(parent)
             _measure(wait_s)
         except OSError as error:
-            _say(f"{error.filename or 'a file'}: {error.strerror}")
+            _say(f"{_shown(error.filename or 'a file')}: {error.strerror}")
         except Exception as error:
             _say(" ".join(str(error).split()) or type(error).__name__)
         finally:  # also of Ctrl-C, which the launcher has as well
@@ -53,7 +53,7 @@ def _measure(wait_s: float) -> None:
         return
     profile.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(profile.parent, os.W_OK):
-        _say(f"{profile} cannot be written")
+        _say(f"{_shown(profile)} cannot be written")
         return
     with _locked(profile.with_suffix(".lock"), wait_s) as is_ours:
         if not is_ours:
@@ -68,7 +68,7 @@ def _missing_profile() -> Path | None:
         # Of an emulated mesh, what the node really reaches is measured. A profile that is refused
         # is told of once, by who measures anew.
         with Context(emulate_mesh="off", log_level="error") as context:
-            topology, file = context.topology(), context.devices()["profile"]["file"]
+            topology, file = context.topology(), context.profile_file()
     except NoDevice:
         return None
     is_needed = topology["capacities"] == "defaults" and len(topology["gpus"]) > 1
@@ -127,6 +127,11 @@ def _locked(file: Path, wait_s: float) -> Iterator[bool]:
                 pass
             yield True
             return
+
+
+def _shown(name: object) -> str:
+    """Of a file whose name may be no UTF-8."""
+    return os.fsencode(str(name)).decode(errors="backslashreplace")
 
 
 def _say(why: str) -> None:

@@ -1,4 +1,6 @@
 // The functions of MPI that the shim replaces, and which way their calls go.
+#include <atomic>
+
 #include "preload/driver.hpp"
 #include "preload/mpi/buffers.hpp"
 #include "preload/mpi/carry.hpp"
@@ -150,7 +152,14 @@ int run(const Call& given) noexcept {
 
 int call_original(const Call& call, const void* send, void* recv) noexcept {
   void* const original = library().originals[static_cast<std::size_t>(call.function)];
-  if (original == nullptr) return library().error_other;
+  if (original == nullptr) {
+    static constinit std::atomic_flag was_told = ATOMIC_FLAG_INIT;
+    const char* const name = kFunctionNames[static_cast<std::size_t>(call.function)];
+    if (!was_told.test_and_set())
+      log_line(LogLevel::error, "%s: no object of this process defines P%s: nothing was done", name,
+               name);
+    return library().error_other;
+  }
   const auto as_int = [](std::int64_t count) { return static_cast<int>(count); };
   // The type of the function, from those of its arguments.
   const auto pass = [original](auto... arguments) {

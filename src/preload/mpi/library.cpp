@@ -102,6 +102,24 @@ int add_candidate(dl_phdr_info* info, std::size_t, void*) noexcept {
   return 0;
 }
 
+/// The file of the first object that defines the name: a library of another file name that a
+/// program has loaded for itself, or a plugin into which MPI was linked. Empty: there is none.
+void find_definer(const char* name, char (&file)[PATH_MAX]) noexcept {
+  file[0] = '\0';
+  void* const program = dlopen(nullptr, RTLD_LAZY | RTLD_NOLOAD);
+  if (program == nullptr) return;
+  any_loaded_object([&](const LoadedObject&) {  // meanwhile nothing is unmapped
+    for (const auto* object = static_cast<const link_map*>(program); object != nullptr;
+         object = object->l_next) {
+      if (*object->l_name == '\0' || is_polypath(object) || !defines(*object, name)) continue;
+      if (std::strlen(object->l_name) < PATH_MAX) std::strcpy(file, object->l_name);
+      break;
+    }
+    return true;
+  });
+  dlclose(program);
+}
+
 /// The handle of what has the name; it stays open.
 void* open_owner(const char* name) noexcept {
   if (void* const found = real_dlsym()(RTLD_NEXT, name)) {
@@ -115,7 +133,9 @@ void* open_owner(const char* name) noexcept {
     if (handle != nullptr && real_dlsym()(handle, name) != nullptr) return handle;
     if (handle != nullptr) dlclose(handle);
   }
-  return nullptr;
+  char file[PATH_MAX];
+  find_definer(name, file);
+  return *file != '\0' ? dlopen(file, RTLD_LAZY | RTLD_NOLOAD) : nullptr;
 }
 
 template <typename Function>

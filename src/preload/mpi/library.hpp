@@ -51,7 +51,7 @@ struct Library {
   Family family = Family::unknown;
   /// Whether it says that it takes pointers to device memory.
   bool takes_device_memory = false;
-  /// What this process's calls go to; null where the library has none.
+  /// What this process's calls go to; null where the library has none, or there is none.
   void* originals[kFunctionCount]{};
 
   // As MPI declares them, but for handles.
@@ -82,8 +82,9 @@ struct Library {
   Handle int64;
   Handle min;
   const void* in_place;
-  int root;         ///< MPI_ROOT: of an intercommunicator, the one who gives
-  int error_other;  ///< MPI_ERR_OTHER
+  int root;  ///< MPI_ROOT: of an intercommunicator, the one who gives
+  /// MPI_ERR_OTHER. Of no known library that of Open MPI, which is an error in all.
+  int error_other = 16;
 };
 
 inline constexpr int kSuccess = 0;  ///< MPI_SUCCESS

@@ -18,8 +18,6 @@
 namespace polypath::preload::mpi {
 namespace {
 
-/// Asking costs little beside a call of this size; it is always asked about.
-constexpr std::uint64_t kAlwaysAsked = 64 * 1024;
 /// In a row, before calls are not asked about: programs also reduce host memory between times.
 constexpr unsigned kFreeRefusals = 8;
 constexpr unsigned kMostRefusals = kFreeRefusals + 6;
@@ -277,7 +275,6 @@ Ranks* ranks_of(Handle communicator) noexcept {
 }
 
 bool is_asked(Ranks& ranks, Operation operation, std::uint64_t bytes) noexcept {
-  if (bytes >= kAlwaysAsked) return true;
   Patience& patience =
       ranks.patience[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
   if (patience.unasked == 0) return true;

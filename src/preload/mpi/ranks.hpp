@@ -13,7 +13,7 @@
 //
 // Whether a call is asked about is a function of what MPI requires to be alike on all ranks (the
 // communicator, the operation, the number of bytes, what is reduced and how) and of the answers
-// before it, which all ranks have: small calls of a kind that was refused eight times in a row are
+// before it, which all ranks have: calls of a kind that was refused eight times in a row are
 // not asked about for the next 1, 3, 7, ... 63 calls of that kind, so that programs without device
 // memory pay little.
 #pragma once

@@ -38,7 +38,8 @@ bool saw_calls() noexcept {
   return mpi::saw_calls();
 }
 
-/// The command line, as the system has it; arguments that are too long are cut.
+/// The command line, as the system has it; arguments that are too long are cut, before a character
+/// of UTF-8 that does not fit.
 void read_command(char* text, std::size_t size) noexcept {
   std::size_t length = 0;
   const int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
@@ -47,6 +48,7 @@ void read_command(char* text, std::size_t size) noexcept {
     length = got > 0 ? static_cast<std::size_t>(got) : 0;
     close(file);
   }
+  if (length == size - 1) length = whole_characters(text, length);
   while (length > 0 && text[length - 1] == '\0') --length;
   for (std::size_t i = 0; i < length; ++i)
     if (text[i] == '\0') text[i] = ' ';
@@ -113,11 +115,13 @@ void write_json(Text& out, const char* command) noexcept {
   out.append("},\n \"rates\": [");
   between = "";
   for_rates([&](const char* direction, const Rate& rate) {
+    // Not "%.1f": the program's locale may have a decimal comma.
+    const unsigned long long tenths = number(static_cast<std::uint64_t>(rate.gbps * 10 + 0.5));
     out.append(
         "%s\n  {\"direction\": \"%s\", \"bytes\": %zu, \"issued\": %s, \"count\": %llu, \"gbps\": "
-        "%.1f}",
+        "%llu.%llu}",
         between, direction, rate.bytes, rate.is_issued ? "true" : "false", number(rate.count),
-        rate.gbps);
+        tenths / 10, tenths % 10);
     between = ",";
   });
   out.append("],\n \"mpi\": ");

@@ -58,14 +58,18 @@ void Text::append_list(const char* format, va_list arguments) noexcept {
 
 void Text::append_quoted(const char* text) noexcept {
   append("\"");
-  for (; *text != '\0'; ++text) {
+  for (std::size_t left = std::strlen(text); left > 0;) {
     const auto c = static_cast<unsigned char>(*text);
+    const std::size_t length = utf8_length(text, left);
     if (c == '"' || c == '\\')
       append("\\%c", c);
-    else if (c < 0x20 || c == 0x7F)
+    else if (length == 0 || c < 0x20 || c == 0x7F)
       append("\\u%04x", c);
     else
-      append("%c", c);
+      append("%.*s", static_cast<int>(length), text);
+    const std::size_t done = length == 0 ? 1 : length;
+    text += done;
+    left -= done;
   }
   append("\"");
 }
@@ -79,6 +83,34 @@ bool Text::write_to(int file) const noexcept {
     done += static_cast<std::size_t>(written);
   }
   return true;
+}
+
+std::size_t utf8_length(const char* text, std::size_t size) noexcept {
+  const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (size == 0) return 0;
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || size < length) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  // Longer than need be, of a surrogate, or behind the last character.
+  const unsigned char second = byte(1);
+  const bool is_none = (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
+                       (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F);
+  return is_none ? 0 : length;
+}
+
+std::size_t whole_characters(const char* text, std::size_t size) noexcept {
+  // Of a cut character there are a first byte, and up to two more.
+  for (std::size_t back = 1; back <= 3 && back <= size; ++back) {
+    const auto c = static_cast<unsigned char>(text[size - back]);
+    if (c < 0x80) return size;
+    if (c < 0xC0) continue;
+    const std::size_t length = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : 2;
+    return length > back ? size - back : size;
+  }
+  return size;
 }
 
 bool replace_file(const char* name, const Text& text) noexcept {

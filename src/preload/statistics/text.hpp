@@ -18,7 +18,7 @@ class Text {
   /// printf's format.
   [[gnu::format(printf, 2, 3)]] void append(const char* format, ...) noexcept;
   [[gnu::format(printf, 2, 0)]] void append_list(const char* format, va_list arguments) noexcept;
-  /// As a JSON string, with its quotes. Bytes that are no ASCII are taken for UTF-8.
+  /// As a JSON string, with its quotes. Bytes that are no UTF-8 are taken for Latin-1.
   void append_quoted(const char* text) noexcept;
 
   /// "" as long as nothing was added. Valid until more is.
@@ -37,6 +37,11 @@ class Text {
   std::size_t capacity_ = 0;
   bool is_cut_ = false;
 };
+
+/// Bytes of the character of UTF-8 at the begin of `text`; 0: there is none.
+std::size_t utf8_length(const char* text, std::size_t size) noexcept;
+/// The size without a character at the end that has been cut.
+std::size_t whole_characters(const char* text, std::size_t size) noexcept;
 
 /// Writes the file anew, or not at all.
 bool replace_file(const char* name, const Text& text) noexcept;

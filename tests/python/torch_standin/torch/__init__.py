@@ -76,8 +76,14 @@ class Tensor:
         return self.dtype in (complex64, complex128)
 
     def contiguous(self) -> Tensor:
-        assert self.format == "contiguous"
-        return self
+        if self.format == "contiguous":
+            return self
+        assert self.format == channels_last
+        batch, channels, high, wide = self.shape
+        made = empty(self.shape, self.dtype, self.device)
+        stored = self.numpy().reshape(batch, high, wide, channels)
+        cuda.write(made.address, stored.transpose(0, 3, 1, 2))
+        return made
 
     def view(self, shape: tuple[int, ...]) -> Tensor:
         return Tensor(self.address, tuple(shape), self.dtype, self.device)
@@ -89,6 +95,10 @@ class Tensor:
 
     def copy_(self, source: Tensor) -> None:
         assert (source.shape, source.dtype) == (self.shape, self.dtype)
+        assert source.format == "contiguous"
+        if self.format == channels_last:
+            cuda.write(self.address, source.numpy().transpose(0, 2, 3, 1))
+            return
         cuda.copy(self.address, source.address, self.nbytes)
 
     def div_(self, by: Any) -> Tensor:
