@@ -102,6 +102,8 @@ class CpuReport:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._config.pluginmanager.has_plugin("dsession"):
+            return  # its children are the workers, which report for themselves
         self._outside += clock.lap()
         if hasattr(self._config, "workeroutput"):
             self._config.workeroutput["cpu_seconds_outside"] = self._outside
@@ -116,6 +118,8 @@ class CpuReport:
         self._outside += getattr(node, "workeroutput", {}).get("cpu_seconds_outside", 0.0)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if hasattr(self._config, "workerinput"):
+            return  # a worker: reports are collected where all arrive
         by_suite: dict[str, dict[str, float]] = defaultdict(dict)
         for test, seconds in self._tests.items():
             path = ROOT / test.partition("::")[0]

@@ -22,15 +22,6 @@ CHOSEN = {
     "mpi by name": "mpi: POLYPATH_BACKEND says so",
     "whatever is best": "polypath: ranks are of one node, and reach each other's memory",
 }
-#: Of four ranks that AnyBackend gives to polypath. All cases run with two, and with four by a table
-#: (test_uniconn_table.py).
-CASES_OF_FOUR = (
-    "PostsInAGroup",
-    "Broadcasts",
-    "Splits",
-    "GathersAndScatters",
-    "ASecondEnvironment",
-)
 
 
 def run(ranks: int, *cases: str, blocks: str = "folded", **settings: str) -> tuple[int, str]:
@@ -49,8 +40,7 @@ def run(ranks: int, *cases: str, blocks: str = "folded", **settings: str) -> tup
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_suite(way, ranks):
     blocks = "whole" if (way, ranks) == ("polypath", 2) else "folded"
-    cases = CASES_OF_FOUR if (way, ranks) == ("whatever is best", 4) else ()
-    returncode, output = run(ranks, *cases, blocks=blocks, **WAYS[way])
+    returncode, output = run(ranks, blocks=blocks, **WAYS[way])
     assert returncode == 0, output
     assert "FAILED" not in output
     for rank in range(ranks):

@@ -54,7 +54,8 @@ def test_latency_is_that_of_the_library(rows_of):
 def test_figures_are_the_same_on_a_busy_machine(rows_of):
     """Ranks are threads: what each plans beside is what others have posted in virtual time."""
     arguments = ("--sizes", "0,64K,16M", "--backends", "polypath", "--node", "narval")
-    jacobi = ("--test", "jacobi", "--sizes", "4M", *arguments[2:])
+    arguments += ("--pairs", "1")
+    jacobi = ("--test", "jacobi", "--sizes", "4M", *arguments[2:], "--iterations", "2")
 
     def figures():
         found = rows_of(*arguments) + rows_of(*jacobi, POLYPATH_ROUTES="direct,gpu")
@@ -82,7 +83,7 @@ def test_jacobi_with_large_halos(rows_of, exchange):
     """Rows of 32 MiB on a mesh of four. In turns, a single path leaves two thirds of the links
     idle. Both at once, a ring of four keeps those between neighbours busy, and any way around takes
     one of them."""
-    arguments = ("--test", "jacobi", "--sizes", "32M", "--rows", "8", "--exchange", exchange)
+    arguments = ("--test", "jacobi", "--sizes", "32M", "--rows", "4", "--exchange", exchange)
     arguments += ("--backends", "polypath", "--node", "narval", "--pairs", "1")
     (every,) = rows_of(*arguments, POLYPATH_ROUTES="direct,gpu")
     (single,) = rows_of(*arguments, POLYPATH_ROUTES="direct")

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+#: In virtual time every iteration takes the same time.
+ONCE = ("--iterations", "1", "--warmup", "1")
+
 
 def rows_of(polypath, *arguments):
     done = polypath("bench", *arguments, "--json", "-")
@@ -13,7 +16,7 @@ def rows_of(polypath, *arguments):
 
 def test_a_ring_gains_with_every_size(polypath):
     """The calling thread issues the copies of all four in turn, and is the limit in between."""
-    rows = rows_of(polypath, "ring", "--node", "narval", "--sizes", "4M:256M")
+    rows = rows_of(polypath, "ring", "--node", "narval", "--sizes", "4M:256M", *ONCE)
     figures = [row["polypath_gbps"] for row in rows]
     assert len(figures) == 7
     assert figures == sorted(figures), figures
@@ -37,5 +40,5 @@ def test_no_split_is_slower_than_the_native_copy(polypath, node, size, transfers
 
 @pytest.mark.parametrize(("node", "speedup"), [("narval", 3.06), ("beluga", 3.11)])
 def test_one_transfer_takes_all_routes(polypath, node, speedup):
-    (row,) = rows_of(polypath, "p2p", "--node", node, "--sizes", "512M")
+    (row,) = rows_of(polypath, "p2p", "--node", node, "--sizes", "512M", *ONCE)
     assert row["speedup"] > speedup
