@@ -24,7 +24,7 @@ class ProbeImpossible : public DriverError {
 /// Not thread-safe. One probe a link at a time.
 class LinkProbes {
  public:
-  static constexpr std::uint64_t kBytes = 256 * kKiB;
+  static constexpr std::uint64_t kBytes = kMiB;
 
   /// All must outlive it.
   LinkProbes(std::shared_ptr<const CudaDriver> driver, const Node& node, Devices& devices,

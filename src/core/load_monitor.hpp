@@ -124,7 +124,8 @@ class LoadMonitor {
     MeasuredLink link;
     int probe_link = -1;  ///< of the slot's: that which a route used last
     bool is_held = false;
-    int losses = 0;  ///< samples in a row by which the route was the loss of a transfer
+    int losses = 0;             ///< samples in a row by which the route was the loss of a transfer
+    std::uint64_t hold_ns = 0;  ///< of the last hold; 0: a sample was no loss since then
     bool is_under_way = false;
     std::uint64_t begun_ns = 0;
   };

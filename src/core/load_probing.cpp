@@ -28,6 +28,7 @@ constexpr double kLeastPart = 0.01;
 /// Losses in a row after which a route is held back, and for how long.
 constexpr int kLosses = 2;
 constexpr std::uint64_t kLossHoldNs = 40'000'000;
+constexpr std::uint64_t kLongestHoldNs = 320'000'000;
 /// The pauses in which a probe that is under way is asked for.
 constexpr std::uint64_t kLeastPauseNs = 30'000;
 constexpr std::uint64_t kProbePauseNs = 20'000'000;
@@ -109,13 +110,16 @@ void LoadMonitor::count_loss(const KeptSample& kept, const SampleTimes& times,
     Measured& one = measured_[static_cast<std::size_t>(slot)];
     if (!is_loss || leg.route != latest->route) {
       one.losses = 0;
+      one.hold_ns = 0;
       continue;
     }
     // The next transfer is sampled, however soon it comes.
     sampled_ns_[static_cast<std::size_t>(slot)] = 0;
-    if (++one.losses < kLosses) continue;
+    // One that loses again after it was held back is held back at once, and for longer.
+    if (++one.losses < kLosses && one.hold_ns == 0) continue;
     one.losses = 0;
-    table_.hold(slot, now_ns, kLossHoldNs);
+    one.hold_ns = one.hold_ns == 0 ? kLossHoldNs : std::min(2 * one.hold_ns, kLongestHoldNs);
+    table_.hold(slot, now_ns, one.hold_ns);
   }
 }
 

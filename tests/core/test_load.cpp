@@ -184,7 +184,9 @@ TEST_F(LoadTest, Graphs_FollowTheLoad) {
 }
 
 TEST_F(LoadTest, BothWays_GoNatively) {
-  open({}, {request(kGpu0, kGpu1), request(kGpu1, kGpu0)});
+  NodeSource measured = source();
+  measured.node.costs.staged_fixed_us = 1;  // then plans split both ways at this size
+  open({}, {request(kGpu0, kGpu1), request(kGpu1, kGpu0)}, std::move(measured));
   std::deque<Payload> payloads;
   add(payloads, {kGpu0, kGpu1, kTransferBytes});
   add(payloads, {kGpu1, kGpu0, kTransferBytes});
