@@ -84,8 +84,12 @@ def _run(
         "XDG_CACHE_HOME": str(folder / "cache"),
         **settings,
     }
-    if server is not None and not any(name.startswith(_READ_AT_START) for name in settings):
-        return server.run(arguments, folder, environment, timeout=1200)
+    reads_at_start = any(name.startswith(_READ_AT_START) for name in settings)
+    if server is not None and not reads_at_start and server.lock.acquire(blocking=False):
+        try:
+            return server.run(arguments, folder, environment, timeout=1200)
+        finally:
+            server.lock.release()
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
