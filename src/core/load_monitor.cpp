@@ -61,7 +61,9 @@ LoadMonitor::LoadMonitor(const NodeSource& source, const Options& options, Devic
       timed_(driver_, devices, CU_EVENT_DEFAULT),
       probes_(driver_, source.node, devices, resources),
       measured_(static_cast<std::size_t>(table_.slots())) {
-  const bool has_times = !source.simulated || source.virtual_time;
+  // An emulated mesh's kernels share GPUs, so its times say nothing of links.
+  const bool has_times =
+      (!source.simulated || source.virtual_time) && source.emulated_mesh_gbps == 0;
   switch (options.load) {
     case LoadMode::automatic: is_on_ = is_measuring_ = has_times; break;
     case LoadMode::all: is_on_ = is_measuring_ = true; break;

@@ -107,6 +107,7 @@ TEST_F(GraphFailureTest, WhatHasNoKnownEndIsNotUsedAgain) {
   const Payload second = payload(shape);
   const Stream stream = stream_on(0);
   const Stream other = stream_on(0);
+  arguments_.emplace_back("load", "off");  // samples record events of their own
   const auto context = make_context();
   context->prepare({first.request()});
   const auto count_records = [&] {
