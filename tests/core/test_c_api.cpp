@@ -176,7 +176,7 @@ TEST(CApi, PlansHaveTheDocumentedShape) {
   const Handle handle;
   const json plan = parsed(polypath_plan, handle.context, &kRequest, std::size_t{1});
   expect_keys(plan, {"bytes", "predicted_us", "predicted_gbps", "native_us", "native_gbps",
-                     "limit_gbps", "transfers"});
+                     "limit_gbps", "transfers", "loaded"});
   ASSERT_EQ(plan["transfers"].size(), 1u);
   const json& transfer = plan["transfers"][0];
   expect_keys(transfer, {"src", "dst", "bytes", "native", "reason", "routes", "left_out"});
@@ -239,9 +239,9 @@ TEST(CApi, BenchVerifiesAndCountersCount) {
   EXPECT_LE(row["polypath_gbps"].get<double>(), row["limit_gbps"].get<double>() * 1.001);
 
   const json counters = parsed(polypath_counters, handle.context);
-  expect_keys(counters,
-              {"transfers", "split", "followed", "native", "failed", "bytes", "copies",
-               "native_by_reason", "left_out_by_reason", "routes", "links", "graphs", "staging"});
+  expect_keys(counters, {"transfers", "split", "followed", "native", "failed", "bytes", "copies",
+                         "changed_by_load", "native_by_reason", "left_out_by_reason", "routes",
+                         "links", "graphs", "staging"});
   expect_keys(counters["graphs"], {"launches", "hits", "patches", "patched_nodes", "builds",
                                    "evictions", "failed", "busy", "cached"});
   EXPECT_EQ(counters["graphs"]["launches"], 0) << "streams are the default";
