@@ -122,6 +122,7 @@ else
   optimised=("${targets[@]}") targets=(all)
   if [[ -n $since ]]; then
     choose < <(scripts/select_tests.py "$since")
+    [[ ${targets[*]} == all ]] || targets+=(cpu_time)
     [[ ${targets[*]} == all ]] || optimised=("${targets[@]}")
   fi
   part "build" scripts/build.sh release "${optimised[@]}"
