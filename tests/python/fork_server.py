@@ -49,8 +49,8 @@ class ForkServer:
         server minus their sum: then they count as those of a child of this process."""
         self._on_child = on_child
         self._told = 0.0
-        #: Held while a command runs: answers come in the order of requests. Who runs commands side by
-        #: side starts those that find it taken by themselves.
+        #: Held while a command runs: answers come in the order of requests. A command that finds
+        #: it taken is started by itself.
         self.lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
