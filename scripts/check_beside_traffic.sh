@@ -19,17 +19,7 @@ results=$(cd "$1" && pwd)
 source "$(dirname "$0")/common.sh"
 build=$(cd "${2:-build/release}" && pwd) || exit 2
 
-unset POLYPATH_NODE
-export CUDA_DEVICE_MAX_CONNECTIONS=32
-export POLYPATH_LIBRARY=$build/libpolypath.so
-export POLYPATH_PROFILE=$results/profile.toml
-export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export PYTHONPATH=${POLYPATH_PYTHON:-$PWD/python} PYTHONUNBUFFERED=1 COLUMNS=160 NO_COLOR=1
-if [[ -n ${WHEELS:-} ]]; then
-  python3 -m pip install --quiet --no-index --find-links "$WHEELS" --target "$results/site" rich ||
-    exit 2
-  PYTHONPATH+=:$results/site
-fi
+use_build
 { date -u +%FT%TZ; uname -a; nvidia-smi; nvidia-smi topo -m; } >"$results/machine.txt" 2>&1
 
 failed=0

@@ -27,24 +27,12 @@ results=$(cd "$1" && pwd)
 source "$(dirname "$0")/common.sh"
 build=$(cd "${2:-build/release}" && pwd) || exit 2
 
-unset POLYPATH_NODE
-# By default a GPU has eight hardware queues for all streams, and a stream that is held back holds the
-# others of its queue, with polypath or without.
-export CUDA_DEVICE_MAX_CONNECTIONS=32
-export POLYPATH_LIBRARY=$build/libpolypath.so
-export POLYPATH_PROFILE=$results/profile.toml
-export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+use_build
 # Those that PyTorch's wheels bring.
 for library in nccl nvshmem; do
   folder=$(python3 -c "import nvidia.$library; print(nvidia.$library.__path__[0])" 2>/dev/null) &&
     [[ -d $folder/lib ]] && LD_LIBRARY_PATH+=:$folder/lib
 done
-export PYTHONPATH=$PWD/python PYTHONUNBUFFERED=1 COLUMNS=140 NO_COLOR=1
-if [[ -n ${WHEELS:-} ]]; then
-  python3 -m pip install --quiet --no-index --find-links "$WHEELS" --target "$results/site" rich ||
-    exit 2
-  PYTHONPATH+=:$results/site
-fi
 plots=yes
 python3 -c 'import matplotlib' 2>/dev/null || plots=''
 

@@ -23,3 +23,21 @@ source_files() {
 real_tests() {
   sed -n 's/.*NAME [a-z._]*\.real COMMAND \([a-z_]*\).*/\1/p' tests/*/CMakeLists.txt | sort -u
 }
+
+# For scripts that run on a machine with GPUs: the build in $build on its GPUs, a profile in $results, and the
+# Python package with the wheels of the folder WHEELS, where it is set.
+use_build() {
+  unset POLYPATH_NODE
+  # By default a GPU has eight hardware queues for all streams, and a stream that is held back holds the
+  # others of its queue, with polypath or without.
+  export CUDA_DEVICE_MAX_CONNECTIONS=32
+  export POLYPATH_LIBRARY=$build/libpolypath.so
+  export POLYPATH_PROFILE=$results/profile.toml
+  export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  export PYTHONPATH=$PWD/python PYTHONUNBUFFERED=1 COLUMNS=160 NO_COLOR=1
+  if [[ -n ${WHEELS:-} ]]; then
+    python3 -m pip install --quiet --no-index --find-links "$WHEELS" --target "$results/site" rich ||
+      exit 2
+    PYTHONPATH+=:$results/site
+  fi
+}
