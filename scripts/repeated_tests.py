@@ -14,10 +14,11 @@ import re
 import sys
 from pathlib import Path
 
+# CMake writes a name as it is, in quotes, or in brackets: [=[name]=], with more signs where the name has some.
 TEST = re.compile(
-    r"add_test\((?:\[=\[|\")?([^\s\"\]]+)(?:\]=\]|\")? (.*?)\)\n"
+    r"^add_test\((?:\[=*\[|\")?([^\s\"\]]+)(?:\]=*\]|\")? (.*?)\)\n"
     r"set_tests_properties\([^\n]*? PROPERTIES (.*?)\)\n",
-    re.DOTALL,
+    re.DOTALL | re.MULTILINE,
 )
 ENVIRONMENT = re.compile(r'ENVIRONMENT "([^"]*)"')
 
@@ -26,7 +27,12 @@ def tests_of(folder: Path) -> dict[str, tuple[str, frozenset[str]]]:
     """By name: the command and the environment, without the folder's own path."""
     found = {}
     for file in folder.rglob("CTestTestfile.cmake"):
-        for name, command, properties in TEST.findall(file.read_text(encoding="utf-8")):
+        text = file.read_text(encoding="utf-8")
+        tests = TEST.findall(text)
+        if len(tests) != len(re.findall("^add_test", text, re.MULTILINE)):
+            # The program of a test that is passed over would not be built.
+            sys.exit(f"repeated_tests.py: {file} has tests that it cannot read")
+        for name, command, properties in tests:
             values = ENVIRONMENT.search(properties)
             # Options of sanitizers mean nothing to a program without them.
             environment = (v for v in (values[1].split(";") if values else ()) if "ASAN" not in v)
