@@ -14,7 +14,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kTurns = 4096;  // of threads, before the next look around
-constexpr auto kTimeInterval = std::chrono::milliseconds(20);  // between looks at the time
+/// Between looks at the time. All that wait with a time limit look, thousands of threads: what has waited for
+/// long finds out later, by an eighth of its wait at most.
+constexpr auto kTimeInterval = std::chrono::milliseconds(20);
+constexpr auto kMaxTimeInterval = std::chrono::milliseconds(250);
 /// Looking at what thousands of threads wait for takes a while: so many times that long it does not
 /// look again, and leaves the core to whom they wait for.
 constexpr int kRestOfALook = 4;
@@ -52,6 +55,7 @@ void ThreadedKernels::work() {
   Clock::time_point looked_at_time = Clock::now();
   Clock::time_point last_progress = looked_at_time;
   bool is_idle = false;
+  bool is_by_time = false;  // threads have turns only because time has passed: that is no progress
   Clock::duration rest = kPollInterval;
   while (true) {
     std::unique_lock lock(mutex_);
@@ -70,10 +74,13 @@ void ThreadedKernels::work() {
     const Clock::time_point begin = Clock::now();
     if (machine.look_at_watches()) is_idle = false;
     const Clock::time_point end = Clock::now();
-    if (!is_idle) last_progress = end;
-    rest = std::max(poll_interval(end - last_progress), kRestOfALook * (end - begin));
-    if (end - looked_at_time > kTimeInterval) {
-      machine.let_time_pass();
+    if (is_idle) is_by_time = false;
+    if (!is_idle && !is_by_time) last_progress = end;
+    const Clock::duration idle = end - last_progress;
+    rest = std::max(poll_interval(idle), kRestOfALook * (end - begin));
+    if (end - looked_at_time >
+        std::clamp<Clock::duration>(idle / 8, kTimeInterval, kMaxTimeInterval)) {
+      is_by_time = machine.let_time_pass();
       looked_at_time = end;
     }
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "simt/machine.hpp"
+#include "simt/recycled.hpp"
 
 namespace polypath::simt {
 namespace {
@@ -157,7 +158,9 @@ void Machine::read(Thread& thread, const detail::LoadPart& part, detail::Loading
 }
 
 void Machine::overlay(const Block& block, std::uintptr_t from, std::byte* to, std::size_t bytes) {
-  for (const StorePtr& store : block.under_way.overlapping(from, bytes)) {
+  static thread_local std::vector<Store*> found;
+  block.under_way.find_overlapping(from, bytes, UINT64_MAX, found);
+  for (const Store* const store : found) {
     if (store->adds) {
       if (store->to < from || store->to + store->bytes > from + bytes) continue;
       std::byte* const word = to + (store->to - from);
@@ -207,7 +210,7 @@ void Machine::store(std::uintptr_t to, const std::byte* value, std::size_t bytes
   require_may_use_memory(thread);
   for (std::size_t done = 0; done < bytes; done += kPiece) {
     maybe_yield();
-    const auto store = std::make_shared<Store>();
+    const auto store = std::allocate_shared<Store>(Recycled<Store>{});
     store->block = &block;
     store->serial = ++last_serial_;
     store->to = to + done;
@@ -246,7 +249,7 @@ void Machine::store(std::uintptr_t to, const std::byte* value, std::size_t bytes
 
 void Machine::post(Thread& thread, StorePtr store) {
   Block& block = *thread.block;
-  if (!thread.own) thread.own = std::make_shared<Batch>();
+  if (!thread.own) thread.own = std::allocate_shared<Batch>(Recycled<Batch>{});
   store->batch = thread.own;
   ++store->batch->outstanding;
   ++block.grid->outstanding;

@@ -59,13 +59,13 @@ bool StoresUnderWay::may_be_in_chains(std::uintptr_t first, std::uintptr_t last)
 
 void StoresUnderWay::clear() { *this = {}; }
 
-std::vector<StorePtr> StoresUnderWay::overlapping(std::uintptr_t from, std::size_t bytes,
-                                                  std::uint64_t before) const {
-  std::vector<StorePtr> found;
-  if (bytes == 0) return found;
-  const auto consider = [&](const Store& store) {
+void StoresUnderWay::find_overlapping(std::uintptr_t from, std::size_t bytes, std::uint64_t before,
+                                      std::vector<Store*>& found) const {
+  found.clear();
+  if (bytes == 0 || all_.empty()) return;
+  const auto consider = [&](Store& store) {
     if (store.serial < before && store.to < from + bytes && store.to + store.bytes > from)
-      found.push_back(all_[store.place_in_block]);
+      found.push_back(&store);
   };
   if (may_be_in_chains(from, from + bytes - 1)) {
     const std::uintptr_t first = from / kLineBytes;
@@ -75,16 +75,24 @@ std::vector<StorePtr> StoresUnderWay::overlapping(std::uintptr_t from, std::size
         if (is_of_one_line(*store)) consider(*store);
     } else {
       for (std::uintptr_t line = first; line <= last; ++line)
-        for (const Store* store = chains_[chain_of(line)]; store != nullptr; store = store->next)
+        for (Store* store = chains_[chain_of(line)]; store != nullptr; store = store->next)
           if (store->to / kLineBytes == line) consider(*store);
     }
   }
   for (auto next = longer_.lower_bound({from > longest_ ? from - longest_ : 0, 0});
        next != longer_.end() && next->first.first < from + bytes; ++next)
     consider(*next->second);
-  if (found.size() > 1)
-    std::ranges::sort(found, {}, [](const StorePtr& each) { return each->serial; });
-  return found;
+  if (found.size() > 1) std::ranges::sort(found, {}, &Store::serial);
+}
+
+std::vector<StorePtr> StoresUnderWay::overlapping(std::uintptr_t from, std::size_t bytes,
+                                                  std::uint64_t before) const {
+  std::vector<Store*> found;
+  find_overlapping(from, bytes, before, found);
+  std::vector<StorePtr> held;
+  held.reserve(found.size());
+  for (const Store* const store : found) held.push_back(all_[store->place_in_block]);
+  return held;
 }
 
 }  // namespace polypath::simt
