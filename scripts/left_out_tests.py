@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Finds the C++ tests that two build folders run alike: repeated_tests.py FOLDER OTHER.
+"""Finds the C++ tests that a run of a build folder leaves out: left_out_tests.py FOLDER [OTHER].
 
-A test of FOLDER that has the same command and the same environment in OTHER need not run in both.
-Prints two lines:
+Those with the label `soak`, and those that run in OTHER as well, by the same command and in the same
+environment. Prints two lines:
 
     exclude  a regular expression of the names of these tests
     targets  what there is to build in FOLDER without the programs that only they need
@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 # CMake writes a name as it is, in quotes, or in brackets: [=[name]=], with more signs where the name has some.
 TEST = re.compile(
@@ -21,25 +22,34 @@ TEST = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 ENVIRONMENT = re.compile(r'ENVIRONMENT "([^"]*)"')
+LABELS = re.compile(r'LABELS "([^"]*)"')
 
 
-def tests_of(folder: Path) -> dict[str, tuple[str, frozenset[str]]]:
-    """By name: the command and the environment, without the folder's own path."""
+class Test(NamedTuple):
+    command: str
+    environment: frozenset[str]
+    is_soak: bool
+
+
+def tests_of(folder: Path) -> dict[str, Test]:
+    """By name, with the folder's own path left out."""
     found = {}
     for file in folder.rglob("CTestTestfile.cmake"):
         text = file.read_text(encoding="utf-8")
         tests = TEST.findall(text)
         if len(tests) != len(re.findall("^add_test", text, re.MULTILINE)):
             # The program of a test that is passed over would not be built.
-            sys.exit(f"repeated_tests.py: {file} has tests that it cannot read")
+            sys.exit(f"left_out_tests.py: {file} has tests that it cannot read")
         for name, command, properties in tests:
             values = ENVIRONMENT.search(properties)
             # Options of sanitizers mean nothing to a program without them.
             environment = (v for v in (values[1].split(";") if values else ()) if "ASAN" not in v)
-            found[name] = (
+            labels = LABELS.search(properties)
+            found[name] = Test(
                 # Its CPU time is written down by the name of the folder.
                 command.replace(f"{folder}/", "").replace(f'"{folder.name}" ', "", 1),
                 frozenset(v.replace(f"{folder}/", "") for v in environment),
+                labels is not None and "soak" in labels[1].split(";"),
             )
     return found
 
@@ -52,24 +62,27 @@ def expand(phony: dict[str, list[str]], target: str) -> list[str]:
 
 
 def main() -> int:
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (2, 3):
         print(__doc__, file=sys.stderr)
         return 2
-    folder, other = (Path(argument).resolve() for argument in sys.argv[1:])
-    mine, theirs = tests_of(folder), tests_of(other)
-    repeated = {name for name, what in mine.items() if theirs.get(name) == what}
+    folder, *others = (Path(argument).resolve() for argument in sys.argv[1:])
+    tests = tests_of(folder)
+    left_out = {name for name, test in tests.items() if test.is_soak}
+    for other in others:
+        theirs = tests_of(other)
+        left_out |= {name for name, test in tests.items() if theirs.get(name) == test}
 
     def programs(names: set[str]) -> set[str]:
-        return {p for name in names for p in re.findall(r'"(bin/\w+)"', mine[name][0])}
+        return {p for name in names for p in re.findall(r'"(bin/\w+)"', tests[name].command)}
 
-    unneeded = programs(repeated) - programs(set(mine) - repeated)
+    unneeded = programs(left_out) - programs(set(tests) - left_out)
     phony = {
         match[1]: match[2].split()
         for match in re.finditer(
             r"^build (\S*all): phony(.*)$", (folder / "build.ninja").read_text(), re.MULTILINE
         )
     }
-    print("exclude=^(" + "|".join(map(re.escape, sorted(repeated))) + ")$")
+    print("exclude=^(" + "|".join(map(re.escape, sorted(left_out))) + ")$")
     print("targets=" + " ".join(t for t in expand(phony, "all") if t not in unneeded))
     return 0
 

@@ -3,7 +3,8 @@
 #
 #   (nothing)     everything that belongs to a change; what CI runs
 #   --since REV   what the files that differ from REV reach (scripts/select_tests.py)
-#   --soak        what is long by nature: random runs with more seeds, nodes of eight GPUs in full
+#   --soak        what is long by nature (label or marker `soak`): long random runs, nodes of eight GPUs, planted
+#                 faults' programs under sanitizers
 #
 # A failing part does not stop the others, but fails the whole. At the end: how long each part took, with the
 # last line of what ran it, and the CPU time of the tests against their budgets (tests/budgets).
@@ -63,8 +64,7 @@ choose() {
 python_part() {
   local name=$1
   shift
-  # shellcheck disable=SC2086
-  (($#)) && part "$name" python -m pytest $pytest_options --durations=15 "$@"
+  (($#)) && part "$name" python -m pytest "${pytest_options[@]}" --durations=15 "$@"
 }
 
 # ctest_part NAME PRESET OPTION...
@@ -96,7 +96,6 @@ has_tests() { ! ctest --preset "$1" -N -R "$ctest" | grep -q '^Total Tests: 0$';
 
 sanitizer_lane() {
   if [[ -n $ctest ]]; then
-    mapfile -t sanitized < <(targets_of asan)
     part "build for address and undefined-behaviour sanitizers" scripts/build.sh asan "${sanitized[@]}"
     ctest_part "C++ tests under address and undefined-behaviour sanitizers" asan -LE soak
     configure tsan
@@ -108,22 +107,30 @@ sanitizer_lane() {
   ctest_part "C++ tests" release -E "$alike" -LE soak
 }
 
-pytest_options='-n 2 --dist worksteal'
+pytest_options=(-n 2 --dist worksteal)
+[[ -n $soak ]] || pytest_options+=(-m "not soak")
 part "lint" scripts/lint.sh
 [[ -n $soak ]] || part "configuration" scripts/check_configure.sh
 if [[ -n $soak ]]; then
   part "build" scripts/build.sh release
+  part "build for address and undefined-behaviour sanitizers" scripts/build.sh asan
   part "C++ tests that are long" ctest --preset release -L soak
+  part "C++ tests that are long under sanitizers" ctest --preset asan -L soak
   python_part "Python tests that are long" -m soak tests/python tests/mpi
 else
   configure release
   configure asan
-  choose < <(scripts/repeated_tests.py build/release build/asan)
+  choose < <(scripts/left_out_tests.py build/asan)
+  sanitized=("${targets[@]}")
+  choose < <(scripts/left_out_tests.py build/release build/asan)
   optimised=("${targets[@]}") targets=(all)
   if [[ -n $since ]]; then
     choose < <(scripts/select_tests.py "$since")
-    [[ ${targets[*]} == all ]] || targets+=(cpu_time)
-    [[ ${targets[*]} == all ]] || optimised=("${targets[@]}")
+    if [[ ${targets[*]} != all ]]; then
+      targets+=(cpu_time)
+      optimised=("${targets[@]}")
+      mapfile -t sanitized < <(targets_of asan)
+    fi
   fi
   part "build" scripts/build.sh release "${optimised[@]}"
   python_lane >"$logs/python lane" 2>&1 &
@@ -133,7 +140,7 @@ else
   cat "$logs/python lane"
 fi
 
-part "CPU time of tests" scripts/check_budgets.py "$logs"
+[[ -n $soak ]] || part "CPU time of tests" scripts/check_budgets.py "$logs"
 
 summary_of() { grep -E 'tests passed|tests failed|(passed|failed|error).* in [0-9.]+' "$1" | tail -n 1; }
 failed=()

@@ -7,7 +7,7 @@ tests/NAME:
     [files]                     # the sum of a file's tests, without those of the next table
     "test_docs.py" = 12.0
     [tests]
-    "test_shim.py::test_soak" = 9.0
+    "test_shim.py::test_random_messages[5000]" = 9.0
 
 A row that took more than twice its budget fails no test. It is listed at the end of the run and in
 the report, build/test-logs/NAME.cpu.json (other place: --cpu-report FILE, or POLYPATH_CPU_REPORT).

@@ -221,14 +221,15 @@ def test_a_killed_rank_ends_the_others_and_leaves_nothing_behind(traffic, tmp_pa
     assert list((tmp_path / "registry").glob("*")) == []
 
 
-def test_soak(traffic):
-    """30 000 messages, most of them small, hundreds so large that they are split."""
+@pytest.mark.parametrize("messages", [5_000, pytest.param(100_000, marks=pytest.mark.soak)])
+def test_random_messages(traffic, messages):
+    """Most of them small, hundreds so large that they are split."""
     run = traffic(
         "random",
         4,
-        *("--messages", 30_000, "--sizes", "1,4M", "--seed", 7),
+        *("--messages", messages, "--sizes", "1,4M", "--seed", 7),
         shim=True,
         POLYPATH_SIM_SEED="7",
     )
-    assert sum(rank.received()["messages"] for rank in run.ranks) == 30_000
-    assert check_counts(run)["split"] > (300 if run.simulated else 0)
+    assert sum(rank.received()["messages"] for rank in run.ranks) == messages
+    assert check_counts(run)["split"] > (messages // 100 if run.simulated else 0)

@@ -57,7 +57,7 @@ def by(output: str, rank: int) -> dict[tuple[str, str], int]:
     return {(operation, backend): int(calls) for operation, backend, calls in found}
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_rank_0s_table_is_that_of_all(tmp_path, profile, ranks):
     """The suite. Were one rank to follow its own, it would wait for messages that nobody sends."""
     rows = [
