@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Finds the C++ tests that a run of a build folder leaves out: left_out_tests.py FOLDER [OTHER].
 
-Those with the label `soak`, and those that run in OTHER as well, by the same command and in the same
-environment. Prints two lines:
+Those with the label `soak`, and those that run in OTHER as well, by the same command and in the
+same environment. Prints two lines:
 
     exclude  a regular expression of the names of these tests
     targets  what there is to build in FOLDER without the programs that only they need
@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-# CMake writes a name as it is, in quotes, or in brackets: [=[name]=], with more signs where the name has some.
+# CMake writes a name as it is, in quotes, or in brackets: [=[name]=], with more signs where the name
+# has some.
 TEST = re.compile(
     r"^add_test\((?:\[=*\[|\")?([^\s\"\]]+)(?:\]=*\]|\")? (.*?)\)\n"
     r"set_tests_properties\([^\n]*? PROPERTIES (.*?)\)\n",

@@ -14,8 +14,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kTurns = 4096;  // of threads, before the next look around
-/// Between looks at the time. All that wait with a time limit look, thousands of threads: what has waited for
-/// long finds out later, by an eighth of its wait at most.
+/// Between looks at the time. All that wait with a time limit look, thousands of threads: what has
+/// waited for long finds out later, by an eighth of its wait at most.
 constexpr auto kTimeInterval = std::chrono::milliseconds(20);
 constexpr auto kMaxTimeInterval = std::chrono::milliseconds(250);
 /// Looking at what thousands of threads wait for takes a while: so many times that long it does not

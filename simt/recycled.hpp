@@ -8,7 +8,7 @@
 namespace polypath::simt {
 
 /// An allocator of single objects for std::allocate_shared: each thread has a list of free ones of
-/// that size, with no lock. What one thread has allocated another one may give back, to its own list.
+/// that type, with no lock. What one thread has allocated another one may give back, to its own.
 template <typename T>
 struct Recycled {
   using value_type = T;

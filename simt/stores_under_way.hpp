@@ -63,8 +63,8 @@ class StoresUnderWay {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// In no order.
   [[nodiscard]] const std::vector<StorePtr>& all() const noexcept { return all_; }
-  /// Those that overlap the range and have serials less than `before`, by their serials, in place of
-  /// what is in `found`.
+  /// Those that overlap the range and have serials less than `before`, by their serials, in place
+  /// of what is in `found`.
   void find_overlapping(std::uintptr_t from, std::size_t bytes, std::uint64_t before,
                         std::vector<Store*>& found) const;
   /// The same, held.
