@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-# CMake writes a name as it is, in quotes, or in brackets: [=[name]=], with more signs where the name
-# has some.
+# CMake writes a name as it is, in quotes, or in brackets, [=[name]=], with more signs where it has
+# some.
 TEST = re.compile(
     r"^add_test\((?:\[=*\[|\")?([^\s\"\]]+)(?:\]=*\]|\")? (.*?)\)\n"
     r"set_tests_properties\([^\n]*? PROPERTIES (.*?)\)\n",
