@@ -2,6 +2,7 @@
 #include "polypath/comm.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -127,6 +128,8 @@ void free_memory(polypath_comm* comm, const polypath_symmetric* memory) {
 void abandon(polypath_comm* comm) noexcept {
   if (comm->nodes != nullptr) comm->nodes->engine->stop();
   comm->communicator->abandon();
+  static constinit std::atomic<polypath_comm*> kept{nullptr};
+  comm->next_kept = kept.exchange(comm);
 }
 
 /// After an abort: until no kernel of this rank uses its memory, or the GPU is reset.

@@ -112,6 +112,12 @@ void Communicator::Impl::leave() noexcept {
   watchdog.reset();
 }
 
+void Communicator::Impl::keep(std::unique_ptr<Impl> impl) noexcept {
+  static constinit std::atomic<Impl*> kept{nullptr};
+  Impl* const its = impl.release();
+  its->next_kept = kept.exchange(its);
+}
+
 void Communicator::Impl::abandon() noexcept {
   ProcessEvents::remove(*this);
   board->depart(members.rank, Departure::gpu_reset);
@@ -256,15 +262,12 @@ Communicator::Communicator(std::shared_ptr<const CudaDriver> driver, const Node&
 }
 
 Communicator::~Communicator() {
-  if (!impl_->watchdog) {  // abandoned
-    static_cast<void>(impl_.release());
-    return;
-  }
-  impl_->leave();
-  if (const ContextInUse in_use(*impl_->context); in_use)
+  const bool is_abandoned = !impl_->watchdog;
+  if (!is_abandoned) impl_->leave();
+  if (const ContextInUse in_use(*impl_->context); in_use && !is_abandoned)
     impl_.reset();
   else
-    static_cast<void>(impl_.release());  // what it owns went with the context
+    Impl::keep(std::move(impl_));
 }
 
 void Communicator::abandon() noexcept { impl_->abandon(); }

@@ -44,6 +44,8 @@ struct Communicator::Impl final : ProcessEvents {
   void look_at_waits() noexcept;
   /// Waits for other ranks, as Board::leave() does, and ends the thread.
   void leave() noexcept;
+  /// What it owns went with its context, or stays there: it is destroyed never.
+  static void keep(std::unique_ptr<Impl> impl) noexcept;
   /// Waits for nobody, and frees nothing of the GPU.
   void abandon() noexcept;
   /// Whether a counted call is under way; nothing: none is counted.
@@ -109,6 +111,7 @@ struct Communicator::Impl final : ProcessEvents {
   std::function<bool()> calls_in_flight;  // of `calls_mutex`; null: no calls are counted
   /// Kernels wait for other ranks that no call tells of: those of the program, and of graphs.
   std::atomic<bool> has_uncounted_waits{false};
+  Impl* next_kept = nullptr;                // of those that are destroyed never
   std::uint32_t departures_with_waits = 0;  // that the watchdog saw while this rank waited
   std::optional<Watchdog> watchdog;
 };
