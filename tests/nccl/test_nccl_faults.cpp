@@ -16,7 +16,7 @@ using testing::Each;
 
 /// As polypath_test_fail() has it; null: nothing fails.
 bool let_fail(const char* function, int number = 0) {
-  void* const driver = dlopen(std::getenv("POLYPATH_DRIVER_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+  void* const driver = dlopen(std::getenv("POLYPATH_DRIVER_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
   const auto fail =
       reinterpret_cast<bool (*)(const char*, int)>(dlsym(driver, "polypath_test_fail"));
   return fail(function, number);
