@@ -79,7 +79,7 @@ void CallOrder::behind(CUstream stream, std::uint64_t capture) {
   any_ = true;
   if (capture == 0) {
     if (const CUresult result = driver_.event_record(last_.get(), stream); result != CUDA_SUCCESS) {
-      // The call is on the stream all the same: in_flight() knows of it, where another try succeeds.
+      // The call is on its stream: in_flight() knows of it, where another try succeeds.
       static_cast<void>(driver_.event_record(last_.get(), stream));
       throw_driver_error(driver_, result, "event_record(last, stream)", __FILE__, __LINE__);
     }
