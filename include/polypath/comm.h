@@ -102,7 +102,7 @@ typedef struct polypath_comm_options {
  * ranks on one GPU, GPUs that one process does not see, another user or machine, another version.
  *
  * One of several nodes (options->network) serves collectives, prepare, retire, synchronize, check,
- * abort, destroy, rank, size, nodes, gpu and report; what else there is gives
+ * abort, destroy, abandon, rank, size, nodes, gpu and report; what else there is gives
  * POLYPATH_NOT_SUPPORTED. */
 POLYPATH_API polypath_status polypath_comm_create(polypath_context* context, int rank, int size,
                                                   int gpu, polypath_exchange exchange, void* user,
@@ -132,6 +132,17 @@ POLYPATH_API polypath_status polypath_comm_split(polypath_comm* comm, int color,
  * of this process it waits until other processes' ranks are destroyed, too, no longer than the time
  * limit, and frees what is left of symmetric memory, whose handles are gone then. */
 POLYPATH_API polypath_status polypath_comm_destroy(polypath_comm* comm);
+
+/* Not collective; NULL is allowed. As destroy, but waits for nobody, and frees no memory of the
+ * GPU. Calls of other ranks that this one has taken part in are completed; their next call fails.
+ */
+POLYPATH_API polypath_status polypath_comm_abandon(polypath_comm* comm);
+
+/* Before GPU `gpu`, as the driver numbers them, is reset (cudaDeviceReset,
+ * cuDevicePrimaryCtxReset): the communicators that this process has there are told, and what is
+ * freed in the background stops. Waits for no other rank, and a second at most. Their handles are
+ * destroyed as others are. Under `polypath run` it is called for the program. Any thread. */
+POLYPATH_API void polypath_gpu_reset(int gpu);
 
 /* Makes the communicator unusable for all ranks: every wait, on host or stream, ends. The first
  * reason is kept; NULL is allowed. Of several nodes it reaches the ranks of this one: those of

@@ -138,13 +138,17 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   // Where communicators share a GPU, those after the first have few blocks, and are many: pinned
   // memory and scratch beside the kernels are the first one's.
   if (is_first || options_.spared_multiprocessors == 0 || options_.copies) prepare_copies();
+  comm_.set_calls_in_flight([this] { return in_flight(); });
 }
 
 Collectives::~Collectives() {  // the communicator frees the scratch
+  comm_.set_calls_in_flight(nullptr);
   if (!in_flight()) return;
   comm_.abort(fmt::format("rank {} ended its collectives while one was under way", comm_.rank()));
   const auto deadline = std::chrono::steady_clock::now() + comm_.time_limit();
-  while (in_flight() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  constexpr std::chrono::milliseconds kPause{1};
+  while (in_flight() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(kPause);
 }
 
 bool Collectives::in_flight() const { return order_ != nullptr && order_->in_flight(); }
@@ -375,6 +379,7 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   comm_.check();
   require_arguments(comm_.driver(), call, {comm_.rank(), comm_.size(), comm_.gpu()});
   if (options_.check) compare(call);
+  comm_.begin_call();
   ++number_;
   if (call.count == 0) return;
 
@@ -389,6 +394,7 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
     return;
   }
   const std::uint64_t capture = order_->capture_of(stream);
+  if (capture != 0) comm_.note_uncounted_waits();
   const Launch& launch = launch_to_run(call, choice, capture != 0);
   if (launch.schedule) require_parts_apart(call, comm_.rank(), comm_.size());
   try {

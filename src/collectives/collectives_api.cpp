@@ -7,6 +7,7 @@
 #include "comm/on_threads.hpp"
 #include "comm/stream_waits.hpp"
 #include "core/c_boundary.hpp"
+#include "tune/context_resets.hpp"
 #include "tune/resources.hpp"
 
 using namespace polypath;
@@ -112,8 +113,8 @@ polypath_status polypath_comm_limit_blocks(polypath_comm* comm, int blocks) {
 
 polypath_status polypath_comm_retire(polypath_comm* comm) {
   return guarded([&] {
-    local_of(comm);
-    if (comm->above == nullptr) return;
+    const ContextInUse in_use(*local_of(comm).primary_context());
+    if (!in_use || comm->above == nullptr) return;
     require(!comm->above_in_flight(), "a collective is under way");
     collectives_of(comm).inside.retire();
   });

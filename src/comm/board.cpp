@@ -66,6 +66,17 @@ std::string names(const std::vector<int>& ranks) {
 
 }  // namespace
 
+const char* text_of(Departure departure) noexcept {
+  switch (departure) {
+    case Departure::none: return "is there";
+    case Departure::left: return "destroyed the communicator";
+    case Departure::exited: return "ended its process";
+    case Departure::gpu_reset: return "reset its GPU";
+    case Departure::ended: break;
+  }
+  return "has ended";
+}
+
 enum AbortState : std::uint32_t { kUsable, kAborting, kAborted };
 
 struct Board::Header {
@@ -75,13 +86,15 @@ struct Board::Header {
   std::atomic<std::uint32_t> bell{0};   // rung when a rank comes or leaves, and by an abort
   std::atomic<std::uint32_t> watch{0};  // for who watches
   std::atomic<std::uint32_t> abort_state{kUsable};
+  std::atomic<std::uint32_t> departures{0};
   std::uint32_t reason_bytes = 0;
   std::array<char, kMostReason> reason{};
 };
 
 struct alignas(64) Board::Record {
   std::atomic<std::uint64_t> round{0};  // of the last gather that the rank has come to
-  std::atomic<std::uint32_t> left{0};
+  std::atomic<Departure> left{Departure::none};
+  alignas(64) std::atomic<std::uint64_t> calls{0};  // written at each call
 };
 
 /// Each rank has two, which take turns: who writes the next round's has read the last one's, but
@@ -257,14 +270,21 @@ void Board::wait_for_all(int rank, std::uint64_t round, const Call& call, Millis
     if (missing.empty() && gone.empty()) return;
     if (is_aborted) require_usable();
     if (!gone.empty())
-      fail(fmt::format("{} destroyed the communicator before {} of rank {}", names(gone),
-                       to_string(call), rank));
+      fail(fmt::format("{} before {} of rank {}", departed(gone), to_string(call), rank));
     const auto left = deadline - Clock::now();
     if (left.count() <= 0)
       fail(fmt::format("{} did not come to {} within {} ms: rank {} waited", names(missing),
                        to_string(call), limit.count(), rank));
     futex_wait(header().bell, heard, left);
   }
+}
+
+std::string Board::departed(const std::vector<int>& ranks) const {
+  const Departure how = departure_of(ranks.front());
+  std::vector<int> alike;
+  for (const int rank : ranks)
+    if (departure_of(rank) == how) alike.push_back(rank);
+  return fmt::format("{} {}", names(alike), text_of(how));
 }
 
 void Board::require_same(std::uint64_t round) {
@@ -325,19 +345,41 @@ void Board::fail(std::string_view reason) {
 
 // ---- leaving, watching ------------------------------------------------------
 
-bool Board::has_left(int rank) const noexcept {
-  return record(rank).left.load(std::memory_order_acquire) != 0;
+bool Board::has_left(int rank) const noexcept { return departure_of(rank) != Departure::none; }
+
+Departure Board::departure_of(int rank) const noexcept {
+  return record(rank).left.load(std::memory_order_acquire);
+}
+
+std::uint32_t Board::departures() const noexcept {
+  return header().departures.load(std::memory_order_acquire);
+}
+
+void Board::count_call(int rank) noexcept {
+  std::atomic<std::uint64_t>& its = record(rank).calls;
+  its.store(its.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+std::uint64_t Board::calls(int rank) const noexcept {
+  return record(rank).calls.load(std::memory_order_acquire);
+}
+
+void Board::depart(int rank, Departure why) noexcept {
+  Departure there = Departure::none;
+  if (!record(rank).left.compare_exchange_strong(there, why, std::memory_order_acq_rel)) return;
+  header().departures.fetch_add(1, std::memory_order_release);
+  ring();
+  wake_watchers();
 }
 
 void Board::ended(int rank, std::string_view reason) noexcept {
   abort(reason);
-  record(rank).left.store(1, std::memory_order_release);
-  ring();
+  depart(rank, Departure::ended);
 }
 
-void Board::leave(int rank, int here, std::function<void()> release, Milliseconds limit) noexcept {
-  record(rank).left.store(1, std::memory_order_release);
-  ring();
+void Board::leave(int rank, int here, std::function<void()> release, Milliseconds limit,
+                  const std::function<bool()>& stops) noexcept {
+  depart(rank, Departure::left);
   std::vector<std::function<void()>> releases;
   try {
     const std::lock_guard lock(leaving_);
@@ -351,6 +393,7 @@ void Board::leave(int rank, int here, std::function<void()> release, Millisecond
   const auto begin = Clock::now();
   while (true) {
     const std::uint32_t heard = header().bell.load(std::memory_order_acquire);
+    if (stops()) return;
     bool all_left = true;
     for (int other = 0; other < size_; ++other) all_left = all_left && has_left(other);
     const auto most = aborted() ? std::min<Clock::duration>(limit, kFarewell) : limit;
@@ -367,6 +410,17 @@ std::uint32_t Board::watched() const noexcept {
 
 void Board::wait_watched(std::uint32_t seen, Milliseconds limit) const noexcept {
   futex_wait(header().watch, seen, limit);
+}
+
+void Board::wake_all() noexcept {
+  std::vector<std::shared_ptr<Board>> boards;  // one may end here, which takes the lock
+  {
+    Mapped& all = mapped();
+    const std::lock_guard lock(all.mutex);
+    for (const auto& [id, board] : all.boards)
+      if (auto its = board.lock()) boards.push_back(std::move(its));
+  }
+  for (const auto& board : boards) board->ring();
 }
 
 void Board::wake_watchers() noexcept {

@@ -48,6 +48,18 @@ struct Call {
 /// "alloc(4096 bytes)".
 std::string to_string(const Call& call);
 
+/// How a rank left.
+enum class Departure : std::uint32_t {
+  none,       ///< it is there
+  left,       ///< it destroyed its communicator
+  exited,     ///< its process ended normally, without that
+  gpu_reset,  ///< its program reset the GPU
+  ended,      ///< its process is gone
+};
+
+/// "destroyed the communicator".
+const char* text_of(Departure departure) noexcept;
+
 /// Thread-safe, but for gather() and leave() of one rank.
 class Board {
  public:
@@ -83,9 +95,21 @@ class Board {
   /// `rank` calls no more and reaches into no other rank's memory. `release` frees what others may
   /// reach into: it runs when the last of the `here` ranks of this process leaves and those of
   /// other processes have left, too; in that call, which waits for them, but no longer than
-  /// `limit`, and hardly after an abort.
-  void leave(int rank, int here, std::function<void()> release, Milliseconds limit) noexcept;
+  /// `limit`, and hardly after an abort. Once `stops` says so it waits no longer, and frees nothing
+  /// that others may reach into; wake_all() makes it ask.
+  void leave(int rank, int here, std::function<void()> release, Milliseconds limit,
+             const std::function<bool()>& stops) noexcept;
+  /// `rank` goes without a call of its own, having taken part in calls(rank): its process ends, or
+  /// its GPU is reset. Returns at once; of several the first counts.
+  void depart(int rank, Departure why) noexcept;
   [[nodiscard]] bool has_left(int rank) const noexcept;
+  /// How the rank left.
+  [[nodiscard]] Departure departure_of(int rank) const noexcept;
+  /// How many ranks have left; grows.
+  [[nodiscard]] std::uint32_t departures() const noexcept;
+  /// `rank` begins a call that all ranks take part in.
+  void count_call(int rank) noexcept;
+  [[nodiscard]] std::uint64_t calls(int rank) const noexcept;
   /// Somebody found that the process of `rank` is gone: aborts, and nobody waits for it to leave.
   void ended(int rank, std::string_view reason) noexcept;
 
@@ -96,6 +120,8 @@ class Board {
   /// Waits until watched() is not `seen` any more, or for `limit`.
   void wait_watched(std::uint32_t seen, Milliseconds limit) const noexcept;
   void wake_watchers() noexcept;
+  /// Lets all waits of this process's ranks look anew.
+  static void wake_all() noexcept;
 
  private:
   struct Header;
@@ -110,6 +136,8 @@ class Board {
   void ring() noexcept;
   /// Until all ranks have come to `round`, which `call` begins.
   void wait_for_all(int rank, std::uint64_t round, const Call& call, Milliseconds limit);
+  /// "ranks 1, 2 destroyed the communicator": all that left as the first of them did.
+  [[nodiscard]] std::string departed(const std::vector<int>& ranks) const;
   /// Throws unless all ranks make the same call.
   void require_same(std::uint64_t round);
   [[noreturn]] void fail(std::string_view reason);

@@ -78,7 +78,11 @@ void CallOrder::before(CUstream stream, std::uint64_t capture) {
 void CallOrder::behind(CUstream stream, std::uint64_t capture) {
   any_ = true;
   if (capture == 0) {
-    POLYPATH_CHECK(driver_, event_record(last_.get(), stream));
+    if (const CUresult result = driver_.event_record(last_.get(), stream); result != CUDA_SUCCESS) {
+      // The call is on its stream: in_flight() knows of it, where another try succeeds.
+      static_cast<void>(driver_.event_record(last_.get(), stream));
+      throw_driver_error(driver_, result, "event_record(last, stream)", __FILE__, __LINE__);
+    }
     last_stream_ = stream;
     last_stream_id_ = stream_id_;
     return;

@@ -3,6 +3,7 @@
 // NCCL has it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -25,7 +26,7 @@ class CallOrder {
   void before(CUstream stream, std::uint64_t capture);
   /// Behind it.
   void behind(CUstream stream, std::uint64_t capture);
-  /// Whether the latest call is under way.
+  /// Whether the latest call is under way. Any thread.
   [[nodiscard]] bool in_flight() const;
   /// Recorded behind the latest call; null: there was none.
   [[nodiscard]] CUevent latest() const noexcept { return any_ ? last_.get() : nullptr; }
@@ -55,7 +56,7 @@ class CallOrder {
   const CudaDriver& driver_;
   CUcontext context_;
   Event last_;
-  bool any_ = false;                  // a call, or a graph, may have recorded it
+  std::atomic<bool> any_{false};      // a call, or a graph, may have recorded it
   CUstream last_stream_ = nullptr;    // of the latest call outside of capture
   std::uint64_t last_stream_id_ = 0;  // as the driver numbers them; 0: it does not
   std::uint64_t stream_id_ = 0;       // of the call between `before` and `behind`

@@ -2,6 +2,8 @@
 #include "polypath/comm.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -11,10 +13,12 @@
 
 #include "comm/comm_handle.hpp"
 #include "comm/on_threads.hpp"
+#include "comm/process_events.hpp"
 #include "comm/socket_exchange.hpp"
 #include "comm/thread_exchange.hpp"
 #include "core/c_boundary.hpp"
 #include "driver/check.hpp"
+#include "tune/context_resets.hpp"
 
 namespace polypath {
 
@@ -120,6 +124,27 @@ void free_memory(polypath_comm* comm, const polypath_symmetric* memory) {
   communicator.free(std::move(handle->memory));
 }
 
+/// Ends its threads. What it has on the GPU is not named to the driver any more.
+void abandon(polypath_comm* comm) noexcept {
+  if (comm->nodes != nullptr) comm->nodes->engine->stop();
+  comm->communicator->abandon();
+  static constinit std::atomic<polypath_comm*> kept{nullptr};
+  comm->next_kept = kept.exchange(comm);
+}
+
+/// After an abort: until no kernel of this rank uses its memory, or the GPU is reset.
+void wait_for_calls(const polypath_comm& comm) {
+  const Communicator& local = *comm.communicator;
+  const auto deadline = std::chrono::steady_clock::now() + local.time_limit();
+  const auto is_waiting = [&] {
+    const ContextInUse in_use(*local.primary_context());
+    return in_use && comm.above_in_flight != nullptr && comm.above_in_flight();
+  };
+  constexpr std::chrono::milliseconds kPause{1};
+  while (is_waiting() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(kPause);
+}
+
 int own_gpu(const Context& context, int gpu) {
   if (gpu >= 0 || context.node().gpus.size() == 1) return std::max(gpu, 0);
   return number_in_environment("LOCAL_RANK", 0, static_cast<int>(context.node().gpus.size()) - 1);
@@ -193,15 +218,31 @@ polypath_status polypath_comm_split(polypath_comm* comm, int color, int key, pol
 polypath_status polypath_comm_destroy(polypath_comm* comm) {
   return guarded([&] {
     if (comm == nullptr || comm->made_by != getpid()) return;
+    if (comm->communicator->is_lost()) return abandon(comm);
     require(!comm->communicator->streams_wait() || comm->communicator->aborted(),
             "comm: a stream of this rank still waits for a signal or at a barrier: synchronise it, "
             "or abort");
     require(comm->above_in_flight == nullptr || !comm->above_in_flight() ||
                 comm->communicator->aborted(),
             "comm: a collective of this rank is still under way: synchronise its stream, or abort");
+    wait_for_calls(*comm);
+    {
+      const ContextInUse in_use(*comm->communicator->primary_context());
+      if (!in_use) return abandon(comm);
+      comm->above.reset();
+      comm->nodes.reset();
+    }
     delete comm;
   });
 }
+
+polypath_status polypath_comm_abandon(polypath_comm* comm) {
+  return guarded([&] {
+    if (comm != nullptr && comm->made_by == getpid()) abandon(comm);
+  });
+}
+
+void polypath_gpu_reset(int gpu) { announce_reset(gpu); }
 
 polypath_status polypath_comm_abort(polypath_comm* comm, const char* reason) {
   return guarded([&] {

@@ -31,6 +31,7 @@ struct polypath_comm {
   int max_blocks = 0;
   int spared_multiprocessors = 0;
   std::vector<std::unique_ptr<polypath_symmetric>> memories;  ///< that were not freed
+  polypath_comm* next_kept = nullptr;  ///< of those that were abandoned, and are destroyed never
   /// The process that made it. A child that got it by a fork has none of its threads, and the
   /// control segment is the parent's.
   const pid_t made_by = getpid();

@@ -13,6 +13,7 @@
 #include "comm/bootstrap.hpp"
 #include "comm/communicator_impl.hpp"
 #include "driver/check.hpp"
+#include "tune/context_resets.hpp"
 
 namespace polypath {
 namespace {
@@ -67,28 +68,84 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
   try {
     heap.emplace(
         SymmetricHeap::Place{driver, board, members, context, stream->get(), engine, &limit});
-    watchdog.emplace(board, members, [this] { look(); });
+    watchdog.emplace(board, members, [this] {
+      look();
+      look_at_waits();
+    });
     barrier_words = heap->alloc(counts_offset() + sizeof(std::uint32_t) * kCountingStreams *
                                                       static_cast<std::uint64_t>(members.size()),
                                 SymmetricUse::direct);
+    ProcessEvents::add(*this);
   } catch (const std::exception& error) {
     board->abort(error.what());
     throw;
   }
 }
 
-Communicator::Impl::~Impl() {
-  if (!heap) return;
-  if (waits->any()) {
-    board->abort(fmt::format(
-        "rank {} destroyed the communicator while its streams waited for signals", members.rank));
-    log_warn("{}", board->reason());
-    words->abort();
-    const auto deadline = std::chrono::steady_clock::now() + limit.load();
-    while (waits->any() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+Communicator::Impl::~Impl() = default;
+
+void Communicator::Impl::end_waits() {
+  const auto are_over = [&] {
+    const ContextInUse in_use(*context);
+    return !in_use || !waits->any();
+  };
+  if (are_over()) return;
+  board->abort(fmt::format(
+      "rank {} destroyed the communicator while its streams waited for signals", members.rank));
+  log_warn("{}", board->reason());
+  words->abort();
+  const auto deadline = std::chrono::steady_clock::now() + limit.load();
+  while (!are_over() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+}
+
+void Communicator::Impl::leave() noexcept {
+  ProcessEvents::remove(*this);
+  std::function<void()> release = [] {};
+  try {
+    end_waits();
+    if (const ContextInUse in_use(*context); in_use) release = heap->release();
+  } catch (const std::exception& error) {
+    log_warn("memory of a communicator is not freed: {}", error.what());
   }
-  board->leave(members.rank, members.here(), heap->release(), limit);
+  board->leave(members.rank, members.here(), std::move(release), limit,
+               [&] { return !ContextInUse(*context); });
   watchdog.reset();
+}
+
+void Communicator::Impl::keep(std::unique_ptr<Impl> impl) noexcept {
+  static constinit std::atomic<Impl*> kept{nullptr};
+  Impl* const its = impl.release();
+  its->next_kept = kept.exchange(its);
+}
+
+void Communicator::Impl::abandon() noexcept {
+  ProcessEvents::remove(*this);
+  board->depart(members.rank, Departure::gpu_reset);
+  watchdog.reset();
+}
+
+// Ranks that have this one's part of all their calls go on; those that make another call find that
+// it has left.
+void Communicator::Impl::gpu_is_reset(int gpu) noexcept {
+  if (gpu != members.all[static_cast<std::size_t>(members.rank)].gpu) return;
+  if (has_calls_in_flight() == true) {
+    board->ended(members.rank,
+                 fmt::format("rank {} reset its GPU while a call was under way", members.rank));
+  } else {
+    board->depart(members.rank, Departure::gpu_reset);
+  }
+  words->abort();  // kernels of this rank that wait would hold up the reset
+}
+
+// Where work is under way the others find that the process is gone, and that is an error.
+void Communicator::Impl::process_ends() noexcept {
+  if (has_calls_in_flight() == false && !has_uncounted_waits)
+    board->depart(members.rank, Departure::exited);
+}
+
+std::optional<bool> Communicator::Impl::has_calls_in_flight() noexcept {
+  const std::lock_guard lock(calls_mutex);
+  return calls_in_flight == nullptr ? std::nullopt : std::optional(calls_in_flight());
 }
 
 void Communicator::Impl::prepare(int gpu, Hello& hello) {
@@ -96,7 +153,7 @@ void Communicator::Impl::prepare(int gpu, Hello& hello) {
   hello.gpu_uuid = uuid_of(*driver, gpu);
   context = std::make_shared<PrimaryContext>(*driver, gpu);
   stream.emplace(*driver, context->get());
-  words.emplace(*driver, context->get());
+  words.emplace(*driver, context);
   waits.emplace(*driver, context->get());
   put_streams.emplace(*driver, context->get());
 }
@@ -135,6 +192,7 @@ void Communicator::Impl::reach(const Members& all) {
 
 void Communicator::Impl::look() noexcept {
   try {
+    look_at_departed();
     if (!board->aborted())
       if (const std::string given_up = words->given_up(numbered); !given_up.empty())
         board->abort(fmt::format("rank {}: {}", members.rank, given_up));
@@ -144,9 +202,38 @@ void Communicator::Impl::look() noexcept {
   if (board->aborted()) words->abort();
 }
 
+void Communicator::Impl::look_at_departed() {
+  if (board->departures() == 0) return;
+  const std::uint64_t mine = board->calls(members.rank);
+  for (int rank = 0; rank < members.size(); ++rank)
+    if (rank != members.rank && board->has_left(rank) && board->calls(rank) < mine)
+      board->ended(rank, fmt::format("rank {} {} before call {}", rank,
+                                     text_of(board->departure_of(rank)), mine));
+}
+
+void Communicator::Impl::look_at_waits() noexcept {
+  const std::uint32_t departures = board->departures();
+  if (departures == 0 || board->aborted()) return;
+  const ContextInUse in_use(*context);
+  // Waits of calls that are counted are looked at by their number.
+  if (!in_use || !(has_uncounted_waits || (waits->any() && has_calls_in_flight() != true))) {
+    departures_with_waits = 0;
+    return;
+  }
+  // What a rank told before it left comes within a look.
+  if (std::exchange(departures_with_waits, departures) != departures) return;
+  for (int rank = 0; rank < members.size(); ++rank)
+    if (const Departure how = board->departure_of(rank);
+        how == Departure::exited || how == Departure::gpu_reset)
+      board->ended(
+          rank, fmt::format("rank {} {} while rank {} waited", rank, text_of(how), members.rank));
+}
+
 void Communicator::Impl::require_usable() {
   look();  // the watchdog may not have
   try {
+    if (context->is_lost())
+      throw CommunicatorError(fmt::format("rank {}: its GPU was reset", members.rank));
     board->require_usable();
   } catch (const CommunicatorError& error) {
     if (where.empty()) throw;
@@ -174,7 +261,30 @@ Communicator::Communicator(std::shared_ptr<const CudaDriver> driver, const Node&
   impl_ = std::make_unique<Impl>(std::move(driver), node, options);
 }
 
-Communicator::~Communicator() = default;
+Communicator::~Communicator() {
+  const bool is_abandoned = !impl_->watchdog;
+  if (!is_abandoned) impl_->leave();
+  if (const ContextInUse in_use(*impl_->context); in_use && !is_abandoned)
+    impl_.reset();
+  else
+    Impl::keep(std::move(impl_));
+}
+
+void Communicator::abandon() noexcept { impl_->abandon(); }
+
+bool Communicator::is_lost() const noexcept { return impl_->context->is_lost(); }
+
+void Communicator::begin_call() {
+  impl_->board->count_call(rank());
+  if (impl_->board->departures() > 0) check();
+}
+
+void Communicator::set_calls_in_flight(std::function<bool()> in_flight) {
+  const std::lock_guard lock(impl_->calls_mutex);
+  impl_->calls_in_flight = std::move(in_flight);
+}
+
+void Communicator::note_uncounted_waits() noexcept { impl_->has_uncounted_waits = true; }
 
 int Communicator::rank() const noexcept { return impl_->members.rank; }
 int Communicator::size() const noexcept { return impl_->members.size(); }
@@ -190,6 +300,9 @@ bool Communicator::is_here(int rank) const {
 const Node& Communicator::node() const noexcept { return impl_->node; }
 const CudaDriver& Communicator::driver() const noexcept { return *impl_->driver; }
 CUcontext Communicator::context() const noexcept { return impl_->context->get(); }
+const std::shared_ptr<const PrimaryContext>& Communicator::primary_context() const noexcept {
+  return impl_->context;
+}
 
 SymmetricMemory Communicator::alloc(std::uint64_t bytes, SymmetricUse use) {
   return impl_->heap->alloc(bytes, use);
@@ -296,6 +409,7 @@ Patience Communicator::patience() const noexcept { return impl_->patience(); }
 Patience Communicator::patience_of_program() const noexcept {
   Patience given = patience();
   given.kernel = StatusRecord::kProgram;
+  impl_->has_uncounted_waits = true;
   given.next_look =
       reinterpret_cast<std::uint64_t*>(impl_->barrier_words.local() + impl_->next_look_offset());
   return given;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +26,7 @@
 namespace polypath {
 
 class Context;
+class PrimaryContext;
 
 struct CommunicatorOptions {
   int rank = 0;
@@ -116,6 +118,7 @@ class Communicator {
   [[nodiscard]] const CudaDriver& driver() const noexcept;
   /// The primary context of this rank's GPU.
   [[nodiscard]] CUcontext context() const noexcept;
+  [[nodiscard]] const std::shared_ptr<const PrimaryContext>& primary_context() const noexcept;
 
   /// Collective; zeroed; the same size on all ranks. When memory is short on one rank all throw,
   /// and the communicator stays usable.
@@ -180,6 +183,21 @@ class Communicator {
   /// Makes the communicator unusable, for all ranks, and ends all waits. The first reason is kept.
   void abort(std::string_view reason) noexcept;
   [[nodiscard]] bool aborted() const noexcept;
+  /// This rank begins a call that all ranks take part in. One that has left is an error only for
+  /// calls that it has not taken part in. Throws CommunicatorError for those.
+  void begin_call();
+  /// `in_flight`, null again before it goes: whether a call is under way that was begun so. By any
+  /// thread.
+  void set_calls_in_flight(std::function<bool()> in_flight);
+  /// Kernels wait for other ranks from now on without begin_call(): a rank that has left is an
+  /// error for whoever may wait.
+  void note_uncounted_waits() noexcept;
+  /// Whether the GPU of this rank was reset since: nothing but abandon() is left to do.
+  [[nodiscard]] bool is_lost() const noexcept;
+  /// This rank leaves, and waits for nobody. What it has on the GPU stays, or went with a reset; no
+  /// call is made but the destructor's.
+  void abandon() noexcept;
+
   /// Throws CommunicatorError with the reason once it is unusable. Whoever finds it usable behind
   /// synchronising a stream knows that no wait on it was given up.
   void check() const;

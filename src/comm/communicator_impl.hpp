@@ -3,11 +3,14 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 
 #include "comm/communicator.hpp"
 #include "comm/host_words.hpp"
+#include "comm/process_events.hpp"
 #include "comm/put_streams.hpp"
 #include "comm/stream_waits.hpp"
 #include "comm/watchdog.hpp"
@@ -19,9 +22,10 @@ struct Hello;
 /// Streams of a rank on which several blocks may share out a put.
 inline constexpr std::uint64_t kCountingStreams = 64;
 
-struct Communicator::Impl {
+struct Communicator::Impl final : ProcessEvents {
   Impl(std::shared_ptr<const CudaDriver> its_driver, const Node& its_node,
        const CommunicatorOptions& options);
+  /// With nothing in the context that another thread may take away: leave() comes before.
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -34,6 +38,22 @@ struct Communicator::Impl {
   void reach(const Members& all);
   /// Whether a kernel gave up, or anybody aborted. On the watchdog's thread, and on others.
   void look() noexcept;
+  /// Whether this rank needs one that has left: aborts then.
+  void look_at_departed();
+  /// On the watchdog's thread, many times a second: the same for waits, which are not counted.
+  void look_at_waits() noexcept;
+  /// Waits for other ranks, as Board::leave() does, and ends the thread.
+  void leave() noexcept;
+  /// What it owns went with its context, or stays there: it is destroyed never.
+  static void keep(std::unique_ptr<Impl> impl) noexcept;
+  /// Waits for nobody, and frees nothing of the GPU.
+  void abandon() noexcept;
+  /// Whether a counted call is under way; nothing: none is counted.
+  std::optional<bool> has_calls_in_flight() noexcept;
+  /// Gives up what streams of this rank wait for, and waits until they do not.
+  void end_waits();
+  void gpu_is_reset(int gpu) noexcept override;
+  void process_ends() noexcept override;
   /// Throws CommunicatorError with the reason once the communicator is unusable.
   void require_usable();
   /// Where in `barrier_words` the count of Patience::reports is.
@@ -87,6 +107,12 @@ struct Communicator::Impl {
   std::map<unsigned long long, std::uint64_t> counting_streams;  // by id, their places
   std::uint64_t barriers = 0;
   std::uint64_t host_memories = 0;  // calls for some
+  std::mutex calls_mutex;
+  std::function<bool()> calls_in_flight;  // of `calls_mutex`; null: no calls are counted
+  /// Kernels wait for other ranks that no call tells of: those of the program, and of graphs.
+  std::atomic<bool> has_uncounted_waits{false};
+  Impl* next_kept = nullptr;                // of those that are destroyed never
+  std::uint32_t departures_with_waits = 0;  // that the watchdog saw while this rank waited
   std::optional<Watchdog> watchdog;
 };
 

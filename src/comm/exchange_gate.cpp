@@ -19,22 +19,16 @@ constexpr std::size_t kWordBytes = 128;
 }  // namespace
 
 ExchangeGate::ExchangeGate(Communicator& local, int rank, bool by_caller)
-    : local_(local), rank_(rank), by_caller_(by_caller) {
-  const CurrentContext current(local_.driver(), local_.context());
-  void* memory = nullptr;
-  POLYPATH_CHECK(local_.driver(),
-                 mem_host_alloc(&memory, kMostExchanges * kWordBytes,
-                                CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-  words_ = static_cast<std::byte*>(memory);
-  for (std::size_t i = 0; i < kMostExchanges; ++i) new (words_ + i * kWordBytes) std::uint64_t{0};
+    : local_(local),
+      rank_(rank),
+      by_caller_(by_caller),
+      words_(local.driver(), local.primary_context(), kMostExchanges * kWordBytes) {
+  for (std::size_t i = 0; i < kMostExchanges; ++i)
+    new (words_.get() + i * kWordBytes) std::uint64_t{0};
   if (!by_caller_) thread_ = own_thread([this](const std::stop_token& stop) { run(stop); });
 }
 
-ExchangeGate::~ExchangeGate() {
-  stop();
-  const CurrentContext current(local_.driver(), local_.context(), std::nothrow);
-  POLYPATH_WARN(local_.driver(), mem_free_host(words_));
-}
+ExchangeGate::~ExchangeGate() { stop(); }
 
 void ExchangeGate::stop() noexcept {
   thread_.request_stop();
@@ -72,7 +66,7 @@ void ExchangeGate::add(CUstream stream, std::vector<Event> events, std::function
   POLYPATH_CHECK(local_.driver(), event_record(events.front().get(), stream));
   const std::uint64_t number = number_ + 1;
   auto* const word =
-      reinterpret_cast<std::uint64_t*>(words_ + number % kMostExchanges * kWordBytes);
+      reinterpret_cast<std::uint64_t*>(words_.get() + number % kMostExchanges * kWordBytes);
   local_.wait_exchanges(word, number, stream);
   number_ = number;
   const std::lock_guard lock(mutex_);
@@ -129,6 +123,8 @@ void ExchangeGate::advance_all() noexcept {
     local_.abort(fmt::format("rank {}: {}", rank_, error.what()));
     for (const Waiting& waiting : waiting_)
       if (waiting.hurry) waiting.hurry();
+    // Events of a context that was reset are not named to the driver.
+    if (local_.is_lost()) static_cast<void>(new std::list<Waiting>(std::move(waiting_)));
     waiting_.clear();
   }
 }

@@ -18,6 +18,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/network_engine.hpp"
+#include "comm/registered_memory.hpp"
 #include "tune/resources.hpp"
 
 namespace polypath {
@@ -66,7 +67,7 @@ class ExchangeGate {
   Communicator& local_;
   const int rank_;
   const bool by_caller_;
-  std::byte* words_ = nullptr;
+  RegisteredMemory words_;
   std::uint64_t number_ = 0;
   std::mutex mutex_;  // of what follows
   std::condition_variable_any came_;

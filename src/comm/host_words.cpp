@@ -4,9 +4,7 @@
 
 #include <atomic>
 #include <new>
-
-#include "driver/check.hpp"
-#include "tune/resources.hpp"
+#include <utility>
 
 namespace polypath {
 
@@ -16,25 +14,14 @@ struct HostWords::Words {
   alignas(128) StatusRecord status{};
 };
 
-HostWords::HostWords(const CudaDriver& driver, CUcontext context)
-    : driver_(driver), context_(context) {
-  const CurrentContext current(driver, context);
-  void* memory = nullptr;
-  POLYPATH_CHECK(driver, mem_host_alloc(&memory, sizeof(Words),
-                                        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-  words_ = new (memory) Words;
-}
-
-HostWords::~HostWords() {
-  const CurrentContext current(driver_, context_, std::nothrow);
-  POLYPATH_WARN(driver_, mem_free_host(words_));
-}
+HostWords::HostWords(const CudaDriver& driver, std::shared_ptr<const PrimaryContext> context)
+    : memory_(driver, std::move(context), sizeof(Words)), words_(new(memory_.get()) Words) {}
 
 void HostWords::abort() noexcept {
   std::atomic_ref(words_->abort).store(1, std::memory_order_release);
 }
 
-// Pinned memory has one address for host and GPUs.
+// Registered memory has one address for host and GPUs.
 
 const std::uint32_t* HostWords::abort_word() const noexcept { return &words_->abort; }
 

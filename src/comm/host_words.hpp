@@ -1,10 +1,12 @@
-// The words by which a rank's kernels and its host talk: pinned host memory that its GPU reads and
-// writes.
+// The words by which a rank's kernels and its host talk: host memory that its GPU reads and writes.
+// The host may read and write them as long as they exist, also after a reset of the GPU.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "comm/numbered_waits.hpp"
+#include "comm/registered_memory.hpp"
 #include "comm/status_record.hpp"
 #include "driver/cuda_driver.hpp"
 
@@ -16,11 +18,8 @@ class HostWords {
   /// StatusRecord::bytes of a wait for a word of the host's: how many exchanges between nodes.
   static constexpr std::uint64_t kExchanges = ~std::uint64_t{0};
 
-  /// Throws DriverError. `context` must outlive it.
-  HostWords(const CudaDriver& driver, CUcontext context);
-  ~HostWords();
-  HostWords(const HostWords&) = delete;
-  HostWords& operator=(const HostWords&) = delete;
+  /// Throws Error, DriverError.
+  HostWords(const CudaDriver& driver, std::shared_ptr<const PrimaryContext> context);
 
   /// Kernels that poll the word give up from now on.
   void abort() noexcept;
@@ -33,9 +32,8 @@ class HostWords {
 
  private:
   struct Words;
-  const CudaDriver& driver_;
-  CUcontext context_;
-  Words* words_ = nullptr;
+  RegisteredMemory memory_;
+  Words* words_;
 };
 
 }  // namespace polypath

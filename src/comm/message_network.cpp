@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <new>
 #include <utility>
 
 #include "base/error.hpp"
@@ -23,31 +22,23 @@ MessageNetwork::MessageNetwork(Communicator& local, const NodeMap& map,
                                const polypath_network& network)
     : local_(local), map_(map), network_(network), gate_(local, map.rank, network.by_caller != 0) {
   const CudaDriver& driver = local_.driver();
-  const CurrentContext current(driver, local_.context());
-  void* memory = nullptr;
-  POLYPATH_CHECK(driver,
-                 mem_host_alloc(&memory, kRegions * 2 * kExchangeBytes, CU_MEMHOSTALLOC_PORTABLE));
-  memory_ = static_cast<std::byte*>(memory);
-  try {
-    for (std::size_t i = 0; i < kRegions; ++i)
-      regions_.push_back({memory_ + 2 * i * kExchangeBytes, memory_ + (2 * i + 1) * kExchangeBytes,
-                          Event(driver, local_.context(), CU_EVENT_DISABLE_TIMING)});
-    if (network_.begin(network_.user) != 0)
-      throw CommunicatorError("the network between nodes could not begin");
-  } catch (...) {
-    POLYPATH_WARN(driver, mem_free_host(memory_));
-    throw;
-  }
+  memory_ = std::make_unique<RegisteredMemory>(driver, local_.primary_context(),
+                                               kRegions * 2 * kExchangeBytes);
+  std::byte* const first = memory_->get();
+  for (std::size_t i = 0; i < kRegions; ++i)
+    regions_.push_back({first + 2 * i * kExchangeBytes, first + (2 * i + 1) * kExchangeBytes,
+                        Event(driver, local_.context(), CU_EVENT_DISABLE_TIMING)});
+  if (network_.begin(network_.user) != 0)
+    throw CommunicatorError("the network between nodes could not begin");
 }
 
 MessageNetwork::~MessageNetwork() {
   gate_.stop();
   if (under_way_ > 0) {
     log_warn("rank {}: messages to other nodes are under way, and their memory is left", map_.rank);
+    static_cast<void>(memory_.release());
     return;
   }
-  const CurrentContext current(local_.driver(), local_.context(), std::nothrow);
-  POLYPATH_WARN(local_.driver(), mem_free_host(memory_));
   network_.end(network_.user);
 }
 

@@ -9,6 +9,7 @@
 #include "comm/exchange_gate.hpp"
 #include "comm/network_engine.hpp"
 #include "comm/node_map.hpp"
+#include "comm/registered_memory.hpp"
 #include "polypath/comm.h"
 
 namespace polypath {
@@ -24,6 +25,7 @@ class MessageNetwork final : public NetworkEngine {
   void exchange(std::span<const NetworkMessage> sends, std::span<const NetworkMessage> receives,
                 CUstream stream) override;
   bool progress() noexcept override { return gate_.progress(); }
+  void stop() noexcept override { gate_.stop(); }
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept override { return sent_bytes_; }
 
  private:
@@ -55,7 +57,8 @@ class MessageNetwork final : public NetworkEngine {
   Communicator& local_;
   const NodeMap& map_;
   const polypath_network network_;
-  std::byte* memory_ = nullptr;
+  /// The messages' pages: never given back with messages under way.
+  std::unique_ptr<RegisteredMemory> memory_;
   std::vector<Region> regions_;
   std::uint64_t number_ = 0;  // of the latest exchange
   std::uint64_t sent_bytes_ = 0;

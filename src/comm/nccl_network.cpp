@@ -16,6 +16,11 @@ namespace {
 constexpr int kNcclBytes = 0;  // ncclInt8
 constexpr int kNcclSuccess = 0;
 
+/// A word for each node and each exchange that may be under way.
+std::size_t bytes_of_words(const NodeMap& map) {
+  return kMostExchanges * static_cast<std::size_t>(map.nodes) * sizeof(std::uint64_t);
+}
+
 std::shared_ptr<const NcclFunctions> nccl_or_throw() {
   std::string why;
   auto nccl = load_nccl("", &why);
@@ -26,19 +31,14 @@ std::shared_ptr<const NcclFunctions> nccl_or_throw() {
 }  // namespace
 
 NcclNetwork::NcclNetwork(Communicator& local, const NodeMap& map)
-    : local_(local), map_(map), nccl_(nccl_or_throw()), gate_(local, map.rank, false) {
-  const CudaDriver& driver = local_.driver();
-  const CurrentContext current(driver, local_.context());
-  const std::size_t bytes =
-      kMostExchanges * static_cast<std::size_t>(map_.nodes) * sizeof *came_here_;
-  void* memory = nullptr;
-  POLYPATH_CHECK(driver, mem_alloc(&came_, bytes));
-  const CUresult result = driver.mem_host_alloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
-  if (result != CUDA_SUCCESS) {
-    POLYPATH_WARN(driver, mem_free(came_));
-    throw_driver_error(driver, result, "mem_host_alloc", __FILE__, __LINE__);
-  }
-  came_here_ = static_cast<std::uint64_t*>(memory);
+    : local_(local),
+      map_(map),
+      nccl_(nccl_or_throw()),
+      came_memory_(local.driver(), local.primary_context(), bytes_of_words(map)),
+      came_here_(reinterpret_cast<std::uint64_t*>(came_memory_.get())),
+      gate_(local, map.rank, false) {
+  const CurrentContext current(local_.driver(), local_.context());
+  POLYPATH_CHECK(local_.driver(), mem_alloc(&came_, bytes_of_words(map)));
 }
 
 NcclNetwork::~NcclNetwork() {
@@ -47,7 +47,6 @@ NcclNetwork::~NcclNetwork() {
   if (local_.aborted()) abort();
   if (comm_ != nullptr && !is_aborted_) nccl_->comm_destroy(comm_);
   POLYPATH_WARN(local_.driver(), mem_free(came_));
-  POLYPATH_WARN(local_.driver(), mem_free_host(came_here_));
 }
 
 void NcclNetwork::check(int result, const char* call) const {

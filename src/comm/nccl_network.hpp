@@ -12,6 +12,7 @@
 #include "comm/nccl_functions.hpp"
 #include "comm/network_engine.hpp"
 #include "comm/node_map.hpp"
+#include "comm/registered_memory.hpp"
 #include "comm/verdict.hpp"
 
 namespace polypath {
@@ -37,6 +38,7 @@ class NcclNetwork final : public NetworkEngine {
   void exchange(std::span<const NetworkMessage> sends, std::span<const NetworkMessage> receives,
                 CUstream stream) override;
   bool progress() noexcept override { return false; }
+  void stop() noexcept override { gate_.stop(); }
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept override { return sent_bytes_; }
 
  private:
@@ -52,7 +54,8 @@ class NcclNetwork final : public NetworkEngine {
   void* comm_ = nullptr;
   // A word for each node and each exchange that may be under way: on the GPU, and on the host.
   CUdeviceptr came_ = 0;
-  std::uint64_t* came_here_ = nullptr;
+  RegisteredMemory came_memory_;
+  std::uint64_t* came_here_;
   std::uint64_t number_ = 0;
   std::uint64_t sent_bytes_ = 0;
   std::mutex mutex_;  // of calls of NCCL, and of

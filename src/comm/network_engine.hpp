@@ -51,6 +51,8 @@ class NetworkEngine {
                         std::span<const NetworkMessage> receives, CUstream stream) = 0;
   /// Does what can be done without waiting. False: it need not be called at all.
   virtual bool progress() noexcept = 0;
+  /// Ends its thread, if it has one: nothing more is called.
+  virtual void stop() noexcept = 0;
   /// To other nodes, of exchanges that were issued.
   [[nodiscard]] virtual std::uint64_t sent_bytes() const noexcept = 0;
 };

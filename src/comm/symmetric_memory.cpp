@@ -11,6 +11,7 @@
 #include "comm/verdict.hpp"
 #include "core/context.hpp"
 #include "driver/check.hpp"
+#include "tune/context_resets.hpp"
 
 namespace polypath {
 namespace {
@@ -163,7 +164,8 @@ std::function<void()> SymmetricHeap::release() {
   }
   pieces_.clear();
   return [driver = place_.driver, context = place_.context, own = std::move(own)] {
-    if (own.empty()) return;
+    const ContextInUse in_use(*context);
+    if (own.empty() || !in_use) return;
     const CurrentContext current(*driver, context->get(), std::nothrow);
     for (const CUdeviceptr address : own) POLYPATH_WARN(*driver, mem_free(address));
   };

@@ -109,7 +109,6 @@ QueueSet::~QueueSet() {
   const CudaDriver& driver = communicator_.driver();
   const CurrentContext current(driver, communicator_.context(), std::nothrow);
   if (device_ != 0) POLYPATH_WARN(driver, mem_free(device_));
-  if (host_ != nullptr) POLYPATH_WARN(driver, mem_free_host(host_));
 }
 
 void QueueSet::release() {
@@ -270,16 +269,11 @@ std::unique_ptr<QueueSet> QueueSet::with_host(Communicator& communicator, const 
   // Both have all places; each uses those that are near to it.
   const std::uint64_t host_bytes = shape.producer_bytes() + shape.consumer_bytes();
   const std::uint64_t gpu_bytes = shape.producer_bytes() + shape.cells_offset();
-  {
-    const CudaDriver& driver = communicator.driver();
-    const CurrentContext current(driver, communicator.context());
-    POLYPATH_CHECK(driver, mem_host_alloc(&made->host_, host_bytes * made->count_,
-                                          CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-    std::memset(made->host_, 0, host_bytes * made->count_);
-  }
+  made->host_ = std::make_unique<RegisteredMemory>(
+      communicator.driver(), communicator.primary_context(), host_bytes * made->count_);
   CUdeviceptr gpu = made->alloc(gpu_bytes * made->count_);
   made->open({});
-  auto near = reinterpret_cast<CUdeviceptr>(made->host_);
+  auto near = reinterpret_cast<CUdeviceptr>(made->host_->get());
   for (std::size_t i = 0; i < made->count_; ++i, gpu += gpu_bytes, near += host_bytes) {
     const Places on_host = made->places_of(near, near + shape.producer_bytes());
     const Places on_gpu = made->places_of(gpu, gpu + shape.producer_bytes());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/registered_memory.hpp"
 #include "messaging/host_end.hpp"
 #include "messaging/queue_shape.hpp"
 #include "tune/resources.hpp"
@@ -89,7 +90,7 @@ class QueueSet {
   std::vector<End> producers_;
   std::vector<End> consumers_;
   CUdeviceptr device_ = 0;
-  void* host_ = nullptr;
+  std::unique_ptr<RegisteredMemory> host_;  // the CPU reads it, also after a reset
   SymmetricMemory symmetric_;
   std::shared_ptr<Said> said_;
   std::uint32_t first_number_ = 0;

@@ -13,7 +13,7 @@ namespace polypath::nccl {
 /// Of one rank, before anything is made. A version that differs in
 /// anything, or in how ranks ask each other, has another `layout`.
 struct Record {
-  static constexpr std::uint32_t kLayout = 3;
+  static constexpr std::uint32_t kLayout = 4;
 
   std::uint32_t layout = kLayout;
   std::array<std::uint16_t, 4> version{};  ///< of polypath

@@ -14,12 +14,12 @@ template <typename Pass>
 int pass_on(InUse comm, CUstream stream, Pass&& pass) noexcept {
   const InsideNccl inside;
   if (!comm || comm->comm == nullptr) return pass();
-  comm->order.before(Carrier::nccl, stream);
+  if (!comm->order.before(Carrier::nccl, stream)) return fail_order(*comm);
   const int result = pass();
   if (Group& group = Group::current(); group.is_open())
     group.note_passed(std::move(comm), stream);
-  else if (result == kSuccess)
-    comm->order.after(Carrier::nccl, stream);
+  else if (result == kSuccess && !comm->order.after(Carrier::nccl, stream))
+    return fail_order(*comm);
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -91,19 +92,34 @@ void know_process() noexcept {
                  });
 }
 
-/// Threads that let communicators go; of the process that made them, not of those that it forks.
-std::atomic<int> leaving{0};
+/// Threads that let communicators go and call the driver; of the process that made them, not of
+/// those that it forks.
+std::atomic<int> in_driver{0};
+std::atomic<bool> is_ending{false};
 std::atomic<pid_t> leaving_of{0};
 
-void pause_briefly() noexcept {
-  constexpr timespec kPause{0, 1'000'000};
-  nanosleep(&kPause, nullptr);
+void pause_for(long milliseconds) noexcept {
+  const timespec pause{0, milliseconds * 1'000'000};
+  nanosleep(&pause, nullptr);
 }
 
-void wait_for_leaving() noexcept {
+/// While it lives the process does not end, for a second at most.
+class DriverCall {
+ public:
+  DriverCall() noexcept { in_driver.fetch_add(1); }
+  ~DriverCall() { in_driver.fetch_sub(1); }
+  DriverCall(const DriverCall&) = delete;
+  DriverCall& operator=(const DriverCall&) = delete;
+  /// False: it ends already, and the driver may not be called.
+  explicit operator bool() const noexcept { return !is_ending.load(); }
+};
+
+/// What waits for other ranks goes with the process; libpolypath tells them.
+void wait_for_driver_calls() noexcept {
   constexpr int kMost = 1000;  // milliseconds
   if (leaving_of.load() != getpid()) return;
-  for (int i = 0; i < kMost && leaving.load() > 0; ++i) pause_briefly();
+  is_ending.store(true);
+  for (int i = 0; i < kMost && in_driver.load() > 0; ++i) pause_for(1);
 }
 
 /// The place may be another's by now: then its users count as well.
@@ -111,20 +127,49 @@ bool is_used(const Communicator& gone) noexcept {
   return gone.users != nullptr && gone.users->load() > 0;
 }
 
+/// Not one that was reset since.
+bool is_there(const Cuda& driver, const Communicator& gone) noexcept {
+  unsigned long long id = 0;
+  if (driver.ctx_get_id == nullptr || gone.context_id == 0) return true;
+  const CUresult result = driver.ctx_get_id(gone.context, &id);
+  if (result == CUDA_SUCCESS) return id == gone.context_id;
+  return result != CUDA_ERROR_INVALID_CONTEXT && result != CUDA_ERROR_CONTEXT_IS_DESTROYED &&
+         result != CUDA_ERROR_DEINITIALIZED;
+}
+
+/// What it has of the driver itself.
+void free_own(Communicator& gone) noexcept {
+  const DriverCall call;
+  if (call && is_there(*cuda(), gone)) {
+    gone.scratch = Scratch();
+    gone.order.end();
+  } else {
+    gone.scratch.forget();
+    gone.order.forget();
+  }
+}
+
+/// Work of it that is under way ends, or was aborted; streams of the program may be held as long as
+/// it likes.
+void wait_for_work(const Communicator& gone) noexcept {
+  constexpr long kLongest = 20;  // milliseconds
+  for (long pause = 1;
+       !is_ending && gone.engine->comm_retire(gone.comm) == POLYPATH_INVALID_ARGUMENT;
+       pause = std::min(2 * pause, kLongest))
+    pause_for(pause);
+}
+
 void destroy(Communicator* gone) noexcept {
-  while (is_used(*gone)) pause_briefly();
+  while (is_used(*gone)) pause_for(1);
   if (gone->comm != nullptr) {
     // Other threads may be in captures that forbid everybody to free memory.
     const RelaxedCapture relaxed(*cuda());
-    // Work of it that is under way ends, or was aborted.
-    constexpr int kMost = 60'000;  // milliseconds
-    for (int i = 0; i < kMost; ++i) {
-      if (gone->engine->comm_destroy(gone->comm) != POLYPATH_INVALID_ARGUMENT) break;
-      pause_briefly();
-    }
+    wait_for_work(*gone);
+    free_own(*gone);
+    while (!is_ending && gone->engine->comm_destroy(gone->comm) == POLYPATH_INVALID_ARGUMENT)
+      pause_for(1);
   }
   delete gone;
-  leaving.fetch_sub(1);
 }
 
 }  // namespace
@@ -157,15 +202,20 @@ bool has_room() noexcept {
 }
 
 bool add(Communicator* made) noexcept {
-  const std::lock_guard lock(writing);
-  Place* const place = find_room(made->handle);
-  if (place == nullptr) return false;
-  if (place->handle.load(std::memory_order_relaxed) != made->handle) ++used;
-  know_process();
-  made->owner = process.load();
-  made->users = &place->users;
-  place->its.store(made, std::memory_order_release);
-  place->handle.store(made->handle, std::memory_order_release);
+  Communicator* before = nullptr;
+  {
+    const std::lock_guard lock(writing);
+    Place* const place = find_room(made->handle);
+    if (place == nullptr) return false;
+    if (place->handle.load(std::memory_order_relaxed) != made->handle) ++used;
+    know_process();
+    made->owner = process.load();
+    made->users = &place->users;
+    before = place->its.exchange(made);
+    place->handle.store(made->handle, std::memory_order_release);
+  }
+  // NCCL has given its address to another one: it was destroyed past this library.
+  if (before != nullptr && is_own(*before)) let_go(before);
   return true;
 }
 
@@ -187,15 +237,19 @@ void let_go(Communicator* gone) noexcept {
     delete gone;
     return;
   }
-  // The next communicator of the program may be made before the background comes to this one.
-  if (gone->comm != nullptr && !is_used(*gone)) {
+  if (!is_used(*gone)) {
     const RelaxedCapture relaxed(*cuda());
+    // The program may reset the GPU before the background comes to this one, or has done so.
+    if (is_there(*cuda(), *gone))
+      gone->order.end();
+    else
+      gone->order.forget();
+    // It may make its next communicator before that.
     gone->engine->comm_retire(gone->comm);
   }
   static std::once_flag once;
-  std::call_once(once, [] { std::atexit(&wait_for_leaving); });
-  if (leaving_of.exchange(getpid()) != getpid()) leaving.store(0);
-  leaving.fetch_add(1);
+  std::call_once(once, [] { std::atexit(&wait_for_driver_calls); });
+  leaving_of.store(getpid());
   try {
     own_thread([gone] { destroy(gone); }).detach();
   } catch (const std::system_error&) {

@@ -32,7 +32,8 @@ struct Communicator {
   /// Null: NCCL's alone, and `refusal` says why.
   polypath_comm* comm = nullptr;
   const Engine* engine = nullptr;
-  CUcontext context = nullptr;  ///< of its GPU
+  CUcontext context = nullptr;        ///< of its GPU
+  unsigned long long context_id = 0;  ///< as the driver numbers contexts
   std::string refusal;
   /// Aborted or revoked: nothing more is taken on this rank. (NCCL leaves the communicator unusable
   /// on all.)
@@ -68,7 +69,8 @@ class InUse {
 
 /// Whether another one can be known.
 bool has_room() noexcept;
-/// It is known from now on, in place of what was known by its handle. False: there is no room.
+/// It is known from now on. What was known by its handle goes: NCCL has destroyed that. False:
+/// there is no room.
 bool add(Communicator* made) noexcept;
 /// It is not known any more; the caller has it. Null as well for one of a parent process: of that
 /// nothing may end here.

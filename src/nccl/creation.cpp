@@ -12,7 +12,6 @@
 
 #include "base/own_thread.hpp"
 #include "nccl/agreement.hpp"
-#include "nccl/exchange.hpp"
 #include "nccl/inside.hpp"
 #include "nccl/measured.hpp"
 #include "nccl/promises.hpp"
@@ -109,13 +108,16 @@ void load_kernels(int gpu, int ranks) noexcept {
   static_cast<void>(with->load_kernels(with->context, gpu));
 }
 
-Creation::Creation(const Key& key, int rank, int ranks, bool is_blocking) noexcept
+Creation::Creation(const Key& key, int rank, int ranks, bool is_blocking, int gpu) noexcept
     : key_(key), rank_(rank), ranks_(ranks), is_blocking_(is_blocking) {
   report_at_exit();
   if (!key.is_known())
     missing_ = "part of one that was not seen made";
   else
     missing_ = missing_here(ranks, is_blocking);
+  if (!missing_.empty()) return;
+  buffers_ = ExchangeBuffers(*cuda(), gpu);
+  missing_ = buffers_.why();
   if (!missing_.empty()) return;
   presence_ = Presence(key, rank);
   if (!presence_.is_shown()) missing_ = "it could not be shown to other ranks";
@@ -168,8 +170,15 @@ int Creation::agree(Communicator& its) noexcept {
   const RelaxedCapture relaxed(driver);
   int gpu = -1;
   real.ncclCommCuDevice(its.handle, &gpu);
-  const CUcontext context = primary_context(driver, gpu);
-  Exchange exchange(real, driver, its.handle, its.size, context);
+  if (!buffers_.are_taken()) buffers_ = ExchangeBuffers(driver, gpu);
+  if (!buffers_.why().empty()) {
+    log_line(LogLevel::error, "an NCCL communicator's ranks cannot agree: %s",
+             buffers_.why().c_str());
+    its.refusal = buffers_.why();
+    return kSystemError;
+  }
+  const CUcontext context = buffers_.context();
+  Exchange exchange(real, driver, its.handle, its.size, key_, buffers_);
   const auto size = static_cast<std::size_t>(its.size);
 
   Record mine = own_record();
@@ -179,9 +188,10 @@ int Creation::agree(Communicator& its) noexcept {
   std::vector<Outcome> outcomes(size);
   Outcome outcome;
   const auto failed = [&] {
+    its.refusal = exchange.why();
+    if (exchange.failed_alike()) return kSuccess;
     log_line(LogLevel::error, "an NCCL communicator failed while its ranks agreed: %s",
              exchange.why().c_str());
-    its.refusal = exchange.why();
     return kSystemError;
   };
   if (!exchange.gather(&mine, records.data(), sizeof mine)) return failed();
@@ -208,10 +218,6 @@ int Creation::agree(Communicator& its) noexcept {
   } else {
     its.refusal = with.last_error();
   }
-  const auto give_up = [&] {
-    if (comm != nullptr) with.comm_abort(comm, "NCCL failed");
-    return failed();
-  };
   const auto keep_nccl = [&](const char* why) {
     if (its.refusal.empty()) its.refusal = why;
     its.comm = nullptr;
@@ -222,6 +228,12 @@ int Creation::agree(Communicator& its) noexcept {
     let_go(gone);
     return kSuccess;
   };
+  const auto give_up = [&] {
+    if (comm != nullptr) with.comm_abort(comm, "NCCL failed");
+    const int result = failed();
+    keep_nccl(exchange.why().c_str());
+    return result;
+  };
   constexpr const char* kNotMade = "a rank could not make a communicator of polypath's";
   if (!exchange.gather(&outcome, outcomes.data(), sizeof outcome)) return give_up();
   if (!settle(outcomes, is_reproducible(records), its.policy)) return keep_nccl(kNotMade);
@@ -231,6 +243,8 @@ int Creation::agree(Communicator& its) noexcept {
   if (with.comm_prepare(comm) != POLYPATH_SUCCESS) {
     outcome.is_made = 0;
     its.refusal = with.last_error();
+    // It may have failed here alone, while the others wait for this rank.
+    with.comm_abort(comm, its.refusal.c_str());
   }
   if (!exchange.gather(&outcome, outcomes.data(), sizeof outcome)) return give_up();
   Policy same;
@@ -238,6 +252,7 @@ int Creation::agree(Communicator& its) noexcept {
   its.engine = &with;
   its.comm = comm;
   its.context = context;
+  its.context_id = buffers_.context_id();
   its.order = StreamOrder(driver, context);
   its.scratch = Scratch(driver, context);
   return kSuccess;

@@ -6,7 +6,8 @@
 //      (agreement.hpp), make polypath's communicator over the same all-gather, and tell each other
 //      whether they have it.
 //
-// A rank that shows itself takes part in 3. Ranks that are not asked for in 3 keep NCCL alone.
+// A rank that shows itself takes part in 3. Ranks that are not asked for in 3 keep NCCL alone, and
+// so do all where one fails in 3, with success: NCCL's communicator is there.
 #pragma once
 
 #include <atomic>
@@ -17,15 +18,16 @@
 #include <vector>
 
 #include "nccl/communicator.hpp"
+#include "nccl/exchange.hpp"
 
 namespace polypath::nccl {
 
 /// One rank's part of a communicator that is being made.
 class Creation {
  public:
-  /// Of `ranks` ranks, this one `rank`, of which `members` will be in it. A rank shows itself
-  /// unless something is missing on it.
-  Creation(const Key& key, int rank, int ranks, bool is_blocking) noexcept;
+  /// Of `ranks` ranks, this one `rank`, on this GPU (-1: the current one). A rank shows itself
+  /// unless something is missing on it; all that only this rank can lack it has then.
+  Creation(const Key& key, int rank, int ranks, bool is_blocking, int gpu) noexcept;
   Creation(Creation&&) noexcept = default;
   Creation& operator=(Creation&&) noexcept = default;
 
@@ -48,6 +50,7 @@ class Creation {
   int rank_ = 0;
   int ranks_ = 0;
   bool is_blocking_ = true;
+  ExchangeBuffers buffers_;
   Presence presence_;
   std::string missing_;  ///< why it did not show itself
   void** handle_ = nullptr;

@@ -30,6 +30,7 @@ const Cuda* load() noexcept {
   find(found.event_query, "cuEventQuery");
   find(found.event_record, "cuEventRecord");
   find(found.event_synchronize, "cuEventSynchronize");
+  find(found.launch_host_func, "cuLaunchHostFunc");
   find(found.mem_alloc, "cuMemAlloc_v2");
   find(found.mem_free, "cuMemFree_v2");
   find(found.mem_free_host, "cuMemFreeHost");

@@ -18,6 +18,7 @@ struct Cuda {
   decltype(&::cuEventQuery) event_query;
   decltype(&::cuEventRecord) event_record;
   decltype(&::cuEventSynchronize) event_synchronize;
+  decltype(&::cuLaunchHostFunc) launch_host_func;
   decltype(&::cuMemAlloc) mem_alloc;
   decltype(&::cuMemFree) mem_free;
   decltype(&::cuMemFreeHost) mem_free_host;

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <climits>
 #include <cstdlib>
 #include <mutex>
@@ -16,6 +17,7 @@ namespace {
 
 struct Made {
   Engine engine{};
+  bool is_tried = false;
   bool is_there = false;
   std::string why;
 };
@@ -82,17 +84,21 @@ void make(Made& made) noexcept {
 }  // namespace
 
 const Engine* engine(const char** why) noexcept {
+  static constinit std::atomic<pid_t> owner{0};
+  static constinit std::mutex mutex;
   static auto& made = *new Made;
-  static std::once_flag once;
-  static pid_t owner = 0;
-  std::call_once(once, [] {
-    owner = getpid();
-    make(made);
-  });
-  const bool is_child = owner != getpid();
+  pid_t nobody = 0;
+  owner.compare_exchange_strong(nobody, getpid());
+  // A child may have been forked while a thread of its parent had the lock.
+  const bool is_child = owner.load() != getpid();
+  if (!is_child) {
+    const std::lock_guard lock(mutex);
+    if (!made.is_tried) make(made);
+    made.is_tried = true;
+  }
   if (why != nullptr)
     *why = is_child ? "the process is a child of one that has polypath" : made.why.c_str();
-  return made.is_there && !is_child ? &made.engine : nullptr;
+  return !is_child && made.is_there ? &made.engine : nullptr;
 }
 
 }  // namespace polypath::nccl

@@ -3,43 +3,76 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <utility>
 
 #include "nccl/cuda.hpp"
+#include "nccl/presence.hpp"
 #include "nccl/real_library.hpp"
 
 namespace polypath::nccl {
 
-/// What an exchange moves bytes with. Kept for later ones of the context where the driver numbers
-/// contexts: freeing it would wait for the GPU's kernels.
-struct ExchangeBuffers {
-  CUcontext context = nullptr;
-  unsigned long long context_id = 0;  ///< 0: it has none
-  CUstream stream = nullptr;
-  CUdeviceptr memory = 0;
-  std::byte* pinned = nullptr;  ///< of the same size: copies to and from it do not block
+/// The primary context of a GPU, and what an exchange moves bytes with there: all that one rank may
+/// lack. Taken before the rank shows itself. Kept for later exchanges of the context where the
+/// driver numbers contexts: freeing it would wait for the GPU's kernels.
+class ExchangeBuffers {
+ public:
+  ExchangeBuffers() noexcept = default;
+  /// Of this GPU; -1: of the current one, none where no context is current: NCCL may choose the GPU
+  /// then. What is missing why() says.
+  ExchangeBuffers(const Cuda& cuda, int gpu) noexcept;
+  ~ExchangeBuffers();
+  ExchangeBuffers(ExchangeBuffers&& other) noexcept { *this = std::move(other); }
+  ExchangeBuffers& operator=(ExchangeBuffers&& other) noexcept;
+
+  /// "": nothing is missing.
+  [[nodiscard]] const std::string& why() const noexcept { return why_; }
+  [[nodiscard]] CUcontext context() const noexcept { return its_.context; }
+  /// As the driver numbers contexts; 0: it does not.
+  [[nodiscard]] unsigned long long context_id() const noexcept { return its_.context_id; }
+  [[nodiscard]] bool are_taken() const noexcept { return its_.pinned != nullptr; }
+
+ private:
+  friend class Exchange;
+  struct Buffers {
+    CUcontext context = nullptr;
+    unsigned long long context_id = 0;  ///< 0: it has none
+    CUstream stream = nullptr;
+    CUdeviceptr memory = 0;
+    std::byte* pinned = nullptr;  ///< of the same size: copies to and from it do not block
+  };
+  struct Kept;
+  static Kept& kept() noexcept;
+  static bool take_kept(Buffers& its) noexcept;
+  static bool keep(const Buffers& its) noexcept;
+  void fail(const char* call, int code) noexcept;
+
+  const Cuda* cuda_ = nullptr;
+  Buffers its_;
+  std::string why_;
 };
 
-/// For one rank; one thread at a time. The memory and the stream are of the primary context of its
-/// GPU, and go with it.
+/// For one rank; one thread at a time.
 class Exchange {
  public:
-  /// `context` is the primary context of the GPU; `size`: at most 8. All is taken here that can be
-  /// missing.
-  Exchange(const Real& real, const Cuda& cuda, void* comm, int size, CUcontext context) noexcept;
-  ~Exchange();
-  Exchange(const Exchange&) = delete;
-  Exchange& operator=(const Exchange&) = delete;
+  /// Of the communicator with this key, of `size` ranks, at most 8. Nothing is missing of
+  /// `buffers`, which outlive it.
+  Exchange(const Real& real, const Cuda& cuda, void* comm, int size, const Key& key,
+           ExchangeBuffers& buffers) noexcept;
 
-  /// Collective. False when NCCL or the driver failed: the communicator is of no use then. Waits as
-  /// long as NCCL does.
+  /// Collective. False when it failed, also for all that follow. Waits as long as NCCL does.
   bool gather(const void* mine, void* all, std::size_t bytes) noexcept;
   /// A polypath_exchange; `user` is an Exchange.
   static int gather_for(const void* mine, void* all, std::size_t bytes, void* user) noexcept;
 
   [[nodiscard]] const std::string& why() const noexcept { return why_; }
+  /// It failed on all ranks at the same gather, because one of them could not copy its bytes to the
+  /// GPU: NCCL's communicator is as good as before. Otherwise it is of no use.
+  [[nodiscard]] bool failed_alike() const noexcept { return failed_alike_; }
 
  private:
+  struct Header;
   bool gather_part(const std::byte* mine, std::byte* all, std::size_t stride,
                    std::size_t bytes) noexcept;
   bool wait() noexcept;
@@ -49,9 +82,11 @@ class Exchange {
   const Cuda& cuda_;
   void* comm_;
   std::size_t size_;
-  CUcontext context_;
-  ExchangeBuffers its_;
+  Key key_;
+  ExchangeBuffers& buffers_;
+  std::uint64_t parts_ = 0;
   std::string why_;
+  bool failed_alike_ = false;
 };
 
 }  // namespace polypath::nccl

@@ -75,7 +75,6 @@ polypath_status run_over_scratch(Communicator& comm, const Call& call, bool may_
   const Parts parts = parts_of(comm, call);
   if ((parts.sent > 0 && call.send == nullptr) || (parts.received > 0 && call.recv == nullptr))
     return POLYPATH_INVALID_ARGUMENT;
-  const auto address = [](const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); };
   constexpr std::size_t kAlignment = 256;
   const std::size_t first = (parts.sent + kAlignment - 1) / kAlignment * kAlignment;
   const CUdeviceptr memory = comm.scratch.take(first + parts.received, call.stream, may_wait);
@@ -84,10 +83,7 @@ polypath_status run_over_scratch(Communicator& comm, const Call& call, bool may_
     return POLYPATH_DRIVER_ERROR;
   }
   constexpr const char* kNotCopied = "a rank cannot copy a buffer that kernels do not reach";
-  const Cuda& driver = *cuda();
-  const InContext current(driver, comm.context);
-  if (parts.sent > 0 &&
-      driver.memcpy_async(memory, address(call.send), parts.sent, call.stream) != CUDA_SUCCESS) {
+  if (parts.sent > 0 && !comm.scratch.copy_in(call.send, 0, parts.sent, call.stream)) {
     comm.scratch.done(call.stream);
     why = kNotCopied;
     return POLYPATH_DRIVER_ERROR;
@@ -95,12 +91,14 @@ polypath_status run_over_scratch(Communicator& comm, const Call& call, bool may_
   polypath_status status = run(comm, call, reinterpret_cast<const void*>(memory),
                                reinterpret_cast<void*>(memory + first));
   if (status == POLYPATH_SUCCESS && parts.received > 0 &&
-      driver.memcpy_async(address(call.recv), memory + first, parts.received, call.stream) !=
-          CUDA_SUCCESS) {
+      !comm.scratch.copy_out(call.recv, first, parts.received, call.stream)) {
     why = kNotCopied;
     status = POLYPATH_DRIVER_ERROR;
   }
-  comm.scratch.done(call.stream);
+  if (!comm.scratch.done(call.stream) && status == POLYPATH_SUCCESS) {
+    why = "the driver cannot keep calls on streams in their order";
+    status = POLYPATH_DRIVER_ERROR;
+  }
   return status;
 }
 
@@ -133,9 +131,17 @@ bool may_go_over_scratch(const Communicator& comm, const Call& call) noexcept {
 
 }  // namespace
 
+int fail_order(Communicator& comm) noexcept {
+  constexpr const char* kWhy = "the driver cannot keep calls on streams in their order";
+  if (comm.comm != nullptr && !comm.is_lost) comm.engine->comm_abort(comm.comm, kWhy);
+  if (!comm.has_failed.exchange(true))
+    preload::log_line(preload::LogLevel::error, "a call of rank %d failed: %s", comm.rank, kWhy);
+  return kUnhandledCudaError;
+}
+
 int issue(Communicator& comm, const Call& call, bool may_wait) noexcept {
   const InsideNccl inside;
-  comm.order.before(Carrier::polypath, call.stream);
+  if (!comm.order.before(Carrier::polypath, call.stream)) return fail_order(comm);
   polypath_status status = run(comm, call, call.send, call.recv);
   const char* why = nullptr;
   if (status == POLYPATH_INVALID_ARGUMENT && may_go_over_scratch(comm, call)) {
@@ -146,7 +152,8 @@ int issue(Communicator& comm, const Call& call, bool may_wait) noexcept {
   if (status != POLYPATH_SUCCESS && !comm.is_lost && !comm.has_failed.exchange(true))
     preload::log_line(preload::LogLevel::error, "%s of rank %d failed: %s", name_of(call.operation),
                       comm.rank, why != nullptr ? why : comm.engine->last_error());
-  comm.order.after(Carrier::polypath, call.stream);
+  if (!comm.order.after(Carrier::polypath, call.stream) && status == POLYPATH_SUCCESS)
+    return fail_order(comm);
   return result_of(status);
 }
 
@@ -187,7 +194,8 @@ int Group::finish(int result) noexcept {
   }
   int mine = kSuccess;
   if (together_) mine = together_->finish();
-  for (const Passed& one : passed_) one.comm->order.after(Carrier::nccl, one.stream);
+  for (const Passed& one : passed_)
+    if (!one.comm->order.after(Carrier::nccl, one.stream)) mine = fail_order(*one.comm);
   const int issued = failed_ != kSuccess ? failed_ : issue_held();
   if (mine == kSuccess) mine = issued;
   drop();
@@ -215,9 +223,11 @@ int Group::issue_held() noexcept {
     const auto is_its = [&](const Held& one) { return one.comm.get() == comm; };
     return std::ranges::find_if(held_, is_its)->call.stream;
   };
+  const auto join = [&](Communicator* comm, CUstream waiting, CUstream stream) {
+    if (!comm->order.join(waiting, stream)) result = fail_order(*comm);
+  };
   for (Communicator* const comm : comms)
-    others_of(comm, stream_of(comm),
-              [&](CUstream other) { comm->order.join(stream_of(comm), other); });
+    others_of(comm, stream_of(comm), [&](CUstream other) { join(comm, stream_of(comm), other); });
   for (Held& one : held_) {
     one.call.stream = stream_of(one.comm.get());
     if (one.comm->is_lost) {
@@ -229,8 +239,7 @@ int Group::issue_held() noexcept {
     if (result == kSuccess) result = code;
   }
   for (Communicator* const comm : comms)
-    others_of(comm, stream_of(comm),
-              [&](CUstream other) { comm->order.join(other, stream_of(comm)); });
+    others_of(comm, stream_of(comm), [&](CUstream other) { join(comm, other, stream_of(comm)); });
   return result;
 }
 

@@ -72,6 +72,10 @@ class Group {
   std::optional<Together> together_;  // of those
 };
 
+/// The order of its calls on streams was lost: no rank uses polypath's communicator any more.
+/// NCCL's result.
+int fail_order(Communicator& comm) noexcept;
+
 /// Gives a call to polypath: NCCL's result. `may_wait`: nothing that the GPU does waits for what
 /// this thread issues later.
 int issue(Communicator& comm, const Call& call, bool may_wait) noexcept;

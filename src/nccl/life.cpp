@@ -43,9 +43,10 @@ int create(std::vector<Creation>&& creations, Make&& make) noexcept {
 }
 
 template <typename Make>
-int create(const Key& key, int rank, int ranks, bool blocks, void** comm, Make&& make) noexcept {
+int create(const Key& key, int rank, int ranks, bool blocks, int gpu, void** comm,
+           Make&& make) noexcept {
   std::vector<Creation> creations;
-  creations.emplace_back(key, rank, ranks, blocks);
+  creations.emplace_back(key, rank, ranks, blocks, gpu);
   creations.back().expect(comm);
   return create(std::move(creations), make);
 }
@@ -55,7 +56,7 @@ template <typename Make>
 int create_first(const Key& key, int rank, int ranks, bool blocks, void** comm,
                  Make&& make) noexcept {
   load_kernels(-1, ranks);
-  return create(key, rank, ranks, blocks, comm, make);
+  return create(key, rank, ranks, blocks, -1, comm, make);
 }
 
 /// A part of a communicator: by what all of its ranks give alike.
@@ -69,6 +70,13 @@ Key part_key(const Communicator& parent, const Part& part) noexcept {
   return parent.key.derived(&part.how, sizeof part.how)
       .derived(&part.number, sizeof part.number)
       .derived(&part.which, sizeof part.which);
+}
+
+/// Of a communicator that NCCL has made.
+int gpu_of(const Real& real, void* comm) noexcept {
+  int gpu = -1;
+  if (real.ncclCommCuDevice != nullptr) real.ncclCommCuDevice(comm, &gpu);
+  return gpu;
 }
 
 /// Until polypath's last call is done, or the communicator is lost.
@@ -134,7 +142,8 @@ int ncclCommInitAll(void** comms, int count, const int* gpus) {
   std::vector<Creation> creations;
   for (int rank = 0; rank < count; ++rank) {
     load_kernels(gpus != nullptr ? gpus[rank] : rank, count);
-    creations.emplace_back(key, rank, count, is_blocking(nullptr, true));
+    const int gpu = gpus != nullptr ? gpus[rank] : rank;
+    creations.emplace_back(key, rank, count, is_blocking(nullptr, true), gpu);
     creations.back().expect(comms + rank);
   }
   return create(std::move(creations), make);
@@ -151,7 +160,7 @@ int ncclCommSplit(void* comm, int color, int key, void** part, Config* config) {
     return make();
   }
   return create(part_key(*parent, {'s', number, color}), parent->rank, parent->size,
-                is_blocking(config, parent->is_blocking), part, make);
+                is_blocking(config, parent->is_blocking), gpu_of(*real, comm), part, make);
 }
 
 int ncclCommShrink(void* comm, int* excluded, int count, void** part, Config* config, int flags) {
@@ -166,7 +175,7 @@ int ncclCommShrink(void* comm, int* excluded, int count, void** part, Config* co
   constexpr int kAbort = 1;
   if ((flags & kAbort) != 0) lose(*parent, "ncclCommShrink");
   return create(part_key(*parent, {'k', number, 0}), parent->rank, parent->size,
-                is_blocking(config, parent->is_blocking), part, make);
+                is_blocking(config, parent->is_blocking), gpu_of(*real, comm), part, make);
 }
 
 int ncclCommFinalize(void* comm) {

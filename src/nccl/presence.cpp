@@ -1,9 +1,12 @@
 #include "nccl/presence.hpp"
 
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdio>
 #include <utility>
@@ -41,6 +44,35 @@ struct Address {
   }
 };
 
+/// Sockets of this process that show ranks: a child that is forked closes them, or its copies would
+/// go on showing ranks that have gone. 0: free; others are one more than the file.
+constinit std::array<std::atomic<int>, 256> shown_files{};
+
+[[gnu::constructor]] void prepare_children() {
+  pthread_atfork(nullptr, nullptr, [] {
+    for (std::atomic<int>& one : shown_files)
+      if (const int file = one.exchange(0) - 1; file >= 0) close(file);
+  });
+}
+
+/// False: there are too many.
+bool remember(int file) noexcept {
+  for (std::atomic<int>& one : shown_files) {
+    int free = 0;
+    if (one.compare_exchange_strong(free, file + 1)) return true;
+  }
+  return false;
+}
+
+/// False: it is a child's copy, and closed.
+bool forget(int file) noexcept {
+  for (std::atomic<int>& one : shown_files) {
+    int known = file + 1;
+    if (one.compare_exchange_strong(known, 0)) return true;
+  }
+  return false;
+}
+
 int open_socket() noexcept { return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0); }
 
 }  // namespace
@@ -54,20 +86,30 @@ Key Key::derived(const void* bytes, std::size_t count) const noexcept {
 }
 
 Presence::Presence(const Key& key, int rank) noexcept
-    : key_(key), shown_(open_socket()), asking_(open_socket()) {
+    : key_(key), rank_(rank), shown_(open_socket()), asking_(open_socket()) {
   const Address address(key, rank);
-  if (shown_ >= 0 && asking_ >= 0 && bind(shown_, address.get(), address.bytes) == 0) return;
+  // Known before it is shown: a child may be forked at any time.
+  const bool is_known = shown_ >= 0 && remember(shown_);
+  if (is_known && asking_ >= 0 && bind(shown_, address.get(), address.bytes) == 0) return;
+  if (is_known) forget(shown_);
   if (shown_ >= 0) close(shown_);
   shown_ = -1;
 }
 
 Presence::~Presence() {
-  if (shown_ >= 0) close(shown_);
+  if (shown_ >= 0 && forget(shown_)) {
+    // Connected with itself it is nobody else's to connect to, also as long as a child that was
+    // forked has not yet closed its copy.
+    const Address address(key_, rank_);
+    static_cast<void>(connect(shown_, address.get(), address.bytes));
+    close(shown_);
+  }
   if (asking_ >= 0) close(asking_);
 }
 
 Presence& Presence::operator=(Presence&& other) noexcept {
   std::swap(key_, other.key_);
+  std::swap(rank_, other.rank_);
   std::swap(shown_, other.shown_);
   std::swap(asking_, other.asking_);
   return *this;

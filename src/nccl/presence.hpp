@@ -47,6 +47,7 @@ class Presence {
   [[nodiscard]] bool is_there(int rank) const noexcept;
 
   Key key_;
+  int rank_ = 0;
   int shown_ = -1;   // the socket with the name
   int asking_ = -1;  // by which others are found
 };

@@ -1,11 +1,13 @@
 #include "nccl/real_library.hpp"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <set>
 
 #include "preload/loaded_objects.hpp"
@@ -30,6 +32,11 @@ std::atomic<int> others{0};
 std::set<const link_map*>& told_of() {
   static auto& all = *new std::set<const link_map*>;
   return all;
+}
+
+/// Another thread may have had the mutex when this process was forked.
+[[gnu::constructor]] void prepare_children() {
+  pthread_atfork(nullptr, nullptr, [] { new (&mutex) std::recursive_mutex; });
 }
 
 bool is_nccl(const link_map* object) noexcept {

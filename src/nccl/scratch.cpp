@@ -1,6 +1,8 @@
 #include "nccl/scratch.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <new>
 #include <utility>
 
 namespace polypath::nccl {
@@ -17,7 +19,7 @@ Scratch::~Scratch() {
   if (cuda_ == nullptr) return;
   const InContext current(*cuda_, context_);
   const RelaxedCapture relaxed(*cuda_);
-  for (const Piece& piece : pieces_) cuda_->mem_free(piece.memory);
+  for (const Piece& piece : pieces_) free_piece(piece);
   turns_ = Turns();
 }
 
@@ -53,14 +55,73 @@ bool Scratch::add(std::size_t bytes) noexcept {
 
 void Scratch::free_pieces() noexcept {
   std::erase_if(pieces_, [&](const Piece& piece) {
-    return !piece.is_captured && cuda_->mem_free(piece.memory) == CUDA_SUCCESS;
+    return !piece.is_captured && free_piece(piece) == CUDA_SUCCESS;
   });
 }
 
-void Scratch::done(CUstream stream) noexcept {
+CUresult Scratch::free_piece(const Piece& piece) noexcept {
+  const CUresult result = cuda_->mem_free(piece.memory);
+  if (result == CUDA_SUCCESS && piece.pinned != nullptr) cuda_->mem_free_host(piece.pinned);
+  return result;
+}
+
+bool Scratch::is_pageable(const void* memory) const noexcept {
+  CUmemorytype kind{};
+  return cuda_->pointer_get_attribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                      reinterpret_cast<CUdeviceptr>(memory)) != CUDA_SUCCESS;
+}
+
+std::byte* Scratch::pinned() noexcept {
+  Piece& piece = pieces_.back();
+  if (void* made = nullptr;
+      piece.pinned == nullptr && cuda_->mem_host_alloc(&made, piece.bytes, 0) == CUDA_SUCCESS)
+    piece.pinned = static_cast<std::byte*>(made);
+  return piece.pinned;
+}
+
+void Scratch::run_copy(void* copy) {
+  auto* const its = static_cast<HostCopy*>(copy);
+  std::memcpy(its->to, its->from, its->bytes);
+  if (!its->is_captured) delete its;
+}
+
+bool Scratch::copy_on_host(void* to, const void* from, std::size_t bytes,
+                           CUstream stream) noexcept {
+  auto* const copy = new (std::nothrow) HostCopy{to, from, bytes, capture_of(*cuda_, stream) != 0};
+  if (copy == nullptr) return false;
+  if (cuda_->launch_host_func(stream, &run_copy, copy) == CUDA_SUCCESS) return true;
+  delete copy;
+  return false;
+}
+
+bool Scratch::copy_in(const void* from, std::size_t offset, std::size_t bytes,
+                      CUstream stream) noexcept {
   const InContext current(*cuda_, context_);
   const RelaxedCapture relaxed(*cuda_);
-  turns_.end(stream, capture_of(*cuda_, stream));
+  if (is_pageable(from)) {
+    std::byte* const between = pinned();
+    if (between == nullptr || !copy_on_host(between + offset, from, bytes, stream)) return false;
+    from = between + offset;
+  }
+  return cuda_->memcpy_async(pieces_.back().memory + offset, reinterpret_cast<CUdeviceptr>(from),
+                             bytes, stream) == CUDA_SUCCESS;
+}
+
+bool Scratch::copy_out(void* to, std::size_t offset, std::size_t bytes, CUstream stream) noexcept {
+  const InContext current(*cuda_, context_);
+  const RelaxedCapture relaxed(*cuda_);
+  std::byte* const between = is_pageable(to) ? pinned() : nullptr;
+  if (between == nullptr && is_pageable(to)) return false;
+  void* const first = between != nullptr ? between + offset : to;
+  return cuda_->memcpy_async(reinterpret_cast<CUdeviceptr>(first), pieces_.back().memory + offset,
+                             bytes, stream) == CUDA_SUCCESS &&
+         (between == nullptr || copy_on_host(to, between + offset, bytes, stream));
+}
+
+bool Scratch::done(CUstream stream) noexcept {
+  const InContext current(*cuda_, context_);
+  const RelaxedCapture relaxed(*cuda_);
+  return turns_.end(stream, capture_of(*cuda_, stream));
 }
 
 }  // namespace polypath::nccl

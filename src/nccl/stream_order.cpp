@@ -12,11 +12,15 @@ StreamOrder& StreamOrder::operator=(StreamOrder&& other) noexcept {
   return *this;
 }
 
-StreamOrder::~StreamOrder() {
+StreamOrder::~StreamOrder() { end(); }
+
+void StreamOrder::end() noexcept {
   if (cuda_ == nullptr) return;
   const RelaxedCapture relaxed(*cuda_);
-  for (const CUevent event : {last_.event, last_captured_.event})
-    if (event != nullptr) cuda_->event_destroy(event);
+  for (Last* const last : {&last_, &last_captured_})
+    if (const CUevent event = std::exchange(last->event, nullptr); event != nullptr)
+      cuda_->event_destroy(event);
+  cuda_ = nullptr;
 }
 
 unsigned long long StreamOrder::id_of(CUstream stream) const noexcept {
@@ -33,45 +37,48 @@ bool StreamOrder::record(CUevent& event, CUstream stream) noexcept {
   return event != nullptr && cuda_->event_record(event, stream) == CUDA_SUCCESS;
 }
 
-void StreamOrder::before(Carrier carrier, CUstream stream) noexcept {
+bool StreamOrder::before(Carrier carrier, CUstream stream) noexcept {
   const auto is_open = [&](const Last& last) {
     return last.carrier != Carrier::nobody && last.carrier != carrier;
   };
-  if (!is_open(last_) && !is_open(last_captured_)) return;
+  if (!is_open(last_) && !is_open(last_captured_)) return true;
   const InContext current(*cuda_, context_);
   const auto capture = capture_of(*cuda_, stream);
-  if (!capture) return;
+  if (!capture) return true;  // one that has failed, and says so when it ends
   const Last& last = *capture == 0 ? last_ : last_captured_;
-  if (!is_open(last) || last.capture != *capture) return;
+  if (!is_open(last) || last.capture != *capture) return true;
   // A stream keeps its own calls in order. Its handle may have been another one's before, but not
   // in one capture; there its id must not be asked for, which would end the capture.
   if (last.stream == stream &&
       (*capture != 0 || (last.stream_id != 0 && last.stream_id == id_of(stream))))
-    return;
-  cuda_->stream_wait_event(stream, last.event, 0);
+    return true;
+  return cuda_->stream_wait_event(stream, last.event, 0) == CUDA_SUCCESS;
 }
 
-void StreamOrder::after(Carrier carrier, CUstream stream) noexcept {
-  if (cuda_ == nullptr) return;
+bool StreamOrder::after(Carrier carrier, CUstream stream) noexcept {
+  if (cuda_ == nullptr) return true;
   const InContext current(*cuda_, context_);
   const auto capture = capture_of(*cuda_, stream);
-  if (!capture) return;
+  if (!capture) return true;
   Last& last = *capture == 0 ? last_ : last_captured_;
-  last.carrier = record(last.event, stream) ? carrier : Carrier::nobody;
+  const bool is_recorded = record(last.event, stream);
+  last.carrier = is_recorded ? carrier : Carrier::nobody;
   last.stream = stream;
   last.stream_id = *capture == 0 ? id_of(stream) : 0;
   last.capture = *capture;
+  return is_recorded;
 }
 
-void StreamOrder::join(CUstream waiting, CUstream stream) noexcept {
+bool StreamOrder::join(CUstream waiting, CUstream stream) noexcept {
   const InContext current(*cuda_, context_);
   CUevent event = nullptr;
   const RelaxedCapture relaxed(*cuda_);
   // One of its own: those of `last_` stand for the last call.
-  if (cuda_->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return;
-  if (cuda_->event_record(event, stream) == CUDA_SUCCESS)
-    cuda_->stream_wait_event(waiting, event, 0);
+  if (cuda_->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
+  const bool is_joined = cuda_->event_record(event, stream) == CUDA_SUCCESS &&
+                         cuda_->stream_wait_event(waiting, event, 0) == CUDA_SUCCESS;
   cuda_->event_destroy(event);
+  return is_joined;
 }
 
 bool StreamOrder::is_idle() const noexcept {

@@ -19,13 +19,19 @@ class StreamOrder {
   StreamOrder& operator=(StreamOrder&& other) noexcept;
   ~StreamOrder();
 
+  // False: the driver failed, and the calls would not run in their order.
+
   /// Before a call is issued on the stream: it waits for the call before, where that was the
   /// other's on another stream. In a capture it waits for what was called in the same one.
-  void before(Carrier carrier, CUstream stream) noexcept;
+  [[nodiscard]] bool before(Carrier carrier, CUstream stream) noexcept;
   /// Behind it.
-  void after(Carrier carrier, CUstream stream) noexcept;
+  [[nodiscard]] bool after(Carrier carrier, CUstream stream) noexcept;
   /// Makes `waiting` wait for all that is on `stream`.
-  void join(CUstream waiting, CUstream stream) noexcept;
+  [[nodiscard]] bool join(CUstream waiting, CUstream stream) noexcept;
+  /// Gives its events back. It is not used any more.
+  void end() noexcept;
+  /// The context is gone, and the events with it.
+  void forget() noexcept { cuda_ = nullptr; }
   /// Whether polypath's last call is done.
   [[nodiscard]] bool is_idle() const noexcept;
 

@@ -40,15 +40,19 @@ bool Turns::begin(CUstream stream, std::optional<unsigned long long> capture) no
   return cuda_->stream_wait_event(stream, is_known ? captured_ : last_, flags) == CUDA_SUCCESS;
 }
 
-void Turns::end(CUstream stream, std::optional<unsigned long long> capture) noexcept {
-  if (!capture) return;
+bool Turns::end(CUstream stream, std::optional<unsigned long long> capture) noexcept {
+  if (!capture) return true;  // a capture that has failed
+  bool is_recorded = true;
   if (*capture == 0) {
-    is_lost_ |= cuda_->event_record(last_, stream) != CUDA_SUCCESS;
-    return;
+    is_recorded = cuda_->event_record(last_, stream) == CUDA_SUCCESS;
+  } else {
+    const bool is_first = *capture != capture_;
+    is_recorded = cuda_->event_record(captured_, stream) == CUDA_SUCCESS;
+    capture_ = is_recorded ? *capture : 0;
+    if (orders_graphs()) is_recorded &= record_in_graph(stream, is_first);
   }
-  const bool is_first = *capture != capture_;
-  capture_ = cuda_->event_record(captured_, stream) == CUDA_SUCCESS ? *capture : 0;
-  if (orders_graphs()) is_lost_ |= !record_in_graph(stream, is_first);
+  is_lost_ |= !is_recorded;
+  return is_recorded;
 }
 
 bool Turns::record_in_graph(CUstream stream, bool is_first) {

@@ -26,8 +26,8 @@ class Turns {
   /// Before a use on the stream, which is in this capture, as capture_of() says. False: it cannot
   /// be put behind the use before.
   bool begin(CUstream stream, std::optional<unsigned long long> capture) noexcept;
-  /// Behind it.
-  void end(CUstream stream, std::optional<unsigned long long> capture) noexcept;
+  /// Behind it. False: nothing can be put behind this use.
+  bool end(CUstream stream, std::optional<unsigned long long> capture) noexcept;
   /// Whether the latest use is done. False as well where that cannot be known.
   [[nodiscard]] bool is_done() const noexcept;
   /// Until it is.

@@ -12,6 +12,7 @@
 #include <ctime>
 #include <initializer_list>
 
+#include "polypath/comm.h"
 #include "preload/driver.hpp"
 #include "preload/hand_over.hpp"
 #include "preload/lock.hpp"
@@ -83,7 +84,8 @@ void begin() noexcept {
 
 /// Opens libpolypath beside this library. An installed tree has it under its soname, a wheel under
 /// its plain name.
-void* open_library() noexcept {
+/// `flags` of dlopen.
+void* open_library(int flags) noexcept {
   Dl_info info;
   if (dladdr(reinterpret_cast<const void*>(&open_library), &info) == 0) return nullptr;
   const char* const slash = std::strrchr(info.dli_fname, '/');
@@ -93,7 +95,7 @@ void* open_library() noexcept {
     const int length = std::snprintf(path, sizeof path, "%.*s/%s", folder,
                                      slash != nullptr ? info.dli_fname : ".", name);
     if (length < 0 || static_cast<std::size_t>(length) >= sizeof path) continue;
-    if (void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL)) return library;
+    if (void* const library = dlopen(path, flags)) return library;
   }
   return nullptr;
 }
@@ -125,7 +127,7 @@ bool find_functions(void* library) noexcept {
 /// Once a process: the library stays.
 bool is_library_there() noexcept {
   if (engine.free != nullptr) return true;
-  void* const library = open_library();
+  void* const library = open_library(RTLD_NOW | RTLD_LOCAL);
   if (library != nullptr && find_functions(library)) {
     engine_library = library;
     report_before_later_exits();
@@ -179,13 +181,25 @@ void let_go(CUdevice gpu) noexcept {
   set_noting(false);
   ++depth;
   finish_work_of(gpu);
-  mpi::let_go_communicators();
+  mpi::let_go_communicators(gpu);
   keep_report_of(engine);
   engine.context_destroy(engine.context);
   --depth;
   keep_shared_memory();
   set_thresholds_before_engine();
   state.store(State::gone);
+}
+
+/// All communicators of libpolypath's in this process: the program or libpolypath_nccl may have
+/// opened it. Before anything waits for the GPU, on which their kernels may wait for other ranks.
+void tell_communicators(CUdevice gpu) noexcept {
+  void* const library =
+      engine_library != nullptr ? engine_library : open_library(RTLD_NOW | RTLD_NOLOAD);
+  decltype(&polypath_gpu_reset) tell = nullptr;
+  if (library == nullptr || !find(library, "polypath_gpu_reset", tell)) return;
+  ++depth;
+  tell(gpu);
+  --depth;
 }
 
 bool change(State from, State to) noexcept { return state.compare_exchange_strong(from, to); }
@@ -222,6 +236,8 @@ EngineCall::~EngineCall() {
 void* find_in_engine(const char* name) noexcept {
   return engine_library != nullptr ? real_dlsym()(engine_library, name) : nullptr;
 }
+
+bool is_inside_engine() noexcept { return depth > 0; }
 
 bool may_have_engine() noexcept { return depth == 0 && state.load() != State::absent; }
 
@@ -260,6 +276,7 @@ namespace {
 CUresult reset(Symbol symbol, CUdevice gpu) noexcept {
   begin_process();
   count_call(symbol, 0);
+  if (!is_inside_engine()) tell_communicators(gpu);
   const WithoutEngine without(gpu);
   forget_peer_access_of(gpu);
   const CUresult result = call_driver(symbol, gpu);

@@ -67,6 +67,9 @@ class EngineCall {
   int errno_;
 };
 
+/// Whether this thread is in a call of the engine: what it calls is the engine's own.
+bool is_inside_engine() noexcept;
+
 /// Whether an engine may come, or is there: what it is to be told later is worth keeping.
 bool may_have_engine() noexcept;
 

@@ -2,7 +2,9 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <iterator>
 
 #include "preload/driver.hpp"
 #include "preload/engine.hpp"
@@ -88,6 +90,18 @@ void forget_peer_access_of(CUdevice gpu) noexcept {
   }
 }
 
+namespace {
+
+/// References of the program to the primary contexts of GPUs, by ordinal.
+constinit std::atomic<int> references[64]{};
+
+std::atomic<int>* references_of(CUdevice gpu) noexcept {
+  return gpu >= 0 && static_cast<std::size_t>(gpu) < std::size(references) ? &references[gpu]
+                                                                           : nullptr;
+}
+
+}  // namespace
+
 void forget_peer_access() noexcept {
   mutex = PTHREAD_MUTEX_INITIALIZER;  // whoever held it in the parent
   first = nullptr;
@@ -112,4 +126,27 @@ POLYPATH_REPLACEMENT(cuCtxDisablePeerAccess)(CUcontext peer) {
   if (wanted.from != 0 && is_context(peer) && may_have_engine())
     return was_there ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
   return call_driver(Symbol::cuCtxDisablePeerAccess, peer);
+}
+
+POLYPATH_REPLACEMENT(cuDevicePrimaryCtxRetain)(CUcontext* context, CUdevice gpu) {
+  begin_process();
+  const CUresult result = call_driver(Symbol::cuDevicePrimaryCtxRetain, context, gpu);
+  std::atomic<int>* const its = references_of(gpu);
+  if (result == CUDA_SUCCESS && its != nullptr) its->fetch_add(1);
+  return result;
+}
+
+/// With the program's last one its context is gone to it, and its peer access with that; the engine
+/// may hold the context.
+POLYPATH_REPLACEMENT(cuDevicePrimaryCtxRelease_v2)(CUdevice gpu) {
+  begin_process();
+  const CUresult result = call_driver(Symbol::cuDevicePrimaryCtxRelease_v2, gpu);
+  std::atomic<int>* const its = references_of(gpu);
+  if (result != CUDA_SUCCESS || its == nullptr) return result;
+  // Some may have been taken past the shim.
+  int before = its->load();
+  while (before > 0 && !its->compare_exchange_weak(before, before - 1)) {
+  }
+  if (before <= 1) forget_peer_access_of(gpu);
+  return result;
 }

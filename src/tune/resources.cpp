@@ -2,13 +2,6 @@
 
 namespace polypath {
 
-PrimaryContext::PrimaryContext(const CudaDriver& driver, int gpu) : driver_(driver) {
-  POLYPATH_CHECK(driver, device_get(&device_, gpu));
-  POLYPATH_CHECK(driver, primary_ctx_retain(&context_, device_));
-}
-
-PrimaryContext::~PrimaryContext() { POLYPATH_WARN(driver_, primary_ctx_release(device_)); }
-
 CurrentContext::CurrentContext(const CudaDriver& driver, CUcontext context) : driver_(driver) {
   POLYPATH_CHECK(driver, ctx_push_current(context));
   pushed_ = true;

@@ -20,11 +20,17 @@ class PrimaryContext {
   PrimaryContext& operator=(const PrimaryContext&) = delete;
 
   [[nodiscard]] CUcontext get() const noexcept { return context_; }
+  /// Whether its GPU was reset since, as far as that was announced (context_resets.hpp).
+  [[nodiscard]] bool is_lost() const noexcept;
+  /// Whether it is the driver's context still: also where a reset was not announced.
+  [[nodiscard]] bool is_there() const noexcept;
 
  private:
   const CudaDriver& driver_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
+  unsigned resets_ = 0;            // of the GPU before
+  unsigned long long number_ = 0;  // the driver's, of the context; 0: it gives none
 };
 
 /// Makes a context current to this thread, until the end of the scope.

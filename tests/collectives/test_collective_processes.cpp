@@ -229,6 +229,49 @@ RANK_PROGRAM(one_is_killed_among_calls) {
   comm->exchange({}, {});
 }
 
+/// Calls that rank 1 completes, and then it ends its process as most programs do: without destroying
+/// anything.
+RANK_PROGRAM(one_exits_behind_its_calls) {
+  // Kept: the process ends with them.
+  static Communicator& comm = *self.create().release();
+  static const CurrentContext& current = *new CurrentContext(comm.driver(), comm.context());
+  static Collectives& collectives = *new Collectives(comm, kSmall);
+  static const Stream& stream = *new Stream(comm.driver(), comm.context());
+  static_cast<void>(current);
+  Random random(5);
+  std::vector<PlannedCall> calls;
+  for (int i = 0; i < 4; ++i) calls.push_back(planned_call(random, comm.size(), {1, 2'000}));
+  const CallRow row(comm.driver(), calls, comm.rank());
+  for (std::size_t i = 0; i < calls.size(); ++i) collectives.run(row.call(calls, i), stream.get());
+  POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
+  comm.check();
+  row.expect_done(calls);
+  if (self.rank() == 1) return;
+  self.reached("its end");
+  // Time for the watchdog to do the wrong thing.
+  for (int i = 0; i < 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    comm.check();
+  }
+  const CallRow more(comm.driver(), calls, comm.rank());
+  try {
+    collectives.run(more.call(calls, 0), stream.get());
+    POLYPATH_CHECK(comm.driver(), stream_synchronize(stream.get()));
+    comm.check();
+    ADD_FAILURE() << "a call without rank 1 went well";
+  } catch (const CommunicatorError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 ended its process before call 5"));
+  }
+}
+TEST(CollectiveProcesses, NormalExit_IsErrorForLaterCallOnly) {
+  NEEDS_GPUS(2);
+  ProcessGroup group("one_exits_behind_its_calls", 2);
+  group.wait_for(0, "its end");
+  EXPECT_EQ("", group.result(1));
+  group.go(0);
+  EXPECT_EQ("", group.result(0));
+}
+
 /// An allreduce that may go in two parts.
 PlannedCall large_allreduce(Random& random, int ranks) {
   PlannedCall call = planned_call(random, ranks, {100'000, 1'000'000});

@@ -144,7 +144,8 @@ TEST(Board, MemoryIsReleasedByTheLastToLeave) {
   for (const int rank : {1, 2, 0}) {
     EXPECT_TRUE(released.empty());
     EXPECT_FALSE(board->has_left(rank));
-    board->leave(rank, 3, [&released, rank] { released.push_back(rank); }, kLimit);
+    board->leave(
+        rank, 3, [&released, rank] { released.push_back(rank); }, kLimit, [] { return false; });
     EXPECT_TRUE(board->has_left(rank));
   }
   EXPECT_EQ((std::vector<int>{1, 2, 0}), released);

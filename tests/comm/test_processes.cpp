@@ -8,12 +8,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <thread>
 
 #include "base/error.hpp"
+#include "comm/process_events.hpp"
 #include "comm/thread_exchange.hpp"
 #include "memory.hpp"
 #include "process_group.hpp"
+#include "support/driver_extras.hpp"
 #include "tune/resources.hpp"
 
 namespace polypath::test {
@@ -309,6 +312,81 @@ TEST(Processes, OneIsLate) {
   std::this_thread::sleep_for(std::chrono::seconds(1));
   group.go(1);
   expect_all_well(group, 2);
+}
+
+// ---- a GPU is reset ---------------------------------------------------------
+
+CUresult reset_gpu(const CudaDriver& driver, int gpu) {
+  return driver_function<CUresult(CUdevice)>(driver, "cuDevicePrimaryCtxReset_v2")(gpu);
+}
+
+void pause_at_random() {
+  std::this_thread::sleep_for(std::chrono::microseconds(std::random_device{}() % 5000));
+}
+
+/// Rank 0 destroys its communicator, which waits for rank 1 in the background, and resets its GPU;
+/// rank 1 comes later. With POLYPATH_TEST_STAGE=told the communicators are told of the reset.
+RANK_PROGRAM(one_resets_its_gpu) {
+  auto comm = self.create();
+  meet(*comm);
+  if (self.rank() == 1) {
+    self.reached("its end");
+    comm->check();
+    return;
+  }
+  std::jthread background([&] { comm.reset(); });
+  pause_at_random();
+  if (RankProcess::ends_at("told")) announce_reset(0);
+  EXPECT_EQ(CUDA_SUCCESS, reset_gpu(*self.source().driver, 0));
+  // What is told waits for nobody.
+  if (RankProcess::ends_at("told")) background.join();
+  self.reached("its reset");
+  pause_at_random();
+}
+class GpuReset : public testing::TestWithParam<const char*> {};
+TEST_P(GpuReset, WhileACommunicatorEnds) {
+  NEEDS_GPUS(2);
+  ::setenv("POLYPATH_TEST_STAGE", GetParam(), 1);
+  ProcessGroup group("one_resets_its_gpu", 2);
+  ::unsetenv("POLYPATH_TEST_STAGE");
+  group.wait_for(1, "its end");
+  group.wait_for(0, "its reset");
+  // Time for the watchdog of rank 0 to look at what is gone.
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  group.go(1);
+  EXPECT_EQ("", group.result(1));
+  group.go(0);
+  EXPECT_EQ("", group.result(0));
+}
+INSTANTIATE_TEST_SUITE_P(Processes, GpuReset, testing::Values("told", "untold"),
+                         [](const auto& stage) { return as_name(stage.param); });
+
+/// Rank 0 resets its GPU with the communicator in use; rank 1 finds it at its next call.
+RANK_PROGRAM(one_resets_its_gpu_in_use) {
+  const auto comm = self.create();
+  const CurrentContext current(comm->driver(), comm->context());
+  const Stream stream(comm->driver(), comm->context());
+  meet(*comm);
+  if (self.rank() == 0) {
+    announce_reset(0);
+    EXPECT_THROW(comm->check(), CommunicatorError);
+    self.reached("its reset");
+    return;
+  }
+  self.reached("its call");
+  comm->barrier(stream.get());
+  POLYPATH_CHECK(comm->driver(), stream_synchronize(stream.get()));
+  comm->check();
+}
+TEST(Processes, GpuResetInUse_EndsWaitsOfOthers) {
+  NEEDS_GPUS(2);
+  ProcessGroup group("one_resets_its_gpu_in_use", 2);
+  group.wait_for(0, "its reset");
+  group.wait_for(1, "its call");
+  group.go(1);
+  EXPECT_THAT(group.result(1), HasSubstr("rank 0 reset its GPU while rank 1 waited"));
+  group.go(0);
+  EXPECT_EQ("", group.result(0));
 }
 
 RANK_PROGRAM(one_has_another_user) {

@@ -155,6 +155,25 @@ void reset(Run& run) {
   run.calls = after.calls;
 }
 
+/// Rank 1 frees a communicator and resets its GPU; rank 0 frees it behind that, when rank 1 says so.
+void reset_while_freed(Run& run) {
+  constexpr int kTag = 7;
+  MPI_Comm copy = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  Row row{Collective::allreduce, types()[0]};
+  row.count = 1000;
+  run.row(copy, row);
+  int word = 0;
+  if (rank_in(MPI_COMM_WORLD) == 1) {
+    MPI_Comm_free(&copy);
+    run.gpu.reset();
+    MPI_Send(&word, 1, MPI_INT, 0, kTag, MPI_COMM_WORLD);
+  } else {
+    MPI_Recv(&word, 1, MPI_INT, 1, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Comm_free(&copy);
+  }
+}
+
 /// Ranks that pass other memory than others, or another datatype.
 void mixed(Run& run) {
   std::mt19937 random(run.seed);
@@ -232,6 +251,7 @@ int main_of(int argc, char** argv) {
       {"large-host-memory", large_host_memory},
       {"alternating", alternating},
       {"reset", reset},
+      {"reset-while-freed", reset_while_freed},
       {"mixed", mixed},
       {"others", others},
       {"intercommunicator", alone(intercommunicator)},

@@ -190,6 +190,12 @@ def test_a_rank_resets_its_gpu(collectives):
     assert ran.counted("staged").total() == 5
 
 
+def test_a_reset_waits_for_no_other_rank(collectives):
+    """Nor does it for the time limit, which is longer than the test's."""
+    ran = collectives(2, "reset-while-freed", POLYPATH_COMM_TIME_LIMIT="3600000")
+    assert ran.counted("taken").total() == 1
+
+
 def test_ranks_that_differ(collectives):
     """One rank has other memory than the others, or another datatype: never wrong, never stuck."""
     ran = collectives(3, "mixed", 2)

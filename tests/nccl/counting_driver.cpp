@@ -1,12 +1,24 @@
 // In the place of the CUDA driver (POLYPATH_DRIVER_LIBRARY): passes everything on to the simulated
-// one, and counts what a communicator of polypath's should take once a process.
+// one, counts what a communicator of polypath's should take once a process, and lets calls fail.
 #include <cuda.h>
 #include <dlfcn.h>
 
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 
 namespace {
+
+/// The call of the calling thread that fails: of this function, after `calls_before_failure` more.
+thread_local const char* failing = nullptr;
+thread_local int calls_before_failure = 0;
+
+bool fails(const char* name) {
+  if (failing == nullptr || std::strcmp(failing, name) != 0 || calls_before_failure-- > 0)
+    return false;
+  failing = nullptr;
+  return true;
+}
 
 std::atomic<std::size_t> modules{0};
 std::atomic<std::size_t> pinned_bytes{0};
@@ -25,26 +37,37 @@ EXPORTED std::size_t polypath_test_modules() { return modules; }
 EXPORTED std::size_t polypath_test_pinned_bytes() { return pinned_bytes; }
 EXPORTED std::size_t polypath_test_frees() { return frees; }
 
-EXPORTED CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-  ++modules;
-  static const auto original = ORIGINAL(cuModuleLoadData);
-  return original(module, image);
+/// The `number`-th call of `name` by this thread from now on fails, once. True: one that was to fail
+/// has not come yet; null: it does not fail any more.
+EXPORTED bool polypath_test_fail(const char* name, int number) {
+  const bool is_open = failing != nullptr;
+  failing = name;
+  calls_before_failure = number;
+  return is_open;
 }
 
-EXPORTED CUresult cuMemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
-  pinned_bytes += bytes;
-  static const auto original = ORIGINAL(cuMemHostAlloc);
-  return original(address, bytes, flags);
-}
+/// Counts, or lets the call fail, and passes it on.
+#define PASS(function, parameters, arguments, ...)                 \
+  EXPORTED CUresult function parameters {                          \
+    if (fails(NAME_OF(function))) return CUDA_ERROR_OUT_OF_MEMORY; \
+    __VA_ARGS__;                                                   \
+    static const auto original = ORIGINAL(function);               \
+    return original arguments;                                     \
+  }
 
-EXPORTED CUresult cuMemHostRegister(void* address, std::size_t bytes, unsigned flags) {
-  pinned_bytes += bytes;
-  static const auto original = ORIGINAL(cuMemHostRegister);
-  return original(address, bytes, flags);
-}
-
-EXPORTED CUresult cuMemFree(CUdeviceptr address) {
-  ++frees;
-  static const auto original = ORIGINAL(cuMemFree);
-  return original(address);
-}
+PASS(cuModuleLoadData, (CUmodule * module, const void* image), (module, image), ++modules)
+PASS(cuMemHostAlloc, (void** address, std::size_t bytes, unsigned flags), (address, bytes, flags),
+     pinned_bytes += bytes)
+PASS(cuMemHostRegister, (void* address, std::size_t bytes, unsigned flags), (address, bytes, flags),
+     pinned_bytes += bytes)
+PASS(cuMemFree, (CUdeviceptr address), (address), ++frees)
+PASS(cuMemAlloc, (CUdeviceptr * address, std::size_t bytes), (address, bytes))
+PASS(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags))
+PASS(cuEventCreate, (CUevent * event, unsigned flags), (event, flags))
+PASS(cuEventRecord, (CUevent event, CUstream stream), (event, stream))
+PASS(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags))
+PASS(cuMemsetD8Async,
+     (CUdeviceptr address, unsigned char value, std::size_t bytes, CUstream stream),
+     (address, value, bytes, stream))
+PASS(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream),
+     (to, from, bytes, stream))

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <barrier>
 #include <cerrno>
+#include <random>
+#include <thread>
 
 #include "nccl_sums.hpp"
 
@@ -330,6 +332,51 @@ TEST(NcclLife, ACaptureGoesOnWhileAnotherCommunicatorGoes) {
                       CUDA_OK(cuGraphDestroy(graph));
                     }),
       Each(""));
+}
+
+/// Rank 0 resets its GPU with the communicator in use or behind its end, as at the end of a program or
+/// after an error; also where nobody tells of the reset (without the shim).
+TEST(NcclLife, GpuReset_IsNoCrash) {
+  enum class When : std::uint8_t { before_destroy, before_abort, behind_destroy, behind_abort };
+  for (const When when :
+       {When::before_destroy, When::before_abort, When::behind_destroy, When::behind_abort}) {
+    SCOPED_TRACE(static_cast<int>(when));
+    const bool aborts = when == When::before_abort || when == When::behind_abort;
+    const bool is_behind = when == When::behind_destroy || when == When::behind_abort;
+    const CountsOf calls("ncclAllReduce");
+    std::barrier step(2);
+    const auto body = [&](NcclRank& its) {
+      expect_sum(its, 300, 1);
+      step.arrive_and_wait();
+      if (its.rank == 0) {
+        const auto end = [&] {
+          NCCL_OK(aborts ? its.nccl.ncclCommAbort(its.comm) : its.nccl.ncclCommDestroy(its.comm));
+        };
+        if (is_behind) end();
+        std::this_thread::sleep_for(std::chrono::microseconds(std::random_device{}() % 3000));
+        CUDA_OK(cuDevicePrimaryCtxReset(0));
+        use_gpu(0);
+        for (CUstream& stream : its.streams)
+          CUDA_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        int error = 0;
+        if (!is_behind) {
+          NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+          end();
+        }
+        its.comm = nullptr;
+      }
+      step.arrive_and_wait();
+      // Time for a watchdog to look at what is gone.
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      if (its.rank == 1 && !aborts) {
+        int error = -1;
+        NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+        EXPECT_EQ(error, 0) << "rank 0 has taken part in all calls";
+      }
+    };
+    EXPECT_THAT(on_nccl_ranks(2, body), Each(""));
+    EXPECT_EQ(calls.taken(), 2);
+  }
 }
 
 /// With check=1 (a test of its own): the call is named, and not made again.

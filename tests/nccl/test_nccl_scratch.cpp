@@ -98,6 +98,46 @@ class Sum {
   std::array<std::unique_ptr<DeviceBytes>, 2> device_;
 };
 
+/// Neither pinned nor the GPU's, as NCCL's kernels may have it on some machines: one thread makes the
+/// calls of both ranks, in a group and without, and none of them waits for the other rank's.
+TEST(NcclScratch, PageableBuffersOfOneThread_DoNotHang) {
+  constexpr std::size_t kCount = 40'000;
+  const NcclApi& nccl = NcclApi::get();
+  use_gpu(0);
+  std::array<void*, 2> comms{};
+  NCCL_OK(nccl.ncclCommInitAll(comms.data(), 2, std::array{0, 1}.data()));
+  const CountsOf calls("ncclAllReduce");
+  std::array<CUstream, 2> streams{};
+  for (int rank = 0; rank < 2; ++rank) {
+    use_gpu(rank);
+    CUDA_OK(cuStreamCreate(&streams.at(static_cast<std::size_t>(rank)), CU_STREAM_NON_BLOCKING));
+  }
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    const bool in_group = seed % 2 == 0;
+    std::array<Bytes, 2> sent;
+    std::array<Bytes, 2> received;
+    if (in_group) NCCL_OK(nccl.ncclGroupStart());
+    for (const std::size_t rank : {0, 1}) {
+      use_gpu(static_cast<int>(rank));
+      sent.at(rank) = bytes_of(floats_of(static_cast<int>(rank), kCount, seed));
+      received.at(rank).assign(4 * kCount + 64, kPoison);
+      NCCL_OK(nccl.ncclAllReduce(sent.at(rank).data(), received.at(rank).data(), kCount, kFloat32,
+                                 kSum, comms.at(rank), streams.at(rank)));
+    }
+    if (in_group) NCCL_OK(nccl.ncclGroupEnd());
+    Bytes wanted = sum_of(2, kCount, seed);
+    wanted.resize(4 * kCount + 64, kPoison);
+    for (const std::size_t rank : {0, 1}) {
+      use_gpu(static_cast<int>(rank));
+      CUDA_OK(cuStreamSynchronize(streams.at(rank)));
+      EXPECT_EQ(received.at(rank), wanted) << rank;
+      EXPECT_EQ(sent.at(rank), bytes_of(floats_of(static_cast<int>(rank), kCount, seed)));
+    }
+  }
+  EXPECT_EQ(calls.taken(), 2 * 4);
+  for (void* const comm : comms) NCCL_OK(nccl.ncclCommDestroy(comm));
+}
+
 /// One after another, each larger; the same on all ranks.
 std::vector<std::size_t> growing_counts(int how_many) {
   std::mt19937 random(7);

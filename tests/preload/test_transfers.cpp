@@ -194,6 +194,25 @@ TEST_F(Transfers, LeavePeerAccessToTheProgram) {
   EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuCtxEnablePeerAccess(context(0), 0));
 }
 
+// With the program's last reference its context goes, and peer access with that. The engine holds
+// the context.
+TEST_F(Transfers, PeerAccessEndsWithTheProgramsReferences) {
+  write(near, std::vector<std::uint8_t>(kBytes, 0xEE));
+  EXPECT_CUDA(cuMemcpyAsync(far, near, kBytes, nullptr));
+  EXPECT_CUDA(cuCtxSynchronize());  // the engine is there now
+  CUdevice device = 0;
+  EXPECT_CUDA(cuDeviceGet(&device, 1));
+  EXPECT_EQ(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(context(1), 0));
+  CUcontext again = nullptr;
+  EXPECT_CUDA(cuDevicePrimaryCtxRetain(&again, device));
+  EXPECT_CUDA(cuDevicePrimaryCtxRelease(device));
+  EXPECT_EQ(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(context(1), 0));
+  EXPECT_CUDA(cuDevicePrimaryCtxRelease(device));
+  EXPECT_CUDA(cuDevicePrimaryCtxRetain(&again, device));
+  EXPECT_CUDA(cuCtxEnablePeerAccess(again, 0));
+  EXPECT_EQ(context(1), again);
+}
+
 // A stream that is held back holds nobody else: it waits for a word that the program writes only
 // after copies on its other streams, more of them than there are streams of any link, have come
 // through.

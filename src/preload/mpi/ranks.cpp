@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <new>
 
 #include "base/own_thread.hpp"
@@ -77,6 +78,7 @@ void release(Ranks& ranks) noexcept {
 /// other processes free theirs is the program's, and nobody is to wait for another order.
 struct Leaving {
   Ranks* ranks;
+  int gpu;
   Leaving* next;
   pthread_t thread;
   std::atomic<bool> has_left;
@@ -101,7 +103,7 @@ bool hand_over(Ranks* ranks) noexcept {
   if (ranks->comm == nullptr || functions().nodes(ranks->comm) > 1) return false;
   void* const memory = std::malloc(sizeof(Leaving));
   if (memory == nullptr) return false;
-  auto* const its = new (memory) Leaving{ranks, leaving, {}, false};
+  auto* const its = new (memory) Leaving{ranks, ranks->gpu, leaving, {}, false};
   const BlockedSignals blocked;
   if (pthread_create(&its->thread, nullptr, &leave, its) != 0) {
     std::free(its);
@@ -228,16 +230,36 @@ bool find_sizes(Ranks& ranks) noexcept {
          (is_inter == 0 || mpi.comm_remote_size(ranks.handle, &ranks.remote_size) == kSuccess);
 }
 
-void let_go_all() noexcept {
+/// Without waiting for other ranks: each has this rank's part of all calls that this one completed.
+/// The stream and the memory of a GPU that is not the one reset stay.
+void abandon_all() noexcept {
   const Lock lock(mutex);
   for (Ranks* ranks = first; ranks != nullptr; ranks = ranks->next) {
-    if (ranks->progress != nullptr)
-      wait_for_others(*ranks->progress, ranks->local_rank, ranks->local_size);
-    functions().abort(ranks->comm, "a GPU of this rank was reset");
-    release(*ranks);
+    functions().abandon(ranks->comm);
+    close_progress(ranks->progress);
+    ranks->progress = nullptr;
+    ranks->comm = nullptr;
+    ranks->stream = nullptr;
+    ranks->spare = 0;
+    ranks->spare_bytes = 0;
     ranks->is_lost = true;
   }
   first = nullptr;
+}
+
+/// Until threads that free memory of this GPU have done so, which they do not while they wait for
+/// other ranks; a second at most. The others go on.
+void join_leaving_of(CUdevice gpu) noexcept {
+  constexpr int kMost = 1000;
+  constexpr timespec kPause{0, 1'000'000};
+  const auto is_any = [&] {
+    const Lock lock(mutex);
+    for (const Leaving* one = leaving; one != nullptr; one = one->next)
+      if (one->gpu == gpu && !one->has_left.load(std::memory_order_acquire)) return true;
+    return false;
+  };
+  for (int i = 0; i < kMost && is_any(); ++i) nanosleep(&kPause, nullptr);
+  join_leaving(false);
 }
 
 /// A number that no other communicator of these processes has, and grows.
@@ -313,6 +335,7 @@ bool has_functions() noexcept {
   return all.all_to_all != nullptr ||
          (find_in_engine("polypath_comm_create", all.create) &&
           find_in_engine("polypath_comm_destroy", all.destroy) &&
+          find_in_engine("polypath_comm_abandon", all.abandon) &&
           find_in_engine("polypath_comm_abort", all.abort) &&
           find_in_engine("polypath_comm_check", all.check) &&
           find_in_engine("polypath_comm_synchronize", all.synchronize) &&
@@ -393,9 +416,9 @@ void trim_spare(Ranks& ranks) noexcept {
   ranks.spare_bytes = 0;
 }
 
-void let_go_communicators() noexcept {
-  let_go_all();
-  join_leaving(true);
+void let_go_communicators(CUdevice gpu) noexcept {
+  abandon_all();
+  join_leaving_of(gpu);
 }
 
 }  // namespace polypath::preload::mpi

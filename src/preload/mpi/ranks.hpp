@@ -86,6 +86,7 @@ bool has_functions() noexcept;
 struct Functions {
   decltype(&polypath_comm_create) create;
   decltype(&polypath_comm_destroy) destroy;
+  decltype(&polypath_comm_abandon) abandon;
   decltype(&polypath_comm_abort) abort;
   decltype(&polypath_comm_check) check;
   decltype(&polypath_comm_synchronize) synchronize;
@@ -104,8 +105,9 @@ const Functions& functions() noexcept;
 /// `refused` set.
 bool make_communicator(Ranks& ranks, const Engine& engine) noexcept;
 
-/// Before the engine goes: its communicators end, and their ranks are told at the next call.
-void let_go_communicators() noexcept;
+/// Before the engine goes, because `gpu` is reset: its communicators are abandoned, without waiting
+/// for other ranks, which are told at the next call.
+void let_go_communicators(CUdevice gpu) noexcept;
 
 /// The GPU that this rank's buffers are on, as long as there is no communicator.
 void take_gpu(Ranks& ranks, int gpu) noexcept;

@@ -1,0 +1,83 @@
+#include "comm/process_events.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <vector>
+
+#include "comm/board.hpp"
+#include "tune/context_resets.hpp"
+
+namespace polypath {
+namespace {
+
+/// For a call of the driver that has begun and that may wait for a kernel.
+constexpr std::chrono::seconds kMostWait{1};
+
+struct Told {
+  std::mutex mutex;
+  std::atomic<pid_t> process{0};  ///< whose they are: a child that it forks exits, too
+  std::vector<ProcessEvents*> all;
+};
+Told& told() {
+  static Told* const its = new Told;  // for communicators that end with the process
+  return *its;
+}
+
+void end_process() noexcept {
+  Told& its = told();
+  if (its.process != ::getpid()) return;
+  {
+    const std::lock_guard lock(its.mutex);
+    for (ProcessEvents* const one : its.all) one->process_ends();
+  }
+  lose_contexts_at_exit();
+  Board::wake_all();
+  wait_for_context_users(kMostWait);
+}
+
+/// Behind the driver's own preparations, so that exit() comes here first.
+void prepare_process() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    // A child has none of the threads, and the communicators are its parent's.
+    pthread_atfork([] { told().mutex.lock(); }, [] { told().mutex.unlock(); },
+                   [] {
+                     told().all.clear();
+                     told().mutex.unlock();
+                   });
+    std::atexit(&end_process);
+  });
+}
+
+}  // namespace
+
+void ProcessEvents::add(ProcessEvents& events) {
+  prepare_process();
+  Told& its = told();
+  const std::lock_guard lock(its.mutex);
+  its.all.push_back(&events);
+  its.process = ::getpid();
+}
+
+void ProcessEvents::remove(ProcessEvents& events) noexcept {
+  Told& its = told();
+  const std::lock_guard lock(its.mutex);
+  std::erase(its.all, &events);
+}
+
+void announce_reset(int gpu) noexcept {
+  {
+    Told& its = told();
+    const std::lock_guard lock(its.mutex);
+    for (ProcessEvents* const one : its.all) one->gpu_is_reset(gpu);
+  }
+  lose_contexts(gpu);
+  Board::wake_all();
+  wait_for_context_users(kMostWait);
+}
+
+}  // namespace polypath

@@ -1,0 +1,29 @@
+// What happens to the whole process, told to all communicators in it: a GPU that the program
+// resets, and the process's end. Nothing waits for other ranks then.
+#pragma once
+
+namespace polypath {
+
+/// Something that owns threads or memory of a GPU.
+class ProcessEvents {
+ public:
+  /// GPU `gpu`, as the driver numbers them, is going to be reset. Its context is still there.
+  virtual void gpu_is_reset(int gpu) noexcept = 0;
+  /// The process ends normally.
+  virtual void process_ends() noexcept = 0;
+
+  /// `events` is told from now on, by any thread; not in processes that are forked. Throws
+  /// std::bad_alloc.
+  static void add(ProcessEvents& events);
+  /// It is not told any more, once this returns.
+  static void remove(ProcessEvents& events) noexcept;
+
+ protected:
+  ~ProcessEvents() = default;
+};
+
+/// The program is going to reset the GPU: whoever has something there is told, and what still frees
+/// memory of it in the background stops. Waits a second at most.
+void announce_reset(int gpu) noexcept;
+
+}  // namespace polypath
