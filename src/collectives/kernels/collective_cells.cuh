@@ -264,10 +264,10 @@ class Call {
         POLYPATH_UNROLL
         for (int p = 0; p < kMost; ++p)
           if (in_set(roles.combine, p)) result = words_of(pairs[p]);
-      } else if (args_.reduction == Operator::sum || args_.reduction == Operator::avg) {
-        result = combined(Reduction<Element, true>(args_), own, pairs);
       } else {
-        result = combined(Reduction<Element, false>(args_), own, pairs);
+        with_combining(args_.reduction, [&](auto combining) {
+          result = combined(Reduction<Element, decltype(combining)::value>(args_), own, pairs);
+        });
       }
       const Pair pair = pair_of(result, flag_);
       POLYPATH_UNROLL

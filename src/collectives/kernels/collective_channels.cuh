@@ -270,11 +270,40 @@ SIMT_DEVICE void combine(const simt::Group& workers, const CollectiveArgs& args,
     const auto to = places_of<kMost, Element>(work.targets, work.target_count);
     const auto from = places_of<kMost, const Element>(work.sources, work.source_count);
     const std::size_t count = work.combined_bytes / sizeof(Element);
-    if (args.reduction == Operator::sum || args.reduction == Operator::avg)
-      simt::reduce_tile(workers, Reduction<Element, true>(args), to, from, count);
-    else
-      simt::reduce_tile(workers, Reduction<Element, false>(args), to, from, count);
+    with_combining(args.reduction, [&](auto combining) {
+      simt::reduce_tile_inlined(workers, Reduction<Element, decltype(combining)::value>(args), to,
+                                from, count);
+    });
   }
+}
+
+/// The warps that do the work of each step. They have nothing of what the first warp keeps in
+/// registers.
+template <typename Element, int kMost>
+SIMT_DEVICE void run_workers(const CollectiveArgs& args, Work (&works)[2], std::uint32_t steps) {
+  const simt::Group workers(1, simt::block_size() / simt::kWarp - 1, 1);
+  for (std::uint32_t step = 0; step < steps; ++step) {
+    if (simt::barrier_any(0, simt::block_size(), false)) return;
+    const Work& work = works[step % 2];
+    run_moves(workers, work);
+    if (work.combined_bytes != 0) combine<kMost, Element>(workers, args, work);
+  }
+  simt::block_sync();
+}
+
+/// The first warp, of which each lane looks after one side of a ring.
+SIMT_DEVICE void run_leader(const CollectiveArgs& args, const Part& part, const Cut& cut,
+                            Work (&works)[2], std::uint32_t steps) {
+  Lane lane(args, part);
+  bool gives_up = !lane.prepare(cut, 0, works[0]);
+  for (std::uint32_t step = 0; step < steps; ++step) {
+    if (simt::barrier_any(0, simt::block_size(), gives_up)) return;
+    lane.tell();
+    if (step + 1 < steps) gives_up = !lane.prepare(cut, step + 1, works[(step + 1) % 2]);
+  }
+  simt::block_sync();
+  lane.tell();
+  lane.keep_count();
 }
 
 /// `Element`: of reduce_tile, or Bytes for the operations that combine nothing.
@@ -285,26 +314,10 @@ SIMT_DEVICE void run_among(const CollectiveArgs& args, Work (&works)[2]) {
                                           simt::block_index(), args.tile_bytes);
   if (cut.tiles == 0) return;
   const std::uint32_t steps = steps_of(part.roles, args.lag, cut.tiles);
-  const simt::Group workers(1, simt::block_size() / simt::kWarp - 1, 1);
-  const auto work_of = [&](std::uint32_t step) -> Work& { return works[step % 2]; };
-  Lane lane(args, part);
-  bool gives_up = false;
-  if (!workers.holds_me()) gives_up = !lane.prepare(cut, 0, work_of(0));
-  for (std::uint32_t step = 0; step < steps; ++step) {
-    if (simt::barrier_any(0, simt::block_size(), gives_up)) return;
-    if (workers.holds_me()) {
-      const Work& work = work_of(step);
-      run_moves(workers, work);
-      if (work.combined_bytes != 0) combine<kMost, Element>(workers, args, work);
-    } else {
-      lane.tell();
-      if (step + 1 < steps) gives_up = !lane.prepare(cut, step + 1, work_of(step + 1));
-    }
-  }
-  simt::block_sync();
-  if (workers.holds_me()) return;
-  lane.tell();
-  lane.keep_count();
+  if (simt::warp_index() == 0)
+    run_leader(args, part, cut, works, steps);
+  else
+    run_workers<Element, kMost>(args, works, steps);
 }
 
 template <typename Element>
