@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "collectives/call_arguments.hpp"
+#include "collectives/call_match.hpp"
 #include "collectives/plan/node_pipeline.hpp"
 #include "comm/stream_waits.hpp"
 #include "driver/check.hpp"
@@ -87,26 +88,39 @@ std::uint64_t NodeCollectives::scratch_bytes() const noexcept { return taken_; }
 
 void NodeCollectives::run(const CollectiveCall& call, CUstream stream) {
   comm_.check();
-  require_arguments(comm_.driver(), call, {map_.rank, map_.size(), comm_.gpu()});
+  ++skipped_;  // until it is issued; ranks that differ in it differ in their marks
+  require_alike(call, map_.rank, map_.size());
   if (call.operation == Operator::avg && map_.size() > kMostAveraged)
     throw NotSupported(
         fmt::format("averages are of {} ranks at most, not {}", kMostAveraged, map_.size()));
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());  // of a default stream
-  inside_.require_stream(stream);
   if (is_captured(comm_.driver(), stream))
     throw InvalidArgument(fmt::format(
         "rank {}: stream is in capture: collectives of several nodes cannot be captured",
         map_.rank));
   if (call.count == 0) return;
+  CollectiveCall marked = call;
+  marked.within = hash_of(call);
   try {
-    issue(call, stream);
+    require_buffers(comm_.driver(), call, {map_.rank, map_.size(), comm_.gpu()});
+    inside_.require_stream(stream);
+    issue(marked, stream);
   } catch (const std::exception& error) {
     comm_.abort(fmt::format("rank {} could not issue its part of call {} across nodes: {}",
                             map_.rank, counts_.calls + 1, error.what()));
     throw;
   }
   ++counts_.calls;
+  --skipped_;
+}
+
+std::uint32_t NodeCollectives::hash_of(const CollectiveCall& call) const {
+  CollectiveCall same = call;
+  same.root = 0;  // a mark has room for those of one node
+  const CallMark mark = mark_of(same, 0);
+  const std::uint64_t root = has_root(call.op) ? static_cast<std::uint64_t>(call.root) : 0;
+  return hash_with(hash_with(hash_with(mark.what, mark.count), root), skipped_) | 1U;
 }
 
 std::uint64_t NodeCollectives::chunk_elements(const CollectiveCall& call) const {

@@ -61,6 +61,8 @@ class NodeCollectives {
   };
   enum class Stage : std::uint8_t { first, between, last };
 
+  /// What must be alike on all ranks, for CollectiveCall::within.
+  [[nodiscard]] std::uint32_t hash_of(const CollectiveCall& call) const;
   void issue(const CollectiveCall& call, CUstream stream);
   void issue(const CollectiveCall& call, const Chunk& chunk, Stage stage);
   // An operation's part in a stage of a chunk.
@@ -94,6 +96,7 @@ class NodeCollectives {
   CUdeviceptr staged_ = 0;
   std::vector<Slot> slots_;
   NodeCounts counts_;
+  std::uint32_t skipped_ = 0;  // calls of which nothing was issued
 };
 
 }  // namespace polypath

@@ -86,8 +86,31 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{Fault::flag_not_counted, "FlagNotCounted", kCells},
                     Planted{Fault::half_a_pair_looked_at, "HalfAPairLookedAt", kCells},
                     Planted{Fault::no_arrivals, "NoArrivals", kCells},
+                    Planted{Fault::marks_not_alternated, "MarksNotAlternated", kCells},
                     Planted{Fault::call_counted_too_early, "CallCountedTooEarly", kCells}),
     [](const auto& of) { return std::string(of.param.name); });
+
+/// Whether ranks whose operators differ end with an error.
+bool finds_other_operator(KernelFamily family) {
+  CollectiveCase what;
+  what.family = family;
+  what.ranks = 3;
+  what.count = 100;
+  std::vector<CollectiveCase> by_rank(3, what);
+  by_rank[2].reduction = Operator::max;
+  TwinRanks ranks({3, 3, 4, 1024, 8 * 1024});
+  EXPECT_EQ("", ranks.run_apart(by_rank, 0, 3));
+  return ranks.status(0).reason == StatusRecord::mismatch;
+}
+
+TEST(PlantedFaultOfMarks, CallNotCompared_IsFound) {
+  for (const KernelFamily family : {kCells, kChannels}) {
+    EXPECT_TRUE(finds_other_operator(family));
+    planted_fault<Fault> = Fault::call_not_compared;
+    EXPECT_FALSE(finds_other_operator(family));
+    planted_fault<Fault> = Fault::none;
+  }
+}
 
 TEST(WithoutFault, NothingIsFound) {
   EXPECT_EQ(0, first_wrong_row(kCells, 15));
