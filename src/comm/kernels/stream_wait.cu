@@ -67,7 +67,10 @@ SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
       return is_at(seen, wanted.value);
     };
     const auto awaited = [&] {
-      const auto offset = static_cast<std::uint64_t>(wanted.word - args.base) * sizeof seen;
+      const auto index = static_cast<std::uint64_t>(wanted.word - args.base);
+      if (args.bytes == 0)
+        return device::Awaited{static_cast<std::uint32_t>(index), wanted.value, seen};
+      const std::uint64_t offset = index * sizeof seen;
       return device::Awaited{StatusRecord::kNobody, wanted.value, seen, offset, args.bytes};
     };
     if (!device::wait_with(args.patience, ready, awaited))
