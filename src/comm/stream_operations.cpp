@@ -156,6 +156,19 @@ void Communicator::wait_exchanges(const std::uint64_t* word, std::uint64_t count
                      stream);
 }
 
+void Communicator::begin_exchange(ExchangeArgs args, CUstream stream) {
+  const CurrentContext current = impl_->on(stream, "begin_exchange");
+  args.patience = patience();
+  impl_->waits->begin_exchange(args, stream);
+}
+
+void Communicator::end_exchange(ExchangeArgs args, std::uint32_t number, CUstream stream) {
+  const CurrentContext current = impl_->on(stream, "end_exchange");
+  args.patience = patience();
+  args.patience.kernel = number;
+  impl_->waits->end_exchange(args, stream);
+}
+
 void Communicator::barrier(CUstream stream) {
   Impl& impl = *impl_;
   const CurrentContext current = impl.on(stream, "barrier");

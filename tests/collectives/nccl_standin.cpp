@@ -40,6 +40,7 @@ std::multimap<std::tuple<int, int, int>, Bytes> under_way;  // communicator, fro
 std::map<int, int> have_come;
 std::set<int> lost;
 std::set<int> gave_up;
+constexpr std::size_t kRecordBytes = 16;  // of NcclNetwork, next to the data
 bool sends_wait = false;
 std::map<std::tuple<int, int, int>, std::uint64_t> sent;   // communicator, from, to: how many, ...
 std::map<std::tuple<int, int, int>, std::uint64_t> taken;  // ... and so many of them came
@@ -136,8 +137,7 @@ void post(void* data) {
   for (Message& message : work.messages) {
     if (!message.is_send || lost.contains(message.comm->node)) continue;
     Bytes bytes(message.pinned, message.pinned + message.bytes);
-    if (message.bytes == sizeof(std::uint64_t) && gave_up.contains(message.comm->node))
-      bytes[0] = 1;
+    if (message.bytes == kRecordBytes && gave_up.contains(message.comm->node)) bytes[0] = 1;
     const std::tuple key(message.comm->id, message.comm->node, message.node);
     under_way.emplace(key, std::move(bytes));
     message.number = ++sent[key];
