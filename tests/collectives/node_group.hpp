@@ -51,6 +51,7 @@ struct NodeGroupOptions {
   bool by_caller = false;
   bool by_nccl = false;
   std::uint64_t most_slice = kMostNodeSlice;
+  std::shared_ptr<const CudaDriver> driver = nullptr;  ///< null: the node's
 };
 
 /// So that small messages have many chunks.
@@ -82,8 +83,8 @@ class NodeGroup {
       its.time_limit = limit;
       NodeRank& one = *ranks_[at];
       const polypath_network network = mail_.network(rank, options.by_caller);
-      one.made = create_across_nodes(source.driver, source.node, its,
-                                     options.by_nccl ? nccl_network() : network,
+      one.made = create_across_nodes(options.driver ? options.driver : source.driver, source.node,
+                                     its, options.by_nccl ? nccl_network() : network,
                                      std::string(1, names[at]));
       one.inside.emplace(*one.made.local, kSmall);
       if (one.made.links) one.across.emplace(*one.inside, *one.made.links, options.most_slice);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <barrier>
 
 #include "base/error.hpp"
@@ -298,6 +299,31 @@ TEST_P(ByNccl, RandomCalls) {
 }
 INSTANTIATE_TEST_SUITE_P(Of, ByNccl, testing::Values("aabb", "abab", "abcd"),
                          [](const auto& names) { return names.param; });
+
+std::atomic<bool> host_is_blind{false};
+
+/// No thread of the host sees a stream come anywhere, so none can let it go on.
+TEST(NodesTest, ExchangeByNccl_NeedsNoHost) {
+  NEEDS_GPUS(2);
+  if (!group_node().simulated) GTEST_SKIP() << "node_ranks tries NCCL itself";
+  nccl_standin_reset();
+  static const CudaDriver& real = *group_node().driver;
+  const auto driver = std::make_shared<CudaDriver>(real);
+  driver->event_query = [](CUevent event) {
+    return host_is_blind ? CUDA_ERROR_NOT_READY : real.event_query(event);
+  };
+  CreatedGroup group("ab", {.time_limit = std::chrono::seconds(10),
+                            .by_nccl = true,
+                            .most_slice = kSmallSlice,
+                            .driver = driver});
+  Random random(8);
+  PlannedCall call{case_of(CollectiveOp::allreduce, DataType::float32, 100'003, 2, "ab"), {}};
+  call.images = images_of(random, call.what);
+  host_is_blind = true;
+  run_rows(group, {call});
+  host_is_blind = false;
+  EXPECT_GE(group[0].across->counts().chunks, 4U);
+}
 
 class ByNcclFails : public ByNccl {};
 TEST_P(ByNcclFails, AndAllCallsEndWithinTheTimeLimit) {
