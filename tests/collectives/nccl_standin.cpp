@@ -413,7 +413,16 @@ int ncclGroupEnd() {
     group.made.clear();
   }
   if (group.messages.empty()) return 0;
-  return issue(std::move(group.messages), {}, nullptr, 0, group.stream);
+  // As with NCCL, what a communicator does on several streams goes in the order of the calls.
+  Comm& comm = *group.messages.front().comm;
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuStreamIsCapturing(group.stream, &capture);
+  const bool is_ordered = capture == CU_STREAM_CAPTURE_STATUS_NONE;
+  if (is_ordered && comm.latest != nullptr) cuStreamWaitEvent(group.stream, comm.latest, 0);
+  const int result = issue(std::move(group.messages), {}, nullptr, 0, group.stream);
+  if (is_ordered && comm.latest == nullptr) cuEventCreate(&comm.latest, CU_EVENT_DISABLE_TIMING);
+  if (is_ordered && comm.latest != nullptr) cuEventRecord(comm.latest, group.stream);
+  return result;
 }
 #if NCCL_STANDIN_VERSION >= 22200
 /// What was called in the group is gone.

@@ -1,7 +1,9 @@
 #include "twin_ranks.hpp"
 
+#include <cstring>
 #include <utility>
 
+#include "polypath/device/packet.hpp"
 #include "simt/run.hpp"
 
 namespace polypath::test {
@@ -69,6 +71,15 @@ TwinRanks::Calls TwinRanks::prepare(const std::vector<CollectiveCase>& cases, st
     }
   }
   return calls;
+}
+
+std::uint32_t TwinRanks::marked_call(std::uint32_t rank, std::uint32_t half,
+                                     std::uint32_t sender) const {
+  device::Packet mark;
+  const auto* const marks =
+      reinterpret_cast<const std::byte*>(ranks_[rank].scratch.data()) + ScratchLayout::marks(half);
+  std::memcpy(&mark, marks + sender * sizeof mark, sizeof mark);
+  return mark.lap;
 }
 
 std::string TwinRanks::run_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed) {

@@ -21,6 +21,9 @@ class TwinRanks {
   StatusRecord& status(std::uint32_t rank) { return ranks_[rank].status; }
   std::uint32_t& abort_word(std::uint32_t rank) { return ranks_[rank].abort_word; }
 
+  /// The number of the call in a mark that a rank has from `sender` (call_meeting.cuh).
+  std::uint32_t marked_call(std::uint32_t rank, std::uint32_t half, std::uint32_t sender) const;
+
   /// Called for each access to global memory from now on.
   void watch_accesses(std::function<void(std::uintptr_t at, std::size_t bytes, bool writes)> look) {
     look_ = std::move(look);
