@@ -28,6 +28,8 @@
 
 namespace polypath::device {
 
+struct Packet;
+
 /// On the host all memory is near.
 inline constexpr std::uint64_t kHostLookNs = 0;
 
@@ -96,6 +98,9 @@ struct LoadPart {
 /// All at once; returns when all have been read.
 void load_bytes(const LoadPart* parts, std::size_t count, Loading how);
 void store_bytes(void* to, const void* value, std::size_t bytes, Storing how);
+/// 16 bytes, in two accesses that others may see one without the other: PTX promises one access
+/// for .b128 (Packet), and for no vector.
+void store_vector(void* to, const void* value, Storing how);
 /// Adds to 4 or 8 bytes.
 void add(void* to, std::uint64_t value, unsigned bytes, Ordering order);
 /// The same, and returns what was there.
@@ -136,7 +141,10 @@ void store_value(T* to, const T& value, Storing how) {
   static_assert(std::is_trivially_copyable_v<T>);
   static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0);
   require_aligned(to);
-  store_bytes(to, &value, sizeof(T), how);
+  if constexpr (sizeof(T) == 16 && !std::is_same_v<T, Packet>)
+    store_vector(to, &value, how);
+  else
+    store_bytes(to, &value, sizeof(T), how);
 }
 template <typename T>
 concept Word = std::is_same_v<T, std::uint32_t> || std::is_same_v<T, std::uint64_t>;

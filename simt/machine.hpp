@@ -54,6 +54,7 @@ class Machine {
   /// anything arrived.
   bool run(std::uint64_t most_turns = UINT64_MAX);
   [[nodiscard]] bool has_grids() const noexcept { return !grids_.empty(); }
+  [[nodiscard]] bool is_timed() const noexcept { return options_.is_timed; }
 
   /// Somebody else may have written what threads poll. True when one of them goes on.
   bool look_at_watches();

@@ -82,6 +82,15 @@ void store_bytes(void* to, const void* value, std::size_t bytes, Storing how) {
                                  static_cast<const std::byte*>(value), bytes, false);
 }
 
+void store_vector(void* to, const void* value, Storing how) {
+  constexpr std::size_t kHalf = 8;
+  if (Machine::machine_of_me().is_timed()) return store_bytes(to, value, 2 * kHalf, how);
+  // The second half first: a flag that stands behind the data is the harder case.
+  store_bytes(static_cast<std::byte*>(to) + kHalf, static_cast<const std::byte*>(value) + kHalf,
+              kHalf, how);
+  store_bytes(to, value, kHalf, how == Storing::release ? Storing::relaxed : how);
+}
+
 void add(void* to, std::uint64_t value, unsigned bytes, Ordering order) {
   if (order == Ordering::release) Machine::machine_of_me().fence(false);
   Machine::machine_of_me().store(reinterpret_cast<std::uintptr_t>(to),

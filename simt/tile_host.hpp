@@ -92,4 +92,14 @@ void reduce_tile(const Group& group, const Operation& operation,
   });
 }
 
+/// The same.
+template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group,
+          typename Operation, int kTo, int kFrom>
+void reduce_tile_inlined(const Group& group, const Operation& operation,
+                         const Places<typename Operation::Element, kTo>& to,
+                         const Places<const typename Operation::Element, kFrom>& from,
+                         std::size_t count) {
+  reduce_tile<kLoad, kStore>(group, operation, to, from, count);
+}
+
 }  // namespace polypath::device

@@ -39,6 +39,10 @@ int modest_share_of(int left) {
   return std::min(left, std::max(share, kModest));
 }
 
+/// Of a GPU, for streams that wait: up to eight of them hold blocks of the size of a collective's
+/// (put_group.cpp). The first communicator leaves as many by itself.
+constexpr int kPartForWaits = 16;
+
 int share_of(int left, int most, bool is_modest) {
   return std::clamp(is_modest ? modest_share_of(left) : left * 7 / 8, 1, most);
 }
@@ -50,7 +54,8 @@ BlockGrant::BlockGrant(CUcontext context, int capacity, int most, int spared) : 
   const std::lock_guard lock(all.mutex);
   int& used = all.blocks[context];
   is_first_ = used == 0;
-  const int left = capacity - std::min(spared, capacity / 2) - used;
+  const int kept = spared > 0 ? std::min(spared, capacity / 2) : capacity / kPartForWaits;
+  const int left = capacity - (is_first_ && spared == 0 ? 0 : kept) - used;
   if (left < 1)
     throw Error(
         "too many communicators have collectives on this GPU: their kernels would not fit on it "

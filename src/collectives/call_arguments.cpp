@@ -86,15 +86,19 @@ void require_root(const CollectiveCall& call, int rank, int size) {
         fmt::format("rank {}: root {} is none of {} ranks", rank, call.root, size));
 }
 
-void require_arguments(const CudaDriver& driver, const CollectiveCall& call,
-                       const CallerRank& caller) {
-  const int rank = caller.rank;
-  const int size = caller.size;
+void require_alike(const CollectiveCall& call, int rank, int size) {
   require_root(call, rank, size);
-  if (call.count == 0) return;
   const std::size_t element = size_of(call.type);
   if (call.count > std::numeric_limits<std::size_t>::max() / element / static_cast<unsigned>(size))
     throw InvalidArgument(fmt::format("rank {}: count {} is too large", rank, call.count));
+}
+
+void require_buffers(const CudaDriver& driver, const CollectiveCall& call,
+                     const CallerRank& caller) {
+  const int rank = caller.rank;
+  const int size = caller.size;
+  if (call.count == 0) return;
+  const std::size_t element = size_of(call.type);
   const std::uint64_t sent = sends(call, rank) ? bytes_of(call) * parts_sent(call, size) : 0;
   const std::uint64_t received =
       receives(call, rank) ? bytes_of(call) * parts_received(call, size) : 0;

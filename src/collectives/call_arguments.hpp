@@ -20,9 +20,11 @@ struct CallerRank {
 };
 
 void require_root(const CollectiveCall& call, int rank, int size);
-/// Root, count and buffers, as comm.h says what they have to be.
-void require_arguments(const CudaDriver& driver, const CollectiveCall& call,
-                       const CallerRank& caller);
+/// Root and count: what all ranks give alike.
+void require_alike(const CollectiveCall& call, int rank, int size);
+/// The buffers of a call that is alike, as comm.h says what they have to be.
+void require_buffers(const CudaDriver& driver, const CollectiveCall& call,
+                     const CallerRank& caller);
 /// Of a call that runs by copies: what is received there may come before what lies there is sent.
 void require_parts_apart(const CollectiveCall& call, int rank, int size);
 

@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "collectives/call_arguments.hpp"
+#include "collectives/call_match.hpp"
 #include "collectives/plan/tuned_plan.hpp"
 #include "core/classifier.hpp"
 #include "driver/check.hpp"
@@ -51,6 +52,11 @@ constexpr std::array kChoices{CollectiveChoice::planned,   CollectiveChoice::ker
                               CollectiveChoice::rotation,  CollectiveChoice::hierarchical,
                               CollectiveChoice::published, CollectiveChoice::ring,
                               CollectiveChoice::host,      CollectiveChoice::host_trees};
+
+/// A choice that cannot be carried out, on any rank.
+struct RefusedChoice : InvalidArgument {
+  using InvalidArgument::InvalidArgument;
+};
 
 }  // namespace
 
@@ -135,6 +141,8 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   options_.tuned = {};
   if (comm_.size() == 1) return;
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_), SymmetricUse::direct);
+  waits_ = comm_.number_waits(
+      1, [](const StatusRecord& status, std::uint32_t) { return mismatch_text(status); });
   // Where communicators share a GPU, those after the first have few blocks, and are many: pinned
   // memory and scratch beside the kernels are the first one's.
   if (is_first || options_.spared_multiprocessors == 0 || options_.copies) prepare_copies();
@@ -143,12 +151,14 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
 
 Collectives::~Collectives() {  // the communicator frees the scratch
   comm_.set_calls_in_flight(nullptr);
-  if (!in_flight()) return;
-  comm_.abort(fmt::format("rank {} ended its collectives while one was under way", comm_.rank()));
-  const auto deadline = std::chrono::steady_clock::now() + comm_.time_limit();
-  constexpr std::chrono::milliseconds kPause{1};
-  while (in_flight() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(kPause);
+  if (in_flight()) {
+    comm_.abort(fmt::format("rank {} ended its collectives while one was under way", comm_.rank()));
+    const auto deadline = std::chrono::steady_clock::now() + comm_.time_limit();
+    constexpr std::chrono::milliseconds kPause{1};
+    while (in_flight() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(kPause);
+  }
+  if (waits_ != 0) comm_.forget_waits(waits_);
 }
 
 bool Collectives::in_flight() const { return order_ != nullptr && order_->in_flight(); }
@@ -268,6 +278,8 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Collect
     CollectiveSchedule schedule = make_collective_schedule(basis_.node, launch.plan);
     if (runner_->can_run(schedule)) {
       launch.program = program_of(schedule, comm_.rank());
+      launch.how = hash_with(static_cast<std::uint32_t>(launch.plan.algorithm),
+                             schedule.steps.size() << 32 | launch.plan.host_count);
       launch.schedule = std::move(schedule);
       if (launch.plan.algorithm == Algorithm::mixed) {
         CollectiveRequest first = request;
@@ -302,19 +314,28 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, b
       launch.plan.algorithm == Algorithm::cells ? KernelFamily::cells : KernelFamily::channels;
   launch.blocks = static_cast<unsigned>(std::clamp(kernel.blocks, 1, grant_->blocks()));
 
-  CollectiveArgs& args = launch.args;
+  CollectiveArgs& args = launch.args = first_args();
   args.op = request.op;
   args.type = request.type;
-  args.rank = static_cast<std::uint8_t>(comm_.rank());
   args.root = static_cast<std::uint8_t>(request.root);
   args.stages = static_cast<std::uint8_t>(kernel.stages);
   args.lag = kLag;
   args.tile_bytes = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(kernel.slot_bytes, kScratchGranule, kSlotBytes));
   args.count = request.count;
+  const auto family = static_cast<std::uint64_t>(launch.family);
+  launch.how = hash_with(hash_with(launch.how, family << 32 | launch.blocks),
+                         std::uint64_t{args.tile_bytes} << 32 | args.stages);
+}
+
+CollectiveArgs Collectives::first_args() const {
+  CollectiveArgs args{};
+  args.rank = static_cast<std::uint8_t>(comm_.rank());
   args.shape = shape_;
+  args.calls = waits_;
   for (int rank = 0; rank < comm_.size() && scratch_; ++rank)
     args.scratch[rank] = std::bit_cast<unsigned char*>(scratch_.address(rank));
+  return args;
 }
 
 void Collectives::require_stream(CUstream stream) {
@@ -334,37 +355,32 @@ void Collectives::require_stream(CUstream stream) {
   checked_stream_ = stream;
 }
 
-void Collectives::compare(const CollectiveCall& call) {
-  const std::array<std::uint64_t, 5> mine{
-      static_cast<std::uint64_t>(call.op), static_cast<std::uint64_t>(call.type), call.count,
-      combines(call.op) ? static_cast<std::uint64_t>(call.operation) : 0,
-      has_root(call.op) ? static_cast<std::uint64_t>(call.root) : 0};
-  constexpr std::array names{"operation", "type", "count", "operator", "root"};
-  const auto text = [](std::size_t field, std::uint64_t value) -> std::string {
-    if (field == 0) return std::string(to_string(static_cast<CollectiveOp>(value)));
-    if (field == 1) return std::string(to_string(static_cast<DataType>(value)));
-    if (field == 3) return std::string(to_string(static_cast<Operator>(value)));
-    return std::to_string(value);
-  };
-  std::vector<std::array<std::uint64_t, 5>> all(static_cast<std::size_t>(comm_.size()));
-  comm_.exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
-  for (std::size_t field = 0; field < names.size(); ++field)
-    for (std::size_t rank = 1; rank < all.size(); ++rank)
-      if (all[rank][field] != all[0][field])
-        throw InvalidArgument(fmt::format(
-            "call {}: the {} of rank {} ({}) is not that of rank 0 ({})", number_, names[field],
-            rank, text(field, all[rank][field]), text(field, all[0][field])));
-}
-
 void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call, CUstream stream,
                                 bool is_captured) const {
   CollectiveArgs args = launch.args;
   args.reduction = call.operation;
   args.in = std::bit_cast<const void*>(call.send);
   args.out = std::bit_cast<void*>(call.recv);
+  launch_marked(launch.family, args, launch.blocks, call, launch.how, stream, is_captured);
+}
+
+void Collectives::launch_meeting(const Launch& launch, const CollectiveCall& call, CUstream stream,
+                                 bool is_captured) const {
+  CollectiveArgs args = first_args();
+  args.op = CollectiveOp::all_gather;  // of bytes: which one makes no difference without elements
+  args.tile_bytes = kScratchGranule;
+  args.lag = kLag;
+  args.stages = 1;
+  launch_marked(KernelFamily::channels, args, 1, call, launch.how, stream, is_captured);
+}
+
+void Collectives::launch_marked(KernelFamily family, CollectiveArgs& args, unsigned blocks,
+                                const CollectiveCall& call, std::uint32_t how, CUstream stream,
+                                bool is_captured) const {
+  args.mark = mark_of(call, hash_with(hash_with(how, call.within), skipped_));
   args.patience = comm_.patience();
   args.patience.kernel = number_;
-  modules_->launch(launch.family, args, launch.blocks, stream, is_captured);
+  modules_->launch(family, args, blocks, stream, is_captured);
 }
 
 /// In a graph copies have more to wait for, so that nothing is gained beside a kernel.
@@ -377,13 +393,30 @@ const Collectives::Launch& Collectives::launch_to_run(const CollectiveCall& call
 
 void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveChoice choice) {
   comm_.check();
-  require_arguments(comm_.driver(), call, {comm_.rank(), comm_.size(), comm_.gpu()});
-  if (options_.check) compare(call);
+  // What another rank's call says alike is refused, and counts for nothing but the marks.
+  ++skipped_;
+  require_alike(call, comm_.rank(), comm_.size());
+  if (options_.check) compare_calls(comm_, call, number_);
   comm_.begin_call();
   ++number_;
   if (call.count == 0) return;
+  try {
+    run_alone(call, stream, choice);
+    --skipped_;
+  } catch (const RefusedChoice&) {
+    throw;
+  } catch (const std::exception& error) {
+    // The others' calls would meet the next one of this rank.
+    if (comm_.size() > 1)
+      comm_.abort(fmt::format("rank {} could not issue its part of call {}: {}", comm_.rank(),
+                              number_, error.what()));
+    throw;
+  }
+}
 
+void Collectives::run_alone(const CollectiveCall& call, CUstream stream, CollectiveChoice choice) {
   const CudaDriver& driver = comm_.driver();
+  require_buffers(driver, call, {comm_.rank(), comm_.size(), comm_.gpu()});
   ContextGuard guard(driver);
   guard.use(comm_.context());
   require_stream(stream);
@@ -395,16 +428,15 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   }
   const std::uint64_t capture = order_->capture_of(stream);
   if (capture != 0) comm_.note_uncounted_waits();
-  const Launch& launch = launch_to_run(call, choice, capture != 0);
-  if (launch.schedule) require_parts_apart(call, comm_.rank(), comm_.size());
+  const Launch* planned = nullptr;
   try {
-    issue(launch, call, stream, capture);
-  } catch (const DriverError& error) {
-    // The others' calls would meet the next one of this rank.
-    comm_.abort(fmt::format("rank {} could not issue its part of call {}: {}", comm_.rank(),
-                            number_, error.what()));
-    throw;
+    planned = &launch_to_run(call, choice, capture != 0);
+  } catch (const InvalidArgument& error) {  // plans are the same on all ranks
+    throw RefusedChoice(error.what());
   }
+  const Launch& launch = *planned;
+  if (launch.schedule) require_parts_apart(call, comm_.rank(), comm_.size());
+  issue(launch, call, stream, capture);
   count(launch);
 }
 
@@ -418,9 +450,10 @@ void Collectives::issue(const Launch& launch, const CollectiveCall& call, CUstre
                  [&] { launch_kernel(launch, call, stream, false); });
   } else if (launch.schedule && capture != 0) {
     runner_->capture(*launch.schedule, launch.program, {call.operation, call.send, call.recv},
-                     stream);
+                     stream, [&] { launch_meeting(launch, call, stream, true); });
   } else if (launch.schedule) {
-    runner_->run(*launch.schedule, launch.program, {call.operation, call.send, call.recv}, stream);
+    runner_->run(*launch.schedule, launch.program, {call.operation, call.send, call.recv}, stream,
+                 [&] { launch_meeting(launch, call, stream, false); });
   } else {
     launch_kernel(launch, call, stream, capture != 0);
   }

@@ -37,6 +37,8 @@ struct CollectiveCall {
   /// it: the same, or this rank's part of the other. Null where this rank gives or gets nothing.
   CUdeviceptr send = 0;
   CUdeviceptr recv = 0;
+  /// Of a call across nodes that this one is a part of: a hash, the same on all ranks. 0: none.
+  std::uint32_t within = 0;
 };
 
 /// Not what the plan chooses: for tests and benchmarks.
@@ -101,7 +103,10 @@ class Collectives {
   /// In stream capture, the caller orders what is captured with what is not, and graphs of a
   /// communicator with each other; what would run beside a kernel runs by kernels.
   /// Throws InvalidArgument for what is wrong with an argument, and for another choice that cannot
-  /// be carried out; CommunicatorError once the communicator is unusable.
+  /// be carried out; CommunicatorError once the communicator is unusable. What may be wrong on one
+  /// rank alone (buffers, the stream, errors of the driver, memory) aborts the communicator, since
+  /// other ranks wait for this call. Calls that are not alike on all ranks end with an error on all
+  /// of them: the kernels compare them (call_meeting.cuh).
   void run(const CollectiveCall& call, CUstream stream,
            CollectiveChoice choice = CollectiveChoice::planned);
 
@@ -162,7 +167,8 @@ class Collectives {
     CollectivePlan plan;
     KernelFamily family = KernelFamily::channels;
     unsigned blocks = 0;
-    CollectiveArgs args{};  ///< but for buffers and operator
+    CollectiveArgs args{};  ///< but for buffers, operator and mark
+    std::uint32_t how = 0;  ///< a hash of all this, the same on all ranks
     /// Of what runs by copies; of mixed beside the kernel, behind its elements.
     std::optional<CollectiveSchedule> schedule;
     RankProgram program;
@@ -182,8 +188,16 @@ class Collectives {
   void launch_kernel(const Launch& launch, const CollectiveCall& call, CUstream stream,
                      bool is_captured) const;
   void set_kernel(Launch& launch, const CollectiveRequest& request, bool explain) const;
+  /// Lets the ranks compare a call that runs by copies.
+  void launch_meeting(const Launch& launch, const CollectiveCall& call, CUstream stream,
+                      bool is_captured) const;
+  void launch_marked(KernelFamily family, CollectiveArgs& args, unsigned blocks,
+                     const CollectiveCall& call, std::uint32_t how, CUstream stream,
+                     bool is_captured) const;
+  /// What is the same for all calls of this rank.
+  [[nodiscard]] CollectiveArgs first_args() const;
+  void run_alone(const CollectiveCall& call, CUstream stream, CollectiveChoice choice);
   void count(const Launch& launch);
-  void compare(const CollectiveCall& call);
 
   Communicator& comm_;
   CollectivesOptions options_;
@@ -197,7 +211,9 @@ class Collectives {
   RecentMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
   CollectiveCounts counts_;
   std::unique_ptr<CallOrder> order_;
-  std::uint32_t number_ = 0;  // of the next call
+  std::uint32_t number_ = 0;   // of the latest call
+  std::uint32_t skipped_ = 0;  // calls of which nothing was issued
+  std::uint32_t waits_ = 0;    // their number in NumberedWaits; 0: none
   CUstream checked_stream_ = nullptr;
   int block_limit_ = 0;
 };

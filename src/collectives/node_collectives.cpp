@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "collectives/call_arguments.hpp"
-#include "collectives/plan/node_pipeline.hpp"
+#include "collectives/call_match.hpp"
 #include "comm/stream_waits.hpp"
 #include "driver/check.hpp"
 #include "exec/context_guard.hpp"
@@ -41,11 +41,12 @@ Piece piece_of(std::uint64_t count, int parts, int at) {
 
 }  // namespace
 
-NodeCollectives::NodeCollectives(Collectives& inside, NodeLinks& links)
+NodeCollectives::NodeCollectives(Collectives& inside, NodeLinks& links, std::uint64_t most_slice)
     : inside_(inside),
       links_(links),
       map_(links.map),
       comm_(inside.communicator()),
+      most_slice_(most_slice),
       stream_(comm_.driver(), comm_.context()),
       fork_(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING),
       end_(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING) {
@@ -53,24 +54,26 @@ NodeCollectives::NodeCollectives(Collectives& inside, NodeLinks& links)
   const CurrentContext current(driver, comm_.context());
   try {
     const auto per_node = static_cast<std::uint64_t>(map_.per_node);
-    staged_ = take(per_node * (kMostNodeSlice + kUneven));
+    staged_ = take(per_node * (most_slice_ + kUneven));
     for (std::size_t i = 0; i < kNodeSlots; ++i) {
       Slot slot{Stream(driver, comm_.context()),
                 Event(driver, comm_.context(), CU_EVENT_DISABLE_TIMING),
                 Event(driver, comm_.context(), CU_EVENT_DISABLE_TIMING)};
-      slot.part = take(kMostNodeSlice + kUneven);
-      slot.came = take(kMostNodeSlice + kUneven);
-      if (map_.nodes > static_cast<int>(kMostRanks))
-        slot.sum = take(2 * (kMostNodeSlice + kUneven));
+      slot.part = take(most_slice_ + kUneven);
+      slot.came = take(most_slice_ + kUneven);
+      if (map_.nodes > static_cast<int>(kMostRanks)) slot.sum = take(2 * (most_slice_ + kUneven));
       slots_.push_back(std::move(slot));
     }
   } catch (...) {
     for (const CUdeviceptr memory : memory_) POLYPATH_WARN(driver, mem_free(memory));
     throw;
   }
+  waits_ = comm_.number_waits(
+      1, [](const StatusRecord& status, std::uint32_t) { return mismatch_text(status, "node"); });
 }
 
 NodeCollectives::~NodeCollectives() {
+  comm_.forget_waits(waits_);
   const CurrentContext current(comm_.driver(), comm_.context(), std::nothrow);
   for (const CUdeviceptr memory : memory_) POLYPATH_WARN(comm_.driver(), mem_free(memory));
 }
@@ -87,26 +90,43 @@ std::uint64_t NodeCollectives::scratch_bytes() const noexcept { return taken_; }
 
 void NodeCollectives::run(const CollectiveCall& call, CUstream stream) {
   comm_.check();
-  require_arguments(comm_.driver(), call, {map_.rank, map_.size(), comm_.gpu()});
+  ++skipped_;  // until it is issued; ranks that differ in it differ in their marks
+  require_alike(call, map_.rank, map_.size());
   if (call.operation == Operator::avg && map_.size() > kMostAveraged)
     throw NotSupported(
         fmt::format("averages are of {} ranks at most, not {}", kMostAveraged, map_.size()));
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());  // of a default stream
-  inside_.require_stream(stream);
   if (is_captured(comm_.driver(), stream))
     throw InvalidArgument(fmt::format(
         "rank {}: stream is in capture: collectives of several nodes cannot be captured",
         map_.rank));
   if (call.count == 0) return;
+  CollectiveCall marked = call;
+  marked.within = hash_of(call);
+  CollectiveCall in_node = call;
+  in_node.root %= static_cast<int>(kMostRanks);  // what a mark has room for; the hash has all of it
+  const CallMark mark = mark_of(in_node, marked.within);
+  mark_ = {mark.what, mark.count, static_cast<std::uint32_t>(counts_.calls + 1), waits_};
   try {
-    issue(call, stream);
+    require_buffers(comm_.driver(), call, {map_.rank, map_.size(), comm_.gpu()});
+    inside_.require_stream(stream);
+    issue(marked, stream);
   } catch (const std::exception& error) {
     comm_.abort(fmt::format("rank {} could not issue its part of call {} across nodes: {}",
                             map_.rank, counts_.calls + 1, error.what()));
     throw;
   }
   ++counts_.calls;
+  --skipped_;
+}
+
+std::uint32_t NodeCollectives::hash_of(const CollectiveCall& call) const {
+  CollectiveCall same = call;
+  same.root = 0;  // a mark has room for those of one node
+  const CallMark mark = mark_of(same, 0);
+  const std::uint64_t root = has_root(call.op) ? static_cast<std::uint64_t>(call.root) : 0;
+  return hash_with(hash_with(hash_with(mark.what, mark.count), root), skipped_) | 1U;
 }
 
 std::uint64_t NodeCollectives::chunk_elements(const CollectiveCall& call) const {
@@ -116,12 +136,12 @@ std::uint64_t NodeCollectives::chunk_elements(const CollectiveCall& call) const 
   if (!is_by_parts(call.op)) {
     // The root's node receives the slices of all others.
     const std::uint64_t most =
-        call.op == CollectiveOp::reduce ? kMostNodeSlice / (nodes - 1) : kMostNodeSlice;
-    const std::uint64_t bytes = node_slice_bytes(call.count * element, map_.per_node);
+        call.op == CollectiveOp::reduce ? most_slice_ / (nodes - 1) : most_slice_;
+    const std::uint64_t bytes = node_slice_bytes(call.count * element, map_.per_node, most_slice_);
     return per_node * std::max<std::uint64_t>(1, std::min(bytes, most) / element);
   }
   const std::uint64_t parts = call.op == CollectiveOp::all_to_all ? nodes * per_node : nodes;
-  return std::max<std::uint64_t>(1, kMostNodeSlice / element / parts);
+  return std::max<std::uint64_t>(1, most_slice_ / element / parts);
 }
 
 void NodeCollectives::issue(const CollectiveCall& call, CUstream stream) {
@@ -177,6 +197,11 @@ void NodeCollectives::issue(const CollectiveCall& call, const Chunk& chunk, Stag
 void NodeCollectives::copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes, CUstream stream) {
   if (to != from && bytes > 0)
     POLYPATH_CHECK(comm_.driver(), memcpy_async(to, from, bytes, stream));
+}
+
+void NodeCollectives::exchange(const std::vector<NetworkMessage>& sends,
+                               const std::vector<NetworkMessage>& receives, const Slot& slot) {
+  links_.engine->exchange(sends, receives, mark_, slot.stream.get());
 }
 
 void NodeCollectives::run_inside(const CollectiveCall& call) { inside_.run(call, stream_.get()); }
@@ -262,11 +287,11 @@ void NodeCollectives::allreduce(const CollectiveCall& call, const Chunk& chunk, 
     operands.push_back(came);
     came += own.bytes;
   }
-  links_.engine->exchange(sends, receives, slot.stream.get());
+  exchange(sends, receives, slot);
   sum(call, operands, own.address, own.bytes / element, slot);
   receives = std::exchange(sends, {});
   for (const NetworkMessage& of : receives) sends.push_back({of.node, own.address, own.bytes});
-  links_.engine->exchange(sends, receives, slot.stream.get());
+  exchange(sends, receives, slot);
 }
 
 void NodeCollectives::reduce(const CollectiveCall& call, const Chunk& chunk, Stage stage) {
@@ -295,7 +320,7 @@ void NodeCollectives::reduce(const CollectiveCall& call, const Chunk& chunk, Sta
       came += bytes;
     }
   }
-  links_.engine->exchange(sends, receives, slot.stream.get());
+  exchange(sends, receives, slot);
   if (!operands.empty()) sum(call, operands, slot.part, chunk.slice, slot);
 }
 
@@ -329,7 +354,7 @@ void NodeCollectives::broadcast(const CollectiveCall& call, const Chunk& chunk, 
   } else {
     receives.push_back({root_node, chunk.slot->part, bytes});
   }
-  links_.engine->exchange(sends, receives, chunk.slot->stream.get());
+  exchange(sends, receives, *chunk.slot);
 }
 
 // ---- operations by parts -----------------------------------------------------------------------
@@ -366,7 +391,7 @@ void NodeCollectives::reduce_scatter(const CollectiveCall& call, const Chunk& ch
     sends.push_back({node, slot.part + offset, bytes});
     receives.push_back({node, slot.came + offset, bytes});
   }
-  links_.engine->exchange(sends, receives, slot.stream.get());
+  exchange(sends, receives, slot);
   sum(call, operands, call.recv + chunk.begin * element, chunk.count, slot);
 }
 
@@ -385,7 +410,7 @@ void NodeCollectives::all_gather(const CollectiveCall& call, const Chunk& chunk,
       sends.push_back({node, own, bytes});
       receives.push_back({node, slot.part + static_cast<unsigned>(node) * bytes, bytes});
     }
-    return links_.engine->exchange(sends, receives, slot.stream.get());
+    return exchange(sends, receives, slot);
   }
   CollectiveCall part = call;
   part.count = static_cast<unsigned>(map_.nodes) * chunk.count;
@@ -432,7 +457,7 @@ void NodeCollectives::all_to_all(const CollectiveCall& call, const Chunk& chunk,
       sends.push_back({node, slot.part + offset, node_bytes});
       receives.push_back({node, slot.came + offset, node_bytes});
     }
-    return links_.engine->exchange(sends, receives, slot.stream.get());
+    return exchange(sends, receives, slot);
   }
   for (int place = 0; place < map_.size(); ++place)
     copy(part_of(call.recv, place), slot.came + static_cast<unsigned>(place) * bytes, bytes,

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "collectives/collectives.hpp"
+#include "collectives/plan/node_pipeline.hpp"
 #include "comm/node_links.hpp"
 
 namespace polypath {
@@ -29,15 +30,16 @@ struct NodeCounts {
 /// One a rank; calls as Collectives'.
 class NodeCollectives {
  public:
-  /// Takes memory of this rank's GPU. Both must outlive it. Throws DriverError.
-  NodeCollectives(Collectives& inside, NodeLinks& links);
+  /// Takes memory of this rank's GPU. Both must outlive it. Throws DriverError. `most_slice`: bytes
+  /// of a rank's slice of a chunk, at the most; the same on all ranks, a multiple of 4096.
+  NodeCollectives(Collectives& inside, NodeLinks& links, std::uint64_t most_slice = kMostNodeSlice);
   /// Work that uses it must have completed.
   ~NodeCollectives();
   NodeCollectives(const NodeCollectives&) = delete;
   NodeCollectives& operator=(const NodeCollectives&) = delete;
 
   /// As Collectives::run, with roots and parts as of all ranks of all nodes; but not in capture.
-  /// When it cannot be issued as a whole, the communicator is aborted: others would wait.
+  /// What one rank alone cannot do aborts the communicator, as there.
   void run(const CollectiveCall& call, CUstream stream);
 
   [[nodiscard]] const NodeCounts& counts() const noexcept { return counts_; }
@@ -61,6 +63,8 @@ class NodeCollectives {
   };
   enum class Stage : std::uint8_t { first, between, last };
 
+  /// What must be alike on all ranks, for CollectiveCall::within.
+  [[nodiscard]] std::uint32_t hash_of(const CollectiveCall& call) const;
   void issue(const CollectiveCall& call, CUstream stream);
   void issue(const CollectiveCall& call, const Chunk& chunk, Stage stage);
   // An operation's part in a stage of a chunk.
@@ -76,6 +80,9 @@ class NodeCollectives {
   void reduce_inside(const CollectiveCall& call, const Chunk& chunk);
   void gather_inside(const CollectiveCall& call, const Chunk& chunk, CUdeviceptr to);
   void run_inside(const CollectiveCall& call);
+  /// With the other nodes, on the slot's stream.
+  void exchange(const std::vector<NetworkMessage>& sends,
+                const std::vector<NetworkMessage>& receives, const Slot& slot);
   /// operands[i] of node i, combined.
   void sum(const CollectiveCall& call, const std::vector<CUdeviceptr>& operands, CUdeviceptr to,
            std::uint64_t count, const Slot& slot);
@@ -86,6 +93,7 @@ class NodeCollectives {
   NodeLinks& links_;
   const NodeMap& map_;
   Communicator& comm_;
+  std::uint64_t most_slice_;
   std::vector<CUdeviceptr> memory_;
   std::uint64_t taken_ = 0;
   Stream stream_;  // of what is inside
@@ -94,6 +102,9 @@ class NodeCollectives {
   CUdeviceptr staged_ = 0;
   std::vector<Slot> slots_;
   NodeCounts counts_;
+  std::uint32_t skipped_ = 0;  // calls of which nothing was issued
+  std::uint32_t waits_ = 0;    // their number in NumberedWaits
+  ExchangeMark mark_;          // of the call that is being issued
 };
 
 }  // namespace polypath

@@ -418,6 +418,9 @@ std::uint32_t Communicator::number_waits(std::uint32_t count, NumberedWaits::Des
   return impl_->numbered.add(count, std::move(describe));
 }
 void Communicator::forget_waits(std::uint32_t first) { impl_->numbered.remove(first); }
+std::string Communicator::describe_wait(const StatusRecord& status) const {
+  return impl_->numbered.describe(status);
+}
 std::chrono::milliseconds Communicator::time_limit() const noexcept { return impl_->limit; }
 void Communicator::set_time_limit(std::chrono::milliseconds limit) {
   if (limit.count() <= 0) throw InvalidArgument("the time limit is not positive");

@@ -27,6 +27,7 @@ namespace polypath {
 
 class Context;
 class PrimaryContext;
+struct ExchangeArgs;
 
 struct CommunicatorOptions {
   int rank = 0;
@@ -165,6 +166,10 @@ class Communicator {
   /// The same for a word in pinned host memory, which counts exchanges with other nodes. Whoever
   /// counts has to abort at the time limit: the stream itself gives up after twice as long.
   void wait_exchanges(const std::uint64_t* word, std::uint64_t count, CUstream stream);
+  /// Before and after an exchange between nodes: the kernels of exchange_args.h, whose patience
+  /// this fills in. `number`: of the call, for what the status record says.
+  void begin_exchange(ExchangeArgs args, CUstream stream);
+  void end_exchange(ExchangeArgs args, std::uint32_t number, CUstream stream);
   /// Lets the stream wait until the streams of all ranks have come to their call: each calls
   /// equally often. Not in capture.
   void barrier(CUstream stream);
@@ -211,6 +216,8 @@ class Communicator {
   /// Thread-safe.
   std::uint32_t number_waits(std::uint32_t count, NumberedWaits::Describe describe);
   void forget_waits(std::uint32_t first);
+  /// What they say of a record; empty when it is of none of them.
+  [[nodiscard]] std::string describe_wait(const StatusRecord& status) const;
 
  private:
   struct Impl;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <new>
 #include <utility>
@@ -15,6 +16,8 @@ namespace {
 
 /// In cache lines of their own.
 constexpr std::size_t kWordBytes = 128;
+/// Of looks at what holds no stream up.
+constexpr std::chrono::milliseconds kWatchPeriod{1};
 
 }  // namespace
 
@@ -53,21 +56,22 @@ void ExchangeGate::let_go(CUstream stream, std::function<bool()> advance) {
   add(stream, std::move(events), std::move(advance), nullptr);
 }
 
-void ExchangeGate::let_go_within_limit(CUstream stream, Event began, std::function<bool()> advance,
-                                       std::function<void()> hurry) {
+void ExchangeGate::watch(CUstream stream, Event began, std::function<void()> hurry) {
   std::vector<Event> events;
   events.push_back(take_event());
   events.push_back(std::move(began));
-  add(stream, std::move(events), std::move(advance), std::move(hurry));
+  add(stream, std::move(events), nullptr, std::move(hurry));
 }
 
 void ExchangeGate::add(CUstream stream, std::vector<Event> events, std::function<bool()> advance,
                        std::function<void()> hurry) {
   POLYPATH_CHECK(local_.driver(), event_record(events.front().get(), stream));
   const std::uint64_t number = number_ + 1;
-  auto* const word =
-      reinterpret_cast<std::uint64_t*>(words_.get() + number % kMostExchanges * kWordBytes);
-  local_.wait_exchanges(word, number, stream);
+  std::uint64_t* word = nullptr;
+  if (advance) {
+    word = reinterpret_cast<std::uint64_t*>(words_.get() + number % kMostExchanges * kWordBytes);
+    local_.wait_exchanges(word, number, stream);
+  }
   number_ = number;
   const std::lock_guard lock(mutex_);
   Waiting& waiting = waiting_.emplace_back();
@@ -97,6 +101,7 @@ bool ExchangeGate::advance(Waiting& waiting) {
              has_passed(waiting.events.back())) {
     waiting.since = now;
   }
+  if (waiting.has_come && waiting.word == nullptr) return true;
   if (waiting.has_come && waiting.advance()) {
     std::atomic_ref(*waiting.word).store(waiting.number, std::memory_order_release);
     return true;
@@ -142,8 +147,13 @@ void ExchangeGate::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     came_.wait(lock, stop, [&] { return !waiting_.empty(); });
     if (!waiting_.empty()) advance_all();
+    const bool holds_streams =
+        std::ranges::any_of(waiting_, [](const Waiting& each) { return each.word != nullptr; });
     lock.unlock();
-    std::this_thread::yield();
+    if (holds_streams)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(kWatchPeriod);
     lock.lock();
   }
 }

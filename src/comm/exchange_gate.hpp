@@ -3,6 +3,8 @@
 //   on the stream   ... let_go()'s event | a wait for a word | ...
 //   on the host                  looks   -> advance() until it is done -> the word
 //
+// Engines that work on the stream itself are watched without holding it up (watch()).
+//
 // Nothing that a rank gave up goes on to others unnoticed: behind the event the host looks whether
 // a kernel of this rank gave up; and a stream whose exchange fails goes on only once the
 // communicator of its node is aborted, which all ranks there see when they check.
@@ -36,10 +38,9 @@ class ExchangeGate {
   /// stream has come here: by one thread at a time, and not after an abort. What it throws aborts
   /// the communicator, and so does the time limit. The context is current. Throws DriverError.
   void let_go(CUstream stream, std::function<bool()> advance);
-  /// The same, when the stream is to come here within the time limit, from when it has come to
-  /// `began`; `hurry` is called when it does not, behind the abort.
-  void let_go_within_limit(CUstream stream, Event began, std::function<bool()> advance,
-                           std::function<void()> hurry);
+  /// Holds nothing up: aborts the communicator unless the stream comes here within the time limit,
+  /// from when it has come to `began`. Behind an abort, whoever made it, `hurry` is called.
+  void watch(CUstream stream, Event began, std::function<void()> hurry);
   /// Calls what is to be called, without waiting. False: a thread does.
   bool progress() noexcept;
   /// Ends the thread: nothing is called any more.
@@ -50,8 +51,8 @@ class ExchangeGate {
  private:
   struct Waiting {
     std::uint64_t number = 0;
-    std::vector<Event> events;  ///< the stream has come here; and to where its time begins
-    std::uint64_t* word = nullptr;
+    std::vector<Event> events;      ///< the stream has come here; and to where its time begins
+    std::uint64_t* word = nullptr;  ///< null: no stream waits for it
     std::function<bool()> advance;
     std::function<void()> hurry;
     std::chrono::steady_clock::time_point since{};  ///< when the time began

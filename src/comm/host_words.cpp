@@ -60,7 +60,9 @@ std::string what_a_program_said(const StatusRecord& status, const NumberedWaits&
     case StatusRecord::bad_rank:
       return said(fmt::format("was called wrongly: there is no rank {} of {}", status.seen,
                               status.expected));
-    case StatusRecord::bad_state: break;
+    case StatusRecord::bad_state:
+    case StatusRecord::mismatch:
+    case StatusRecord::node_gave_up: break;
   }
   return said("found what cannot be");
 }
@@ -83,6 +85,10 @@ std::string HostWords::given_up(const NumberedWaits& numbered) const {
                            what_a_stream_waited_for(status));
       return fmt::format("kernel {} waited{} past the time limit (expected {}, saw {})",
                          status.kernel, who, status.expected, status.seen);
+    case StatusRecord::mismatch:
+      return fmt::format("call {}: {}", status.kernel, numbered.describe(status));
+    case StatusRecord::node_gave_up:
+      return fmt::format("node {} gave up its part of a collective", status.waited_for_rank);
     case StatusRecord::bad_state:
     case StatusRecord::bad_memory:
     case StatusRecord::bad_rank: break;

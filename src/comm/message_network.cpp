@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
@@ -15,6 +16,22 @@ namespace {
 /// Exchanges that may be under way at once.
 constexpr std::size_t kRegions = 4;
 constexpr std::uint64_t kTags = 32768;
+/// What a message begins with: as much of its ExchangeMark as must be alike.
+struct MessageHeader {
+  std::uint64_t what;
+  std::uint64_t count;
+};
+constexpr std::uint64_t kMessageHeaderBytes = sizeof(MessageHeader);
+/// Messages begin at multiples of it.
+constexpr std::uint64_t kMessageGranule = 16;
+std::uint64_t room_of(std::uint64_t bytes) {
+  return (kMessageHeaderBytes + bytes + kMessageGranule - 1) / kMessageGranule * kMessageGranule;
+}
+/// Of all nodes' messages of an exchange.
+std::uint64_t region_bytes(const NodeMap& map) {
+  return kExchangeBytes +
+         static_cast<std::uint64_t>(map.nodes) * (kMessageHeaderBytes + kMessageGranule);
+}
 
 }  // namespace
 
@@ -23,10 +40,10 @@ MessageNetwork::MessageNetwork(Communicator& local, const NodeMap& map,
     : local_(local), map_(map), network_(network), gate_(local, map.rank, network.by_caller != 0) {
   const CudaDriver& driver = local_.driver();
   memory_ = std::make_unique<RegisteredMemory>(driver, local_.primary_context(),
-                                               kRegions * 2 * kExchangeBytes);
+                                               kRegions * 2 * region_bytes(map));
   std::byte* const first = memory_->get();
   for (std::size_t i = 0; i < kRegions; ++i)
-    regions_.push_back({first + 2 * i * kExchangeBytes, first + (2 * i + 1) * kExchangeBytes,
+    regions_.push_back({first + 2 * i * region_bytes(map), first + (2 * i + 1) * region_bytes(map),
                         Event(driver, local_.context(), CU_EVENT_DISABLE_TIMING)});
   if (network_.begin(network_.user) != 0)
     throw CommunicatorError("the network between nodes could not begin");
@@ -43,7 +60,8 @@ MessageNetwork::~MessageNetwork() {
 }
 
 void MessageNetwork::exchange(std::span<const NetworkMessage> sends,
-                              std::span<const NetworkMessage> receives, CUstream stream) {
+                              std::span<const NetworkMessage> receives, const ExchangeMark& mark,
+                              CUstream stream) {
   const CudaDriver& driver = local_.driver();
   const std::uint64_t number = ++number_;
   Region& region = regions_[number % kRegions];
@@ -51,9 +69,12 @@ void MessageNetwork::exchange(std::span<const NetworkMessage> sends,
 
   const auto messages = std::make_shared<Messages>();
   messages->tag = static_cast<int>(number % kTags);
+  messages->mark = mark;
+  const std::uint64_t most = region_bytes(map_);
   const auto add = [&](std::vector<Message>& to, const NetworkMessage& message, std::byte* memory) {
     if (message.bytes > 0)
-      to.push_back({map_.rank_at(message.node, map_.local()), memory, message.bytes});
+      to.push_back({map_.rank_at(message.node, map_.local()), message.node, memory,
+                    kMessageHeaderBytes + message.bytes});
   };
   std::uint64_t used = 0;
   const NetworkMessage* staged = nullptr;
@@ -62,31 +83,33 @@ void MessageNetwork::exchange(std::span<const NetworkMessage> sends,
     const bool is_there =
         staged != nullptr && staged->address == send.address && staged->bytes == send.bytes;
     if (!is_there) {
-      if (staged != nullptr) used += staged->bytes;
+      if (staged != nullptr) used += room_of(staged->bytes);
       staged = &send;
-      if (used + send.bytes > kExchangeBytes) throw InvalidArgument("an exchange sends too much");
+      if (used + room_of(send.bytes) > most) throw InvalidArgument("an exchange sends too much");
       if (send.bytes > 0)
-        POLYPATH_CHECK(driver, memcpy_async(std::bit_cast<CUdeviceptr>(region.sends + used),
+        POLYPATH_CHECK(driver, memcpy_async(std::bit_cast<CUdeviceptr>(region.sends + used +
+                                                                       kMessageHeaderBytes),
                                             send.address, send.bytes, stream));
     }
     add(messages->sends, send, region.sends + used);
-    sent_bytes_ += send.bytes;
+    if (send.bytes > 0) sent_bytes_ += kMessageHeaderBytes + send.bytes;
   }
   used = 0;
   for (const NetworkMessage& receive : receives) {
-    if (used + receive.bytes > kExchangeBytes)
+    if (used + room_of(receive.bytes) > most)
       throw InvalidArgument("an exchange receives too much");
     add(messages->receives, receive, region.receives + used);
-    used += receive.bytes;
+    used += room_of(receive.bytes);
   }
   gate_.let_go(stream, [this, messages] { return advance(*messages); });
   used = 0;
   for (const NetworkMessage& receive : receives) {
     if (receive.bytes > 0)
-      POLYPATH_CHECK(
-          driver, memcpy_async(receive.address, std::bit_cast<CUdeviceptr>(region.receives + used),
-                               receive.bytes, stream));
-    used += receive.bytes;
+      POLYPATH_CHECK(driver, memcpy_async(receive.address,
+                                          std::bit_cast<CUdeviceptr>(region.receives + used +
+                                                                     kMessageHeaderBytes),
+                                          receive.bytes, stream));
+    used += room_of(receive.bytes);
   }
   POLYPATH_CHECK(driver, event_record(region.emptied.get(), stream));
   region.was_used = true;
@@ -95,6 +118,9 @@ void MessageNetwork::exchange(std::span<const NetworkMessage> sends,
 void MessageNetwork::begin(Messages& messages) {
   messages.have_begun = true;
   ++under_way_;
+  // Not before the stream has come here: until then messages of another exchange use the memory.
+  const MessageHeader header{messages.mark.what, messages.mark.count};
+  for (const Message& message : messages.sends) std::memcpy(message.memory, &header, sizeof header);
   for (Message& message : messages.receives)
     if (network_.receive(network_.user, message.rank, messages.tag, message.memory, message.bytes,
                          &message.request) != 0)
@@ -120,8 +146,27 @@ bool MessageNetwork::advance(Messages& messages) {
   };
   look(messages.receives);
   look(messages.sends);
-  if (are_done) --under_way_;
-  return are_done;
+  if (!are_done) return false;
+  --under_way_;
+  require_alike(messages);
+  return true;
+}
+
+void MessageNetwork::require_alike(const Messages& messages) const {
+  for (const Message& message : messages.receives) {
+    MessageHeader header{};
+    std::memcpy(&header, message.memory, sizeof header);
+    const ExchangeMark& mark = messages.mark;
+    if (header.what == mark.what && header.count == mark.count) continue;
+    StatusRecord status{};
+    status.reason = StatusRecord::mismatch;
+    status.waited_for_rank = static_cast<std::uint32_t>(message.node);
+    status.expected = std::uint64_t{mark.waits} << 32 | mark.what;
+    status.seen = header.what;
+    status.offset = mark.count;
+    status.bytes = header.count;
+    throw CommunicatorError(fmt::format("call {}: {}", mark.number, local_.describe_wait(status)));
+  }
 }
 
 }  // namespace polypath

@@ -23,7 +23,7 @@ class MessageNetwork final : public NetworkEngine {
 
   [[nodiscard]] std::string_view name() const noexcept override { return "messages"; }
   void exchange(std::span<const NetworkMessage> sends, std::span<const NetworkMessage> receives,
-                CUstream stream) override;
+                const ExchangeMark& mark, CUstream stream) override;
   bool progress() noexcept override { return gate_.progress(); }
   void stop() noexcept override { gate_.stop(); }
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept override { return sent_bytes_; }
@@ -36,21 +36,26 @@ class MessageNetwork final : public NetworkEngine {
     Event emptied;  ///< what came was copied to the GPU
     bool was_used = false;
   };
+  /// A header of kHeaderBytes, and the data.
   struct Message {
     int rank = 0;
+    int node = 0;
     std::byte* memory = nullptr;
-    std::uint64_t bytes = 0;
+    std::uint64_t bytes = 0;  ///< with the header
     std::uint64_t request = 0;
     bool is_done = false;
   };
   struct Messages {
     int tag = 0;
+    ExchangeMark mark;
     bool have_begun = false;
     std::vector<Message> sends;
     std::vector<Message> receives;
   };
 
   void begin(Messages& messages);
+  /// Throws CommunicatorError when what came is of another call.
+  void require_alike(const Messages& messages) const;
   /// Whether all are done.
   bool advance(Messages& messages);
 

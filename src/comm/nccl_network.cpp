@@ -16,11 +16,6 @@ namespace {
 constexpr int kNcclBytes = 0;  // ncclInt8
 constexpr int kNcclSuccess = 0;
 
-/// A word for each node and each exchange that may be under way.
-std::size_t bytes_of_words(const NodeMap& map) {
-  return kMostExchanges * static_cast<std::size_t>(map.nodes) * sizeof(std::uint64_t);
-}
-
 std::shared_ptr<const NcclFunctions> nccl_or_throw() {
   std::string why;
   auto nccl = load_nccl("", &why);
@@ -31,14 +26,14 @@ std::shared_ptr<const NcclFunctions> nccl_or_throw() {
 }  // namespace
 
 NcclNetwork::NcclNetwork(Communicator& local, const NodeMap& map)
-    : local_(local),
-      map_(map),
-      nccl_(nccl_or_throw()),
-      came_memory_(local.driver(), local.primary_context(), bytes_of_words(map)),
-      came_here_(reinterpret_cast<std::uint64_t*>(came_memory_.get())),
-      gate_(local, map.rank, false) {
-  const CurrentContext current(local_.driver(), local_.context());
-  POLYPATH_CHECK(local_.driver(), mem_alloc(&came_, bytes_of_words(map)));
+    : local_(local), map_(map), nccl_(nccl_or_throw()), gate_(local, map.rank, false) {
+  const CudaDriver& driver = local_.driver();
+  const CurrentContext current(driver, local_.context());
+  POLYPATH_CHECK(driver, mem_alloc(&records_, kMostExchanges * bytes_of_records()));
+}
+
+std::size_t NcclNetwork::bytes_of_records() const noexcept {
+  return (static_cast<std::size_t>(map_.nodes) + 1) * sizeof(ExchangeRecord);
 }
 
 NcclNetwork::~NcclNetwork() {
@@ -46,7 +41,7 @@ NcclNetwork::~NcclNetwork() {
   const CurrentContext current(local_.driver(), local_.context(), std::nothrow);
   if (local_.aborted()) abort();
   if (comm_ != nullptr && !is_aborted_) nccl_->comm_destroy(comm_);
-  POLYPATH_WARN(local_.driver(), mem_free(came_));
+  POLYPATH_WARN(local_.driver(), mem_free(records_));
 }
 
 void NcclNetwork::check(int result, const char* call) const {
@@ -89,7 +84,7 @@ void NcclNetwork::connect(const Hello& of_node_0) {
 }
 
 void NcclNetwork::issue(std::span<const NetworkMessage> sends,
-                        std::span<const NetworkMessage> receives, CUdeviceptr given_up,
+                        std::span<const NetworkMessage> receives, const ExchangeArgs& args,
                         CUstream stream) {
   const std::lock_guard lock(mutex_);
   if (is_aborted_) {
@@ -106,20 +101,18 @@ void NcclNetwork::issue(std::span<const NetworkMessage> sends,
     if (failed == kNcclSuccess)
       failed = nccl_->recv(std::bit_cast<void*>(to), bytes, kNcclBytes, node, comm_, stream);
   };
-  // 64 bits: the count, and zeros.
-  const auto reports = std::bit_cast<CUdeviceptr>(local_.patience().reports);
+  const auto told = std::bit_cast<CUdeviceptr>(args.told);
   check(nccl_->group_start(), "ncclGroupStart");
   for (const NetworkMessage& message : sends) {
     if (message.bytes == 0) continue;
     send(message.node, message.address, message.bytes);
-    send(message.node, reports, sizeof *came_here_);
+    send(message.node, told, sizeof *args.told);
     sent_bytes_ += message.bytes;
   }
   for (const NetworkMessage& message : receives) {
     if (message.bytes == 0) continue;
     receive(message.node, message.address, message.bytes);
-    receive(message.node, given_up + sizeof *came_here_ * static_cast<unsigned>(message.node),
-            sizeof *came_here_);
+    receive(message.node, std::bit_cast<CUdeviceptr>(args.came + message.node), sizeof *args.came);
   }
   const int ended = nccl_->group_end();
   check(failed, "ncclSend or ncclRecv");
@@ -127,27 +120,22 @@ void NcclNetwork::issue(std::span<const NetworkMessage> sends,
 }
 
 void NcclNetwork::exchange(std::span<const NetworkMessage> sends,
-                           std::span<const NetworkMessage> receives, CUstream stream) {
-  const CudaDriver& driver = local_.driver();
-  const auto nodes = static_cast<std::size_t>(map_.nodes);
-  const std::size_t bytes = nodes * sizeof *came_here_;
+                           std::span<const NetworkMessage> receives, const ExchangeMark& mark,
+                           CUstream stream) {
   const std::size_t at = ++number_ % kMostExchanges;
-  const CUdeviceptr given_up = came_ + at * bytes;
-  std::uint64_t* const here = came_here_ + at * nodes;
-  POLYPATH_CHECK(driver, memset_d8_async(given_up, 0, bytes, stream));
+  ExchangeArgs args{};
+  args.told = std::bit_cast<ExchangeRecord*>(records_ + at * bytes_of_records());
+  args.came = args.told + 1;
+  args.nodes = static_cast<std::uint32_t>(map_.nodes);
+  args.waits = mark.waits;
+  args.what = mark.what;
+  args.count = mark.count;
+  local_.begin_exchange(args, stream);
   Event began = gate_.take_event();
-  POLYPATH_CHECK(driver, event_record(began.get(), stream));
-  issue(sends, receives, given_up, stream);
-  POLYPATH_CHECK(driver, memcpy_async(std::bit_cast<CUdeviceptr>(here), given_up, bytes, stream));
-  gate_.let_go_within_limit(
-      stream, std::move(began),
-      [here, nodes] {
-        for (std::size_t node = 0; node < nodes; ++node)
-          if (here[node] != 0)
-            throw CommunicatorError(fmt::format("node {} gave up its part of a collective", node));
-        return true;
-      },
-      [this] { abort(); });
+  POLYPATH_CHECK(local_.driver(), event_record(began.get(), stream));
+  issue(sends, receives, args, stream);
+  local_.end_exchange(args, mark.number, stream);
+  gate_.watch(stream, std::move(began), [this] { abort(); });
 }
 
 void NcclNetwork::abort() noexcept {

@@ -1,18 +1,19 @@
 // Exchanges between nodes by NCCL, found at run time: between the memories of GPUs, on the stream.
 //
-// NCCL's kernels know no time limit, and send what is there: so the host looks behind each exchange
-// (exchange_gate.hpp), and beside the data goes how many blocks of this rank have given up a wait.
-// Who gets another number than 0 has data that are none.
+// NCCL's kernels send what is there. So next to the data goes a record (exchange_args.h): how many
+// blocks of this rank have given up a wait, and which call it is. A kernel on the stream looks at
+// the records that came, and reports what is wrong; the host is not on the way. NCCL's kernels know
+// no time limit either: a thread of the host watches how long they take (exchange_gate.hpp).
 #pragma once
 
 #include <memory>
 #include <mutex>
 
 #include "comm/exchange_gate.hpp"
+#include "comm/kernels/exchange_args.h"
 #include "comm/nccl_functions.hpp"
 #include "comm/network_engine.hpp"
 #include "comm/node_map.hpp"
-#include "comm/registered_memory.hpp"
 #include "comm/verdict.hpp"
 
 namespace polypath {
@@ -36,15 +37,17 @@ class NcclNetwork final : public NetworkEngine {
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
   void exchange(std::span<const NetworkMessage> sends, std::span<const NetworkMessage> receives,
-                CUstream stream) override;
+                const ExchangeMark& mark, CUstream stream) override;
   bool progress() noexcept override { return false; }
   void stop() noexcept override { gate_.stop(); }
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept override { return sent_bytes_; }
 
  private:
   void check(int result, const char* call) const;
+  /// Of one exchange.
+  [[nodiscard]] std::size_t bytes_of_records() const noexcept;
   void issue(std::span<const NetworkMessage> sends, std::span<const NetworkMessage> receives,
-             CUdeviceptr given_up, CUstream stream);
+             const ExchangeArgs& args, CUstream stream);
   /// Ends NCCL's kernels.
   void abort() noexcept;
 
@@ -52,10 +55,8 @@ class NcclNetwork final : public NetworkEngine {
   const NodeMap& map_;
   std::shared_ptr<const NcclFunctions> nccl_;
   void* comm_ = nullptr;
-  // A word for each node and each exchange that may be under way: on the GPU, and on the host.
-  CUdeviceptr came_ = 0;
-  RegisteredMemory came_memory_;
-  std::uint64_t* came_here_;
+  // Of each exchange that may be under way, on the GPU: a record that is sent, and one a node.
+  CUdeviceptr records_ = 0;
   std::uint64_t number_ = 0;
   std::uint64_t sent_bytes_ = 0;
   std::mutex mutex_;  // of calls of NCCL, and of

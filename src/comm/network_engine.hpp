@@ -27,6 +27,15 @@ struct NetworkMessage {
   std::uint64_t bytes = 0;  ///< the same on both sides; for 0 nothing is sent
 };
 
+/// What must be alike on all ranks of a call: sent next to the data, and compared with what comes.
+struct ExchangeMark {
+  std::uint32_t what = 0;    ///< of the call, and a hash of what else must be alike
+  std::uint64_t count = 0;   ///< its elements
+  std::uint32_t number = 0;  ///< of the call: for what is said of it
+  /// Whose description says what differs (NumberedWaits).
+  std::uint32_t waits = 0;
+};
+
 /// What one exchange sends and what it receives have at most so many bytes each; what is sent to
 /// several nodes counts once.
 inline constexpr std::uint64_t kExchangeBytes = (std::uint64_t{4} << 20) + 65536;
@@ -45,10 +54,11 @@ class NetworkEngine {
   /// "messages", "nccl".
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   /// `stream`, of this rank's GPU, goes on once all has been sent and has come: one message to and
-  /// from a node at the most. The context is current. Throws DriverError and CommunicatorError;
-  /// others wait for this rank then.
+  /// from a node at the most. What comes of another call aborts the communicator of this node. The
+  /// context is current. Throws DriverError and CommunicatorError; others wait for this rank then.
   virtual void exchange(std::span<const NetworkMessage> sends,
-                        std::span<const NetworkMessage> receives, CUstream stream) = 0;
+                        std::span<const NetworkMessage> receives, const ExchangeMark& mark,
+                        CUstream stream) = 0;
   /// Does what can be done without waiting. False: it need not be called at all.
   virtual bool progress() noexcept = 0;
   /// Ends its thread, if it has one: nothing more is called.

@@ -18,15 +18,18 @@ void NumberedWaits::remove(std::uint32_t first) {
 }
 
 std::string NumberedWaits::describe(const StatusRecord& status) const {
-  if (status.waited_for_rank != StatusRecord::kNobody || status.bytes != 0) return {};
+  const bool is_mismatch = status.reason == StatusRecord::mismatch;
+  if (!is_mismatch && (status.waited_for_rank != StatusRecord::kNobody || status.bytes != 0))
+    return {};
+  const std::uint64_t number = is_mismatch ? status.expected >> 32 : status.offset;
   Describe found;
   std::uint64_t index = 0;
   {
     const std::lock_guard lock(mutex_);
-    auto at = all_.upper_bound(static_cast<std::uint32_t>(status.offset));
+    auto at = all_.upper_bound(static_cast<std::uint32_t>(number));
     if (at == all_.begin()) return {};
     --at;
-    index = status.offset - at->first;
+    index = number - at->first;
     if (index >= at->second.count) return {};
     found = at->second.describe;
   }

@@ -25,7 +25,8 @@ class NumberedWaits {
   std::uint32_t add(std::uint32_t count, Describe describe);
   /// Those that begin with `first` are no more.
   void remove(std::uint32_t first);
-  /// Empty when the record is of none of them.
+  /// Empty when the record is of none of them. Of a mismatch the number is the upper half of
+  /// StatusRecord::expected.
   [[nodiscard]] std::string describe(const StatusRecord& status) const;
 
  private:

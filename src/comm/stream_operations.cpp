@@ -156,6 +156,19 @@ void Communicator::wait_exchanges(const std::uint64_t* word, std::uint64_t count
                      stream);
 }
 
+void Communicator::begin_exchange(ExchangeArgs args, CUstream stream) {
+  const CurrentContext current = impl_->on(stream, "begin_exchange");
+  args.patience = patience();
+  impl_->waits->begin_exchange(args, stream);
+}
+
+void Communicator::end_exchange(ExchangeArgs args, std::uint32_t number, CUstream stream) {
+  const CurrentContext current = impl_->on(stream, "end_exchange");
+  args.patience = patience();
+  args.patience.kernel = number;
+  impl_->waits->end_exchange(args, stream);
+}
+
 void Communicator::barrier(CUstream stream) {
   Impl& impl = *impl_;
   const CurrentContext current = impl.on(stream, "barrier");
@@ -163,15 +176,28 @@ void Communicator::barrier(CUstream stream) {
     throw InvalidArgument(
         "barrier: stream is in capture, and a graph would count no further at its next launch");
   const std::uint64_t number = ++impl.barriers;
-  const auto own = static_cast<std::uint32_t>(rank());
+  StreamSignalArgs args{};
+  args.base = word_at(impl.barrier_words.local());
+  args.patience = patience();
+  const auto word_of = [&](CUdeviceptr memory, int rank) {
+    return reinterpret_cast<std::uint64_t*>(memory + sizeof number * static_cast<unsigned>(rank));
+  };
+  // One kernel, up to nine ranks. All are told before any is awaited.
+  const auto launch = [&] {
+    impl.waits->signal(args, stream);
+    args.told_count = args.awaited_count = 0;
+  };
   for (int other = 0; other < size(); ++other) {
     if (other == rank()) continue;
-    const CUdeviceptr word = impl.barrier_words.address(other) + sizeof number * own;
-    POLYPATH_CHECK(*impl.driver, stream_write_value64(stream, word, number, 0));
+    if (args.told_count == kMostToldWords) launch();
+    args.told[args.told_count++] = {word_of(impl.barrier_words.address(other), rank()), number};
   }
-  impl.waits->wait({word_at(impl.barrier_words.local()), static_cast<std::uint32_t>(size()), own,
-                    number, 0, 0, patience()},
-                   stream);
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank()) continue;
+    if (args.awaited_count == kMostAwaitedWords) launch();
+    args.awaited[args.awaited_count++] = {word_of(impl.barrier_words.local(), other), number};
+  }
+  if (args.told_count + args.awaited_count > 0) launch();
 }
 
 bool Communicator::streams_wait() const { return impl_->waits->any(); }

@@ -23,6 +23,8 @@ StreamWaits::StreamWaits(const CudaDriver& driver, CUcontext context)
   wait_ = module_->function("polypath_stream_wait");
   signals_ = module_->function("polypath_stream_signals");
   puts_ = module_->function("polypath_stream_puts");
+  exchange_begin_ = module_->function("polypath_exchange_begin");
+  exchange_end_ = module_->function("polypath_exchange_end");
 }
 
 void StreamWaits::wait(StreamWaitArgs args, CUstream stream) {
@@ -31,6 +33,14 @@ void StreamWaits::wait(StreamWaitArgs args, CUstream stream) {
 
 void StreamWaits::signal(StreamSignalArgs args, CUstream stream) {
   launch({signals_, 1, kStreamWaitThreads, args.awaited_count > 0}, &args, stream);
+}
+
+void StreamWaits::begin_exchange(ExchangeArgs args, CUstream stream) {
+  launch({exchange_begin_, 1, kStreamWaitThreads, /*waits=*/false}, &args, stream);
+}
+
+void StreamWaits::end_exchange(ExchangeArgs args, CUstream stream) {
+  launch({exchange_end_, 1, kStreamWaitThreads, /*waits=*/false}, &args, stream);
 }
 
 void StreamWaits::put(StreamPutArgs args, bool has_bytes, CUstream stream) {

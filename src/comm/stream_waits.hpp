@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "comm/kernel_module.hpp"
+#include "comm/kernels/exchange_args.h"
 #include "comm/kernels/stream_put_args.h"
 #include "comm/kernels/stream_wait_args.h"
 #include "tune/resources.hpp"
@@ -32,6 +33,9 @@ class StreamWaits {
   /// Lets `stream` put, tell and then wait as `args` say. Likewise. `has_bytes`: not words alone,
   /// for which one warp is enough.
   void put(StreamPutArgs args, bool has_bytes, CUstream stream);
+  /// Before an exchange between nodes, and after it. Likewise.
+  void begin_exchange(ExchangeArgs args, CUstream stream);
+  void end_exchange(ExchangeArgs args, CUstream stream);
   /// Whether a stream still waits, or comes to a wait that was issued; outside of graphs.
   bool any() { return on_more_than(0); }
   /// The same of more streams than that.
@@ -56,6 +60,8 @@ class StreamWaits {
   CUfunction wait_ = nullptr;
   CUfunction signals_ = nullptr;
   CUfunction puts_ = nullptr;
+  CUfunction exchange_begin_ = nullptr;
+  CUfunction exchange_end_ = nullptr;
   std::mutex mutex_;
   std::map<unsigned long long, Pending> pending_;  // by the stream's id
   std::size_t pending_count_ = 0;

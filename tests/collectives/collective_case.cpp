@@ -328,6 +328,9 @@ CollectiveArgs args_of(const CollectiveCase& what, const ScratchShape& shape, st
   args.tile_bytes = what.tile_bytes;
   args.count = what.count;
   args.shape = shape;
+  args.mark = call_mark(what.op, what.type, what.reduction, what.root, what.count,
+                        hash_with(what.blocks << 1 | (what.family == KernelFamily::cells ? 1 : 0),
+                                  std::uint64_t{what.tile_bytes} << 32 | args.stages));
   return args;
 }
 

@@ -40,6 +40,7 @@ std::multimap<std::tuple<int, int, int>, Bytes> under_way;  // communicator, fro
 std::map<int, int> have_come;
 std::set<int> lost;
 std::set<int> gave_up;
+constexpr std::size_t kRecordBytes = 16;  // of NcclNetwork, next to the data
 bool sends_wait = false;
 std::map<std::tuple<int, int, int>, std::uint64_t> sent;   // communicator, from, to: how many, ...
 std::map<std::tuple<int, int, int>, std::uint64_t> taken;  // ... and so many of them came
@@ -136,8 +137,7 @@ void post(void* data) {
   for (Message& message : work.messages) {
     if (!message.is_send || lost.contains(message.comm->node)) continue;
     Bytes bytes(message.pinned, message.pinned + message.bytes);
-    if (message.bytes == sizeof(std::uint64_t) && gave_up.contains(message.comm->node))
-      bytes[0] = 1;
+    if (message.bytes == kRecordBytes && gave_up.contains(message.comm->node)) bytes[0] = 1;
     const std::tuple key(message.comm->id, message.comm->node, message.node);
     under_way.emplace(key, std::move(bytes));
     message.number = ++sent[key];
@@ -413,7 +413,16 @@ int ncclGroupEnd() {
     group.made.clear();
   }
   if (group.messages.empty()) return 0;
-  return issue(std::move(group.messages), {}, nullptr, 0, group.stream);
+  // As with NCCL, what a communicator does on several streams goes in the order of the calls.
+  Comm& comm = *group.messages.front().comm;
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuStreamIsCapturing(group.stream, &capture);
+  const bool is_ordered = capture == CU_STREAM_CAPTURE_STATUS_NONE;
+  if (is_ordered && comm.latest != nullptr) cuStreamWaitEvent(group.stream, comm.latest, 0);
+  const int result = issue(std::move(group.messages), {}, nullptr, 0, group.stream);
+  if (is_ordered && comm.latest == nullptr) cuEventCreate(&comm.latest, CU_EVENT_DISABLE_TIMING);
+  if (is_ordered && comm.latest != nullptr) cuEventRecord(comm.latest, group.stream);
+  return result;
 }
 #if NCCL_STANDIN_VERSION >= 22200
 /// What was called in the group is gone.

@@ -18,7 +18,23 @@ TEST(BlockBudget, TheFirstCommunicatorHasMost) {
   const BlockGrant first(some_context(1), 132, 128);
   const BlockGrant second(some_context(1), 132, 128);
   EXPECT_EQ(first.blocks(), 112);
-  EXPECT_EQ(second.blocks(), 16);
+  EXPECT_EQ(second.blocks(), 8);
+}
+
+TEST(BlockBudget, AllGrants_LeaveBlocksToWaits) {
+  for (const int capacity : {132, 108, 80, 40}) {
+    std::vector<std::unique_ptr<BlockGrant>> grants;
+    int blocks = 0;
+    try {
+      for (;;) {
+        grants.push_back(std::make_unique<BlockGrant>(some_context(5), capacity, 128));
+        blocks += grants.back()->blocks();
+      }
+    } catch (const Error&) {
+      EXPECT_GE(grants.size(), 2U) << capacity;
+      EXPECT_LE(blocks, capacity - capacity / 16) << capacity;
+    }
+  }
 }
 
 /// What communicators are granted one after another, until nothing is left.

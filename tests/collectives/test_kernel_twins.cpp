@@ -2,6 +2,7 @@
 // late: every byte that every rank has after every call of a row.
 #include <gtest/gtest.h>
 
+#include "collectives/plan/request.hpp"
 #include "twin_ranks.hpp"
 
 namespace polypath::test {
@@ -106,6 +107,98 @@ TEST_P(KernelThatWaits, GivesUpWhenTheAbortWordIsSet) {
   EXPECT_EQ("", ranks.run_without(1, call(CollectiveOp::allreduce), 6));
   EXPECT_EQ(StatusRecord::aborted, ranks.status(0).reason);
   EXPECT_EQ(StatusRecord::aborted, ranks.status(2).reason);
+}
+
+/// Every rank says so, with its own call and the other one.
+void expect_mismatch(const std::vector<CollectiveCase>& by_rank, std::uint32_t flipped = 0) {
+  TwinRanks ranks(small(3));
+  for (int call = 0; call < 3; ++call)  // which mark it is makes no difference
+    if (call < 2) {
+      ASSERT_EQ("", ranks.run_row({by_rank[0]}, 20 + call));
+    } else {
+      EXPECT_EQ("", ranks.run_apart(by_rank, flipped, 22));
+    }
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    const StatusRecord& status = ranks.status(rank);
+    EXPECT_EQ(1U, status.given_up) << "rank " << rank;
+    EXPECT_EQ(StatusRecord::mismatch, status.reason) << "rank " << rank;
+    EXPECT_TRUE(rank == 1 ? status.waited_for_rank != 1 : status.waited_for_rank == 1);
+    const CollectiveArgs mine = args_of(by_rank[rank], ranks.shape(), rank);
+    const CollectiveArgs theirs =
+        args_of(by_rank[status.waited_for_rank], ranks.shape(), status.waited_for_rank);
+    EXPECT_EQ(mine.mark.what ^ (rank == 1 ? flipped : 0),
+              static_cast<std::uint32_t>(status.expected));
+    EXPECT_EQ(theirs.mark.what ^ (rank == 1 ? 0 : flipped), status.seen);
+    EXPECT_EQ(by_rank[rank].count, status.offset);
+    EXPECT_EQ(by_rank[status.waited_for_rank].count, status.bytes);
+  }
+}
+
+TEST_P(KernelThatWaits, CallsThatDiffer_EndOnAllRanks) {
+  struct Other {
+    const char* name;
+    void (*change)(CollectiveCase&);
+  };
+  const std::vector<Other> others{
+      {"count", [](CollectiveCase& what) { what.count = 997; }},
+      {"much smaller count", [](CollectiveCase& what) { what.count = 1; }},
+      {"type", [](CollectiveCase& what) { what.type = DataType::int32; }},
+      {"operator", [](CollectiveCase& what) { what.reduction = Operator::max; }},
+      {"root", [](CollectiveCase& what) { what.root = 2; }},
+      {"operation", [](CollectiveCase& what) { what.op = CollectiveOp::reduce_scatter; }},
+      {"operation without owner", [](CollectiveCase& what) { what.op = CollectiveOp::broadcast; }},
+      {"stages", [](CollectiveCase& what) { what.stages = 1; }},
+      {"blocks", [](CollectiveCase& what) { what.blocks = 3; }},
+      {"family",
+       [](CollectiveCase& what) {
+         what.family =
+             what.family == KernelFamily::cells ? KernelFamily::channels : KernelFamily::cells;
+       }},
+  };
+  for (const CollectiveOp op :
+       {CollectiveOp::allreduce, CollectiveOp::broadcast, CollectiveOp::reduce})
+    for (const Other& other : others) {
+      SCOPED_TRACE(std::string(to_string(op)) + ": " + other.name);
+      std::vector<CollectiveCase> by_rank(3, call(op));
+      other.change(by_rank[1]);
+      if (args_of(by_rank[0], small(3), 0).mark.what ==
+              args_of(by_rank[1], small(3), 0).mark.what &&
+          by_rank[0].count == by_rank[1].count)
+        continue;  // the change makes no other call of this operation
+      expect_mismatch(by_rank);
+    }
+}
+
+TEST_P(KernelThatWaits, OneBitOfTheMark_EndsTheCall) {
+  for (const unsigned bit : {kMarkHowShift, 31U})
+    expect_mismatch(std::vector<CollectiveCase>(3, call(CollectiveOp::allreduce)), 1U << bit);
+}
+
+TEST(KernelTwinsOf, HalvesAtOddElements_GoByTwoBytes) {
+  CollectiveCase what;
+  what.family = KernelFamily::cells;
+  what.type = DataType::float16;
+  what.ranks = 2;
+  what.count = 301;
+  what.in_shift = what.out_shift = 1;
+  TwinRanks ranks(small(2));
+  std::uint64_t single = 0;
+  std::uint64_t halves = 0;
+  ranks.watch_accesses([&](std::uintptr_t, std::size_t bytes, bool) {
+    single += bytes == 1 ? 1 : 0;
+    halves += bytes == 2 ? 1 : 0;
+  });
+  EXPECT_EQ("", ranks.run_row({what}, 4));
+  EXPECT_EQ(0U, single);
+  EXPECT_GE(halves, 2 * 2 * what.count);
+}
+
+TEST(KernelTwinsOf, CallWithoutElements_OnlyComparesMarks) {
+  CollectiveCase what;
+  what.ranks = 3;
+  TwinRanks ranks(small(3));
+  EXPECT_EQ("", ranks.run_row({what, what, what}, 9));
+  expect_mismatch(std::vector<CollectiveCase>(3, what), 1U << 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, KernelThatWaits,

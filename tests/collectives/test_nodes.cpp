@@ -4,18 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <atomic>
 #include <barrier>
-#include <optional>
 
 #include "base/error.hpp"
-#include "call_rows.hpp"
-#include "collectives/node_collectives.hpp"
-#include "comm/thread_exchange.hpp"
-#include "driver/check.hpp"
-#include "group.hpp"
-#include "mail.hpp"
 #include "nccl_standin.h"
+#include "node_group.hpp"
 
 namespace polypath::test {
 namespace {
@@ -23,152 +17,6 @@ namespace {
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
-
-/// So that the scratch is small.
-constexpr CollectivesOptions kSmall{.max_blocks = 8, .check = false};
-
-/// Names of the ranks' nodes, a letter each.
-std::vector<std::vector<std::uint32_t>> nodes_of(std::string_view names) {
-  std::vector<std::vector<std::uint32_t>> nodes;
-  std::string seen;
-  for (std::uint32_t rank = 0; rank < names.size(); ++rank) {
-    std::size_t at = seen.find(names[rank]);
-    if (at == std::string::npos) {
-      at = seen.size();
-      seen += names[rank];
-      nodes.emplace_back();
-    }
-    nodes[at].push_back(rank);
-  }
-  return nodes;
-}
-
-constexpr std::chrono::seconds kCreationLimit{20};
-/// Of waits that are to end by it; a thread of a busy machine may come that much later.
-constexpr std::chrono::milliseconds kSoon{2000};
-
-struct NodeGroupOptions {
-  std::chrono::milliseconds time_limit = std::chrono::minutes(5);
-  bool by_caller = false;
-  bool by_nccl = false;
-};
-
-/// A rank's communicator and collectives.
-struct NodeRank {
-  RankOfNodes made;
-  std::optional<Collectives> inside;
-  std::optional<NodeCollectives> across;
-};
-
-class NodeGroup {
- public:
-  explicit NodeGroup(const std::string& names, const NodeGroupOptions& options = {}) {
-    for (std::size_t i = 0; i < names.size(); ++i) ranks_.push_back(std::make_unique<NodeRank>());
-    const NodeSource& source = group_node();
-    const int size = static_cast<int>(names.size());
-    // That of the group is for its calls: a busy machine takes longer to make communicators.
-    const auto limit = std::max<std::chrono::milliseconds>(options.time_limit, kCreationLimit);
-    const auto exchanges = thread_exchanges(size, limit);
-    failures_ = failures_on_threads(size, [&](int rank) {
-      const auto at = static_cast<std::size_t>(rank);
-      CommunicatorOptions its;
-      its.rank = rank;
-      its.size = size;
-      its.gpu = rank;
-      its.exchange = exchanges[at];
-      its.time_limit = limit;
-      NodeRank& one = *ranks_[at];
-      const polypath_network network = mail_.network(rank, options.by_caller);
-      one.made = create_across_nodes(source.driver, source.node, its,
-                                     options.by_nccl ? nccl_network() : network,
-                                     std::string(1, names[at]));
-      one.inside.emplace(*one.made.local, kSmall);
-      if (one.made.links) one.across.emplace(*one.inside, *one.made.links);
-      one.made.local->exchange({}, {});
-      one.made.local->set_time_limit(options.time_limit);
-    });
-  }
-
-  [[nodiscard]] Mail& mail() { return mail_; }
-  /// Of the creation, by rank.
-  [[nodiscard]] const std::vector<std::string>& failures_of_creation() const { return failures_; }
-  NodeRank& operator[](int rank) { return *ranks_.at(static_cast<std::size_t>(rank)); }
-  void destroy(int rank) { ranks_.at(static_cast<std::size_t>(rank)).reset(); }
-  /// Of `body`, on all ranks at once, with their contexts.
-  std::vector<std::string> failures(const std::function<void(NodeRank&, int)>& body) {
-    return failures_on_threads(static_cast<int>(ranks_.size()), [&](int rank) {
-      NodeRank& one = (*this)[rank];
-      const CurrentContext current(one.made.local->driver(), one.made.local->context());
-      body(one, rank);
-    });
-  }
-
- private:
-  Mail mail_;  // outlives the ranks
-  std::vector<std::unique_ptr<NodeRank>> ranks_;
-  std::vector<std::string> failures_;
-};
-
-/// Whose creation has succeeded; else it throws.
-class CreatedGroup : public NodeGroup {
- public:
-  explicit CreatedGroup(const std::string& names, const NodeGroupOptions& options = {})
-      : NodeGroup(names, options) {
-    for (const std::string& failure : failures_of_creation())
-      if (!failure.empty()) throw Error(failure);
-  }
-};
-
-/// An allreduce in place, with a stream for it.
-struct CallInPlace {
-  CallInPlace(const NodeRank& rank, std::uint64_t floats)
-      : memory(rank.made.local->driver(), floats * sizeof(float)),
-        stream(rank.made.local->driver(), rank.made.local->context()) {
-    call.count = floats;
-    call.send = call.recv = memory.address();
-  }
-  DeviceBytes memory;
-  Stream stream;
-  CollectiveCall call;
-};
-
-/// As polypath_comm_synchronize().
-void synchronize(const NodeRank& rank, CUstream stream) {
-  const Communicator& local = *rank.made.local;
-  if (rank.made.links)
-    while (local.driver().stream_query(stream) == CUDA_ERROR_NOT_READY &&
-           rank.made.links->engine->progress())
-      std::this_thread::yield();
-  POLYPATH_CHECK(local.driver(), stream_synchronize(stream));
-  local.check();
-}
-
-/// Runs rows of calls on all ranks, on two streams in turn, and compares every byte.
-void run_rows(NodeGroup& group, const std::vector<PlannedCall>& calls) {
-  const auto failures = group.failures([&](NodeRank& rank, int number) {
-    const CudaDriver& driver = rank.made.local->driver();
-    const CallRow row(driver, calls, number);
-    const std::array streams{Stream(driver, rank.made.local->context()),
-                             Stream(driver, rank.made.local->context())};
-    for (std::size_t i = 0; i < calls.size(); ++i)
-      rank.across->run(row.call(calls, i), streams[i % 2].get());
-    for (const Stream& stream : streams) synchronize(rank, stream.get());
-    row.expect_done(calls);
-  });
-  EXPECT_THAT(failures, Each(""));
-}
-
-CollectiveCase case_of(CollectiveOp op, DataType type, std::uint64_t count, std::uint32_t ranks,
-                       const std::string& names) {
-  CollectiveCase what;
-  what.op = op;
-  what.type = type;
-  what.count = count;
-  what.ranks = ranks;
-  what.root = ranks - 1;
-  what.nodes = nodes_of(names);
-  return what;
-}
 
 class Nodes : public testing::TestWithParam<std::string> {
  protected:
@@ -180,7 +28,7 @@ class Nodes : public testing::TestWithParam<std::string> {
 
 TEST_P(Nodes, RandomCalls) {
   const std::string& names = GetParam();
-  CreatedGroup group(names, {.by_caller = names == "abab"});
+  CreatedGroup group(names, {.by_caller = names == "abab", .most_slice = kSmallSlice});
   Random random(20261123);
   std::uint64_t made = 0;
   for (int row = 0; row < random_rows(4); ++row) {
@@ -202,7 +50,7 @@ class NodesOfManyChunks : public Nodes {};
 TEST_P(NodesOfManyChunks, GoInTurnByTheSlots) {
   const std::string& names = GetParam();
   const auto ranks = static_cast<std::uint32_t>(names.size());
-  CreatedGroup group(names);
+  CreatedGroup group(names, {.most_slice = kSmallSlice});
   Random random(5);
   for (const CollectiveOp op :
        {CollectiveOp::allreduce, CollectiveOp::reduce, CollectiveOp::broadcast}) {
@@ -220,6 +68,8 @@ INSTANTIATE_TEST_SUITE_P(Of, Nodes, testing::Values("aabb", "abab", "abcd", "abb
 INSTANTIATE_TEST_SUITE_P(Of, NodesOfManyChunks, testing::Values("aabb", "abcd", "abcdefghi"),
                          [](const auto& names) { return names.param; });
 
+constexpr std::uint64_t kHeaderBytes = 16;  // of a message
+
 TEST(NodesTest, ARankSendsItsSliceAndNoMore) {
   NEEDS_GPUS(4);
   for (const std::string names : {"aabb", "abcd"}) {
@@ -232,7 +82,7 @@ TEST(NodesTest, ARankSendsItsSliceAndNoMore) {
     const std::uint64_t nodes = nodes_of(names).size();
     const std::uint64_t slice = 4 * kCount / (4 / nodes);
     for (int rank = 0; rank < 4; ++rank)
-      EXPECT_EQ(group.mail().sent_bytes(rank), 2 * (nodes - 1) * slice / nodes);
+      EXPECT_EQ(group.mail().sent_bytes(rank), 2 * (nodes - 1) * (slice / nodes + kHeaderBytes));
   }
 }
 
@@ -304,8 +154,20 @@ TEST(NodesTest, WhatIsWrongWithAnArgumentIsSaidBeforeAnythingIsSent) {
   for (int rank = 0; rank < 2; ++rank)
     EXPECT_THAT(failures[static_cast<std::size_t>(rank)],
                 HasSubstr(fmt::format("rank {}: send has 4096 bytes to its end", rank)));
-  EXPECT_FALSE(group[0].made.local->aborted());
+  EXPECT_TRUE(group[0].made.local->aborted());  // others would wait for the call
   EXPECT_EQ(group.mail().sent_bytes(0), 0U);
+}
+
+TEST(NodesTest, MessageOfOneMiB_IsOneChunk) {
+  NEEDS_GPUS(4);
+  for (const std::string names : {"aabb", "abcd"}) {
+    CreatedGroup group(names);
+    Random random(3);
+    PlannedCall call{case_of(CollectiveOp::allreduce, DataType::float32, 1 << 18, 4, names), {}};
+    call.images = images_of(random, call.what);
+    run_rows(group, {call});
+    EXPECT_EQ(group[0].across->counts().chunks, 1U);
+  }
 }
 
 /// A call of all ranks after `spoil`; what each throws.
@@ -424,7 +286,7 @@ class ByNccl : public testing::TestWithParam<std::string> {
 
 TEST_P(ByNccl, RandomCalls) {
   const std::string& names = GetParam();
-  CreatedGroup group(names, {.by_nccl = true});
+  CreatedGroup group(names, {.by_nccl = true, .most_slice = kSmallSlice});
   EXPECT_EQ(group[0].made.links->engine->name(), "nccl");
   Random random(77);
   std::vector<PlannedCall> calls;
@@ -437,6 +299,31 @@ TEST_P(ByNccl, RandomCalls) {
 }
 INSTANTIATE_TEST_SUITE_P(Of, ByNccl, testing::Values("aabb", "abab", "abcd"),
                          [](const auto& names) { return names.param; });
+
+std::atomic<bool> host_is_blind{false};
+
+/// No thread of the host sees a stream come anywhere, so none can let it go on.
+TEST(NodesTest, ExchangeByNccl_NeedsNoHost) {
+  NEEDS_GPUS(2);
+  if (!group_node().simulated) GTEST_SKIP() << "node_ranks tries NCCL itself";
+  nccl_standin_reset();
+  static const CudaDriver& real = *group_node().driver;
+  const auto driver = std::make_shared<CudaDriver>(real);
+  driver->event_query = [](CUevent event) {
+    return host_is_blind ? CUDA_ERROR_NOT_READY : real.event_query(event);
+  };
+  CreatedGroup group("ab", {.time_limit = std::chrono::seconds(10),
+                            .by_nccl = true,
+                            .most_slice = kSmallSlice,
+                            .driver = driver});
+  Random random(8);
+  PlannedCall call{case_of(CollectiveOp::allreduce, DataType::float32, 100'003, 2, "ab"), {}};
+  call.images = images_of(random, call.what);
+  host_is_blind = true;
+  run_rows(group, {call});
+  host_is_blind = false;
+  EXPECT_GE(group[0].across->counts().chunks, 4U);
+}
 
 class ByNcclFails : public ByNccl {};
 TEST_P(ByNcclFails, AndAllCallsEndWithinTheTimeLimit) {

@@ -89,6 +89,49 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{Fault::call_counted_too_early, "CallCountedTooEarly", kCells}),
     [](const auto& of) { return std::string(of.param.name); });
 
+/// Whether ranks whose operators differ end with an error.
+bool finds_other_operator(KernelFamily family) {
+  CollectiveCase what;
+  what.family = family;
+  what.ranks = 3;
+  what.count = 100;
+  std::vector<CollectiveCase> by_rank(3, what);
+  by_rank[2].reduction = Operator::max;
+  TwinRanks ranks({3, 3, 4, 1024, 8 * 1024});
+  EXPECT_EQ("", ranks.run_apart(by_rank, 0, 3));
+  return ranks.status(0).reason == StatusRecord::mismatch;
+}
+
+TEST(PlantedFaultOfMarks, CallNotCompared_IsFound) {
+  for (const KernelFamily family : {kCells, kChannels}) {
+    EXPECT_TRUE(finds_other_operator(family));
+    planted_fault<Fault> = Fault::call_not_compared;
+    EXPECT_FALSE(finds_other_operator(family));
+    planted_fault<Fault> = Fault::none;
+  }
+}
+
+/// Whether the marks of the two latest calls are both there: a rank may begin a call while another
+/// still looks for the mark of the one before.
+bool keeps_two_marks(KernelFamily family) {
+  CollectiveCase what;
+  what.family = family;
+  what.ranks = 3;
+  what.count = 10;
+  TwinRanks ranks({3, 3, 4, 1024, 8 * 1024});
+  EXPECT_EQ("", ranks.run_row({what, what, what}, 5));
+  return ranks.marked_call(0, 1, 2) == 3 && ranks.marked_call(0, 0, 2) == 2;
+}
+
+TEST(PlantedFaultOfMarks, MarksNotAlternated_IsFound) {
+  for (const KernelFamily family : {kCells, kChannels}) {
+    EXPECT_TRUE(keeps_two_marks(family));
+    planted_fault<Fault> = Fault::marks_not_alternated;
+    EXPECT_FALSE(keeps_two_marks(family));
+    planted_fault<Fault> = Fault::none;
+  }
+}
+
 TEST(WithoutFault, NothingIsFound) {
   EXPECT_EQ(0, first_wrong_row(kCells, 15));
   EXPECT_EQ(0, first_wrong_row(kChannels, 15));

@@ -216,7 +216,7 @@ TEST_F(SchedulesTest, ARankThatDoesNotLaunchItsGraphLetsTheOthersGo) {
     while (!comm.aborted()) std::this_thread::yield();
     comm.check();
   });
-  EXPECT_THAT(failures, Each(HasSubstr("a stream waited")));
+  EXPECT_THAT(failures, Each(HasSubstr("waited")));
 }
 
 TEST_F(SchedulesTest, ARankThatDoesNotCallLetsTheOthersGo) {
@@ -234,7 +234,7 @@ TEST_F(SchedulesTest, ARankThatDoesNotCallLetsTheOthersGo) {
     while (!comm.aborted()) std::this_thread::yield();
     comm.check();
   });
-  EXPECT_THAT(failures, Each(HasSubstr("a stream waited")));
+  EXPECT_THAT(failures, Each(HasSubstr("waited")));
 }
 
 TEST_F(SchedulesTest, WhatCannotBeRunIsRefusedOnAllRanks) {
@@ -247,15 +247,23 @@ TEST_F(SchedulesTest, WhatCannotBeRunIsRefusedOnAllRanks) {
                               .recv = device.address()};
     EXPECT_THROW(collectives.run(call, nullptr, CollectiveChoice::ring), InvalidArgument);
     EXPECT_EQ(collectives.counts().ring, 0u);
-    // In place, but not in the rank's own part.
+    comm.check();
+    // In place, but not in the rank's own part. That depends on its buffers, so no rank goes on.
+    const auto refused = [&](const CollectiveCall& in_place) {
+      const auto other = comm.split(0, comm.rank());
+      Collectives its(*other, kWithCopies);
+      comm.exchange({}, {});
+      EXPECT_THROW(its.run(in_place, nullptr, CollectiveChoice::rotation), Error);
+      EXPECT_TRUE(other->aborted());
+      EXPECT_EQ(its.counts().rotation, 0u);
+      comm.exchange({}, {});
+    };
     CollectiveCall in_place = call;
     in_place.recv = device.address() + (comm.rank() == 0 ? 4096 : 0);
-    EXPECT_THROW(collectives.run(in_place, nullptr, CollectiveChoice::rotation), InvalidArgument);
+    refused(in_place);
     in_place.op = CollectiveOp::all_to_all;
     in_place.recv = device.address();
-    EXPECT_THROW(collectives.run(in_place, nullptr, CollectiveChoice::rotation), InvalidArgument);
-    EXPECT_EQ(collectives.counts().rotation, 0u);
-    comm.exchange({}, {});
+    refused(in_place);
   });
 }
 

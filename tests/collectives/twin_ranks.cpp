@@ -1,7 +1,9 @@
 #include "twin_ranks.hpp"
 
+#include <cstring>
 #include <utility>
 
+#include "polypath/device/packet.hpp"
 #include "simt/run.hpp"
 
 namespace polypath::test {
@@ -26,14 +28,36 @@ TwinRanks::TwinRanks(const ScratchShape& shape) : shape_(shape), ranks_(shape.ra
   for (Rank& rank : ranks_) rank.scratch.resize(scratch_bytes(shape) / sizeof(Line));
 }
 
+void TwinRanks::add_memory(Calls& calls) const {
+  calls.launches.resize(ranks_.size());
+  calls.options.access = look_;
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank)
+    calls.options.memory.push_back({const_cast<Line*>(ranks_[rank].scratch.data()),
+                                    scratch_bytes(shape_), static_cast<int>(rank)});
+}
+
+simt::Launch TwinRanks::launch_of(const CollectiveCase& what, std::uint32_t rank,
+                                  unsigned char* memory, const Image& image,
+                                  std::uint32_t flipped) {
+  CollectiveArgs args = args_of(what, shape_, rank);
+  args.mark.what ^= flipped;
+  args.in = memory + image.in_at;
+  args.out = memory + image.out_at;
+  for (std::uint32_t peer = 0; peer < ranks_.size(); ++peer)
+    args.scratch[peer] = reinterpret_cast<unsigned char*>(ranks_[peer].scratch.data());
+  args.patience = {&ranks_[rank].abort_word, 1'000'000'000, &ranks_[rank].status,
+                   &ranks_[rank].reports, 7};
+  if (const char* wrong = wrong_with(what.family, args, what.blocks))
+    throw std::invalid_argument(what.text() + ": " + wrong);
+  return simt::launch(collective_kernel(what.family, what.op, what.type).name,
+                      static_cast<int>(rank), what.blocks, kThreads, args);
+}
+
 TwinRanks::Calls TwinRanks::prepare(const std::vector<CollectiveCase>& cases, std::uint64_t seed) {
   Calls calls;
   Random random(seed);
-  calls.launches.resize(ranks_.size());
   calls.options.seed = random();
-  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank)
-    calls.options.memory.push_back(
-        {ranks_[rank].scratch.data(), scratch_bytes(shape_), static_cast<int>(rank)});
+  add_memory(calls);
   for (const CollectiveCase& what : cases) {
     calls.images.push_back(images_of(random, what));
     auto& memory = calls.memory.emplace_back(ranks_.size());
@@ -43,22 +67,19 @@ TwinRanks::Calls TwinRanks::prepare(const std::vector<CollectiveCase>& cases, st
       auto* const at = reinterpret_cast<unsigned char*>(memory[rank].data());
       std::memcpy(at, image.before.data(), image.before.size());
       calls.options.memory.push_back({at, image.before.size(), static_cast<int>(rank)});
-
-      CollectiveArgs args = args_of(what, shape_, rank);
-      args.in = at + image.in_at;
-      args.out = at + image.out_at;
-      for (std::uint32_t peer = 0; peer < ranks_.size(); ++peer)
-        args.scratch[peer] = reinterpret_cast<unsigned char*>(ranks_[peer].scratch.data());
-      args.patience = {&ranks_[rank].abort_word, 1'000'000'000, &ranks_[rank].status,
-                       &ranks_[rank].reports, 7};
-      if (const char* wrong = wrong_with(what.family, args, what.blocks))
-        throw std::invalid_argument(what.text() + ": " + wrong);
-      calls.launches[rank].push_back(
-          simt::launch(collective_kernel(what.family, what.op, what.type).name,
-                       static_cast<int>(rank), what.blocks, kThreads, args));
+      calls.launches[rank].push_back(launch_of(what, rank, at, image));
     }
   }
   return calls;
+}
+
+std::uint32_t TwinRanks::marked_call(std::uint32_t rank, std::uint32_t half,
+                                     std::uint32_t sender) const {
+  device::Packet mark;
+  const auto* const marks =
+      reinterpret_cast<const std::byte*>(ranks_[rank].scratch.data()) + ScratchLayout::marks(half);
+  std::memcpy(&mark, marks + sender * sizeof mark, sizeof mark);
+  return mark.lap;
 }
 
 std::string TwinRanks::run_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed) {
@@ -85,6 +106,24 @@ std::string TwinRanks::run_without(std::uint32_t missing, const CollectiveCase& 
                                    std::uint64_t seed) {
   Calls calls = prepare({what}, seed);
   calls.launches[missing].clear();
+  return simt::run(calls.launches, calls.options);
+}
+
+std::string TwinRanks::run_apart(const std::vector<CollectiveCase>& by_rank, std::uint32_t flipped,
+                                 std::uint64_t seed) {
+  Calls calls;
+  Random random(seed);
+  calls.options.seed = random();
+  add_memory(calls);
+  auto& memory = calls.memory.emplace_back(ranks_.size());
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    const Image image = images_of(random, by_rank[rank])[rank];
+    memory[rank].resize(image.before.size() / sizeof(Sixteen));
+    auto* const at = reinterpret_cast<unsigned char*>(memory[rank].data());
+    calls.options.memory.push_back({at, image.before.size(), static_cast<int>(rank)});
+    calls.launches[rank].push_back(
+        launch_of(by_rank[rank], rank, at, image, rank == 1 ? flipped : 0));
+  }
   return simt::run(calls.launches, calls.options);
 }
 

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "collective_case.hpp"
 #include "comm/status_record.hpp"
+#include "simt/run.hpp"
 
 namespace polypath::test {
 
@@ -19,12 +21,25 @@ class TwinRanks {
   StatusRecord& status(std::uint32_t rank) { return ranks_[rank].status; }
   std::uint32_t& abort_word(std::uint32_t rank) { return ranks_[rank].abort_word; }
 
+  /// The number of the call in a mark that a rank has from `sender` (call_meeting.cuh).
+  std::uint32_t marked_call(std::uint32_t rank, std::uint32_t half, std::uint32_t sender) const;
+
+  /// Called for each access to global memory from now on.
+  void watch_accesses(std::function<void(std::uintptr_t at, std::size_t bytes, bool writes)> look) {
+    look_ = std::move(look);
+  }
+
   /// Launches the calls one after another on each rank; `seed` decides everything else. Empty, or
   /// what was wrong: with the run, or with the memory of a rank afterwards.
   std::string run_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed);
 
   /// The same, but rank `missing` makes none of the calls; what the run says.
   std::string run_without(std::uint32_t missing, const CollectiveCase& what, std::uint64_t seed);
+
+  /// One call, of which each rank makes its own; what the run says. `flipped`: bits of the mark of
+  /// rank 1.
+  std::string run_apart(const std::vector<CollectiveCase>& by_rank, std::uint32_t flipped,
+                        std::uint64_t seed);
 
  private:
   /// As vectors are aligned to less than a scratch must be.
@@ -40,7 +55,12 @@ class TwinRanks {
 
   struct Calls;
   Calls prepare(const std::vector<CollectiveCase>& cases, std::uint64_t seed);
+  void add_memory(Calls& calls) const;
+  /// The launch of a rank's call on this memory.
+  simt::Launch launch_of(const CollectiveCase& what, std::uint32_t rank, unsigned char* memory,
+                         const Image& image, std::uint32_t flipped = 0);
 
+  std::function<void(std::uintptr_t, std::size_t, bool)> look_;
   ScratchShape shape_;
   std::vector<Rank> ranks_;
 };

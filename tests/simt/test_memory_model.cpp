@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <random>
+#include <type_traits>
 #include <vector>
 
+#include "polypath/device/scope.cuh"
 #include "simt/platform.cuh"
 #include "simt/run.hpp"
 
@@ -126,6 +128,71 @@ INSTANTIATE_TEST_SUITE_P(MemoryModel, PlantedFault,
                                          Fault::no_acquire, Fault::constant_loads,
                                          Fault::no_barrier_before_credit, Fault::credit_too_large,
                                          Fault::plain_poll));
+
+// ---- 16 bytes with a flag among them ----
+
+/// Laid out as a packet, but no type that is stored at once.
+struct alignas(16) Vector {
+  std::uint32_t data[3];
+  std::uint32_t lap;
+};
+constexpr std::uint32_t kCells = 64;
+
+template <typename Cell>
+SIMT_DEVICE void store_cell(Cell* to, const Cell& cell) {
+  if constexpr (std::is_same_v<Cell, device::Packet>)
+    device::store_relaxed<device::system_scope>(to, cell);
+  else
+    store_relaxed(to, cell);
+}
+
+template <typename Cell>
+SIMT_DEVICE void send_or_receive(Cell* cells, std::uint32_t* to) {
+  for (std::uint32_t i = thread_index(); i < kCells; i += block_size()) {
+    if (to == nullptr) {
+      store_cell(cells + i, Cell{{i, i + 1, i + 2}, 1});
+      continue;
+    }
+    Cell cell{};
+    spin_until(
+        [&] {
+          cell = load_relaxed(cells + i);
+          return cell.lap == 1;
+        },
+        never);
+    for (std::uint32_t k = 0; k < 3; ++k) store(to + 3 * i + k, cell.data[k]);
+  }
+}
+
+SIMT_KERNEL(test_packets, 64, device::Packet* cells, std::uint32_t* to) {
+  send_or_receive(cells, to);
+}
+SIMT_KERNEL(test_vectors, 64, Vector* cells, std::uint32_t* to) { send_or_receive(cells, to); }
+
+template <typename Cell>
+bool cells_come_whole(const char* kernel, std::uint64_t seed) {
+  std::vector<Cell> cells(kCells);
+  std::vector<std::uint32_t> to(std::size_t{3} * kCells, 0xC3C3C3C3);
+  std::vector<std::uint32_t> expected;
+  for (std::uint32_t i = 0; i < kCells; ++i) expected.insert(expected.end(), {i, i + 1, i + 2});
+  std::uint32_t* const nowhere = nullptr;
+  RunOptions options;
+  options.seed = seed;
+  options.memory = {{cells.data(), cells.size() * sizeof(Cell), 1}};
+  const std::string error = run({{launch(kernel, 0, 1, 64, cells.data(), nowhere)},
+                                 {launch(kernel, 1, 1, 64, cells.data(), to.data())}},
+                                options);
+  return error.empty() && to == expected;
+}
+
+TEST(MemoryModel, PacketsComeWhole_VectorsNeedNot) {
+  int torn = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    ASSERT_TRUE(cells_come_whole<device::Packet>("test_packets", seed)) << seed;
+    torn += cells_come_whole<Vector>("test_vectors", seed) ? 0 : 1;
+  }
+  EXPECT_GE(torn, 4) << "of 40 seeds";
+}
 
 }  // namespace
 }  // namespace polypath::simt

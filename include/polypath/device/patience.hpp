@@ -16,11 +16,13 @@ struct StatusRecord {
   static constexpr std::uint32_t kProgram = 0xFFFFFFFF;
   enum Reason : std::uint32_t {
     none = 0,
-    time_limit = 1,  ///< a rank's data or signal did not come in time
-    aborted = 2,     ///< the abort word was set: the reason is known elsewhere
-    bad_state = 3,   ///< what was found cannot be: a defect
-    bad_memory = 4,  ///< of a program's call: no symmetric memory at an address, for so many bytes
-    bad_rank = 5     ///< of a program's call: there is no such rank
+    time_limit = 1,   ///< a rank's data or signal did not come in time
+    aborted = 2,      ///< the abort word was set: the reason is known elsewhere
+    bad_state = 3,    ///< what was found cannot be: a defect
+    bad_memory = 4,   ///< of a program's call: no symmetric memory at an address, for so many bytes
+    bad_rank = 5,     ///< of a program's call: there is no such rank
+    mismatch = 6,     ///< of a collective: that rank's call is another one (call_meeting.cuh)
+    node_gave_up = 7  ///< of a collective across nodes: that node gave up its part
   };
 
   std::uint32_t given_up;         ///< 0: no kernel gave up

@@ -39,40 +39,81 @@ POLYPATH_DEVICE void copy_range(const Group& group, const Places<unsigned char, 
 
 template <int kInFlight, int kPack, Access kLoad, Access kStore, typename Group, typename Operation,
           int kTo, int kFrom>
-POLYPATH_DEVICE_CALLED void reduce_words(
-    const Group group, const Operation operation, const Places<typename Operation::Element, kTo> to,
-    const Places<const typename Operation::Element, kFrom> from, std::size_t offset,
-    std::size_t count) {
+POLYPATH_DEVICE void reduce_words(const Group& group, const Operation& operation,
+                                  const Places<typename Operation::Element, kTo>& to,
+                                  const Places<const typename Operation::Element, kFrom>& from,
+                                  std::size_t offset, std::size_t count) {
   using Element = typename Operation::Element;
   using Word = Pack<Element, kPack>;
-  const auto combine = [&](const Word(&words)[kFrom], std::size_t i) {
+  // As they were loaded: elements of two bytes would each have a register of their own.
+  using Raw = Bits<Word>;
+  const auto combine = [&](const Raw(&words)[kFrom], std::size_t i) {
+    typename Operation::Sum sums[kPack];
+#pragma unroll
+    for (int s = 0; s < kFrom; ++s)
+      if (s < from.count) {
+        const Word word = bits_as<Word>(words[s]);
+#pragma unroll
+        for (int e = 0; e < kPack; ++e) {
+          const auto next = operation.widen(word.values[e]);
+          sums[e] = s == 0 ? next : operation.combine(sums[e], next);
+        }
+      }
     Word result;
 #pragma unroll
-    for (int e = 0; e < kPack; ++e) {
-      typename Operation::Sum sum = operation.widen(words[0].values[e]);
-#pragma unroll
-      for (int s = 1; s < kFrom; ++s)
-        if (s < from.count) sum = operation.combine(sum, operation.widen(words[s].values[e]));
-      result.values[e] = operation.narrow(sum);
-    }
+    for (int e = 0; e < kPack; ++e) result.values[e] = operation.narrow(sums[e]);
 #pragma unroll
     for (int d = 0; d < kTo; ++d)
       if (d < to.count) store_as<kStore>(reinterpret_cast<Word*>(to.at[d] + offset) + i, result);
   };
-  const auto get = [&](Word(&words)[kFrom], std::size_t i) {
+  const auto get = [&](Raw(&words)[kFrom], std::size_t i) {
 #pragma unroll
     for (int s = 0; s < kFrom; ++s)
       if (s < from.count)
-        words[s] = load_as<kLoad>(reinterpret_cast<const Word*>(from.at[s] + offset) + i);
+        words[s] = load_as<kLoad>(reinterpret_cast<const Raw*>(from.at[s] + offset) + i);
   };
   stride<kInFlight>(group, count, [&](auto number, std::size_t first, std::size_t step) {
     constexpr int kNumber = decltype(number)::value;
-    Word words[kNumber][kFrom];
+    Raw words[kNumber][kFrom];
 #pragma unroll
     for (int k = 0; k < kNumber; ++k) get(words[k], first + k * step);
 #pragma unroll
     for (int k = 0; k < kNumber; ++k) combine(words[k], first + k * step);
   });
+}
+
+template <int kInFlight, int kPack, Access kLoad, Access kStore, typename Group, typename Operation,
+          int kTo, int kFrom>
+POLYPATH_DEVICE_CALLED void call_reduce_words(
+    const Group group, const Operation operation, const Places<typename Operation::Element, kTo> to,
+    const Places<const typename Operation::Element, kFrom> from, std::size_t offset,
+    std::size_t count) {
+  reduce_words<kInFlight, kPack, kLoad, kStore>(group, operation, to, from, offset, count);
+}
+
+/// Calls `reduce(kInFlight, kPack, offset, count)` for the parts of a tile: the first two are
+/// std::integral_constants.
+template <typename Operation, int kTo, int kFrom, typename Reduce>
+POLYPATH_DEVICE void for_parts_of_tile(const Places<typename Operation::Element, kTo>& to,
+                                       const Places<const typename Operation::Element, kFrom>& from,
+                                       std::size_t count, const Reduce& reduce) {
+  using Element = typename Operation::Element;
+  constexpr int kPack = static_cast<int>(16 / sizeof(Element));
+  constexpr int kInFlight = kFrom < kLoadsInFlight ? kLoadsInFlight / kFrom : 1;
+  using One = std::integral_constant<int, 1>;
+  const Element* const first = from.at[0];
+  std::size_t head = 0;
+  std::size_t packs = 0;
+  if (all_alike(to, first, 16) && all_alike(from, first, 16)) {
+    const std::size_t to_pack = (16 - residue(first, 16)) % 16 / sizeof(Element);
+    head = to_pack < count ? to_pack : count;
+    packs = (count - head) / kPack;
+  }
+  const std::size_t done = head + packs * kPack;
+  reduce(One{}, One{}, std::size_t{0}, head);
+  reduce(std::integral_constant<int, kInFlight>{}, std::integral_constant<int, kPack>{}, head,
+         packs);
+  reduce(One{}, One{}, done, count - done);
 }
 
 }  // namespace detail
@@ -84,8 +125,12 @@ POLYPATH_DEVICE void copy_tile(const Group& group, const Places<unsigned char, k
                                const unsigned char* from, std::size_t bytes) {
   if (detail::all_alike(to, from, 16))
     detail::copy_range<kInFlight, kLoad, kStore, detail::Bits16>(group, to, from, bytes);
+  else if (detail::all_alike(to, from, 8))
+    detail::copy_range<kInFlight, kLoad, kStore, std::uint64_t>(group, to, from, bytes);
   else if (detail::all_alike(to, from, 4))
     detail::copy_range<kInFlight, kLoad, kStore, std::uint32_t>(group, to, from, bytes);
+  else if (detail::all_alike(to, from, 2))
+    detail::copy_range<kInFlight, kLoad, kStore, std::uint16_t>(group, to, from, bytes);
   else
     detail::copy_range<kInFlight, kLoad, kStore, std::uint8_t>(group, to, from, bytes);
 }
@@ -144,21 +189,26 @@ POLYPATH_DEVICE void reduce_tile(const Group& group, const Operation& operation,
                                  const Places<typename Operation::Element, kTo>& to,
                                  const Places<const typename Operation::Element, kFrom>& from,
                                  std::size_t count) {
-  using Element = typename Operation::Element;
-  constexpr int kPack = static_cast<int>(16 / sizeof(Element));
-  constexpr int kInFlight = kFrom < detail::kLoadsInFlight ? detail::kLoadsInFlight / kFrom : 1;
-  const Element* const first = from.at[0];
-  std::size_t head = 0;
-  std::size_t packs = 0;
-  if (detail::all_alike(to, first, 16) && detail::all_alike(from, first, 16)) {
-    const std::size_t to_pack = (16 - detail::residue(first, 16)) % 16 / sizeof(Element);
-    head = to_pack < count ? to_pack : count;
-    packs = (count - head) / kPack;
-  }
-  const std::size_t done = head + packs * kPack;
-  detail::reduce_words<1, 1, kLoad, kStore>(group, operation, to, from, 0, head);
-  detail::reduce_words<kInFlight, kPack, kLoad, kStore>(group, operation, to, from, head, packs);
-  detail::reduce_words<1, 1, kLoad, kStore>(group, operation, to, from, done, count - done);
+  detail::for_parts_of_tile<Operation>(
+      to, from, count, [&](auto in_flight, auto pack, std::size_t offset, std::size_t items) {
+        detail::call_reduce_words<decltype(in_flight)::value, decltype(pack)::value, kLoad, kStore>(
+            group, operation, to, from, offset, items);
+      });
+}
+
+/// The same, inlined: for the one place of a kernel that needs its registers. A called function has
+/// few, and keeps the rest in local memory.
+template <Access kLoad = Access::streaming, Access kStore = Access::streaming, typename Group,
+          typename Operation, int kTo, int kFrom>
+POLYPATH_DEVICE void reduce_tile_inlined(
+    const Group& group, const Operation& operation,
+    const Places<typename Operation::Element, kTo>& to,
+    const Places<const typename Operation::Element, kFrom>& from, std::size_t count) {
+  detail::for_parts_of_tile<Operation>(
+      to, from, count, [&](auto in_flight, auto pack, std::size_t offset, std::size_t items) {
+        detail::reduce_words<decltype(in_flight)::value, decltype(pack)::value, kLoad, kStore>(
+            group, operation, to, from, offset, items);
+      });
 }
 
 }  // namespace polypath::device

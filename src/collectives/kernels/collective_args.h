@@ -4,18 +4,20 @@
 // Scratch is symmetric memory: as many bytes on every rank, zeroed once, before the first call, and
 // not touched by anything but these kernels from then on. It holds, at offsets that are functions
 // of its shape alone:
-//   counts   of this rank's own: calls of cells; tiles sent and taken, for each channel
-//   flags    written by the peers: filled and credit of each channel's rings, arrivals of cells
+//   counts   of this rank's own: calls; tiles sent and taken, for each channel
+//   flags    written by the peers: marks of calls, filled and credit of each channel's rings
 //   cells    two halves, used in turn, each with two sets of one region a sender
 //   slots    two rings of them for each channel and sender; nobody sends to itself by them
 // All ranks give the same shape, operation, type, operator, count, root, stages, tile_bytes, lag
-// and number of blocks; a communicator's calls on one scratch run one after another on each GPU.
+// and number of blocks, which their marks say (call_meeting.cuh); a communicator's calls on one
+// scratch run one after another on each GPU.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "collectives/collective_types.h"
+#include "collectives/kernels/call_mark.h"
 #include "comm/status_record.hpp"
 
 namespace polypath {
@@ -49,11 +51,13 @@ struct ScratchLayout {
 
   /// Calls of cells so far, times kCallParts; a 64-bit word.
   static constexpr std::uint64_t calls() { return 0; }
-  /// The latest call of cells that a peer has told this rank of; a 64-bit word a peer.
-  static constexpr std::uint64_t arrivals() { return 128; }
+  /// Calls of all families so far; a 64-bit word.
+  static constexpr std::uint64_t meetings() { return 8; }
+  /// Marks of the peers' calls; `half`: 0 or 1; a packet of 16 bytes a peer.
+  static constexpr std::uint64_t marks(std::uint32_t half) { return 128 + half * 128; }
   /// Tiles that this rank sent or took, kChannelWords words a channel.
   constexpr std::uint64_t counts(std::uint32_t channel) const {
-    return 256 + std::uint64_t{channel} * kChannelWords * 8;
+    return marks(2) + std::uint64_t{channel} * kChannelWords * 8;
   }
   /// Tiles that the peers filled or took, kChannelWords words a channel.
   constexpr std::uint64_t flags(std::uint32_t channel) const {
@@ -90,7 +94,8 @@ inline constexpr std::uint32_t kCallParts = 1U << 16;
 /// (what goes from one rank to another). `in` and `out` are memory of this GPU, aligned to their
 /// elements, and either do not overlap, or are in place: in == out; for reduce_scatter `out`, for
 /// all_gather `in` may also be this rank's part of the other. `in` of a broadcast counts on the
-/// root alone, `out` of a reduce likewise.
+/// root alone, `out` of a reduce likewise. A call by channels without elements only compares the
+/// marks of all ranks.
 struct CollectiveArgs {
   CollectiveOp op;
   DataType type;
@@ -104,6 +109,8 @@ struct CollectiveArgs {
   const void* in;
   void* out;
   unsigned char* scratch[kMostRanks];  ///< of every rank, as this GPU addresses it
+  CallMark mark;                       ///< of the whole call, of which this kernel may do a part
+  std::uint32_t calls;  ///< what the host calls the communicator's calls (NumberedWaits)
   ScratchShape shape;
   Patience patience;
 };

@@ -1,8 +1,9 @@
 // Collectives by cells: the lowest latency, for small buffers.
 //
-// A cell is 16 bytes that are stored and loaded at once: 12 bytes of data and a flag of 4. So
-// nobody needs a fence or a second message to say that the data are there: the cell that holds the
-// flag of this call holds its data. A thread moves pairs of cells: 3 words of 8 bytes in 32 bytes.
+// A cell is a packet of 16 bytes that are stored and loaded at once (polypath/device/scope.cuh): 12
+// bytes of data and a flag of 4. So nobody needs a fence or a second message to say that the data
+// are there: the cell that holds the flag of this call holds its data. A thread moves pairs of
+// cells: 3 words of 8 bytes in 32 bytes.
 //
 // A rank has a region of cells for each sender, in its own scratch; only the sender writes it, only
 // the owner of the scratch reads it. There are two rings of them, one for each hop (roles.h), and
@@ -13,9 +14,7 @@
 //
 // Reuse. Nothing says that a cell was read. It may be overwritten two calls later: a rank begins
 // call n + 2 once it ended call n + 1, which it ended only after every rank began call n + 1
-// (Roles::synchronises), and so ended call n with all its reading. In operations where not
-// everybody hears from everybody (broadcast, reduce), each rank also tells each other when it
-// begins (arrivals), and ends when all have begun.
+// (call_meeting.cuh), and so ended call n with all its reading.
 //
 // The number of the call is counted on the device, so a captured graph replays: each block adds its
 // share of kCallParts when it is done, the shares of a grid make kCallParts, and every block reads
@@ -34,6 +33,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "collectives/kernels/call_meeting.cuh"
 #include "collectives/kernels/collective_args.h"
 #include "collectives/kernels/planted_faults.h"
 #include "collectives/kernels/reductions.cuh"
@@ -50,10 +50,8 @@ static_assert(kCellRowData == simt::kWarp * kWords * kWord);
 /// In every flag: a cell that was never written has none.
 inline constexpr std::uint32_t kUsed = 1U << 31;
 
-struct alignas(16) Cell {
-  std::uint32_t data[3];
-  std::uint32_t flag;
-};
+/// Its `lap` is the flag.
+using Cell = device::Packet;
 
 /// A thread's part of a row.
 struct Words {
@@ -92,6 +90,22 @@ SIMT_DEVICE bool has_words(std::uint64_t row, std::uint64_t length) {
   return place_of(row, 0) < length;
 }
 
+/// What an access to a piece takes that is not aligned to words, or at its end: 2 bytes where
+/// address and length allow it, as of half types at odd elements, else 1.
+SIMT_DEVICE std::uint32_t part_of_word(const unsigned char* piece, std::uint64_t length) {
+  return ((reinterpret_cast<std::uintptr_t>(piece) | length) % 2) == 0 ? 2 : 1;
+}
+SIMT_DEVICE std::uint64_t load_part(const unsigned char* from, std::uint32_t bytes) {
+  if (bytes == 1) return simt::load_streaming(from);
+  return simt::load_streaming(reinterpret_cast<const std::uint16_t*>(from));
+}
+SIMT_DEVICE void store_part(unsigned char* to, std::uint32_t bytes, std::uint64_t part) {
+  if (bytes == 1)
+    simt::store_streaming(to, static_cast<unsigned char>(part));
+  else
+    simt::store_streaming(reinterpret_cast<std::uint16_t*>(to), static_cast<std::uint16_t>(part));
+}
+
 /// User memory, of any alignment. Bytes behind the end of the piece read as 0.
 SIMT_DEVICE Words load_words(const unsigned char* piece, std::uint64_t row, std::uint64_t length) {
   Words words{};
@@ -102,10 +116,10 @@ SIMT_DEVICE Words load_words(const unsigned char* piece, std::uint64_t row, std:
     if (aligned && place + kWord <= length) {
       words.at[k] = simt::load_streaming(reinterpret_cast<const std::uint64_t*>(piece + place));
     } else {
+      const std::uint32_t step = part_of_word(piece, length);
       POLYPATH_NO_UNROLL
-      for (std::uint32_t b = 0; b < kWord; ++b)
-        if (place + b < length)
-          words.at[k] |= std::uint64_t{simt::load_streaming(piece + place + b)} << (8 * b);
+      for (std::uint32_t b = 0; b < kWord; b += step)
+        if (place + b < length) words.at[k] |= load_part(piece + place + b, step) << (8 * b);
     }
   }
   return words;
@@ -120,11 +134,10 @@ SIMT_DEVICE void store_words(unsigned char* piece, std::uint64_t row, std::uint6
     if (aligned && place + kWord <= length) {
       simt::store_streaming(reinterpret_cast<std::uint64_t*>(piece + place), words.at[k]);
     } else {
+      const std::uint32_t step = part_of_word(piece, length);
       POLYPATH_NO_UNROLL
-      for (std::uint32_t b = 0; b < kWord; ++b)
-        if (place + b < length)
-          simt::store_streaming(piece + place + b,
-                                static_cast<unsigned char>(words.at[k] >> (8 * b)));
+      for (std::uint32_t b = 0; b < kWord; b += step)
+        if (place + b < length) store_part(piece + place + b, step, words.at[k] >> (8 * b));
     }
   }
 }
@@ -139,16 +152,19 @@ class Call {
     const std::uint64_t number = simt::load_relaxed(calls()) / kCallParts;
     flag_ = kUsed | (planted(Fault::flag_not_counted) ? 0 : static_cast<std::uint32_t>(number));
     half_ = planted(Fault::halves_not_alternated) ? 0 : static_cast<std::uint32_t>(number % 2);
-    arrival_ = number + 1;
     first_row_ = simt::warp_index() * std::uint64_t{simt::grid_size()} + simt::block_index();
     row_step_ = std::uint64_t{simt::grid_size()} * (simt::block_size() / simt::kWarp);
   }
 
   /// False: gave up.
   SIMT_DEVICE bool run() {
-    if (!part_.roles.synchronises) arrive();
+    // The last warp has no rows in a small call, and no more than others in any.
+    const bool meets =
+        simt::block_index() == 0 && simt::warp_index() + 1 == simt::block_size() / simt::kWarp;
+    const std::uint32_t number = meets ? begin_meeting(args_) : 0;
     push();
-    return combine() && take() && (part_.roles.synchronises || wait_for_arrivals());
+    if (meets && !end_meeting(args_, number)) return false;
+    return combine() && take();
   }
 
   /// All threads of the block, after run(): true for those that did not give up.
@@ -184,8 +200,8 @@ class Call {
 
   SIMT_DEVICE void push_pair(int to, std::uint32_t ring, std::uint64_t row, const Pair& pair) {
     Cell* const at = cells(static_cast<std::uint32_t>(to), ring, args_.rank, row);
-    simt::store_relaxed(at, pair.first);
-    simt::store_relaxed(at + simt::kWarp, pair.second);
+    device::store_relaxed<device::system_scope>(at, pair.first);
+    device::store_relaxed<device::system_scope>(at + simt::kWarp, pair.second);
   }
 
   SIMT_DEVICE void push() {
@@ -221,14 +237,14 @@ class Call {
       for (int p = 0; p < kMost; ++p)
         if (in_set(senders, p)) {
           const Cell* const at = cells(args_.rank, ring, static_cast<std::uint32_t>(p), row);
-          pairs[p].first = simt::load_relaxed(at);
-          pairs[p].second = simt::load_relaxed(at + simt::kWarp);
+          pairs[p].first = device::load_relaxed<device::system_scope>(at);
+          pairs[p].second = device::load_relaxed<device::system_scope>(at + simt::kWarp);
         }
       POLYPATH_UNROLL
       for (int p = 0; p < kMost; ++p)
         if (in_set(senders, p)) {
-          const bool whole = planted(Fault::half_a_pair_looked_at) || pairs[p].second.flag == flag_;
-          if (pairs[p].first.flag != flag_ || !whole) {
+          const bool whole = planted(Fault::half_a_pair_looked_at) || pairs[p].second.lap == flag_;
+          if (pairs[p].first.lap != flag_ || !whole) {
             all = false;
             missing = p;
           }
@@ -245,7 +261,7 @@ class Call {
     std::uint32_t flag = 0;
     POLYPATH_UNROLL
     for (int p = 0; p < kMost; ++p)
-      if (p == of) flag = pairs[p].first.flag;
+      if (p == of) flag = pairs[p].first.lap;
     return flag;
   }
 
@@ -264,10 +280,10 @@ class Call {
         POLYPATH_UNROLL
         for (int p = 0; p < kMost; ++p)
           if (in_set(roles.combine, p)) result = words_of(pairs[p]);
-      } else if (args_.reduction == Operator::sum || args_.reduction == Operator::avg) {
-        result = combined(Reduction<Element, true>(args_), own, pairs);
       } else {
-        result = combined(Reduction<Element, false>(args_), own, pairs);
+        with_combining(args_.reduction, [&](auto combining) {
+          result = combined(Reduction<Element, decltype(combining)::value>(args_), own, pairs);
+        });
       }
       const Pair pair = pair_of(result, flag_);
       POLYPATH_UNROLL
@@ -337,30 +353,11 @@ class Call {
     return true;
   }
 
-  SIMT_DEVICE bool meets_others() const {
-    return simt::block_index() == 0 && simt::thread_index() < args_.shape.ranks &&
-           simt::thread_index() != args_.rank && !planted(Fault::no_arrivals);
-  }
-  SIMT_DEVICE std::uint64_t* arrivals(std::uint32_t receiver) const {
-    return reinterpret_cast<std::uint64_t*>(args_.scratch[receiver] + ScratchLayout::arrivals());
-  }
-  SIMT_DEVICE void arrive() {
-    if (meets_others()) simt::store_relaxed(arrivals(simt::thread_index()) + args_.rank, arrival_);
-  }
-  SIMT_DEVICE bool wait_for_arrivals() {
-    if (!meets_others()) return true;
-    const std::uint64_t* const from = arrivals(args_.rank) + simt::thread_index();
-    return device::wait_with(
-        args_.patience, [&] { return simt::load_relaxed(from) >= arrival_; },
-        [&] { return device::Awaited{simt::thread_index(), arrival_, simt::load_relaxed(from)}; });
-  }
-
   const CollectiveArgs& args_;
   const Part& part_;
   ScratchLayout layout_;
   std::uint32_t half_;
   std::uint32_t flag_;
-  std::uint64_t arrival_;  ///< the number of the call, from 1
   std::uint64_t first_row_;
   std::uint64_t row_step_;
 };

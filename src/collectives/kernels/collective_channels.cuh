@@ -5,9 +5,10 @@
 //   flags: filled   in r's scratch: tiles that s has put into the ring since the scratch was made
 //   credit   in s's scratch: tiles that r has taken out of it since then
 // Only s writes slots and `filled`, only r reads slots and writes `credit`; both keep their own
-// count of the ring's tiles in their own scratch, from call to call. So a call needs no barrier at
-// its start or end, another call may use more or fewer blocks, and a captured graph replays:
-// nothing that the host gives says which call it is.
+// count of the ring's tiles in their own scratch, from call to call. So tiles need no barrier at
+// the start or end of a call, another call may use more or fewer blocks, and a captured graph
+// replays: nothing that the host gives says which call it is. The ranks compare what they call
+// while the first tiles are under way (call_meeting.cuh).
 //
 // The buffers are cut into pieces (roles.h), each piece into one share a block, a share into tiles.
 // A block goes through its tiles in steps, each between two barriers. In step i all warps but the
@@ -45,6 +46,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "collectives/kernels/call_meeting.cuh"
 #include "collectives/kernels/collective_args.h"
 #include "collectives/kernels/planted_faults.h"
 #include "collectives/kernels/reductions.cuh"
@@ -270,11 +272,45 @@ SIMT_DEVICE void combine(const simt::Group& workers, const CollectiveArgs& args,
     const auto to = places_of<kMost, Element>(work.targets, work.target_count);
     const auto from = places_of<kMost, const Element>(work.sources, work.source_count);
     const std::size_t count = work.combined_bytes / sizeof(Element);
-    if (args.reduction == Operator::sum || args.reduction == Operator::avg)
-      simt::reduce_tile(workers, Reduction<Element, true>(args), to, from, count);
-    else
-      simt::reduce_tile(workers, Reduction<Element, false>(args), to, from, count);
+    with_combining(args.reduction, [&](auto combining) {
+      simt::reduce_tile_inlined(workers, Reduction<Element, decltype(combining)::value>(args), to,
+                                from, count);
+    });
   }
+}
+
+/// The warps that do the work of each step. They have nothing of what the first warp keeps in
+/// registers.
+template <typename Element, int kMost>
+SIMT_DEVICE void run_workers(const CollectiveArgs& args, Work (&works)[2], std::uint32_t steps) {
+  const simt::Group workers(1, simt::block_size() / simt::kWarp - 1, 1);
+  for (std::uint32_t step = 0; step < steps; ++step) {
+    if (simt::barrier_any(0, simt::block_size(), false)) return;
+    const Work& work = works[step % 2];
+    run_moves(workers, work);
+    if (work.combined_bytes != 0) combine<kMost, Element>(workers, args, work);
+  }
+  simt::block_sync();
+}
+
+/// The first warp, of which each lane looks after one side of a ring. `meets`: it looks after the
+/// marks of the call with this number as well.
+SIMT_DEVICE void run_leader(const CollectiveArgs& args, const Part& part, const Cut& cut,
+                            Work (&works)[2], std::uint32_t steps, bool meets,
+                            std::uint32_t number) {
+  Lane lane(args, part);
+  bool gives_up = !lane.prepare(cut, 0, works[0]);
+  for (std::uint32_t step = 0; step < steps; ++step) {
+    if (simt::barrier_any(0, simt::block_size(), gives_up)) return;
+    lane.tell();
+    // Before a lane waits for data, which need not come from a rank that makes another call.
+    const bool differs = step == 0 && meets && !end_meeting(args, number);
+    if (step + 1 < steps) gives_up = !lane.prepare(cut, step + 1, works[(step + 1) % 2]);
+    gives_up = gives_up || differs;
+  }
+  simt::block_sync();
+  lane.tell();
+  lane.keep_count();
 }
 
 /// `Element`: of reduce_tile, or Bytes for the operations that combine nothing.
@@ -283,28 +319,18 @@ SIMT_DEVICE void run_among(const CollectiveArgs& args, Work (&works)[2]) {
   const Part part = part_of(args);
   const Cut cut = cut_of<kScratchGranule>(part.pieces.longest, simt::grid_size(),
                                           simt::block_index(), args.tile_bytes);
-  if (cut.tiles == 0) return;
-  const std::uint32_t steps = steps_of(part.roles, args.lag, cut.tiles);
-  const simt::Group workers(1, simt::block_size() / simt::kWarp - 1, 1);
-  const auto work_of = [&](std::uint32_t step) -> Work& { return works[step % 2]; };
-  Lane lane(args, part);
-  bool gives_up = false;
-  if (!workers.holds_me()) gives_up = !lane.prepare(cut, 0, work_of(0));
-  for (std::uint32_t step = 0; step < steps; ++step) {
-    if (simt::barrier_any(0, simt::block_size(), gives_up)) return;
-    if (workers.holds_me()) {
-      const Work& work = work_of(step);
-      run_moves(workers, work);
-      if (work.combined_bytes != 0) combine<kMost, Element>(workers, args, work);
-    } else {
-      lane.tell();
-      if (step + 1 < steps) gives_up = !lane.prepare(cut, step + 1, work_of(step + 1));
-    }
+  const bool leads = simt::warp_index() == 0;
+  const bool meets = simt::block_index() == 0 && leads;
+  const std::uint32_t number = meets ? begin_meeting(args) : 0;
+  if (cut.tiles == 0) {
+    if (meets) end_meeting(args, number);
+    return;
   }
-  simt::block_sync();
-  if (workers.holds_me()) return;
-  lane.tell();
-  lane.keep_count();
+  const std::uint32_t steps = steps_of(part.roles, args.lag, cut.tiles);
+  if (leads)
+    run_leader(args, part, cut, works, steps, meets, number);
+  else
+    run_workers<Element, kMost>(args, works, steps);
 }
 
 template <typename Element>

@@ -16,11 +16,14 @@ enum class Fault {
   credit_before_taking,  ///< a slot is given back before it was read
   counts_not_kept,       ///< a call begins to count anew
   own_part_first,        ///< the sum begins with this rank's own part
+  // of both
+  no_arrivals,           ///< ranks run ahead of those that have not begun the call
+  call_not_compared,     ///< marks of calls that differ are taken for the same
+  marks_not_alternated,  ///< every call uses the same marks
   // of cells
   halves_not_alternated,  ///< every call uses the same half
   flag_not_counted,       ///< every call uses the same flag
   half_a_pair_looked_at,  ///< only the first cell of a pair is waited for
-  no_arrivals,            ///< the root runs ahead of those that it sends to
   call_counted_too_early  ///< before all threads of the block know the call's number
 };
 

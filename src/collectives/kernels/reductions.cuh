@@ -28,9 +28,23 @@ struct SumOf<simt::bfloat16> {
   using type = float;
 };
 
-/// `kSums`: for the operators sum and avg, else for the others. Integers are given as the unsigned
-/// type of their width.
-template <typename T, bool kSums>
+/// What a Reduction is compiled for. An average has a division for each element, which takes
+/// registers that sums alone do not need.
+enum class Combining : std::uint8_t { sums, averages, others };
+
+/// Calls `run` with the std::integral_constant of an operator's Combining.
+template <typename Run>
+SIMT_DEVICE void with_combining(Operator reduction, const Run& run) {
+  if (reduction == Operator::sum)
+    run(std::integral_constant<Combining, Combining::sums>{});
+  else if (reduction == Operator::avg)
+    run(std::integral_constant<Combining, Combining::averages>{});
+  else
+    run(std::integral_constant<Combining, Combining::others>{});
+}
+
+/// Integers are given as the unsigned type of their width.
+template <typename T, Combining kCombining>
 class Reduction {
  public:
   using Element = T;
@@ -51,14 +65,14 @@ class Reduction {
   }
 
   SIMT_DEVICE Sum combine(Sum sum, Sum next) const {
-    if constexpr (kSums) return static_cast<Sum>(sum + next);
+    if constexpr (kCombining != Combining::others) return static_cast<Sum>(sum + next);
     if (operator_ == Operator::product) return static_cast<Sum>(sum * next);
     const bool less = operator_ == Operator::min ? is_less(next, sum) : is_less(sum, next);
     return less ? next : sum;
   }
 
   SIMT_DEVICE T narrow(Sum sum) const {
-    if (kSums && operator_ == Operator::avg) sum = divided(sum);
+    if constexpr (kCombining == Combining::averages) sum = divided(sum);
     if constexpr (std::is_same_v<T, simt::float16>)
       return simt::to_float16(sum);
     else if constexpr (std::is_same_v<T, simt::bfloat16>)

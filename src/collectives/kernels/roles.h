@@ -57,9 +57,6 @@ struct Roles {
   std::uint32_t take;     ///< whose pieces of ring 1 it copies to `out`
   std::uint32_t keep;     ///< pieces that it copies from its `in` to its `out`
   bool two_hops;          ///< what is taken was combined before, by whoever sent it
-  /// Nobody ends the call before everybody has begun it. Otherwise the call needs arrivals, for
-  /// cells are used again without asking (collective_cells.cuh).
-  bool synchronises;
 };
 
 struct Part {
@@ -95,7 +92,6 @@ constexpr Part part_of(const CollectiveArgs& args) {
     pieces.out_stride = pieces.longest;
   }
   const std::uint32_t owners = sliced && rooted ? everybody & ~(1U << root) : everybody;
-  roles.synchronises = !rooted || size == 1;
 
   switch (args.op) {
     case CollectiveOp::allreduce:

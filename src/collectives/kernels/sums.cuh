@@ -18,14 +18,11 @@ SIMT_DEVICE std::uint64_t share_of(std::uint64_t count) {
   return (even + kGranule - 1) / kGranule * kGranule;
 }
 
-template <typename Element, bool kSums>
+template <typename Element, Combining kCombining>
 SIMT_DEVICE void run_with(const SumArgs& args) {
-  using Operation = Reduction<Element, kSums>;
+  using Operation = Reduction<Element, kCombining>;
   using Sum = typename Operation::Sum;
-  // What stays partial is not divided yet.
-  const Operator reduction =
-      args.to_partial && args.reduction == Operator::avg ? Operator::sum : args.reduction;
-  const Operation operation(reduction, args.type, args.ranks);
+  const Operation operation(args.reduction, args.type, args.ranks);
   const simt::Group block = simt::Group::block();
   const std::uint64_t share = share_of(args.count);
   const std::uint64_t begin = simt::block_index() * share;
@@ -64,10 +61,10 @@ SIMT_DEVICE void run_with(const SumArgs& args) {
 
 template <typename Element>
 SIMT_DEVICE void run(const SumArgs& args) {
-  if (args.reduction == Operator::sum || args.reduction == Operator::avg)
-    run_with<Element, true>(args);
-  else
-    run_with<Element, false>(args);
+  // What stays partial is not divided yet.
+  const bool divides = args.reduction == Operator::avg && !args.to_partial;
+  with_combining(args.reduction == Operator::avg && !divides ? Operator::sum : args.reduction,
+                 [&](auto combining) { run_with<Element, decltype(combining)::value>(args); });
 }
 
 }  // namespace polypath::sums

@@ -18,15 +18,37 @@ constexpr double kEngineUs = 11.2;
 constexpr std::uint64_t kLeastNodeChunk = 256 * kKiB;
 constexpr std::uint64_t kLeastNodeSlice = 64 * kKiB;
 constexpr std::uint64_t kSliceGranule = 4 * kKiB;
-/// Of a message that is not too large for them: enough that the stages overlap.
-constexpr std::uint64_t kNodeChunks = 8;
+
+/// What a chunk costs beyond its bytes: its kernels and two exchanges. Measured with NCCL between
+/// two nodes' parts of a node: 46 us an exchange
+/// (bench/results/2026-11-23-2xh200-collectives/nodes.nccl.1M.log).
+constexpr double kChunkUs = 2 * 46;
+/// The rate of what does not overlap in one chunk: the stages inside the nodes, and copies to and
+/// from the network. As the network of the same measurement, 45 GB/s.
+constexpr double kSerialGbps = 45;
+constexpr std::uint64_t kMostOverlapped = 8;  ///< that overlapping gains anything from
+
+/// With n chunks the first one's stages overlap with nothing, and each costs kChunkUs.
+std::uint64_t best_chunks(double slice_bytes) {
+  const double serial_us = slice_bytes / (kSerialGbps * kBytesPerGbpsUs);
+  const auto us = [&](std::uint64_t chunks) {
+    return static_cast<double>(chunks) * kChunkUs + serial_us / static_cast<double>(chunks);
+  };
+  std::uint64_t best = 1;
+  while (best < kMostOverlapped && us(best + 1) < us(best)) ++best;
+  return best;
+}
 
 }  // namespace
 
-std::uint64_t node_slice_bytes(std::uint64_t bytes, int ranks) {
-  const std::uint64_t even = bytes / (static_cast<std::uint64_t>(ranks) * kNodeChunks);
-  const std::uint64_t whole = (even + kSliceGranule - 1) / kSliceGranule * kSliceGranule;
-  return std::clamp(whole, kLeastNodeSlice, kMostNodeSlice);
+std::uint64_t node_slice_bytes(std::uint64_t bytes, int ranks, std::uint64_t most) {
+  const auto count = static_cast<std::uint64_t>(ranks);
+  const std::uint64_t whole = (bytes + count - 1) / count;
+  const std::uint64_t chunks =
+      std::max(best_chunks(static_cast<double>(whole)), (whole + most - 1) / most);
+  const std::uint64_t even = (whole + chunks - 1) / chunks;
+  const std::uint64_t slice = (even + kSliceGranule - 1) / kSliceGranule * kSliceGranule;
+  return std::clamp(slice, std::min(kLeastNodeSlice, most), most);
 }
 
 NodePipeline plan_node_pipeline(const Node& node, const CollectiveRequest& request,

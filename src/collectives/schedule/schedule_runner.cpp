@@ -132,7 +132,7 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
   fork(streams_, program.streams);
   if (schedule.waits_aside) fork(waiting_, program.streams);
-  if (beside) beside();
+  beside();
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const RankStep& mine = program.steps[i];
     const CollectiveStep& step = schedule.steps[static_cast<std::size_t>(mine.index)];
@@ -195,10 +195,16 @@ void ScheduleRunner::wait_in_graph(const RankStep& step, CUstream stream) {
 /// Between two meetings of all ranks, so that no credit of a call before is needed, nor given to
 /// one behind it.
 void ScheduleRunner::issue_graph(const CollectiveSchedule& schedule, const RankProgram& program,
-                                 const Call& call, CUstream stream) {
+                                 const Call& call, CUstream stream,
+                                 const std::function<void()>& beside) {
   const CudaDriver& driver = comm_.driver();
-  meet_in_graph(begun_word, /*begins=*/true, stream);
+  // What is beside it must not wait for ranks that make another call, and do not come there.
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
+  fork(streams_, 1);
+  beside();
+  const CUstream first = streams_.front().get();
+  meet_in_graph(begun_word, /*begins=*/true, first);
+  POLYPATH_CHECK(driver, event_record(fork_.get(), first));
   fork(streams_, program.streams);
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const RankStep& mine = program.steps[i];
@@ -214,7 +220,7 @@ void ScheduleRunner::issue_graph(const CollectiveSchedule& schedule, const RankP
     tell_in_graph(mine, its_stream);
     POLYPATH_CHECK(driver, event_record(event(told_, i).get(), its_stream));
   }
-  join(program.streams, stream);
+  join(std::max(program.streams, 1), stream);
   meet_in_graph(ended_word, /*begins=*/false, stream);
 }
 
@@ -230,13 +236,25 @@ void ScheduleRunner::issue_or_abort(const std::function<void()>& issue) {
 
 void ScheduleRunner::run(const CollectiveSchedule& schedule, const RankProgram& program,
                          const Call& call, CUstream stream, const std::function<void()>& beside) {
-  issue_or_abort([&] { issue(schedule, program, call, stream, beside); });
+  try {
+    issue_or_abort([&] { issue(schedule, program, call, stream, beside); });
+  } catch (...) {
+    // What was issued uses the caller's buffers, and ends before what comes on its stream.
+    const int forked = std::min(program.streams, static_cast<int>(streams_.size()));
+    try {
+      join(forked, stream);
+    } catch (const std::exception& error) {
+      log_warn("what was issued of a collective cannot be waited for: {}", error.what());
+    }
+    throw;
+  }
   ++calls_;
 }
 
 void ScheduleRunner::capture(const CollectiveSchedule& schedule, const RankProgram& program,
-                             const Call& call, CUstream stream) {
-  issue_or_abort([&] { issue_graph(schedule, program, call, stream); });
+                             const Call& call, CUstream stream,
+                             const std::function<void()>& beside) {
+  issue_or_abort([&] { issue_graph(schedule, program, call, stream, beside); });
 }
 
 }  // namespace polypath

@@ -47,11 +47,11 @@ class ScheduleRunner {
   /// Not in capture. The context is current. When a step cannot be issued, the communicator is
   /// aborted before the error is thrown: others would wait for it.
   void run(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
-           CUstream stream, const std::function<void()>& beside = nullptr);
+           CUstream stream, const std::function<void()>& beside);
   /// In capture: a graph that may be launched again and again, one launch after another on each
-  /// rank, and in the same order among their calls.
+  /// rank, and in the same order among their calls. `beside` as of run().
   void capture(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
-               CUstream stream);
+               CUstream stream, const std::function<void()>& beside);
 
   [[nodiscard]] std::uint64_t scratch_bytes() const noexcept { return scratch_.bytes(); }
   /// Of each host memory; the ranks share it.
@@ -62,7 +62,7 @@ class ScheduleRunner {
   void issue(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
              CUstream stream, const std::function<void()>& beside);
   void issue_graph(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
-                   CUstream stream);
+                   CUstream stream, const std::function<void()>& beside);
   void issue_waits(const RankStep& step, std::uint64_t number, CUstream stream);
   void issue_step(const CollectiveSchedule& schedule, const CollectiveStep& step, const Call& call,
                   CUstream stream) const;

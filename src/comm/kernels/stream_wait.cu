@@ -2,6 +2,7 @@
 // look at the abort word themselves: an abort needs no room on the GPU to let them go. What comes
 // behind one on the stream finds what was stored before the words were; or, when it gave up, runs
 // behind the abort.
+#include "comm/kernels/exchange_args.h"
 #include "comm/kernels/planted_wait_faults.h"
 #include "comm/kernels/stream_put.cuh"
 #include "comm/kernels/stream_wait_args.h"
@@ -67,12 +68,41 @@ SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
       return is_at(seen, wanted.value);
     };
     const auto awaited = [&] {
-      const auto offset = static_cast<std::uint64_t>(wanted.word - args.base) * sizeof seen;
+      const auto index = static_cast<std::uint64_t>(wanted.word - args.base);
+      if (args.bytes == 0)
+        return device::Awaited{static_cast<std::uint32_t>(index), wanted.value, seen};
+      const std::uint64_t offset = index * sizeof seen;
       return device::Awaited{StatusRecord::kNobody, wanted.value, seen, offset, args.bytes};
     };
     if (!device::wait_with(args.patience, ready, awaited))
       return device::wait_for_abort(args.patience);
   }
+}
+
+SIMT_KERNEL(polypath_exchange_begin, polypath::kStreamWaitThreads, polypath::ExchangeArgs args) {
+  using namespace polypath;
+  if (simt::thread_index() == 0)
+    simt::store(args.told,
+                ExchangeRecord{simt::load_volatile(args.patience.reports), args.what, args.count});
+  for (std::uint32_t node = simt::thread_index(); node < args.nodes; node += simt::block_size())
+    simt::store(args.came + node, ExchangeRecord{0, args.what, args.count});
+}
+
+SIMT_KERNEL(polypath_exchange_end, polypath::kStreamWaitThreads, polypath::ExchangeArgs args) {
+  using namespace polypath;
+  // What a kernel of this rank should have written goes no further either.
+  bool is_right = simt::load_volatile(args.patience.reports) == 0;
+  for (std::uint32_t node = simt::thread_index(); node < args.nodes; node += simt::block_size()) {
+    const ExchangeRecord came = simt::load(args.came + node);
+    const bool is_alike = came.what == args.what && came.count == args.count;
+    if (came.given_up == 0 && is_alike) continue;
+    if (planted(StreamWaitFault::records_not_looked_at)) continue;
+    device::report(
+        args.patience, came.given_up != 0 ? StatusRecord::node_gave_up : StatusRecord::mismatch,
+        {node, std::uint64_t{args.waits} << 32 | args.what, came.what, args.count, came.count});
+    is_right = false;
+  }
+  if (!is_right) device::wait_for_abort(args.patience);
 }
 
 SIMT_KERNEL(polypath_stream_puts, polypath::kStreamPutThreads, polypath::StreamPutArgs args) {

@@ -47,7 +47,7 @@ struct StreamSignalArgs {
   std::uint64_t* epoch;
   bool begins_epoch;          ///< counts it up first
   const std::uint64_t* base;  ///< of the memory that the words are in, and its bytes: as the status
-  std::uint64_t bytes;        ///< record says it
+  std::uint64_t bytes;        ///< record says it. 0 bytes: a barrier, with a word for each rank
   Patience patience;
 };
 

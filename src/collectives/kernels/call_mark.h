@@ -1,0 +1,51 @@
+// What a rank tells the others of a call that it begins: the operation, the type, the operator, the
+// root, the number of elements, and a hash of what else must be alike. C++17, plain data.
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/collective_types.h"
+
+namespace polypath {
+
+/// `what`: from bit 0 the operation (3 bits), the type (4), the operator (3), the root (3) and
+/// `how` (19).
+struct CallMark {
+  std::uint32_t what;
+  std::uint64_t count;  ///< elements, as CollectiveArgs::count
+};
+
+inline constexpr unsigned kMarkTypeShift = 3;
+inline constexpr unsigned kMarkOperatorShift = 7;
+inline constexpr unsigned kMarkRootShift = 10;
+inline constexpr unsigned kMarkHowShift = 13;
+
+/// `how`: a hash of the plan and of the calls before this one; its upper 19 bits count.
+constexpr CallMark call_mark(CollectiveOp op, DataType type, Operator reduction, std::uint32_t root,
+                             std::uint64_t count, std::uint32_t how) {
+  return {static_cast<std::uint32_t>(op) | static_cast<std::uint32_t>(type) << kMarkTypeShift |
+              static_cast<std::uint32_t>(reduction) << kMarkOperatorShift | root << kMarkRootShift |
+              (how >> kMarkHowShift) << kMarkHowShift,
+          count};
+}
+
+constexpr CollectiveOp op_of_mark(std::uint32_t what) {
+  return static_cast<CollectiveOp>(what & 7U);
+}
+constexpr DataType type_of_mark(std::uint32_t what) {
+  return static_cast<DataType>((what >> kMarkTypeShift) & 15U);
+}
+constexpr Operator operator_of_mark(std::uint32_t what) {
+  return static_cast<Operator>((what >> kMarkOperatorShift) & 7U);
+}
+constexpr std::uint32_t root_of_mark(std::uint32_t what) { return (what >> kMarkRootShift) & 7U; }
+
+/// One more value in a hash of 32 bits, all of which depend on all of it.
+constexpr std::uint32_t hash_with(std::uint32_t hash, std::uint64_t value) {
+  std::uint64_t mixed = (value ^ hash) * 0x9E3779B97F4A7C15U;
+  mixed ^= mixed >> 32;
+  mixed *= 0xD6E8FEB86659FD93U;
+  return static_cast<std::uint32_t>(mixed >> 32);
+}
+
+}  // namespace polypath

@@ -1,0 +1,30 @@
+// What the kernels are told that come before and after an exchange between nodes by NCCL: the one
+// agreement between host and device. C++17, plain data.
+#pragma once
+
+#include <cstdint>
+
+#include "comm/status_record.hpp"
+
+namespace polypath {
+
+/// What a rank sends next to the data of an exchange.
+struct alignas(16) ExchangeRecord {
+  std::uint32_t given_up;  ///< blocks of the rank that gave up a wait: not 0, and the data are none
+  std::uint32_t what;      ///< of the call, as ExchangeMark
+  std::uint64_t count;
+};
+
+/// The one parameter of both kernels. The first fills `told`, and `came` with what is right. The
+/// second, after the exchange, gives up unless all that came is right.
+struct ExchangeArgs {
+  ExchangeRecord* told;
+  ExchangeRecord* came;  ///< one a node
+  std::uint32_t nodes;
+  std::uint32_t waits;  ///< ExchangeMark::waits
+  std::uint32_t what;
+  std::uint64_t count;
+  Patience patience;
+};
+
+}  // namespace polypath

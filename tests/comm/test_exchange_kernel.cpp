@@ -1,0 +1,111 @@
+// The twins of the kernels before and after an exchange between nodes: what comes of another call, or
+// of a node that gave up, goes no further.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+#include "comm/kernels/exchange_args.h"
+#include "comm/kernels/planted_wait_faults.h"
+#include "planting.hpp"
+#include "simt/platform.cuh"
+#include "simt/run.hpp"
+
+namespace polypath::test {
+
+constexpr std::uint32_t kNodes = 40;  // more than threads
+
+/// As the network does.
+SIMT_KERNEL(test_deliver, 32, ExchangeRecord* came, ExchangeRecord record) {
+  if (simt::thread_index() == 0) simt::store(came, record);
+}
+
+namespace {
+
+class ExchangeKernel : public testing::Test {
+ protected:
+  struct Memory {
+    ExchangeRecord told{};
+    std::array<ExchangeRecord, kNodes> came{};
+    StatusRecord status{};
+    std::uint32_t abort_word = 0;
+    std::uint32_t reports = 0;
+  };
+
+  /// An exchange in which `record` comes from a node; what the run says.
+  std::string run(std::uint32_t node, const ExchangeRecord& record) {
+    ExchangeArgs args{};
+    args.told = &memory_.told;
+    args.came = memory_.came.data();
+    args.nodes = kNodes;
+    args.waits = 9;
+    args.what = 0x1234;
+    args.count = std::uint64_t{1} << 40;
+    args.patience = {&memory_.abort_word, 1'000'000'000, &memory_.status, &memory_.reports, 5};
+    simt::RunOptions options;
+    options.seed = node + 1;
+    options.most_turns = 100'000;
+    options.memory.push_back({&memory_, sizeof memory_, 0});
+    return simt::run({{simt::launch("polypath_exchange_begin", 0, 1, 32, args),
+                       simt::launch("test_deliver", 0, 1, 32, args.came + node, record),
+                       simt::launch("polypath_exchange_end", 0, 1, 32, args)}},
+                     options);
+  }
+
+  Memory memory_;
+};
+
+constexpr ExchangeRecord kRight{0, 0x1234, std::uint64_t{1} << 40};
+
+TEST_F(ExchangeKernel, RightRecords_LetTheStreamGo) {
+  memory_.came.fill({7, 7, 7});  // of an exchange before
+  EXPECT_EQ("", run(3, kRight));
+  EXPECT_EQ(0U, memory_.status.given_up);
+  EXPECT_EQ(0U, memory_.told.given_up);
+  EXPECT_EQ(kRight.what, memory_.told.what);
+  EXPECT_EQ(kRight.count, memory_.told.count);
+}
+
+TEST_F(ExchangeKernel, NodeThatGaveUp_HoldsTheStreamUntilTheAbort) {
+  for (const std::uint32_t node : {0U, 31U, 39U}) {
+    memory_ = {};
+    EXPECT_NE("", run(node, {2, kRight.what, kRight.count}));  // it waits for ever
+    EXPECT_EQ(StatusRecord::node_gave_up, memory_.status.reason);
+    EXPECT_EQ(node, memory_.status.waited_for_rank);
+    memory_ = {};
+    memory_.abort_word = 1;
+    EXPECT_EQ("", run(node, {2, kRight.what, kRight.count}));
+    EXPECT_EQ(1U, memory_.status.given_up);
+  }
+}
+
+TEST_F(ExchangeKernel, OtherCall_IsReported) {
+  memory_.abort_word = 1;
+  EXPECT_EQ("", run(33, {0, kRight.what ^ 0x80000000U, kRight.count}));
+  EXPECT_EQ(StatusRecord::mismatch, memory_.status.reason);
+  EXPECT_EQ(5U, memory_.status.kernel);
+  EXPECT_EQ(33U, memory_.status.waited_for_rank);
+  EXPECT_EQ(std::uint64_t{9} << 32 | kRight.what, memory_.status.expected);
+  EXPECT_EQ(kRight.what ^ 0x80000000U, memory_.status.seen);
+  memory_ = {};
+  memory_.abort_word = 1;
+  EXPECT_EQ("", run(2, {0, kRight.what, kRight.count + 1}));
+  EXPECT_EQ(StatusRecord::mismatch, memory_.status.reason);
+  EXPECT_EQ(kRight.count, memory_.status.offset);
+  EXPECT_EQ(kRight.count + 1, memory_.status.bytes);
+}
+
+TEST_F(ExchangeKernel, OwnReport_IsToldAndHoldsTheStream) {
+  memory_.reports = 3;
+  EXPECT_NE("", run(1, kRight));
+  EXPECT_EQ(3U, memory_.told.given_up);
+}
+
+TEST_F(ExchangeKernel, RecordsNotLookedAt_IsFound) {
+  const Planting planted(StreamWaitFault::records_not_looked_at);
+  EXPECT_EQ("", run(1, {2, kRight.what, kRight.count}));
+  EXPECT_EQ(0U, memory_.status.given_up);
+}
+
+}  // namespace
+}  // namespace polypath::test
