@@ -237,6 +237,8 @@ int main_of(int argc, char** argv) {
       {"intercommunicator", alone(intercommunicator)},
       {"freed-in-any-order", alone(freed_in_any_order)},
       {"unusual-types", alone(unusual_types)},
+      {"derived-types", alone(derived_types)},
+      {"gaps-in-use", alone(gaps_in_use)},
       {"huge", alone(huge)},
       {"killed", alone(killed)},
       {"stopped", alone(stopped)},
