@@ -103,9 +103,9 @@ POLYPATH_API polypath_status polypath_copy_async(polypath_context* context, void
 /* The same, but what is not worth splitting is left to the caller: for programs that have a copy
  * call of their own, and for what stands between a program and the driver. *issued is 1: the
  * transfer is under way, as polypath_copy_async() would have it. 0, with any status: copy it
- * natively on `stream`; the counters name the reason. Nothing was done, or a call for a route failed:
- * then some of the bytes of `src` are in `dst`, or will be before what `stream` is given next begins.
- * POLYPATH_DRIVER_ERROR with 1: as there. */
+ * natively on `stream`; the counters name the reason. Nothing was done, or a call for a route
+ * failed: then some of the bytes of `src` are in `dst`, or will be before what `stream` is given
+ * next begins. POLYPATH_DRIVER_ERROR with 1: as there. */
 POLYPATH_API polypath_status polypath_try_copy_async(polypath_context* context, void* dst,
                                                      const void* src, size_t bytes, void* stream,
                                                      int* issued);

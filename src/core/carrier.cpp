@@ -322,7 +322,7 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   if (result.error != nullptr) {
     midway = result.issued && !result.is_ordered;
     if (midway) std::rethrow_exception(result.error);
-    // An error of a leg is the route's: the native copy writes the same bytes after what was issued.
+    // An error of a leg is the route's: a native copy of all, after what was issued, is the same.
     try {
       std::rethrow_exception(result.error);
     } catch (const std::exception& error) {

@@ -52,8 +52,8 @@ struct BoundTransfer {
 /// How a run ended.
 struct RunResult {
   bool issued = false;  ///< a copy was issued
-  /// Every caller's stream waits for whatever was issued, so that native copies of all transfers may
-  /// follow: they write the same bytes.
+  /// Every caller's stream waits for whatever was issued, so that native copies of all transfers
+  /// may follow: they write the same bytes.
   bool is_ordered = true;
   const Route* busy = nullptr;    ///< of the schedule: could not be leased, and nothing was issued
   const Route* narrow = nullptr;  ///< of the schedule: a second ring would let transfers overlap

@@ -80,8 +80,8 @@ struct Ring : Lendable {
   std::unique_ptr<StagingMemory> memory;
 };
 
-/// What queries of the stream answer each time, where that is an error: its context runs nothing any
-/// more. CUDA_SUCCESS: they do not.
+/// What queries of the stream answer each time, where that is an error: its context runs nothing
+/// any more. Otherwise CUDA_SUCCESS.
 CUresult persistent_error(const CudaDriver& driver, CUstream stream) noexcept;
 
 class RouteResources;

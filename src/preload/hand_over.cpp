@@ -215,7 +215,7 @@ bool hand_over(const Copy& copy, CUresult* result) noexcept {
                                           is_default ? nullptr : stream_of(copy), &issued);
   // Whatever the engine did not like about it, the driver's own call says it in its own words.
   if (issued == 0) return false;
-  // Nor is what only helps an error: the driver's own copy writes the same bytes, and orders itself.
+  // What only helps is no error: the driver's own copy writes the same bytes, and orders itself.
   if (status == POLYPATH_SUCCESS && order.end() != CUDA_SUCCESS) return false;
   count_issued(copy.symbol);
   if (status == POLYPATH_SUCCESS)
