@@ -18,6 +18,14 @@
 namespace polypath::test {
 namespace {
 
+/// The driver raises `signal` at this process's next kernel (ending_driver.cpp).
+void signal_at_launch(int signal) {
+  const char* const driver = std::getenv("POLYPATH_DRIVER_LIBRARY");
+  void* const library = driver != nullptr ? dlopen(driver, RTLD_NOW | RTLD_NOLOAD) : nullptr;
+  require(library != nullptr, "the driver that ends this rank is not used");
+  reinterpret_cast<void (*)(int)>(dlsym(library, "polypath_test_signal_at_launch"))(signal);
+}
+
 /// The last of three ranks ends or stops in a collective that all agreed to, before its kernel: those
 /// of the others wait for it. They print what MPI told them, and how long that took.
 void ending(Calls& run, int signal) {
@@ -25,12 +33,7 @@ void ending(Calls& run, int signal) {
   row.count = 50'000;
   run_row(run.gpu, MPI_COMM_WORLD, row);  // makes polypath's communicator
   const int rank = rank_in(MPI_COMM_WORLD);
-  if (rank == size_of(MPI_COMM_WORLD) - 1) {
-    const char* const driver = std::getenv("POLYPATH_DRIVER_LIBRARY");
-    void* const library = driver != nullptr ? dlopen(driver, RTLD_NOW | RTLD_NOLOAD) : nullptr;
-    require(library != nullptr, "the driver that ends this rank is not used");
-    reinterpret_cast<void (*)(int)>(dlsym(library, "polypath_test_signal_at_launch"))(signal);
-  }
+  if (rank == size_of(MPI_COMM_WORLD) - 1) signal_at_launch(signal);
   const CUdeviceptr memory = run.gpu.allocate(1 << 20);
   const auto begin = std::chrono::steady_clock::now();
   const int code = MPI_Allreduce(MPI_IN_PLACE, reinterpret_cast<void*>(memory), 1 << 18, MPI_FLOAT,
@@ -241,6 +244,44 @@ void freed_in_any_order(Calls& run) {
       MPI_Barrier(MPI_COMM_WORLD);
     }
     call(MPI_COMM_WORLD);
+  }
+}
+
+void reset_after_free(Calls& run) {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  MPI_Comm copy = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  Row row{Collective::allreduce, types()[0]};
+  row.count = 1000;
+  run_row(run.gpu, copy, row);
+  ++run.calls["MPI_Allreduce"];
+  int done = 0;
+  if (rank == 1) {
+    MPI_Comm_free(&copy);
+    run.gpu.reset();
+    for (int other = 0; other < size_of(MPI_COMM_WORLD); ++other)
+      if (other != rank) MPI_Send(&done, 1, MPI_INT, other, 0, MPI_COMM_WORLD);
+  } else {
+    MPI_Recv(&done, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Comm_free(&copy);
+  }
+}
+
+void paused(Calls& run) {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  Row row{Collective::allreduce, types()[0]};
+  row.count = 50'000;
+  for (int i = 0; i < 2; ++i) {
+    if (i == 1 && rank == size_of(MPI_COMM_WORLD) - 1) {
+      const char* const seconds = std::getenv("POLYPATH_TEST_PAUSE");
+      require(seconds != nullptr, "POLYPATH_TEST_PAUSE");
+      signal_at_launch(SIGSTOP);
+      const std::string later =
+          fmt::format("env -u LD_PRELOAD sh -c 'sleep {}; kill -CONT {}' &", seconds, getpid());
+      require(std::system(later.c_str()) == 0, "the shell");
+    }
+    run_row(run.gpu, MPI_COMM_WORLD, row);
+    ++run.calls["MPI_Allreduce"];
   }
 }
 
