@@ -9,8 +9,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 #include <span>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "collective_row.hpp"
@@ -49,6 +52,12 @@ void ending(Calls& run, int signal) {
   MPI_Sendrecv(&rank, 1, MPI_INT, 1 - rank, 0, &other, 1, MPI_INT, 1 - rank, 0, MPI_COMM_WORLD,
                MPI_STATUS_IGNORE);
   _exit(3);
+}
+
+/// Another time on each rank and in each run, up to 3 ms.
+void sleep_a_little() {
+  static std::mt19937 random(static_cast<unsigned>(getpid()));
+  std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
 }
 
 /// Word `i` of what `rank` gives to a large call.
@@ -240,6 +249,7 @@ void freed_in_any_order(Calls& run) {
     }
     // Each begins with another one, and ranks free their next when all have freed one.
     for (int i = 0; i < size; ++i) {
+      sleep_a_little();
       MPI_Comm_free(&all[static_cast<std::size_t>((rank + i) % size)]);
       MPI_Barrier(MPI_COMM_WORLD);
     }
@@ -256,8 +266,10 @@ void reset_after_free(Calls& run) {
   run_row(run.gpu, copy, row);
   ++run.calls["MPI_Allreduce"];
   int done = 0;
+  sleep_a_little();
   if (rank == 1) {
     MPI_Comm_free(&copy);
+    sleep_a_little();
     run.gpu.reset();
     for (int other = 0; other < size_of(MPI_COMM_WORLD); ++other)
       if (other != rank) MPI_Send(&done, 1, MPI_INT, other, 0, MPI_COMM_WORLD);

@@ -39,8 +39,8 @@ constexpr struct {
     {Combiner::hindexed, 8, 9, 107},
     {Combiner::indexed_block, 9, 10, 108},
     {Combiner::hindexed_block, 18, 19, 109},
-    {Combiner::structure, 11, 13, 110},
-    {Combiner::subarray, 12, 14, 111},
+    {Combiner::structure, 11, 12, 110},
+    {Combiner::subarray, 12, 13, 111},
     {Combiner::resized, 17, 18, 116},
 };
 
