@@ -257,28 +257,6 @@ void freed_in_any_order(Calls& run) {
   }
 }
 
-void reset_after_free(Calls& run) {
-  const int rank = rank_in(MPI_COMM_WORLD);
-  MPI_Comm copy = MPI_COMM_NULL;
-  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
-  Row row{Collective::allreduce, types()[0]};
-  row.count = 1000;
-  run_row(run.gpu, copy, row);
-  ++run.calls["MPI_Allreduce"];
-  int done = 0;
-  sleep_a_little();
-  if (rank == 1) {
-    MPI_Comm_free(&copy);
-    sleep_a_little();
-    run.gpu.reset();
-    for (int other = 0; other < size_of(MPI_COMM_WORLD); ++other)
-      if (other != rank) MPI_Send(&done, 1, MPI_INT, other, 0, MPI_COMM_WORLD);
-  } else {
-    MPI_Recv(&done, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    MPI_Comm_free(&copy);
-  }
-}
-
 void paused(Calls& run) {
   const int rank = rank_in(MPI_COMM_WORLD);
   Row row{Collective::allreduce, types()[0]};

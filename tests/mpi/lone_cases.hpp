@@ -20,9 +20,6 @@ void intercommunicator(Calls& run);
 /// freed its own.
 void freed_in_any_order(Calls& run);
 
-/// Rank 1 frees a communicator and resets its GPU; the others free theirs after that.
-void reset_after_free(Calls& run);
-
 /// The last rank is stopped in a collective that all agreed to, before its kernel, for as many
 /// seconds as POLYPATH_TEST_PAUSE says.
 void paused(Calls& run);

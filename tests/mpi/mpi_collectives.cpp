@@ -253,7 +253,6 @@ int main_of(int argc, char** argv) {
       {"unusual-types", alone(unusual_types)},
       {"derived-types", alone(derived_types)},
       {"gaps-in-use", alone(gaps_in_use)},
-      {"reset-after-free", alone(reset_after_free)},
       {"paused", alone(paused)},
       {"ever-host-memory", ever_host_memory},
       {"huge", alone(huge)},

@@ -169,13 +169,6 @@ def test_communicators_of_several_nodes_are_freed_in_any_order(output_of):
     assert output.count('{"rank"') == 4
 
 
-def test_a_reset_does_not_wait_for_ranks_that_have_not_freed(output_of):
-    """It would do so for longer than this test."""
-    code, output = output_of(3, "reset-after-free", POLYPATH_COMM_TIME_LIMIT="1000000")
-    assert code == 0, output
-    assert output.count('{"rank"') == 3
-
-
 def test_host_memory_stays_with_mpi(collectives):
     ran = collectives(3, "host-memory")
     assert not ran.counted("taken")

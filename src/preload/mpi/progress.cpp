@@ -1,10 +1,7 @@
 #include "preload/mpi/progress.hpp"
 
 #include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,9 +11,8 @@
 namespace polypath::preload::mpi {
 namespace {
 
+constexpr int kMostPauses = 300'000;
 constexpr timespec kPause{0, 100'000};
-constexpr int kPausesBetweenLooks = 500;
-constexpr timespec kLeavePause{0, 100'000'000};
 
 }  // namespace
 
@@ -24,7 +20,6 @@ struct Progress {
   struct alignas(64) Finished {
     std::atomic<std::uint64_t> calls;
   } ranks[kMostRanks];
-  std::atomic<std::uint32_t> left;  ///< ranks that have freed the communicator; a futex
 };
 
 ProgressPlace offer_progress() noexcept {
@@ -58,30 +53,13 @@ void note_finished(Progress& progress, int rank) noexcept {
   progress.ranks[rank].calls.fetch_add(1, std::memory_order_release);
 }
 
-void wait_for_others(const Progress& progress, int rank, int size, bool (*is_usable)(void* user),
-                     void* user) noexcept {
+void wait_for_others(const Progress& progress, int rank, int size) noexcept {
   const std::uint64_t wanted = progress.ranks[rank].calls.load(std::memory_order_relaxed);
   int pauses = 0;
   for (int other = 0; other < size; ++other)
-    while (progress.ranks[other].calls.load(std::memory_order_acquire) < wanted) {
-      if (++pauses % kPausesBetweenLooks == 0 && !is_usable(user)) return;
+    while (progress.ranks[other].calls.load(std::memory_order_acquire) < wanted &&
+           pauses++ < kMostPauses)
       nanosleep(&kPause, nullptr);
-    }
-}
-
-void note_left(Progress& progress) noexcept {
-  progress.left.fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, &progress.left, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-bool have_left(const Progress& progress, int size) noexcept {
-  return progress.left.load(std::memory_order_acquire) >= static_cast<std::uint32_t>(size);
-}
-
-void wait_for_leave(Progress& progress, int size) noexcept {
-  const std::uint32_t seen = progress.left.load(std::memory_order_acquire);
-  if (seen < static_cast<std::uint32_t>(size))
-    syscall(SYS_futex, &progress.left, FUTEX_WAIT, seen, &kLeavePause, nullptr, 0);
 }
 
 }  // namespace polypath::preload::mpi

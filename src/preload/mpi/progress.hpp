@@ -30,15 +30,7 @@ void close_progress(Progress* progress) noexcept;
 
 /// This rank, as the node's are numbered, has finished one more call.
 void note_finished(Progress& progress, int rank) noexcept;
-/// Waits until all of `size` ranks have finished as many calls as this one. Asks `is_usable(user)`
-/// now and then; false: waits no more.
-void wait_for_others(const Progress& progress, int rank, int size, bool (*is_usable)(void* user),
-                     void* user) noexcept;
-
-/// This rank has freed the communicator.
-void note_left(Progress& progress) noexcept;
-[[nodiscard]] bool have_left(const Progress& progress, int size) noexcept;
-/// Waits for another rank's note_left(), or a tenth of a second.
-void wait_for_leave(Progress& progress, int size) noexcept;
+/// Waits until all of `size` ranks have finished as many calls as this one; 30 s at most.
+void wait_for_others(const Progress& progress, int rank, int size) noexcept;
 
 }  // namespace polypath::preload::mpi

@@ -60,8 +60,8 @@ void link(Ranks* ranks) noexcept {
   *at = ranks;
 }
 
-/// What this rank alone has of the driver.
-void release_own(Ranks& ranks) noexcept {
+/// What is of polypath and the driver. The ranks of other processes are waited for.
+void release(Ranks& ranks) noexcept {
   if (ranks.gpu < 0) return;
   const PrimaryContext primary(ranks.gpu);
   if (primary.get() != nullptr) {
@@ -70,36 +70,13 @@ void release_own(Ranks& ranks) noexcept {
     if (ranks.spare != 0) mem_free(ranks.spare);
     if (ranks.stream != nullptr) stream_destroy(ranks.stream);
   }
-  ranks.stream = nullptr;
-  ranks.spare = 0;
-  ranks.spare_bytes = 0;
-}
-
-/// What is of polypath and the driver. The ranks of other processes are waited for.
-void release(Ranks& ranks) noexcept {
-  release_own(ranks);
   if (ranks.comm != nullptr) functions().destroy(ranks.comm);
   close_progress(ranks.progress);
   ranks.progress = nullptr;
   ranks.comm = nullptr;
-}
-
-bool is_usable(void* ranks) noexcept {
-  return functions().check(static_cast<Ranks*>(ranks)->comm) == POLYPATH_SUCCESS;
-}
-
-/// This rank uses the communicator no more: others need not wait for it.
-void say_left(Ranks& ranks) noexcept {
-  if (ranks.progress != nullptr) note_left(*ranks.progress);
-}
-
-/// Before a GPU of this rank is reset: other ranks get the time to finish the calls that this one
-/// has finished, and then none waits for another.
-void abandon(Ranks& ranks) noexcept {
-  if (ranks.comm == nullptr) return;
-  if (ranks.progress != nullptr)
-    wait_for_others(*ranks.progress, ranks.local_rank, ranks.local_size, &is_usable, &ranks);
-  functions().abort(ranks.comm, "a GPU of this rank was reset");
+  ranks.stream = nullptr;
+  ranks.spare = 0;
+  ranks.spare_bytes = 0;
 }
 
 /// Ranks whose communicator MPI has freed here, and the thread that has them since: in which order
@@ -109,7 +86,6 @@ struct Leaving {
   Leaving* next;
   pthread_t thread;
   std::atomic<bool> has_left;
-  std::atomic<bool> is_abandoned;  ///< not to be waited for: a GPU of this rank is to be reset
 };
 /// `mutex` is held.
 constinit Leaving* leaving = nullptr;
@@ -118,14 +94,7 @@ void* leave(void* of) noexcept {
   auto* const its = static_cast<Leaving*>(of);
   {
     const RelaxedCapture relaxed;
-    Ranks& ranks = *its->ranks;
-    release_own(ranks);
-    // Within polypath_comm_destroy() nobody could make it stop waiting.
-    while (ranks.progress != nullptr && !have_left(*ranks.progress, ranks.local_size) &&
-           !its->is_abandoned.load(std::memory_order_acquire) && is_usable(&ranks))
-      wait_for_leave(*ranks.progress, ranks.local_size);
-    if (its->is_abandoned.load(std::memory_order_acquire)) abandon(ranks);
-    release(ranks);
+    release(*its->ranks);
   }
   std::free(its->ranks);
   its->has_left.store(true, std::memory_order_release);
@@ -137,7 +106,7 @@ bool hand_over(Ranks* ranks) noexcept {
   if (ranks->comm == nullptr) return false;
   void* const memory = std::malloc(sizeof(Leaving));
   if (memory == nullptr) return false;
-  auto* const its = new (memory) Leaving{ranks, leaving, {}, false, false};
+  auto* const its = new (memory) Leaving{ranks, leaving, {}, false};
   const BlockedSignals blocked;
   if (pthread_create(&its->thread, nullptr, &leave, its) != 0) {
     std::free(its);
@@ -145,13 +114,6 @@ bool hand_over(Ranks* ranks) noexcept {
   }
   leaving = its;
   return true;
-}
-
-/// Lets all threads end without waiting for other ranks.
-void abandon_leaving() noexcept {
-  const Lock lock(mutex);
-  for (Leaving* its = leaving; its != nullptr; its = its->next)
-    its->is_abandoned.store(true, std::memory_order_release);
 }
 
 /// Waits for threads: for all, or for those that are done.
@@ -181,7 +143,6 @@ int copy_nothing(Handle, int, void*, void*, void*, int* flag) noexcept {
 int on_free(Handle, int, void* attribute, void*) noexcept {
   auto* const ranks = static_cast<Ranks*>(attribute);
   join_leaving(false);
-  say_left(*ranks);
   // Calls of MPI are for threads of the program's.
   end_network(ranks->between);
   {
@@ -205,7 +166,6 @@ int on_end(Handle, int, void*, void*) noexcept {
     }
     if (ranks == nullptr) break;
     // The record is its communicator's, which MPI frees later, or never.
-    say_left(*ranks);
     release(*ranks);
     ranks->refused = Reason::lost;
   }
@@ -295,8 +255,9 @@ bool find_sizes(Ranks& ranks) noexcept {
 void let_go_all() noexcept {
   const Lock lock(mutex);
   for (Ranks* ranks = first; ranks != nullptr; ranks = ranks->next) {
-    abandon(*ranks);
-    say_left(*ranks);
+    if (ranks->progress != nullptr)
+      wait_for_others(*ranks->progress, ranks->local_rank, ranks->local_size);
+    functions().abort(ranks->comm, "a GPU of this rank was reset");
     release(*ranks);
     ranks->is_lost = true;
   }
@@ -483,7 +444,6 @@ void trim_spare(Ranks& ranks) noexcept {
 }
 
 void let_go_communicators() noexcept {
-  abandon_leaving();
   let_go_all();
   join_leaving(true);
 }
