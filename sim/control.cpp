@@ -106,6 +106,13 @@ void polypath_sim_hold_contexts(int count) {
   call([count](Driver& driver) { driver.hold_contexts(count); });
 }
 
+void polypath_sim_fail_context(int gpu, int result) {
+  call([=](Driver& driver) {
+    const auto& primary = driver.primaries[static_cast<std::size_t>(driver.check_device(gpu))];
+    driver.contexts.get(primary.handle).fault = static_cast<CUresult>(result);
+  });
+}
+
 void polypath_sim_reset_counters() {
   call([](Driver& driver) {
     driver.catch_up();

@@ -77,6 +77,10 @@ POLYPATH_SIM_API void polypath_sim_reset_counters(void);
  * with a count of 0, none is held. After POLYPATH_SIM_PATIENCE a thread goes on alone. */
 POLYPATH_SIM_API void polypath_sim_hold_contexts(int count);
 
+/* From now on the primary context of the GPU behaves as after a kernel that failed with `result` (a
+ * CUresult): calls in it return that, for good. Only 0 takes it back, which no GPU can. */
+POLYPATH_SIM_API void polypath_sim_fail_context(int gpu, int result);
+
 /* Objects that exist now, for leak tests: contexts (primary ones that are retained, too), streams,
  * events, allocations and registrations, graphs, instantiated graphs. */
 POLYPATH_SIM_API uint64_t polypath_sim_live_contexts(void);

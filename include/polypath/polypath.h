@@ -94,16 +94,18 @@ POLYPATH_API void* polypath_driver_function(polypath_context* context, const cha
  * nothing is issued.
  * POLYPATH_INVALID_ARGUMENT: null, unknown or freed address, a range past its allocation,
  * overlapping ranges; the message names the argument, the address and the allocation.
- * POLYPATH_DRIVER_ERROR: a driver call failed. If copies were issued before, the contents of
- * `dst` are undefined, and `stream` still waits for all that was issued. */
+ * POLYPATH_DRIVER_ERROR: the native copy failed. A call for a route that fails is no error: all is
+ * copied natively then, after what was issued. Only where `stream` cannot be made to wait for that
+ * the call fails, and the contents of `dst` are undefined. */
 POLYPATH_API polypath_status polypath_copy_async(polypath_context* context, void* dst,
                                                  const void* src, size_t bytes, void* stream);
 
 /* The same, but what is not worth splitting is left to the caller: for programs that have a copy
  * call of their own, and for what stands between a program and the driver. *issued is 1: the
- * transfer is under way, as polypath_copy_async() would have it. 0 with POLYPATH_SUCCESS: nothing
- * was done and nothing will be, and the counters name the reason; copy it natively. 0 with any
- * other status: nothing was done either. POLYPATH_DRIVER_ERROR with 1: as there. */
+ * transfer is under way, as polypath_copy_async() would have it. 0, with any status: copy it
+ * natively on `stream`; the counters name the reason. Nothing was done, or a call for a route
+ * failed: then some of the bytes of `src` are in `dst`, or will be before what `stream` is given
+ * next begins. POLYPATH_DRIVER_ERROR with 1: as there. */
 POLYPATH_API polypath_status polypath_try_copy_async(polypath_context* context, void* dst,
                                                      const void* src, size_t bytes, void* stream,
                                                      int* issued);
@@ -150,8 +152,7 @@ POLYPATH_API polypath_status polypath_group_copy_async(polypath_context* context
  * is 1 or 0 as *issued of polypath_try_copy_async(), and each transfer that is 0 is to be copied
  * natively. Those that are left come behind those that were taken, on one stream as well: it is for
  * transfers that do not need each other's order. With POLYPATH_SUCCESS some may be 1 and others 0.
- * With any other status all are 0 and nothing was done, or those of the group that was under way
- * are 1: the contents of their destinations are undefined. */
+ * With POLYPATH_DRIVER_ERROR those that are 1 may be as polypath_copy_async() says of that. */
 POLYPATH_API polypath_status polypath_try_group_copy_async(polypath_context* context,
                                                            const polypath_transfer* transfers,
                                                            size_t count, int* issued);

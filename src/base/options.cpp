@@ -178,7 +178,8 @@ const std::vector<Row>& table() {
        "user's folder in /dev/shm, nowhere, or this folder",
        parse_registry},
       {"comm_time_limit", "POLYPATH_COMM_TIME_LIMIT", "30000", "1 to 86400000",
-       "milliseconds that a rank of a communicator waits for another one",
+       "milliseconds that a rank of a communicator waits for another one; MPI's ranks have a "
+       "limit only where this is set",
        count_into(&Options::comm_time_limit_ms, false, 1, 86'400'000)},
       {"put_kernel_size", "POLYPATH_PUT_KERNEL_SIZE", "4M", "0 to 64M",
        "a communicator's puts of at most so many bytes are made by a kernel, the sooner for it; 0: "

@@ -123,11 +123,16 @@ void Carrier::leave_to_caller(const Transfer& transfer, NativeReason reason) {
 }
 
 void Carrier::native_copy_in_its_context(const Transfer& transfer, NativeReason reason) {
-  ContextGuard guard(driver());
-  CUcontext context = guard.saved();
-  if (!is_special_stream(transfer.stream))
-    POLYPATH_CHECK(driver(), stream_get_ctx(transfer.stream, &context));
-  guard.use(context);
+  std::optional<ContextGuard> guard;
+  try {
+    guard.emplace(driver());
+    CUcontext context = guard->saved();
+    if (!is_special_stream(transfer.stream))
+      POLYPATH_CHECK(driver(), stream_get_ctx(transfer.stream, &context));
+    guard->use(context);
+  } catch (const DriverError& error) {
+    log_info("a native copy is issued in another context than its stream's: {}", error.what());
+  }
   native_copy(transfer, reason);
 }
 
@@ -180,6 +185,11 @@ bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
       if (!share.route.staged()) continue;
       bool failed = false;
       bool waits = false;
+      if (resources_.has_failed_gpu(share.route)) {
+        ready = false;
+        leave_out(share.route, LeftOutReason::failed, NativeReason::not_ready, without);
+        continue;
+      }
       switch (reach(share.route, group[t], asks)) {
         case Reach::yes: break;
         case Reach::not_yet: waits = true; break;
@@ -310,24 +320,25 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
     return false;
   }
   if (result.error != nullptr) {
-    midway = result.issued;
+    midway = result.issued && !result.is_ordered;
     if (midway) std::rethrow_exception(result.error);
+    // An error of a leg is the route's: a native copy of all, after what was issued, is the same.
     try {
       std::rethrow_exception(result.error);
     } catch (const std::exception& error) {
       return give_up(error);
     }
   }
-  if (sampled != nullptr) load_.keep(std::move(sampled), prepared.plan, *sampled_index, *look);
-  if (look != nullptr) load_.note_split(prepared.plan, *look);
-  if (result.narrow != nullptr) {
-    const auto more = resources_.next_size(*result.narrow);
-    if (more && *more <= kWideInSequence) preparer_.request(*result.narrow, *more);
-  }
   try {
     counters_.count_split(prepared.schedule, result.followed);
-  } catch (const std::bad_alloc&) {
-    log_warn("a transfer was not counted: out of memory");
+    if (sampled != nullptr) load_.keep(std::move(sampled), prepared.plan, *sampled_index, *look);
+    if (look != nullptr) load_.note_split(prepared.plan, *look);
+    if (result.narrow != nullptr) {
+      const auto more = resources_.next_size(*result.narrow);
+      if (more && *more <= kWideInSequence) preparer_.request(*result.narrow, *more);
+    }
+  } catch (const std::exception& error) {
+    log_warn("a transfer is under way that was not taken note of: {}", error.what());
   }
   return true;
 }
@@ -343,6 +354,17 @@ const PreparedPlan& Carrier::as_things_are(const PreparedPlan& plan, const Split
 
 std::optional<NativeReason> Carrier::split(const std::vector<Splittable>& group,
                                            const PreparedPlan* given, bool& midway) {
+  try {
+    return follow_plans(group, given, midway);
+  } catch (const std::exception& error) {
+    if (midway) throw;
+    log_warn("native copy instead: {}", error.what());
+    return NativeReason::driver_error;
+  }
+}
+
+std::optional<NativeReason> Carrier::follow_plans(const std::vector<Splittable>& group,
+                                                  const PreparedPlan* given, bool& midway) {
   Exclusions without;
   std::vector<Request> requests;
   for (const Splittable& one : group) requests.push_back(one.request);

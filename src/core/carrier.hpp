@@ -36,8 +36,9 @@ class Carrier {
   Carrier& operator=(const Carrier&) = delete;
 
   /// Issues a transfer that is to be split; otherwise does nothing and says why not. `given`: the
-  /// plan to follow instead of the planner's, as far as its routes are ready and free. `midway` is
-  /// set where it throws after the first copy.
+  /// plan to follow instead of the planner's, as far as its routes are ready and free. A transfer
+  /// that failed midway is to be copied natively as well, after what was issued of it. `midway` is
+  /// set where it throws because the stream does not wait for all of that.
   std::optional<NativeReason> issue(const Transfer& transfer, const PreparedPlan* given,
                                     bool& midway);
   /// Issues all, by copies of the driver where they are not to be split. Those of one stream go in
@@ -103,6 +104,9 @@ class Carrier {
   /// Nothing, or why all of them have to go natively. `midway` as of issue().
   std::optional<NativeReason> split(const std::vector<Splittable>& group, const PreparedPlan* given,
                                     bool& midway);
+  /// The same, but may fail before anything was issued.
+  std::optional<NativeReason> follow_plans(const std::vector<Splittable>& group,
+                                           const PreparedPlan* given, bool& midway);
   /// What to follow of a plan as the first transfer's stream and links are now.
   const PreparedPlan& as_things_are(const PreparedPlan& plan, const Splittable& first);
   /// Whether the transfer's staged routes hold work of another stream.

@@ -28,7 +28,8 @@ class Context {
 
   /// polypath_copy_async.
   void copy_async(const Transfer& transfer);
-  /// polypath_try_copy_async: whether it was issued. `midway`: it throws after the first copy.
+  /// polypath_try_copy_async: whether it was issued. `midway`: it throws because
+  /// copies are under way that the stream does not wait for.
   bool try_copy_async(const Transfer& transfer, bool& midway);
   bool try_copy_async(const Transfer& transfer) {
     bool midway = false;

@@ -144,6 +144,18 @@ bool Devices::alive(int gpu) noexcept {
   return false;
 }
 
+void Devices::mark_failed(int gpu, CUresult result) noexcept {
+  if (of(gpu).failed.exchange(true)) return;
+  try {
+    log_message(level_of_result(static_cast<int>(result)),
+                fmt::format("GPU {} is not used for other GPUs' transfers any more: calls in its "
+                            "context fail with {}",
+                            gpu, describe(*driver_, result)));
+  } catch (const std::exception&) {
+    // Without memory for the line there is none.
+  }
+}
+
 bool Devices::alive(const Plan& plan) {
   std::vector<MemoryId> memories;
   const auto add = [&](MemoryId memory) {

@@ -61,6 +61,10 @@ class Devices {
   bool alive(const Plan& plan);
   /// Asks that of all GPUs; true when one was reset.
   bool any_reset() noexcept;
+  /// Every call in the context of `gpu` fails with `result` from now on (a sticky error): no route
+  /// uses it any more. Warns once.
+  void mark_failed(int gpu, CUresult result) noexcept;
+  [[nodiscard]] bool has_failed(int gpu) noexcept { return of(gpu).failed; }
   /// Whether alive() was ever false. No call to the driver.
   [[nodiscard]] bool lost() const noexcept { return lost_; }
 
@@ -71,6 +75,7 @@ class Devices {
     std::atomic<CUcontext> context{nullptr};  // set once
     unsigned long long id = 0;                // of the context, where the driver numbers them
     std::atomic<bool> reset{false};
+    std::atomic<bool> failed{false};
   };
   State& of(int gpu) { return *gpus_[static_cast<std::size_t>(gpu)]; }
   bool active(int gpu) const;

@@ -105,6 +105,11 @@ void LeasedRun::end_sequences() noexcept {
   for (const BoundTransfer& transfer : transfers_) resources_.sequences().end(transfer.caller);
 }
 
+void LeasedRun::mark_failed_gpus() noexcept {
+  for (std::size_t t = 0; t < transfers_.size(); ++t)
+    for (const Route& route : schedule_of(t).routes) resources_.mark_failed_gpus(route);
+}
+
 void LeasedRun::fork() {
   for (std::size_t t = 0; t < tickets_.size(); ++t) {
     Ticket* const ticket = tickets_[t].get();

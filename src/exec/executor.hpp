@@ -49,9 +49,12 @@ struct BoundTransfer {
   std::shared_ptr<TransferSample> sample;  ///< to be timed; null: not
 };
 
-/// How a run ended. Unless it is done, and whatever was issued, every caller's stream waits for it.
+/// How a run ended.
 struct RunResult {
-  bool issued = false;            ///< a copy was issued: there is no going back to native copies
+  bool issued = false;  ///< a copy was issued
+  /// Every caller's stream waits for whatever was issued, so that native copies of all transfers
+  /// may follow: they write the same bytes.
+  bool is_ordered = true;
   const Route* busy = nullptr;    ///< of the schedule: could not be leased, and nothing was issued
   const Route* narrow = nullptr;  ///< of the schedule: a second ring would let transfers overlap
   int followed = 0;               ///< transfers that share the fork of an earlier one
@@ -94,6 +97,8 @@ class LeasedRun {
   /// The transfers follow each other where the next ones say so; all is issued.
   void remember_sequences();
   void end_sequences() noexcept;
+  /// After a failure.
+  void mark_failed_gpus() noexcept;
   [[nodiscard]] const TransferSchedule& schedule_of(std::size_t transfer) const {
     return *schedule_.transfers[transfer];
   }

@@ -249,6 +249,7 @@ void GraphCache::give_up(CachedGraph& graph) {
 
 void GraphCache::lose(CachedGraph& graph) {
   const std::lock_guard lock(mutex_);
+  ++counts_.launches;
   lost_.splice(lost_.begin(), entries_, forget(graph));
 }
 

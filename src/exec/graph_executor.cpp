@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/log.hpp"
+
 namespace polypath {
 /// One run, from the first fork to the last launch.
 class GraphExecutor::Run : public LeasedRun {
@@ -20,6 +22,7 @@ class GraphExecutor::Run : public LeasedRun {
   Run& operator=(const Run&) = delete;
 
   using LeasedRun::end_sequences;
+  using LeasedRun::mark_failed_gpus;
 
   /// A graph for each split transfer; nothing is launched. False: there is one without.
   bool acquire() {
@@ -91,18 +94,15 @@ class GraphExecutor::Run : public LeasedRun {
     tickets_[t]->joined();
     for (RouteLease& lease : leases_[t])
       if (lease) lease.begin();
-    const CUresult recorded = driver_.event_record(end->get(), transfer.caller.stream);
-    if (recorded != CUDA_SUCCESS) {
-      // Nobody can tell when the graph and its rings are free again.
-      cache.lose(graph);
-      throw_driver_error(driver_, recorded, "event_record(end, stream)", __FILE__, __LINE__);
-    }
+    // The transfer is under way as it should. Without a known end its graph and its rings are not
+    // used again.
     try {
+      POLYPATH_CHECK(driver_, event_record(end->get(), transfer.caller.stream));
       for (RouteLease& lease : leases_[t])
         if (lease) lease.finish(end);
-    } catch (...) {
-      cache.lose(graph);
-      throw;
+    } catch (const std::exception& error) {
+      log_info("the end of a graph is not known: {}", error.what());
+      return cache.lose(graph);
     }
     cache.launched(graph, tickets_[t], std::move(end));
   }
@@ -125,6 +125,7 @@ RunResult GraphExecutor::run(const Schedule& schedule,
       return {.issued = true};
     }
   } catch (...) {
+    if (run) run->mark_failed_gpus();
     return {.issued = run && run->issued(), .error = std::current_exception()};
   }
   run.reset();

@@ -35,6 +35,16 @@ RingLimits limits_for(std::uint64_t staging_bytes) {
 
 }  // namespace
 
+CUresult persistent_error(const CudaDriver& driver, CUstream stream) noexcept {
+  CUresult result = CUDA_SUCCESS;
+  // A single call may fail for a reason of its own.
+  for (int i = 0; i < 2; ++i) {
+    result = driver.stream_query(stream);
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return CUDA_SUCCESS;
+  }
+  return result;
+}
+
 RouteResources::RouteResources(std::shared_ptr<const CudaDriver> driver, const Node& node,
                                Devices& devices, std::uint64_t staging_bytes)
     : driver_(std::move(driver)),
@@ -115,6 +125,27 @@ RouteResources::RouteGpus RouteResources::gpus_of(const Route& route) const {
     if (link.to.is_gpu()) gpus[2 * leg + 1] = link.to.index;
   }
   return gpus;
+}
+
+void RouteResources::mark_failed_gpus(const Route& route) noexcept {
+  if (!route.staged()) return;
+  for (const int leg : route.legs) {
+    const Channel* channel = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto known = channels_.find(leg);
+      if (known == channels_.end() || known->second.empty()) continue;
+      channel = known->second.front().get();
+    }
+    const CUresult result = persistent_error(*driver_, channel->stream);
+    if (result != CUDA_SUCCESS && devices_.alive(channel->gpu))
+      devices_.mark_failed(channel->gpu, result);
+  }
+}
+
+bool RouteResources::has_failed_gpu(const Route& route) const {
+  return std::ranges::any_of(gpus_of(route),
+                             [&](int gpu) { return gpu >= 0 && devices_.has_failed(gpu); });
 }
 
 bool RouteResources::has_context(int gpu) {
@@ -358,7 +389,14 @@ void RouteLease::give_back() noexcept {
 
 RouteLease::~RouteLease() {
   if (owner_ == nullptr) return;
-  if (begun_) log_warn("streams and staging memory were given up after a failed transfer");
+  if (begun_) {
+    // The warning about a GPU that has failed says it all.
+    const bool is_known = std::ranges::any_of(any_, [&](const Channel* channel) {
+      return channel != nullptr && owner_->devices_.has_failed(channel->gpu);
+    });
+    log_message(is_known ? LogLevel::info : LogLevel::warn,
+                "streams and staging memory are not used again after a failed transfer");
+  }
   const std::lock_guard lock(owner_->mutex_);
   give_back();
 }

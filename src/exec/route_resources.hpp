@@ -80,6 +80,10 @@ struct Ring : Lendable {
   std::unique_ptr<StagingMemory> memory;
 };
 
+/// What queries of the stream answer each time, where that is an error: its context runs nothing
+/// any more. Otherwise CUDA_SUCCESS.
+CUresult persistent_error(const CudaDriver& driver, CUstream stream) noexcept;
+
 class RouteResources;
 
 /// What one route of one transfer was lent. It ends itself: what is neither finished nor untouched
@@ -151,6 +155,11 @@ class RouteResources {
   /// The GPUs whose contexts a route needs, in the order of its legs; -1: none.
   using RouteGpus = std::array<int, 4>;
   [[nodiscard]] RouteGpus gpus_of(const Route& route) const;
+  /// After a call for `route` failed: asks the contexts that issue its legs, and marks those as
+  /// failed that answer with an error each time.
+  void mark_failed_gpus(const Route& route) noexcept;
+  /// Whether a GPU of the route has failed. No call to the driver.
+  [[nodiscard]] bool has_failed_gpu(const Route& route) const;
   /// Whether the GPU has a context already; false where the driver does not say. Fast.
   [[nodiscard]] bool has_context(int gpu);
   /// Slow; throws DriverError.

@@ -1,5 +1,6 @@
 #include "exec/stream_executor.hpp"
 
+#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -14,7 +15,8 @@ class StreamExecutor::Run : public LeasedRun {
       const std::vector<BoundTransfer>& transfers)
       : LeasedRun(driver, resources, schedule, transfers),
         step_events_(transfers.size()),
-        ends_(transfers.size()) {
+        ends_(transfers.size()),
+        leg_ends_(transfers.size()) {
     for (std::size_t t = 0; t < transfers.size(); ++t)
       step_events_[t].resize(schedule_of(t).steps.size());
   }
@@ -41,6 +43,18 @@ class StreamExecutor::Run : public LeasedRun {
     }
   }
 
+  /// Takes the events of all ends: none may be missing once copies are under way.
+  void reserve_ends() {
+    for (std::size_t t = 0; t < leases_.size(); ++t) {
+      leg_ends_[t].resize(leases_[t].size());
+      ends_[t].reserve(leases_[t].size());
+      for (std::size_t r = 0; r < leases_[t].size(); ++r)
+        for (std::size_t leg = 0; leases_[t][r] && leg < 2; ++leg)
+          leg_ends_[t][r][leg] = std::make_shared<PooledEvent>(
+              resources_.events(), leases_[t][r].channel(static_cast<int>(leg))->gpu);
+    }
+  }
+
   /// Records the end of every staged route, and gives back what it was lent.
   void end_leases() {
     for (std::size_t t = 0; t < leases_.size(); ++t)
@@ -55,7 +69,7 @@ class StreamExecutor::Run : public LeasedRun {
       TransferSample* const sample = transfers_[t].sample.get();
       if (!ends_[t].empty()) guard_.use(caller.context);
       if (sample != nullptr) sample->direct(driver_, caller.stream);
-      for (const auto& [route, end] : ends_[t]) {
+      for (const auto& [route, end, channel] : ends_[t]) {
         POLYPATH_CHECK(driver_, stream_wait_event(caller.stream, end->get(), 0));
         if (sample != nullptr) sample->route(driver_, caller.stream, route);
       }
@@ -71,40 +85,36 @@ class StreamExecutor::Run : public LeasedRun {
     }
   }
 
-  /// The callers' streams wait for whatever was issued. What has no known end breaks with its
-  /// lease.
-  void end_after_failure() noexcept {
+  /// Makes the callers' streams wait for whatever was issued and may be under way; false: one of
+  /// them does not. What has no known end breaks with its lease.
+  bool end_after_failure() noexcept {
     end_sequences();
+    mark_failed_gpus();
+    bool is_ordered = true;
     for (std::size_t t = 0; t < leases_.size(); ++t) {
       for (std::size_t r = 0; r < leases_[t].size(); ++r) {
         const RouteLease& lease = leases_[t][r];
         if (!lease || !lease.begun()) continue;
-        try {
-          const Channel& first = *lease.channel(0);
-          const Channel& second = *lease.channel(1);
-          const PooledEvent first_end(resources_.events(), first.gpu);
-          guard_.use(first.context);
-          POLYPATH_CHECK(driver_, event_record(first_end.get(), first.stream));
-          guard_.use(second.context);
-          POLYPATH_CHECK(driver_, stream_wait_event(second.stream, first_end.get(), 0));
-          end(t, r);
-        } catch (const DriverError& error) {
-          log_message(level_of_result(error.code()),
-                      fmt::format("nobody can tell when a staged route ends: {}", error.what()));
-        } catch (const std::exception& error) {
-          log_warn("nobody can tell when a staged route ends: {}", error.what());
+        if (succeeds([&] { end_both_legs(t, r); })) continue;
+        for (std::size_t leg = 0; leg < 2; ++leg) {
+          const Channel& channel = *lease.channel(static_cast<int>(leg));
+          const bool waits = succeeds([&] {
+            guard_.use(channel.context);
+            const CUevent leg_end = leg_ends_[t][r][leg]->get();
+            POLYPATH_CHECK(driver_, event_record(leg_end, channel.stream));
+            wait(transfers_[t].caller, leg_end);
+          });
+          is_ordered = (waits || !may_be_under_way(channel)) && is_ordered;
         }
       }
+      for (const auto& [route, end, channel] : ends_[t]) {
+        const bool waits = succeeds([&] { wait(transfers_[t].caller, end->get()); });
+        is_ordered = (waits || !may_be_under_way(*channel)) && is_ordered;
+      }
+      if (tickets_[t] != nullptr && is_ordered) tickets_[t]->joined();
     }
-    try {
-      join();
-    } catch (const DriverError& error) {
-      log_message(
-          level_of_result(error.code()),
-          fmt::format("a caller's stream does not wait for a failed transfer: {}", error.what()));
-    } catch (const std::exception& error) {
-      log_warn("a caller's stream does not wait for a failed transfer: {}", error.what());
-    }
+    if (!is_ordered) log_warn("a caller's stream does not wait for all of a failed transfer");
+    return is_ordered;
   }
 
  private:
@@ -113,6 +123,43 @@ class StreamExecutor::Run : public LeasedRun {
   }
   [[nodiscard]] const RouteLease& lease_of(std::size_t transfer, std::size_t step) const {
     return leases_[transfer][static_cast<std::size_t>(step_of(transfer, step).route)];
+  }
+
+  /// Tries it twice: a single call may fail for a reason of its own.
+  template <typename Body>
+  static bool succeeds(Body&& body) noexcept {
+    for (int i = 0; i < 2; ++i) {
+      try {
+        body();
+        return true;
+      } catch (const std::exception& error) {
+        log_info("after a failed transfer: {}", error.what());
+      }
+    }
+    return false;
+  }
+
+  void wait(const CallerStream& caller, CUevent event) {
+    guard_.use(caller.context);
+    POLYPATH_CHECK(driver_, stream_wait_event(caller.stream, event, 0));
+  }
+
+  [[nodiscard]] bool may_be_under_way(const Channel& channel) const noexcept {
+    return persistent_error(driver_, channel.stream) == CUDA_SUCCESS &&
+           driver_.stream_query(channel.stream) != CUDA_SUCCESS;
+  }
+
+  /// Of a run that failed in between: the first leg may be ahead of the second.
+  void end_both_legs(std::size_t transfer, std::size_t route) {
+    const RouteLease& lease = leases_[transfer][route];
+    const Channel& first = *lease.channel(0);
+    const Channel& second = *lease.channel(1);
+    const CUevent first_end = leg_ends_[transfer][route][0]->get();
+    guard_.use(first.context);
+    POLYPATH_CHECK(driver_, event_record(first_end, first.stream));
+    guard_.use(second.context);
+    POLYPATH_CHECK(driver_, stream_wait_event(second.stream, first_end, 0));
+    end(transfer, route);
   }
 
   /// Every staged route waits for its transfer's fork, and for its ring.
@@ -133,11 +180,11 @@ class StreamExecutor::Run : public LeasedRun {
   void end(std::size_t transfer, std::size_t route) {
     RouteLease& lease = leases_[transfer][route];
     const Channel& last = *lease.channel(1);
-    auto end = std::make_shared<PooledEvent>(resources_.events(), last.gpu);
+    const std::shared_ptr<PooledEvent>& end = leg_ends_[transfer][route][1];
     guard_.use(last.context);
     POLYPATH_CHECK(driver_, event_record(end->get(), last.stream));
-    ends_[transfer].emplace_back(route, end);
-    lease.finish(std::move(end));
+    ends_[transfer].push_back({route, end, &last});
+    lease.finish(end);
   }
 
   void issue(std::size_t t, std::size_t s) {
@@ -180,8 +227,14 @@ class StreamExecutor::Run : public LeasedRun {
 
   // By transfer and step: recorded, not yet waited for.
   std::vector<std::vector<CUevent>> step_events_;
-  /// By transfer: staged routes with the events of their ends.
-  std::vector<std::vector<std::pair<std::size_t, std::shared_ptr<PooledEvent>>>> ends_;
+  struct RouteEnd {
+    std::size_t route;
+    std::shared_ptr<PooledEvent> event;
+    const Channel* channel;  ///< of the second leg
+  };
+  std::vector<std::vector<RouteEnd>> ends_;  // by transfer: of staged routes
+  // By transfer, route and leg: for the ends of what the run puts on channels.
+  std::vector<std::vector<std::array<std::shared_ptr<PooledEvent>, 2>>> leg_ends_;
 };
 
 RunResult StreamExecutor::run(const Schedule& schedule,
@@ -190,6 +243,7 @@ RunResult StreamExecutor::run(const Schedule& schedule,
   try {
     run.emplace(*driver_, resources_, schedule, transfers);
     if (const Route* const busy = run->lease(true)) return {.busy = busy};
+    run->reserve_ends();
     run->fork();
     run->issue_all();
     run->end_leases();
@@ -197,8 +251,10 @@ RunResult StreamExecutor::run(const Schedule& schedule,
     run->remember();
     return {.issued = true, .narrow = run->narrow(), .followed = run->followed()};
   } catch (...) {
-    if (run) run->end_after_failure();
-    return {.issued = run && run->issued(), .error = std::current_exception()};
+    const bool is_ordered = !run || run->end_after_failure();
+    return {.issued = run && run->issued(),
+            .is_ordered = is_ordered,
+            .error = std::current_exception()};
   }
 }
 

@@ -98,6 +98,7 @@ void FailureTest::fail_each_call(const std::vector<Request>& requests,
     if (failing == 0) {
       calls = faults_->calls();
       unfailed_ = context->graph_counts();
+      is_all_split_ = traffic.native() == 0;
     }
     faults_->clear();
     use_first_gpu();

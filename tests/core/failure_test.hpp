@@ -48,6 +48,13 @@ class FailureTest : public SimulatedTest {
   void fail_each_call(const std::vector<Request>& requests,
                       const std::vector<Request>& earlier = {}, bool same_buffers = false);
 
+  /// Of fail_each_call(): no call for a route was an error, only native copies were.
+  void expect_native_errors_alone() {
+    std::set<std::string> errors = endings_[Ending::error];
+    if (!is_all_split_) errors.erase("cuMemcpyAsync");
+    EXPECT_THAT(errors, testing::IsEmpty());
+  }
+
   /// A context whose calls failed may have left another one current.
   void use_first_gpu() { POLYPATH_CHECK(driver(), ctx_set_current(context_of(0))); }
 
@@ -55,6 +62,7 @@ class FailureTest : public SimulatedTest {
   OptionArguments arguments_{{"chunks", "2"}};  ///< few chunks make few calls
   /// Of fail_each_call(): what it came to, with the exported name of the call that was failed.
   std::map<Ending, std::set<std::string>> endings_;
+  bool is_all_split_ = false;    ///< when no call fails, nothing is copied natively
   GraphCache::Counts unfailed_;  ///< what the run does with graphs when no call fails
 
  private:

@@ -9,14 +9,25 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 #include <span>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "collective_row.hpp"
 
 namespace polypath::test {
 namespace {
+
+/// The driver raises `signal` at this process's next kernel (ending_driver.cpp).
+void signal_at_launch(int signal) {
+  const char* const driver = std::getenv("POLYPATH_DRIVER_LIBRARY");
+  void* const library = driver != nullptr ? dlopen(driver, RTLD_NOW | RTLD_NOLOAD) : nullptr;
+  require(library != nullptr, "the driver that ends this rank is not used");
+  reinterpret_cast<void (*)(int)>(dlsym(library, "polypath_test_signal_at_launch"))(signal);
+}
 
 /// The last of three ranks ends or stops in a collective that all agreed to, before its kernel: those
 /// of the others wait for it. They print what MPI told them, and how long that took.
@@ -25,12 +36,7 @@ void ending(Calls& run, int signal) {
   row.count = 50'000;
   run_row(run.gpu, MPI_COMM_WORLD, row);  // makes polypath's communicator
   const int rank = rank_in(MPI_COMM_WORLD);
-  if (rank == size_of(MPI_COMM_WORLD) - 1) {
-    const char* const driver = std::getenv("POLYPATH_DRIVER_LIBRARY");
-    void* const library = driver != nullptr ? dlopen(driver, RTLD_NOW | RTLD_NOLOAD) : nullptr;
-    require(library != nullptr, "the driver that ends this rank is not used");
-    reinterpret_cast<void (*)(int)>(dlsym(library, "polypath_test_signal_at_launch"))(signal);
-  }
+  if (rank == size_of(MPI_COMM_WORLD) - 1) signal_at_launch(signal);
   const CUdeviceptr memory = run.gpu.allocate(1 << 20);
   const auto begin = std::chrono::steady_clock::now();
   const int code = MPI_Allreduce(MPI_IN_PLACE, reinterpret_cast<void*>(memory), 1 << 18, MPI_FLOAT,
@@ -46,6 +52,12 @@ void ending(Calls& run, int signal) {
   MPI_Sendrecv(&rank, 1, MPI_INT, 1 - rank, 0, &other, 1, MPI_INT, 1 - rank, 0, MPI_COMM_WORLD,
                MPI_STATUS_IGNORE);
   _exit(3);
+}
+
+/// Another time on each rank and in each run, up to 3 ms.
+void sleep_a_little() {
+  static std::mt19937 random(static_cast<unsigned>(getpid()));
+  std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
 }
 
 /// Word `i` of what `rank` gives to a large call.
@@ -237,10 +249,29 @@ void freed_in_any_order(Calls& run) {
     }
     // Each begins with another one, and ranks free their next when all have freed one.
     for (int i = 0; i < size; ++i) {
+      sleep_a_little();
       MPI_Comm_free(&all[static_cast<std::size_t>((rank + i) % size)]);
       MPI_Barrier(MPI_COMM_WORLD);
     }
     call(MPI_COMM_WORLD);
+  }
+}
+
+void paused(Calls& run) {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  Row row{Collective::allreduce, types()[0]};
+  row.count = 50'000;
+  for (int i = 0; i < 2; ++i) {
+    if (i == 1 && rank == size_of(MPI_COMM_WORLD) - 1) {
+      const char* const seconds = std::getenv("POLYPATH_TEST_PAUSE");
+      require(seconds != nullptr, "POLYPATH_TEST_PAUSE");
+      signal_at_launch(SIGSTOP);
+      const std::string later =
+          fmt::format("env -u LD_PRELOAD sh -c 'sleep {}; kill -CONT {}' &", seconds, getpid());
+      require(std::system(later.c_str()) == 0, "the shell");
+    }
+    run_row(run.gpu, MPI_COMM_WORLD, row);
+    ++run.calls["MPI_Allreduce"];
   }
 }
 

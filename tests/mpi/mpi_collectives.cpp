@@ -117,6 +117,20 @@ void host_memory(Run& run) {
   }
 }
 
+/// Calls of many kinds: ranks ask each other about the first of each.
+void ever_host_memory(Run& run) {
+  for (std::size_t i = 0; i < 600; ++i) {
+    Row row{kCollectives[i % 5], types()[0]};
+    row.count = std::size_t{1} << i / 5 % 10;
+    row.host_memory = true;
+    run.row(MPI_COMM_WORLD, row);
+  }
+  // Right, though staged for ever.
+  Row row{Collective::allreduce, types()[0]};
+  row.count = 1000;
+  run.row(MPI_COMM_WORLD, row);
+}
+
 /// Above the sizes that ranks once asked each other about every time.
 void large_host_memory(Run& run) {
   for (int i = 0; i < 40; ++i) {
@@ -257,6 +271,10 @@ int main_of(int argc, char** argv) {
       {"intercommunicator", alone(intercommunicator)},
       {"freed-in-any-order", alone(freed_in_any_order)},
       {"unusual-types", alone(unusual_types)},
+      {"derived-types", alone(derived_types)},
+      {"gaps-in-use", alone(gaps_in_use)},
+      {"paused", alone(paused)},
+      {"ever-host-memory", ever_host_memory},
       {"huge", alone(huge)},
       {"killed", alone(killed)},
       {"stopped", alone(stopped)},

@@ -18,6 +18,9 @@ from conftest import BUILD, NODE, ROOT, _run, _shim_settings, environment
 # With POLYPATH_MPICH_PREFIX as the build had it (CMakeLists.txt).
 MPICH = Path(os.environ.get("POLYPATH_MPICH_PREFIX", ""), "bin", "mpiexec")
 
+# Between "nodes" TCP, as it would be.
+TCP = {"UCX_TLS": "tcp,self"}
+
 FUNCTIONS = (
     "MPI_Allreduce",
     "MPI_Reduce_scatter_block",
@@ -157,6 +160,15 @@ def test_communicators_are_freed_in_any_order(output_of):
     assert output.count('{"rank"') == 3
 
 
+def test_communicators_of_several_nodes_are_freed_in_any_order(output_of):
+    code, output = output_of(
+        4, "freed-in-any-order", nodes="aabb", POLYPATH_COMM_TIME_LIMIT="1000000", **TCP
+    )
+    assert code == 0, output
+    assert "warning" not in output
+    assert output.count('{"rank"') == 4
+
+
 def test_host_memory_stays_with_mpi(collectives):
     ran = collectives(3, "host-memory")
     assert not ran.counted("taken")
@@ -174,6 +186,24 @@ def test_large_host_memory_is_asked_about_ever_less(collectives):
     assert ran.calls.total() == 40
     assert ran.reasons()["host memory"] == ran.statistics[0]["agreements"] < 16
     assert ran.reasons()["not asked after host memory"] > 24
+
+
+def test_ranks_ask_no_more_where_none_has_gpu_memory(collectives):
+    ran = collectives(2, "ever-host-memory")
+    assert ran.statistics[0]["agreements"] == 256
+    assert ran.reasons() == {
+        "host memory": 255,
+        "never GPU memory": ran.calls.total() - 255,
+    }
+    assert ran.counted("staged").total() == 1
+
+
+def test_more_ranks_than_a_node_may_have(collectives):
+    """Found before anybody is asked; on two nodes they are not too many."""
+    ran = collectives(9, "large", POLYPATH_NODE="dgx-h200-x8")
+    assert ran.reasons() == {"too many ranks on a node": 1}
+    assert ran.statistics[0]["agreements"] == 0
+    assert ran.counted("staged") == ran.calls
 
 
 def test_device_memory_is_taken_between_host_memory(collectives):
@@ -260,10 +290,6 @@ def test_switched_off_on_one_rank(collectives):
     assert ran.counted("staged") == ran.calls
 
 
-# Between "nodes" TCP, as it would be.
-TCP = {"UCX_TLS": "tcp,self"}
-
-
 @pytest.mark.parametrize("nodes, seed", [("aabb", 5), ("abab", 6), ("abcd", 7)])
 def test_several_nodes(collectives, nodes, seed):
     """Ranks in a row on their nodes, in turn on them, and alone."""
@@ -311,6 +337,19 @@ def test_types_that_are_not_looked_at_or_lie_backwards(collectives):
     ran = collectives(2, "unusual-types")
     assert not ran.counted("taken")
     assert ran.counted("staged") == {"MPI_Bcast": 1}
+
+
+@pytest.mark.parametrize("mpich", [None, "mpich", "standard"])
+@pytest.mark.parametrize("case", ["derived-types", "gaps-in-use"])
+def test_derived_types(collectives, case, mpich):
+    """As MPI has them in host memory, whatever they cover."""
+    if mpich and not MPICH.is_file():
+        pytest.skip("POLYPATH_MPICH_PREFIX names no MPICH")
+    ran = collectives(2, case, mpich=mpich)
+    assert not ran.counted("taken")
+    # What "derived-types" does in host memory first is not staged.
+    half = 2 if case == "derived-types" else 1
+    assert ran.counted("staged").total() * half == ran.calls.total()
 
 
 def test_intercommunicators_stay_with_mpi(collectives):
@@ -399,6 +438,13 @@ class TestRanksThatEnd:
         assert self.others(output) == []
         assert "kernel 2 waited for rank 2 past the time limit" in output
         assert "MPI_ERRORS_ARE_FATAL" in output
+
+    @pytest.mark.parametrize("seconds", [1, 33] if os.environ.get("POLYPATH_TEST_LARGE") else [1])
+    def test_stopped_for_a_while_the_others_wait(self, output_of, seconds):
+        """Longer than the time limit of polypath's own communicators, which nobody has set."""
+        code, output = output_of(3, "paused", last=ENDING, POLYPATH_TEST_PAUSE=str(seconds))
+        assert code == 0, output
+        assert output.count('{"rank"') == 3
 
 
 @pytest.mark.skipif(not MPICH.is_file(), reason="POLYPATH_MPICH_PREFIX names no MPICH")

@@ -63,6 +63,17 @@ TEST_F(DefaultStream, IsWaitedForByTheOtherGpus) {
   EXPECT_CUDA(CUDA_SUCCESS, query(0, nullptr));
 }
 
+// The driver's own copy orders itself.
+TEST_F(DefaultStream, OrderFailsAfterCopy_DriverCopies) {
+  engine.during_copy = [] { polypath_sim_fail_context(1, CUDA_ERROR_LAUNCH_FAILED); };
+  const auto copies = polypath_sim_copies();
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(far, near, kLarge, nullptr));
+  engine.during_copy = [] {};
+  polypath_sim_fail_context(1, CUDA_SUCCESS);
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(nullptr));
+  EXPECT_EQ(copies + 2, polypath_sim_copies());
+}
+
 TEST_F(DefaultStream, LeavesTheContextAndNoEvents) {
   const auto events = polypath_sim_live_events();
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(far, near, kLarge, nullptr));

@@ -83,5 +83,12 @@ TEST(MpiSizes, RanksTellOtherArgumentsApart) {
   EXPECT_EQ(seen.size(), count);
 }
 
+// 0: libpolypath reads the setting, and has 30 s where there is none.
+TEST(MpiTimeLimit, IsADayUnlessSet) {
+  EXPECT_EQ(86'400'000U, time_limit_of(nullptr));
+  EXPECT_EQ(86'400'000U, time_limit_of(""));
+  EXPECT_EQ(0U, time_limit_of("15000"));
+}
+
 }  // namespace
 }  // namespace polypath::preload::mpi

@@ -23,6 +23,11 @@ std::uint64_t count(const CudaDriver& driver, const char* symbol) {
 
 }  // namespace
 
+void fail_context(const CudaDriver& driver, int gpu, CUresult result) {
+  driver_function<void(int, int)>(driver, "polypath_sim_fail_context")(gpu,
+                                                                       static_cast<int>(result));
+}
+
 LiveObjects live_objects(const CudaDriver& driver) {
   return {
       count(driver, "polypath_sim_live_contexts"), count(driver, "polypath_sim_live_streams"),

@@ -18,6 +18,10 @@ Function* driver_function(const CudaDriver& driver, const char* symbol) {
   return reinterpret_cast<Function*>(find_in_driver(driver, symbol));
 }
 
+/// The primary context of a simulated GPU fails every call with `result` from now on; CUDA_SUCCESS
+/// takes it back.
+void fail_context(const CudaDriver& driver, int gpu, CUresult result);
+
 /// Objects that exist now on the simulated node, for leak tests.
 struct LiveObjects {
   std::uint64_t contexts = 0;

@@ -21,7 +21,8 @@ Handle* as_handle(std::uint64_t* request) noexcept {
 
 int begin(void* user) noexcept {
   BetweenNodes& between = of(user);
-  return library().comm_dup(between.handle, &between.own);
+  between.has_own = library().comm_dup(between.handle, &between.own) == kSuccess;
+  return between.has_own ? 0 : 1;
 }
 
 int send(void* user, int to, int tag, const void* bytes, std::size_t count,
@@ -44,9 +45,14 @@ int test(void*, std::uint64_t* request, int* done) noexcept {
   return library().test(reinterpret_cast<Handle*>(request), done, &status);
 }
 
-void end(void* user) noexcept { library().comm_free(&of(user).own); }
+void end(void* user) noexcept { end_network(of(user)); }
 
 }  // namespace
+
+void end_network(BetweenNodes& between) noexcept {
+  if (between.has_own) library().comm_free(&between.own);
+  between.has_own = false;
+}
 
 polypath_network network_of(BetweenNodes& between) noexcept {
   return {1, 0, &between, &begin, &send, &receive, &test, &end};

@@ -12,7 +12,12 @@ namespace polypath::preload::mpi {
 struct BetweenNodes {
   Handle handle = 0;
   Handle own = 0;
+  bool has_own = false;
 };
+
+/// What of the network's end is calls of MPI: for a thread of the program's, where polypath's
+/// communicator is to end in another one. Nothing may be under way.
+void end_network(BetweenNodes& between) noexcept;
 
 /// `between` must outlive the communicator of polypath.
 polypath_network network_of(BetweenNodes& between) noexcept;

@@ -27,16 +27,27 @@ Reason common_problem(const Call& call) noexcept {
   return find_operator(call.op) < 0 ? Reason::operator_of_reduction : Reason::none;
 }
 
+/// What this rank's buffers have to do with GPUs.
+Seen seen_of(const Place (&places)[2]) noexcept {
+  for (const Place& place : places)
+    if (place.gpu >= 0 || place.problem == Reason::managed_memory) return Seen::device_memory;
+  return driver_library() != nullptr ? Seen::driver : Seen::nothing;
+}
+
 /// Why this rank cannot have its buffers used by polypath; finds their GPU.
-Reason own_problem(const Call& call, const Ranks& ranks, std::uint64_t part_bytes, int* gpu) {
+Reason own_problem(const Call& call, const Ranks& ranks, std::uint64_t part_bytes, int* gpu,
+                   Seen* seen) noexcept {
   const Datatype* const datatype = find_datatype(call.recv_type);
   const bool sends = !call.in_place && call.operation != Operation::broadcast;
   Buffer buffers[2];
   const std::size_t count = buffers_of(call, part_bytes, ranks.size, buffers);
   const std::size_t element = combines(call.operation) ? datatype->bytes : 1;
   *gpu = -1;
+  Place places[2];
+  for (std::size_t i = 0; i < count; ++i) places[i] = place_of(buffers[i], element);
+  *seen = seen_of(places);
   for (std::size_t i = 0; i < count; ++i) {
-    const Place place = place_of(buffers[i], element);
+    const Place& place = places[i];
     if (place.problem != Reason::none) return place.problem;
     if (*gpu >= 0 && place.gpu != *gpu) return Reason::other_gpu;
     *gpu = place.gpu;
@@ -71,7 +82,7 @@ Answer own_answer(const Call& call, Ranks& ranks, const EngineCall& engine, int 
 
 /// What all said came to; the rest of the call where all can.
 Outcome decide(const Call& call, Ranks& ranks, const EngineCall* engine, Answer mine,
-               Reason problem, std::uint64_t part_bytes) noexcept {
+               Reason problem, std::uint64_t part_bytes, Seen seen) noexcept {
   const Datatype* const datatype = find_datatype(call.recv_type);
   const bool is_sum = combines(call.operation);
   const Agreement all =
@@ -80,10 +91,12 @@ Outcome decide(const Call& call, Ranks& ranks, const EngineCall* engine, Answer 
                           .type = is_sum ? datatype->reduced_as : 0,
                           .op = is_sum ? find_operator(call.op) : 0,
                           .root = call.operation == Operation::broadcast ? call.root : 0},
-                         part_bytes));
+                         part_bytes),
+            seen);
   if (all.failed) return {Reason::none, library().error_other};
   const bool is_yes = all.answer == Answer::yes && all.is_same;
   note_answer(ranks, call.operation, part_bytes, is_yes);
+  note_seen(ranks, all.seen);
   if (all.answer == Answer::off) ranks.refused = Reason::switched_off;
   if (all.answer == Answer::never) ranks.refused = Reason::lost;
   if (ranks.refused != Reason::none) return {ranks.refused};
@@ -96,17 +109,21 @@ Outcome decide(const Call& call, Ranks& ranks, const EngineCall* engine, Answer 
 /// Collective over the ranks.
 Outcome ask(const Call& call, Ranks& ranks, std::uint64_t part_bytes) noexcept {
   int gpu = -1;
+  Seen seen = Seen::nothing;
+  if (!ranks.knows_nodes && !count_ranks_of_nodes(ranks))
+    return {Reason::none, library().error_other};
+  if (ranks.refused != Reason::none) return {ranks.refused};
   if (ranks.is_off)
-    return decide(call, ranks, nullptr, Answer::off, Reason::switched_off, part_bytes);
-  Reason problem = own_problem(call, ranks, part_bytes, &gpu);
+    return decide(call, ranks, nullptr, Answer::off, Reason::switched_off, part_bytes, seen);
+  Reason problem = own_problem(call, ranks, part_bytes, &gpu, &seen);
   Answer mine = ranks.is_lost ? Answer::never : Answer::no;
   // What this thread calls of the driver meanwhile is not looked at; MPI's own copies are to be.
   if (problem != Reason::none || ranks.is_lost)
-    return decide(call, ranks, nullptr, mine, problem, part_bytes);
+    return decide(call, ranks, nullptr, mine, problem, part_bytes, seen);
   const EngineCall engine(EngineCall::Start::yes);
   const RelaxedCapture relaxed;
   mine = own_answer(call, ranks, engine, gpu, part_bytes, &problem);
-  return decide(call, ranks, &engine, mine, problem, part_bytes);
+  return decide(call, ranks, &engine, mine, problem, part_bytes, seen);
 }
 
 int run(const Call& given) noexcept {

@@ -65,6 +65,8 @@ const char* name_of(Reason reason) noexcept {
     case Reason::datatype_of_reduction: return "datatype not reduced";
     case Reason::operator_of_reduction: return "operator";
     case Reason::bad_root: return "root is no rank";
+    case Reason::too_many_ranks: return "too many ranks on a node";
+    case Reason::never_on_gpus: return "never GPU memory";
     case Reason::not_asked: return "not asked after host memory";
     case Reason::refused: return "no communicator";
     case Reason::lost: return "communicator lost";

@@ -145,6 +145,8 @@ bool find(void* handle, const char* name, Function& function) noexcept {
 }
 
 bool find_functions(void* handle) noexcept {
+  find(handle, "PMPI_Type_get_envelope_c", known.type_get_envelope_c);
+  find(handle, "PMPI_Type_get_contents_c", known.type_get_contents_c);
   return find(handle, "PMPI_Initialized", known.initialized) &&
          find(handle, "PMPI_Comm_rank", known.comm_rank) &&
          find(handle, "PMPI_Comm_size", known.comm_size) &&
@@ -158,6 +160,11 @@ bool find_functions(void* handle) noexcept {
           find(handle, "PMPI_Type_size_x", known.type_size)) &&
          find(handle, "PMPI_Type_get_extent", known.type_get_extent) &&
          find(handle, "PMPI_Type_get_true_extent", known.type_get_true_extent) &&
+         find(handle, "PMPI_Type_contiguous", known.type_contiguous) &&
+         find(handle, "PMPI_Type_commit", known.type_commit) &&
+         find(handle, "PMPI_Type_free", known.type_free) &&
+         find(handle, "PMPI_Type_get_envelope", known.type_get_envelope) &&
+         find(handle, "PMPI_Type_get_contents", known.type_get_contents) &&
          find(handle, "PMPI_Allreduce", known.allreduce) &&
          find(handle, "PMPI_Allgather", known.allgather) &&
          find(handle, "PMPI_Comm_dup", known.comm_dup) &&

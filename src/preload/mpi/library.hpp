@@ -67,6 +67,16 @@ struct Library {
   int (*type_size)(Handle, std::int64_t*);  ///< the form with MPI_Count: no type is too large
   int (*type_get_extent)(Handle, std::intptr_t*, std::intptr_t*);
   int (*type_get_true_extent)(Handle, std::intptr_t*, std::intptr_t*);
+  int (*type_contiguous)(int, Handle, Handle*);
+  int (*type_commit)(Handle*);
+  int (*type_free)(Handle*);
+  // How a type was made; the forms with MPI_Count are null where the library has none.
+  int (*type_get_envelope)(Handle, int*, int*, int*, int*);
+  int (*type_get_contents)(Handle, int, int, int, int*, std::intptr_t*, void*);
+  int (*type_get_envelope_c)(Handle, std::int64_t*, std::int64_t*, std::int64_t*, std::int64_t*,
+                             int*);
+  int (*type_get_contents_c)(Handle, std::int64_t, std::int64_t, std::int64_t, std::int64_t, int*,
+                             std::intptr_t*, std::int64_t*, void*);
   int (*allreduce)(const void*, void*, int, Handle, Handle, Handle);
   int (*allgather)(const void*, int, Handle, void*, int, Handle, Handle);
   int (*comm_dup)(Handle, Handle*);

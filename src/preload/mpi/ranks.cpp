@@ -1,5 +1,6 @@
 #include "preload/mpi/ranks.hpp"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "base/own_thread.hpp"
 #include "preload/driver.hpp"
 #include "preload/lock.hpp"
+#include "preload/mpi/sizes.hpp"
 
 namespace polypath::preload::mpi {
 namespace {
@@ -22,6 +24,10 @@ namespace {
 /// In a row, before calls are not asked about: programs also reduce host memory between times.
 constexpr unsigned kFreeRefusals = 8;
 constexpr unsigned kMostRefusals = kFreeRefusals + 6;
+/// Agreements without device memory, until a communicator stays with MPI: of programs that have not
+/// loaded the driver, and of others, which may use their GPUs later.
+constexpr int kMostWithoutDriver = 64;
+constexpr int kMostWithoutGpus = 256;
 constexpr std::size_t kMostKept = std::size_t{64} << 20;
 
 constinit driver::Call<decltype(&cuMemAlloc_v2)> mem_alloc{"cuMemAlloc_v2"};
@@ -99,8 +105,7 @@ void* leave(void* of) noexcept {
 
 /// Whether a thread has them now. `mutex` is held, so that who waits for all threads knows of it.
 bool hand_over(Ranks* ranks) noexcept {
-  // Between nodes the end is calls of MPI, which are the program's threads' alone.
-  if (ranks->comm == nullptr || functions().nodes(ranks->comm) > 1) return false;
+  if (ranks->comm == nullptr) return false;
   void* const memory = std::malloc(sizeof(Leaving));
   if (memory == nullptr) return false;
   auto* const its = new (memory) Leaving{ranks, ranks->gpu, leaving, {}, false};
@@ -140,6 +145,8 @@ int copy_nothing(Handle, int, void*, void*, void*, int* flag) noexcept {
 int on_free(Handle, int, void* attribute, void*) noexcept {
   auto* const ranks = static_cast<Ranks*>(attribute);
   join_leaving(false);
+  // Calls of MPI are for threads of the program's.
+  end_network(ranks->between);
   {
     const Lock lock(mutex);
     unlink(ranks);
@@ -178,6 +185,23 @@ bool has_keys() noexcept {
     return false;
   has_both_keys = true;
   return true;
+}
+
+/// A number for the node of this rank: by the setting comm_node, or by the kernel that runs.
+std::uint64_t hash_of_node() noexcept {
+  char text[256] = {};
+  const char* const name = std::getenv("POLYPATH_COMM_NODE");
+  if (name != nullptr && *name != '\0' && std::strcmp(name, "auto") != 0) {
+    std::snprintf(text, sizeof text, "%s", name);
+  } else {
+    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (file < 0 || read(file, text, sizeof text - 1) <= 0) gethostname(text, sizeof text - 1);
+    if (file >= 0) close(file);
+  }
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char* each = text; *each != '\0'; ++each)
+    hash = (hash ^ static_cast<unsigned char>(*each)) * 0x100000001b3;
+  return hash;
 }
 
 /// What all ranks find by themselves.
@@ -314,17 +338,41 @@ void note_answer(Ranks& ranks, Operation operation, std::uint64_t bytes, bool is
   patience.unasked = static_cast<std::uint8_t>((1U << more) - 1);
 }
 
-Agreement agree(const Ranks& ranks, Answer mine, std::int64_t arguments) noexcept {
+Agreement agree(const Ranks& ranks, Answer mine, std::int64_t arguments, Seen seen) noexcept {
   const Library& mpi = library();
   count_agreement();
-  const std::int64_t said[3]{static_cast<std::int64_t>(mine), arguments, -arguments};
-  std::int64_t least[3]{};
+  const std::int64_t said[4]{static_cast<std::int64_t>(mine), arguments, -arguments,
+                             -static_cast<std::int64_t>(seen)};
+  std::int64_t least[4]{};
   Agreement agreement;
-  agreement.failed = mpi.allreduce(said, least, 3, mpi.int64, mpi.min, ranks.handle) != kSuccess;
+  agreement.failed = mpi.allreduce(said, least, 4, mpi.int64, mpi.min, ranks.handle) != kSuccess;
   if (agreement.failed) return agreement;
   agreement.answer = static_cast<Answer>(least[0]);
   agreement.is_same = least[1] == -least[2];
+  agreement.seen = static_cast<Seen>(-least[3]);
   return agreement;
+}
+
+void note_seen(Ranks& ranks, Seen seen) noexcept {
+  ranks.has_seen_gpus = ranks.has_seen_gpus || seen == Seen::device_memory;
+  if (ranks.has_seen_gpus) return;
+  if (++ranks.without_gpus >= (seen == Seen::nothing ? kMostWithoutDriver : kMostWithoutGpus))
+    ranks.refused = Reason::never_on_gpus;
+}
+
+bool count_ranks_of_nodes(Ranks& ranks) noexcept {
+  ranks.knows_nodes = true;
+  if (ranks.size <= static_cast<int>(kMostRanks)) return true;
+  // There is room for one of these a rank.
+  static_assert(sizeof(ProgressPlace) >= sizeof(std::uint64_t));
+  auto* const nodes = reinterpret_cast<std::uint64_t*>(ranks.places);
+  const std::uint64_t own = hash_of_node();
+  if (exchange(&own, nodes, sizeof own, &ranks) != 0) return false;
+  const auto size = static_cast<std::size_t>(ranks.size);
+  std::sort(nodes, nodes + size);
+  for (std::size_t first = 0; first + kMostRanks < size; ++first)
+    if (nodes[first] == nodes[first + kMostRanks]) ranks.refused = Reason::too_many_ranks;
+  return true;
 }
 
 const Functions& functions() noexcept { return found_functions; }
@@ -356,6 +404,8 @@ bool make_communicator(Ranks& ranks, const Engine& engine) noexcept {
   const polypath_network network = network_of(ranks.between);
   polypath_comm_options options{};
   options.network = &network;
+  // Ranks that have ended are found at once, whatever the limit.
+  options.time_limit_ms = time_limit_of(std::getenv("POLYPATH_COMM_TIME_LIMIT"));
   if (call.create(engine.context, ranks.rank, ranks.size, ranks.gpu, &exchange, &ranks, &options,
                   &ranks.comm) != POLYPATH_SUCCESS ||
       call.prepare(ranks.comm) != POLYPATH_SUCCESS)

@@ -15,7 +15,8 @@
 // communicator, the operation, the number of bytes, what is reduced and how) and of the answers
 // before it, which all ranks have: calls of a kind that was refused eight times in a row are
 // not asked about for the next 1, 3, 7, ... 63 calls of that kind, so that programs without device
-// memory pay little.
+// memory pay little. Where no rank had device memory in the first calls that were asked about, or a
+// node has more ranks than polypath's communicators, nobody asks again.
 #pragma once
 
 #include <cuda.h>
@@ -42,6 +43,9 @@ struct Ranks {
   /// Not none: no call of this communicator is carried, for good; found by all ranks alike.
   Reason refused = Reason::none;
   Patience patience[kOperationCount][64]{};
+  bool knows_nodes = false;    ///< whether the ranks of each node were counted
+  bool has_seen_gpus = false;  ///< some rank has had device memory in a call
+  int without_gpus = 0;        ///< agreements before that
   /// The setting mpi_collectives of this process: the others are told when they first ask.
   bool is_off = false;
 
@@ -73,13 +77,21 @@ void note_answer(Ranks& ranks, Operation operation, std::uint64_t bytes, bool is
 
 /// What one rank says, and all: the least. Those below `no` are for good.
 enum class Answer : std::int64_t { off = -2, never = -1, no = 0, yes = 1 };
+/// What a rank has to do with GPUs; the most of all ranks.
+enum class Seen : std::int64_t { nothing, driver, device_memory };
 struct Agreement {
   bool failed = false;  ///< MPI's reduction did
+  Seen seen = Seen::nothing;
   Answer answer = Answer::no;
   bool is_same = false;  ///< what all gave as `arguments`
 };
 /// Collective over the ranks. `arguments` is what must be the same on all.
-Agreement agree(const Ranks& ranks, Answer mine, std::int64_t arguments) noexcept;
+Agreement agree(const Ranks& ranks, Answer mine, std::int64_t arguments, Seen seen) noexcept;
+/// Of an agreement: sets `refused` where no rank has had device memory for long.
+void note_seen(Ranks& ranks, Seen seen) noexcept;
+/// Collective, once a communicator: sets `refused` where a node has more ranks than polypath's
+/// communicators may have. False: MPI failed.
+bool count_ranks_of_nodes(Ranks& ranks) noexcept;
 
 /// Functions of libpolypath; false when it has not all of them.
 bool has_functions() noexcept;

@@ -22,6 +22,11 @@ std::size_t spare_bytes_of(const Call& call, std::size_t part_bytes, int size) n
   return 0;
 }
 
+std::uint32_t time_limit_of(const char* setting) noexcept {
+  constexpr std::uint32_t kLongest = 86'400'000;  // ms; base/options.cpp allows no more
+  return setting == nullptr || *setting == '\0' ? kLongest : 0;  // 0: libpolypath reads it
+}
+
 std::int64_t arguments_of(const Arguments& arguments, std::uint64_t part_bytes) noexcept {
   auto words = static_cast<std::uint64_t>(arguments.operation) << 16;
   if (combines(arguments.operation))
