@@ -1,7 +1,9 @@
 #include "preload/driver.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 
+#include <cstddef>
 #include <cstring>
 #include <initializer_list>
 
@@ -20,6 +22,19 @@ const Replaced table[] = {
   {#name, base, version, stream, reinterpret_cast<void*>(&polypath_shim_##name)},
 #include "preload/replaced.def"
 };
+
+/// How many objects the loader has mapped since the process began; 0: it does not say.
+unsigned long long objects_loaded_so_far() noexcept {
+  unsigned long long count = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t bytes, void* user) {
+        if (bytes >= offsetof(dl_phdr_info, dlpi_adds) + sizeof info->dlpi_adds)
+          *static_cast<unsigned long long*>(user) = info->dlpi_adds;
+        return 1;  // all objects say the same
+      },
+      &count);
+  return count;
+}
 
 }  // namespace
 
@@ -46,11 +61,18 @@ const Symbol* find_versioned(const char* base, int version, cuuint64_t flags) no
 
 void* driver_library() noexcept {
   static constinit std::atomic<void*> library{nullptr};
+  static constinit std::atomic<unsigned long long> absent_among{0};
   void* known = library.load(std::memory_order_acquire);
   if (known == nullptr) {
+    // A search costs 100 us and more, and a program without GPUs calls MPI often.
+    const unsigned long long loaded = objects_loaded_so_far();
+    if (loaded != 0 && absent_among.load(std::memory_order_relaxed) == loaded) return nullptr;
     for (const char* name : {"libcuda.so.1", "libcuda.so"})
       if (known == nullptr) known = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-    if (known != nullptr) library.store(known, std::memory_order_release);
+    if (known != nullptr)
+      library.store(known, std::memory_order_release);
+    else
+      absent_among.store(loaded, std::memory_order_relaxed);
   }
   return known;
 }

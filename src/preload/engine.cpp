@@ -212,6 +212,9 @@ void begin_process() noexcept {
 }
 
 EngineCall::EngineCall(Start start_it) noexcept : errno_(errno) {
+  // What the engine reads and waits for are points of cancellation, within functions that throw
+  // nothing: that would end the process.
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
   if (depth > 0) return;
   if (start_it == Start::yes && state.load() == State::untried &&
       change(State::untried, State::starting))
@@ -228,9 +231,12 @@ EngineCall::EngineCall(Start start_it) noexcept : errno_(errno) {
 
 EngineCall::~EngineCall() {
   errno = errno_;
-  if (engine_ == nullptr) return;
-  --depth;
-  inside.fetch_sub(1);
+  if (engine_ != nullptr) {
+    --depth;
+    inside.fetch_sub(1);
+  }
+  int unused = 0;
+  pthread_setcancelstate(cancel_state_, &unused);
 }
 
 void* find_in_engine(const char* name) noexcept {

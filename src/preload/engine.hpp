@@ -4,6 +4,8 @@
 // Any thread.
 #pragma once
 
+#include <pthread.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -45,7 +47,8 @@ bool find_in_engine(const char* name, Function& function) noexcept {
 }
 
 /// A call of the engine, or several. While it lives the engine is not let go, and what this thread
-/// calls is the engine's own and goes to the driver. The program's errno is as before afterwards.
+/// calls is the engine's own and goes to the driver. The program's errno is as before afterwards; a
+/// cancellation of the thread (pthread_cancel) waits for the end.
 class EngineCall {
  public:
   enum class Start : bool { no, yes };
@@ -65,6 +68,7 @@ class EngineCall {
  private:
   const Engine* engine_ = nullptr;
   int errno_;
+  int cancel_state_ = PTHREAD_CANCEL_ENABLE;
 };
 
 /// Whether this thread is in a call of the engine: what it calls is the engine's own.

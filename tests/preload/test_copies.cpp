@@ -1,5 +1,7 @@
 // Copies on streams: which are offered to the engine, with which arguments, and what the program is
 // answered.
+#include <pthread.h>
+
 #include <functional>
 #include <thread>
 
@@ -146,6 +148,37 @@ TEST_F(Copies, NotOffered_AreToldToEngine) {
     copy(form, 4096, own);
     EXPECT_TRUE(engine.noted.empty()) << "too small";
   }
+}
+
+// Unwinding out of the engine would end the process.
+TEST_F(Copies, CancelledThread_EndsAfterTheCall) {
+  struct Run {
+    std::function<void()> copy;
+    bool has_returned;
+  } run{[&] {
+          use(0);
+          forms.front().call(kLarge, own);
+        },
+        false};
+  renew();
+  engine.during_copy = [] {
+    pthread_cancel(pthread_self());
+    pthread_testcancel();
+  };
+  pthread_t thread{};
+  const auto body = [](void* argument) -> void* {
+    Run& its = *static_cast<Run*>(argument);
+    its.copy();
+    its.has_returned = true;
+    pthread_testcancel();
+    return nullptr;
+  };
+  ASSERT_EQ(0, pthread_create(&thread, nullptr, body, &run));
+  void* result = nullptr;
+  ASSERT_EQ(0, pthread_join(thread, &result));
+  engine.during_copy = [] {};
+  EXPECT_EQ(PTHREAD_CANCELED, result);
+  EXPECT_TRUE(run.has_returned);
 }
 
 TEST_F(Copies, ThatFailMidwaySayWhy) {

@@ -5,8 +5,35 @@
 #include "owner.hpp"
 #include "replaced_names.hpp"
 
+namespace {
+int searches = 0;
+}  // namespace
+
+/// In the place of libc's, for the shim as well: counts the searches for the driver.
+extern "C" __attribute__((visibility("default"))) void* dlopen(const char* file, int mode) {
+  static const auto next =
+      reinterpret_cast<void* (*)(const char*, int)>(dlsym(RTLD_NEXT, "dlopen"));
+  if (file != nullptr && std::string_view(file).find("libcuda") != std::string_view::npos)
+    ++searches;
+  return next(file, mode);
+}
+
 namespace polypath::preload::test {
 namespace {
+
+// Before others load it. What is called often in a program without GPUs searches once.
+TEST(NamesWithoutDriver, DriverIsSearchedOnce) {
+  void* const shim = dlopen(POLYPATH_SHIM, RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(nullptr, shim) << "not under the shim";
+  const auto copy = reinterpret_cast<CUresult (*)(CUdeviceptr, CUdeviceptr, std::size_t)>(
+      dlvsym(shim, "cuMemcpyDtoD_v2", "POLYPATH_PRELOAD"));
+  ASSERT_NE(nullptr, copy);
+  copy(0, 0, 1);
+  const int first = searches;
+  EXPECT_GT(first, 0);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(CUDA_ERROR_NOT_INITIALIZED, copy(0, 0, 1));
+  EXPECT_EQ(first, searches);
+}
 
 constexpr const char* kName = "cuMemcpyDtoDAsync_v2";
 
