@@ -92,7 +92,11 @@ typedef struct polypath_comm_options {
    * no more than half of all. */
   uint32_t max_blocks;
   uint32_t spared_multiprocessors;
-  uint64_t reserved[4]; /* 0 */
+  /* 0: a collective whose buffers are refused on one rank alone aborts the communicator, since the
+   * others wait for it. Not 0: it does not, and the caller makes the same call again with other
+   * buffers, before any other one. */
+  uint64_t retries_buffers;
+  uint64_t reserved[3]; /* 0 */
 } polypath_comm_options;
 
 /* Creates the communicator of `size` ranks; this one is `rank`, and works on GPU `gpu` as `context`

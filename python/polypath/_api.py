@@ -105,7 +105,8 @@ class CommOptions(Checked, ctypes.Structure):
         ("network", c_void_p),
         ("max_blocks", c_uint32),
         ("spared_multiprocessors", c_uint32),
-        ("reserved", c_uint64 * 4),
+        ("retries_buffers", c_uint64),
+        ("reserved", c_uint64 * 3),
     ]
 
 

@@ -57,6 +57,18 @@ constexpr std::array kChoices{CollectiveChoice::planned,   CollectiveChoice::ker
 struct RefusedChoice : InvalidArgument {
   using InvalidArgument::InvalidArgument;
 };
+/// Buffers of this rank.
+struct RefusedBuffers : InvalidArgument {
+  using InvalidArgument::InvalidArgument;
+};
+template <typename Require>
+void require_of_buffers(const Require& require) {
+  try {
+    require();
+  } catch (const InvalidArgument& error) {
+    throw RefusedBuffers(error.what());
+  }
+}
 
 }  // namespace
 
@@ -405,18 +417,28 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
     --skipped_;
   } catch (const RefusedChoice&) {
     throw;
+  } catch (const RefusedBuffers& error) {
+    if (!options_.retries_buffers) abort_alone(error);
+    --skipped_;
+    --number_;
+    throw;
   } catch (const std::exception& error) {
-    // The others' calls would meet the next one of this rank.
-    if (comm_.size() > 1)
-      comm_.abort(fmt::format("rank {} could not issue its part of call {}: {}", comm_.rank(),
-                              number_, error.what()));
+    abort_alone(error);
     throw;
   }
 }
 
+void Collectives::abort_alone(const std::exception& error) {
+  // The others' calls would meet the next one of this rank.
+  if (comm_.size() > 1)
+    comm_.abort(fmt::format("rank {} could not issue its part of call {}: {}", comm_.rank(),
+                            number_, error.what()));
+}
+
 void Collectives::run_alone(const CollectiveCall& call, CUstream stream, CollectiveChoice choice) {
   const CudaDriver& driver = comm_.driver();
-  require_buffers(driver, call, {comm_.rank(), comm_.size(), comm_.gpu()});
+  require_of_buffers(
+      [&] { require_buffers(driver, call, {comm_.rank(), comm_.size(), comm_.gpu()}); });
   ContextGuard guard(driver);
   guard.use(comm_.context());
   require_stream(stream);
@@ -435,7 +457,8 @@ void Collectives::run_alone(const CollectiveCall& call, CUstream stream, Collect
     throw RefusedChoice(error.what());
   }
   const Launch& launch = *planned;
-  if (launch.schedule) require_parts_apart(call, comm_.rank(), comm_.size());
+  if (launch.schedule)
+    require_of_buffers([&] { require_parts_apart(call, comm_.rank(), comm_.size()); });
   issue(launch, call, stream, capture);
   count(launch);
 }

@@ -64,6 +64,9 @@ struct CollectivesOptions {
   /// Compares each call with those of the other ranks before it is issued: the host then waits for
   /// them. For finding mistakes.
   bool check = false;
+  /// A call whose buffers are refused is made again with others, before any other call: it aborts
+  /// nothing.
+  bool retries_buffers = false;
   /// Takes scratch and host memory for schedules of copies even where no plan chooses one.
   bool copies = false;
   /// Plans by kernels that are kept, the most recently used; of those by copies fewer.
@@ -196,6 +199,7 @@ class Collectives {
                      bool is_captured) const;
   /// What is the same for all calls of this rank.
   [[nodiscard]] CollectiveArgs first_args() const;
+  void abort_alone(const std::exception& error);
   void run_alone(const CollectiveCall& call, CUstream stream, CollectiveChoice choice);
   void count(const Launch& launch);
 

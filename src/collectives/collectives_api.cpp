@@ -68,6 +68,7 @@ CollectivesOfHandle& collectives_of(polypath_comm* comm, bool copies) {
     options.copies = copies;
     if (comm->max_blocks > 0) options.max_blocks = comm->max_blocks;
     options.spared_multiprocessors = comm->spared_multiprocessors;
+    options.retries_buffers = comm->retries_buffers;
     const std::vector<TunedCollective> tuned = comm->context->collectives();
     options.tuned = tuned;
     const auto made = std::make_shared<CollectivesOfHandle>(communicator, options);

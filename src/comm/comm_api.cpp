@@ -78,6 +78,7 @@ std::unique_ptr<polypath_comm> create(Context& context, int rank, int size, int 
   handle->context = &context;
   handle->max_blocks = static_cast<int>(given.max_blocks);
   handle->spared_multiprocessors = static_cast<int>(given.spared_multiprocessors);
+  handle->retries_buffers = given.retries_buffers != 0;
   if (given.network == nullptr) {
     handle->communicator =
         std::make_unique<Communicator>(context.source().driver, context.node(), options);
@@ -211,6 +212,7 @@ polypath_status polypath_comm_split(polypath_comm* comm, int color, int key, pol
     handle->context = comm->context;
     handle->max_blocks = comm->max_blocks;
     handle->spared_multiprocessors = comm->spared_multiprocessors;
+    handle->retries_buffers = comm->retries_buffers;
     *part = handle->communicator == nullptr ? nullptr : handle.release();
   });
 }

@@ -30,6 +30,7 @@ struct polypath_comm {
   /// As given to create; 0: the collectives' own number.
   int max_blocks = 0;
   int spared_multiprocessors = 0;
+  bool retries_buffers = false;
   std::vector<std::unique_ptr<polypath_symmetric>> memories;  ///< that were not freed
   polypath_comm* next_kept = nullptr;  ///< of those that were abandoned, and are destroyed never
   /// The process that made it. A child that got it by a fork has none of its threads, and the

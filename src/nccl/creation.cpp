@@ -209,6 +209,7 @@ int Creation::agree(Communicator& its) noexcept {
   // both must fit, or two GPUs wait for each other's.
   options.max_blocks = kMostBlocks;
   options.spared_multiprocessors = kMostBlocksOfNccl;
+  options.retries_buffers = 1;  // over scratch (groups.cpp)
   polypath_comm* comm = nullptr;
   const polypath_status status = with.comm_create(
       with.context, its.rank, its.size, gpu, &Exchange::gather_for, &exchange, &options, &comm);

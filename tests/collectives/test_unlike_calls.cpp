@@ -267,6 +267,34 @@ TEST_F(UnlikeCalls, CallSkippedByOneRank_EndsTheNext) {
   }
 }
 
+TEST_F(UnlikeCalls, RefusedBuffers_AreRetriedWhereTheCallerSaysSo) {
+  static std::byte host[4096];
+  Random random(12);
+  PlannedCall planned;
+  planned.what.ranks = kRanks;
+  planned.what.count = 1000;
+  planned.images = images_of(random, planned.what);
+  group_->run([&](Communicator& comm) {
+    Collectives collectives(comm, {.max_blocks = 4, .retries_buffers = true});
+    const Stream stream(driver(), comm.context());
+    const std::vector<PlannedCall> row{planned};
+    for (int turn = 0; turn < 3; ++turn) {
+      const CallRow mine(driver(), row, comm.rank());
+      const CollectiveCall call = mine.call(row, 0);
+      if (comm.rank() == turn) {
+        CollectiveCall wrong = call;
+        wrong.send = std::bit_cast<CUdeviceptr>(&host[0]);
+        EXPECT_THROW(collectives.run(wrong, stream.get()), InvalidArgument);
+      }
+      collectives.run(call, stream.get());
+      POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
+      comm.check();
+      mine.expect_done(row);
+    }
+    comm.exchange({}, {});
+  });
+}
+
 TEST_F(UnlikeCalls, RefusedChoice_LeavesTheCommunicatorUsable) {
   group_->run([&](Communicator& comm) {
     const auto other = comm.split(0, comm.rank());
