@@ -409,7 +409,6 @@ void Collectives::run(const CollectiveCall& call, CUstream stream, CollectiveCho
   ++skipped_;
   require_alike(call, comm_.rank(), comm_.size());
   if (options_.check) compare_calls(comm_, call, number_);
-  comm_.begin_call();
   ++number_;
   if (call.count == 0) return;
   try {
@@ -459,6 +458,7 @@ void Collectives::run_alone(const CollectiveCall& call, CUstream stream, Collect
   const Launch& launch = *planned;
   if (launch.schedule)
     require_of_buffers([&] { require_parts_apart(call, comm_.rank(), comm_.size()); });
+  comm_.begin_call();  // and no earlier: a call that is refused may be made once more
   issue(launch, call, stream, capture);
   count(launch);
 }
