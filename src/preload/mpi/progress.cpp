@@ -11,8 +11,7 @@
 namespace polypath::preload::mpi {
 namespace {
 
-constexpr int kMostPauses = 300'000;
-constexpr timespec kPause{0, 100'000};
+constexpr timespec kPause{0, 1'000'000};
 
 }  // namespace
 
@@ -53,12 +52,11 @@ void note_finished(Progress& progress, int rank) noexcept {
   progress.ranks[rank].calls.fetch_add(1, std::memory_order_release);
 }
 
-void wait_for_others(const Progress& progress, int rank, int size) noexcept {
+void wait_for_others(const Progress& progress, int rank, int size, int& milliseconds) noexcept {
   const std::uint64_t wanted = progress.ranks[rank].calls.load(std::memory_order_relaxed);
-  int pauses = 0;
   for (int other = 0; other < size; ++other)
     while (progress.ranks[other].calls.load(std::memory_order_acquire) < wanted &&
-           pauses++ < kMostPauses)
+           milliseconds-- > 0)
       nanosleep(&kPause, nullptr);
 }
 

@@ -30,7 +30,8 @@ void close_progress(Progress* progress) noexcept;
 
 /// This rank, as the node's are numbered, has finished one more call.
 void note_finished(Progress& progress, int rank) noexcept;
-/// Waits until all of `size` ranks have finished as many calls as this one; 30 s at most.
-void wait_for_others(const Progress& progress, int rank, int size) noexcept;
+/// Waits until all of `size` ranks have finished as many calls as this one, for at most so many
+/// milliseconds, which it takes off: a rank that is stopped says nothing.
+void wait_for_others(const Progress& progress, int rank, int size, int& milliseconds) noexcept;
 
 }  // namespace polypath::preload::mpi

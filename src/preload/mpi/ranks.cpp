@@ -254,11 +254,16 @@ bool find_sizes(Ranks& ranks) noexcept {
          (is_inter == 0 || mpi.comm_remote_size(ranks.handle, &ranks.remote_size) == kSuccess);
 }
 
-/// Without waiting for other ranks: each has this rank's part of all calls that this one completed.
-/// The stream and the memory of a GPU that is not the one reset stay.
+/// Without waiting for calls of other ranks: each has this rank's part of all calls that this one
+/// completed. Their kernels may still give back what they took of its memory: that takes
+/// microseconds, and is waited for, a second at most. The stream and the memory of a GPU that is
+/// not the one reset stay.
 void abandon_all() noexcept {
+  int milliseconds = 1000;
   const Lock lock(mutex);
   for (Ranks* ranks = first; ranks != nullptr; ranks = ranks->next) {
+    if (ranks->progress != nullptr)
+      wait_for_others(*ranks->progress, ranks->local_rank, ranks->local_size, milliseconds);
     functions().abandon(ranks->comm);
     close_progress(ranks->progress);
     ranks->progress = nullptr;
