@@ -112,8 +112,7 @@ int Driver::start_traffic(const BackgroundTraffic& traffic, bool from_file) {
 std::unique_ptr<Devices> Driver::make_devices() {
   if (mode.is_functional)
     return std::make_unique<ThreadedDevices>(mutex, mode.seed, mode.machine, node.name);
-  return std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities_gbps(),
-                                          mode.patience);
+  return std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities(), mode.patience);
 }
 
 std::unique_ptr<Kernels> Driver::make_kernels() {
