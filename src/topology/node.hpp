@@ -91,7 +91,7 @@ struct Costs {
                                   ///< with copies under way, or the port that they fill
   double event_us = 2.0;  ///< from an event's completion to the start of work that waits for it
   double staged_fixed_us = 0;  ///< of a staged route beyond its bytes and gaps: fork, the start of
-                               ///< both legs, hand-over, join; 0: 2 copy_start_us + event_us
+                               ///< both legs, hand-over, join; 0: 2 copy_start_us + 3 event_us
   double staged_gap_us = 0;    ///< between two chunks of a staged route; 0: copy_gap_us
   double context_create_us = 215000;  ///< creating a context on another GPU
   // CUDA graphs, CPU time of each call: once a call, and for each of its nodes.
