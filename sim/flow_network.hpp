@@ -10,9 +10,9 @@
 
 namespace polypath::sim {
 
-/// What flows share. A starting flow halts a link that it finds in use, as its copy engine serves one
-/// copy after another; a port only where the flows fill it, for what has room to spare makes up for a
-/// halt (docs/cuda-notes.md).
+/// What flows share. A starting flow halts a link that it finds in use, as its copy engine serves
+/// one copy after another. It halts a port only where the flows fill it: a port with room to spare
+/// makes up for a halt (docs/cuda-notes.md).
 struct Capacity {
   double gbps = 0;
   bool is_port = false;

@@ -19,8 +19,8 @@ namespace polypath::sim {
 class ThreadedDevices : public Devices {
  public:
   /// `mutex`: the driver's lock. `seed`: of the delays; 0: none. `machine`, `node`: as
-  /// FunctionalTraffic has them. `greedy_engines`: links whose engine serves a stream as long as that
-  /// has work which can run.
+  /// FunctionalTraffic has them. `greedy_engines`: links whose engine serves a stream as long as
+  /// that has work which can run.
   ThreadedDevices(DriverMutex& mutex, std::uint64_t seed, const std::string& machine,
                   const std::string& node, std::set<int> greedy_engines = {})
       : mutex_(mutex),

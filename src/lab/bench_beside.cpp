@@ -19,8 +19,8 @@ using nlohmann::json;
 constexpr double kRecoveredShare = 0.97;
 constexpr double kRecoveryLimitUs = 2e6;
 
-// So many copies of this process's traffic a transfer may wait for, and for so many bytes of it once
-// more as many as are queued at any time: each chunk of a staged route waits for those.
+// A transfer may wait for this many copies of this process's traffic, and for each kChunkBytes of
+// its own for twice those queued at any time: each chunk of a staged route waits for them.
 constexpr std::uint64_t kMaxTrafficCopies = 128;
 constexpr std::uint64_t kChunkBytes = kMiB;
 

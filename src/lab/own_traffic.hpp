@@ -40,10 +40,10 @@ class OwnTraffic {
   /// called before each transfer.
   void refill();
 
-  /// Work of this process is issued now and waited for: `what`, for messages. A copy engine may serve
-  /// one stream as long as it has copies, so that this work could wait as long as there is traffic.
-  /// So once `max_copies` of each request have ended, a warning says what is waited for, and none is
-  /// queued until end_wait().
+  /// Work of this process is issued now and waited for: `what`, for messages. A copy engine may
+  /// serve one stream as long as it has copies, so this work could wait as long as there is
+  /// traffic. After `max_copies` of each request have ended, a warning says what is waited for, and
+  /// no copy is queued until end_wait().
   void begin_wait(std::string what, std::uint64_t max_copies);
   /// The work has ended. Throws Error when the traffic had to end for it.
   void end_wait();
