@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
@@ -110,10 +111,15 @@ int Driver::start_traffic(const BackgroundTraffic& traffic, bool from_file) {
 }
 
 std::unique_ptr<Devices> Driver::make_devices() {
-  if (mode.is_functional)
-    return std::make_unique<ThreadedDevices>(mutex, mode.seed, mode.machine, node.name);
-  return std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities_gbps(),
-                                          mode.patience);
+  if (mode.is_functional) {
+    std::set<int> engines;
+    for (std::size_t i = 0; mode.has_greedy_engines && i < node.links.size(); ++i)
+      if (node.links[i].from.is_host() || node.links[i].to.is_host())
+        engines.insert(static_cast<int>(i));
+    return std::make_unique<ThreadedDevices>(mutex, mode.seed, mode.machine, node.name,
+                                             std::move(engines));
+  }
+  return std::make_unique<VirtualDevices>(mutex, node.costs, routing_.capacities(), mode.patience);
 }
 
 std::unique_ptr<Kernels> Driver::make_kernels() {

@@ -10,6 +10,17 @@
 
 namespace polypath::sim {
 
+/// What flows share. A starting flow halts a link that it finds in use, as its copy engine serves
+/// one copy after another. It halts a port only where the flows fill it: a port with room to spare
+/// makes up for a halt (docs/cuda-notes.md).
+struct Capacity {
+  double gbps = 0;
+  bool is_port = false;
+
+  Capacity(double capacity_gbps, bool is_a_port = false)
+      : gbps(capacity_gbps), is_port(is_a_port) {}
+};
+
 /// What a flow asks of the network.
 struct FlowDemand {
   double bytes = 0;
@@ -24,8 +35,8 @@ class FlowNetwork {
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
   /// `handover_us`: a flow that hands over begins to move so long after its start; meanwhile each
-  /// resource that it finds in use stands still.
-  FlowNetwork(std::vector<double> capacities_gbps, double handover_us);
+  /// link that it finds in use, and each port that is filled then, stands still.
+  FlowNetwork(const std::vector<Capacity>& capacities, double handover_us);
 
   /// Starts a flow at time `now_us`, which may not lie past next_us(). Ids must be unique.
   void start(Id id, FlowDemand demand, double now_us);
@@ -44,6 +55,7 @@ class FlowNetwork {
  private:
   struct Resource {
     double gbps = 0;
+    bool is_port = false;
     int flows = 0;
     double halted_until_us = 0;
   };
@@ -57,6 +69,10 @@ class FlowNetwork {
 
   void progress(double now_us);
   void share();
+  /// Gives each of the flows its max-min fair rate.
+  void share_among(std::vector<Flow*> open) const;
+  /// Whether all flows that cross the resource fill it, halted ones included.
+  [[nodiscard]] bool is_filled(int index) const;
   [[nodiscard]] double halted_until_us(const Flow& flow) const noexcept;
 
   std::vector<Resource> resources_;

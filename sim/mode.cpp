@@ -51,6 +51,7 @@ Mode read_mode() {
   mode.is_functional = word("POLYPATH_SIM_MODE", {"virtual", "functional"}) == 1;
   mode.reuses_addresses = word("POLYPATH_SIM_ADDRESSES", {"unique", "reused"}) == 1;
   mode.has_call_times = word("POLYPATH_SIM_CALL_TIMES", {"none", "real"}) == 1;
+  mode.has_greedy_engines = word("POLYPATH_SIM_ENGINES", {"fair", "greedy"}) == 1;
   mode.seed = number<std::uint64_t>("POLYPATH_SIM_SEED", mode.seed, "0 to 2^64 - 1");
   mode.folds_blocks = word("POLYPATH_SIM_BLOCKS", {"whole", "folded"}) == 1;
   mode.patience = std::chrono::seconds(

@@ -29,6 +29,10 @@ struct Mode {
   /// take long (Driver::take_long) do so, and other threads' calls go on meanwhile. In virtual time
   /// they always do.
   bool has_call_times = false;
+  /// POLYPATH_SIM_ENGINES, for the functional mode: `fair`, the default: copies over one host link
+  /// run in the order in which they are ready; `greedy`: its engine serves a stream as long as that
+  /// has work which can run.
+  bool has_greedy_engines = false;
   /// POLYPATH_SIM_COMPUTE_MODE, of all GPUs: `default`, `exclusive_process` (one process at a time
   /// has contexts on a GPU) or `prohibited` (none has).
   Compute compute = Compute::standard;

@@ -19,15 +19,15 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 Routing::Routing(const Node& node) : node_(node) {}
 
-std::vector<double> Routing::capacities_gbps() const {
-  std::vector<double> gbps;
-  for (const Link& link : node_.links) gbps.push_back(link.gbps);
-  for (const Port& port : node_.ports) gbps.push_back(port.gbps);
-  gbps.insert(gbps.end(), node_.gpus.size(), kGpuLocalGbps);
-  gbps.insert(gbps.end(), node_.hosts.size(), kHostLocalGbps);
-  gbps.insert(gbps.end(), node_.gpus.size(), node_.costs.memory_gbps);
-  for (const Port& port : node_.ports) gbps.push_back(port.gbps * node_.costs.switch_share);
-  return gbps;
+std::vector<Capacity> Routing::capacities() const {
+  std::vector<Capacity> all;
+  for (const Link& link : node_.links) all.emplace_back(link.gbps);
+  for (const Port& port : node_.ports) all.emplace_back(port.gbps, true);
+  all.insert(all.end(), node_.gpus.size(), kGpuLocalGbps);
+  all.insert(all.end(), node_.hosts.size(), kHostLocalGbps);
+  all.insert(all.end(), node_.gpus.size(), node_.costs.memory_gbps);
+  for (const Port& port : node_.ports) all.emplace_back(port.gbps * node_.costs.switch_share, true);
+  return all;
 }
 
 CopyRoute Routing::route(int issuer, MemoryId from, MemoryId to, bool may_reach) const {

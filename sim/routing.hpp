@@ -18,10 +18,10 @@ class Routing {
  public:
   explicit Routing(const Node& node);
 
-  /// Capacities of all resources, GB/s, in the order that FlowDemand::resources counts them: links,
+  /// Capacities of all resources in the order that FlowDemand::resources counts them: links,
   /// ports, every memory for copies within it, then
   /// for kernels alone every GPU's memory and every port.
-  [[nodiscard]] std::vector<double> capacities_gbps() const;
+  [[nodiscard]] std::vector<Capacity> capacities() const;
 
   /// The route of a copy that `issuer`'s copy engine makes: its data go through that GPU. With
   /// `may_reach` false the engine has no access to one of the memories, and the driver carries the

@@ -54,6 +54,10 @@ OperationPtr ThreadedDevices::issue(Operation operation) {
   const auto issued = std::make_shared<Operation>(std::move(operation));
   issued->id = next_id_++;
   if (sees_traffic_) issued->issue_us = FunctionalTraffic::now_us();
+  const auto is_greedy = [this](int resource) { return greedy_engines_.contains(resource); };
+  if (issued->flow && issued->queue && !issued->may_complete &&
+      std::ranges::any_of(issued->flow->resources, is_greedy))
+    issued->may_complete = [this, copy = issued.get()] { return is_served(*copy); };
   ++open_;
   wait_for_predecessors(issued);
   if (issued->pending == 0) make_ready(issued);
@@ -98,6 +102,7 @@ void ThreadedDevices::work() {
     }
     const OperationPtr operation = ready_.extract(ready_.begin()).value().operation;
     if (operation->may_complete && !operation->may_complete()) {
+      leaves_run(*operation);
       waiting_.insert(operation);
       last_change_ = Clock::now();
       continue;
@@ -144,7 +149,25 @@ void ThreadedDevices::poll() {
   }
 }
 
+bool ThreadedDevices::is_served(const Operation& copy) {
+  for (const int resource : copy.flow->resources) {
+    const auto served = served_.find(resource);
+    if (served != served_.end() && served->second != copy.queue &&
+        can_run_.contains(served->second))
+      return false;
+  }
+  for (const int resource : copy.flow->resources)
+    if (greedy_engines_.contains(resource)) served_[resource] = copy.queue;
+  return true;
+}
+
+void ThreadedDevices::leaves_run(const Operation& operation) {
+  const auto known = can_run_.find(operation.queue);
+  if (known != can_run_.end() && --known->second == 0) can_run_.erase(known);
+}
+
 void ThreadedDevices::make_ready(const OperationPtr& operation) {
+  if (operation->queue && !greedy_engines_.empty()) ++can_run_[operation->queue];
   operation->previous.reset();
   operation->after.clear();
   Clock::time_point due = Clock::now() + delay(operation->id);
@@ -166,6 +189,7 @@ void ThreadedDevices::complete(const OperationPtr& operation) {
   operation->move = nullptr;
   if (const auto effect = std::exchange(operation->effect, nullptr)) effect();
   operation->done = true;
+  leaves_run(*operation);
   leave_queue(*operation);
   --open_;
   for (const OperationPtr& successor : std::exchange(operation->successors, {}))

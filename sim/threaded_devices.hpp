@@ -5,7 +5,10 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <map>
+#include <memory>
 #include <set>
+#include <utility>
 
 #include "devices.hpp"
 #include "functional_traffic.hpp"
@@ -16,10 +19,15 @@ namespace polypath::sim {
 class ThreadedDevices : public Devices {
  public:
   /// `mutex`: the driver's lock. `seed`: of the delays; 0: none. `machine`, `node`: as
-  /// FunctionalTraffic has them.
+  /// FunctionalTraffic has them. `greedy_engines`: links whose engine serves a stream as long as
+  /// that has work which can run.
   ThreadedDevices(DriverMutex& mutex, std::uint64_t seed, const std::string& machine,
-                  const std::string& node)
-      : mutex_(mutex), seed_(seed), traffic_(machine, node), sees_traffic_(!machine.empty()) {}
+                  const std::string& node, std::set<int> greedy_engines = {})
+      : mutex_(mutex),
+        seed_(seed),
+        greedy_engines_(std::move(greedy_engines)),
+        traffic_(machine, node),
+        sees_traffic_(!machine.empty()) {}
 
   [[nodiscard]] double clock_us() const override;
   void spend(double) override {}  // real time passes by itself
@@ -53,11 +61,18 @@ class ThreadedDevices : public Devices {
   void rest(DriverMutex::ForWorkers& lock);
   void poll();
   void make_ready(const OperationPtr& operation);
+  /// Whether the greedy engines of the copy serve its stream, or take it up now.
+  bool is_served(const Operation& copy);
+  /// The operation has completed, or waits again.
+  void leaves_run(const Operation& operation);
   void complete(const OperationPtr& operation);
   [[nodiscard]] Clock::duration delay(std::uint64_t id) const;
 
   DriverMutex& mutex_;
   const std::uint64_t seed_;
+  const std::set<int> greedy_engines_;           // resources of their links
+  std::map<int, std::shared_ptr<int>> served_;   // by engine: Operation::queue of a stream
+  std::map<std::shared_ptr<int>, int> can_run_;  // operations of the stream that are ready or run
   const Clock::time_point begin_ = Clock::now();
   FunctionalTraffic traffic_;
   bool sees_traffic_;  // there may be some

@@ -18,9 +18,9 @@ double gap_us(const Costs& costs) {
 
 }  // namespace
 
-Timeline::Timeline(const Costs& costs, std::vector<double> capacities_gbps)
+Timeline::Timeline(const Costs& costs, const std::vector<Capacity>& capacities)
     : costs_(costs),
-      network_(std::move(capacities_gbps), costs.copy_handover_us),
+      network_(capacities, costs.copy_handover_us),
       engines_(
           gap_us(costs),
           [this](const OperationPtr& copy, double bytes) { begin_copy(copy, bytes); },

@@ -37,7 +37,7 @@ class Timeline {
  public:
   static constexpr double kNever = FlowNetwork::kNever;
 
-  Timeline(const Costs& costs, std::vector<double> capacities_gbps);
+  Timeline(const Costs& costs, const std::vector<Capacity>& capacities);
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 

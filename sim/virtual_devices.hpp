@@ -18,9 +18,9 @@ class VirtualDevices : public Devices {
  public:
   /// `mutex`: the driver's lock.
   /// `patience`: after so long, kernels that nothing has come for are ended.
-  VirtualDevices(DriverMutex& mutex, const Costs& costs, std::vector<double> capacities_gbps,
+  VirtualDevices(DriverMutex& mutex, const Costs& costs, const std::vector<Capacity>& capacities,
                  std::chrono::seconds patience)
-      : mutex_(mutex), timeline_(costs, std::move(capacities_gbps)), patience_(patience) {}
+      : mutex_(mutex), timeline_(costs, capacities), patience_(patience) {}
 
   [[nodiscard]] Timeline& timeline() noexcept { return timeline_; }
 

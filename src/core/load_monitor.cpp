@@ -292,6 +292,10 @@ void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
   try {
     KeptSample kept{.sample = std::move(sample), .kept_ns = look.now_ns};
     const auto& routes = plan.transfers[transfer].routes;
+    kept.launch_us = node_.costs.graph_launch_us;
+    for (const RouteShare& share : routes)
+      kept.launch_us += node_.costs.graph_launch_node_us * share.chunks *
+                        static_cast<double>(share.route.legs.size());
     for (std::size_t r = 0; r < routes.size(); ++r) {
       kept.parts.push_back(static_cast<double>(routes[r].bytes) /
                            static_cast<double>(plan.transfers[transfer].request.bytes));

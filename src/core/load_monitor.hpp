@@ -117,6 +117,7 @@ class LoadMonitor {
     double direct_part = 0;          ///< the direct route's
     double predicted_us = 0;
     double native_us = 0;
+    double launch_us = 0;  ///< what the CPU takes to issue the copies, were they nodes of a graph
     std::uint64_t kept_ns = 0;
     std::uint64_t due_ns = 0;
   };

@@ -84,9 +84,10 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
     double us = 0;
     double allowed_us = late_us * factor;
     if (times.routes.empty()) {
-      // Of a graph only the whole is known: slower than the native copy is too slow.
+      // Of a graph only the whole is known: slower than the native copy is too slow. Plans do not
+      // count its launch, which issues one node after another.
       us = times.total_us;
-      allowed_us += std::max(kept.predicted_us, kept.native_us);
+      allowed_us += std::max(kept.predicted_us, kept.native_us) + kept.launch_us;
     } else {
       for (const SampleTimes::Late& late : times.routes)
         if (late.route == leg.route) us = late.us;

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "base/units.hpp"
 #include "driver/library.hpp"
 #include "lab/pairs.hpp"
 #include "lab/transfer_set.hpp"
@@ -15,6 +18,11 @@ using nlohmann::json;
 // After the traffic: what counts as recovered, and how long that is waited for.
 constexpr double kRecoveredShare = 0.97;
 constexpr double kRecoveryLimitUs = 2e6;
+
+// A transfer may wait for this many copies of this process's traffic, and for each kChunkBytes of
+// its own for twice those queued at any time: each chunk of a staged route waits for them.
+constexpr std::uint64_t kMaxTrafficCopies = 128;
+constexpr std::uint64_t kChunkBytes = kMiB;
 
 // About what this benchmark takes between two transfers on GPUs. The traffic goes on meanwhile, so
 // in virtual time, where calls take next to nothing, that time has to pass as well.
@@ -99,20 +107,33 @@ class Beside {
   }
 
   void verify() {
-    set_.verify("native", [&] { set_.issue_native(); });
+    wait_for("verification of native copies",
+             [&] { set_.verify("native", [&] { set_.issue_native(); }); });
     own_.refill();
-    set_.verify("polypath", [&] { set_.issue_polypath(); });
+    wait_for("verification of polypath",
+             [&] { set_.verify("polypath", [&] { set_.issue_polypath(); }); });
   }
 
   double native() {
-    pause_();
-    own_.refill();
-    return timer_.run([&] { set_.issue_native(); }, ahead_);
+    return timed("native copy", [&] { set_.issue_native(); });
   }
   double polypath() {
+    return timed("polypath transfer", [&] { set_.issue_polypath(); });
+  }
+  double timed(const char* what, const std::function<void()>& issue) {
     pause_();
     own_.refill();
-    return timer_.run([&] { set_.issue_polypath(); }, ahead_);
+    double us = 0;
+    wait_for(what, [&] { us = timer_.run(issue, ahead_); });
+    return us;
+  }
+  /// Does what waits for work of this process, for a bounded number of copies of its traffic.
+  void wait_for(const char* what, const std::function<void()>& work) {
+    const auto queue = static_cast<std::uint64_t>(options_.own.queue);
+    own_.begin_wait(fmt::format("{} of {}", what, format_bytes(set_.bytes())),
+                    kMaxTrafficCopies + 2 * queue * (set_.bytes() / kChunkBytes));
+    work();
+    own_.end_wait();
   }
 
   /// Polypath first: its first transfers are those that meet a change of the load.

@@ -6,8 +6,12 @@
 #include <deque>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/own_thread.hpp"
+#include "base/units.hpp"
 #include "driver/check.hpp"
 #include "exec/context_guard.hpp"
 #include "tune/buffers.hpp"
@@ -43,7 +47,7 @@ struct OwnTraffic::One {
   std::shared_ptr<const PreparedPlan> plan;  // native
   std::deque<Event> queued;                  // the ends of copies, oldest first
   std::vector<Event> unused;
-  bool has_ended_one = false;
+  std::uint64_t ended = 0;  // of its copies since begin_wait()
 };
 
 OwnTraffic::OwnTraffic(Context& context, OwnTrafficOptions options)
@@ -73,9 +77,9 @@ void OwnTraffic::queue_copies() {
     while (!one->queued.empty() && driver.event_query(one->queued.front().get()) == CUDA_SUCCESS) {
       one->unused.push_back(std::move(one->queued.front()));
       one->queued.pop_front();
-      one->has_ended_one = true;
+      count_ended(*one);
     }
-    while (is_on && one->queued.size() < static_cast<std::size_t>(options_.queue)) {
+    while (is_on && !is_spent() && one->queued.size() < static_cast<std::size_t>(options_.queue)) {
       context_.follow(std::span(&one->transfer, 1), *one->plan);
       if (one->unused.empty())
         one->unused.emplace_back(driver, one->cuda_context, CU_EVENT_DISABLE_TIMING);
@@ -84,6 +88,39 @@ void OwnTraffic::queue_copies() {
       one->unused.pop_back();
     }
   }
+}
+
+void OwnTraffic::count_ended(One& one) {
+  const std::lock_guard lock(mutex_);
+  ++one.ended;
+  if (awaited_.empty() || is_spent_ ||
+      !std::ranges::all_of(all_, [&](const auto& each) { return each->ended >= max_copies_; }))
+    return;
+  is_spent_ = true;
+  log_warn("{} has not ended, though {} copies of {} of this process's traffic have: it ends now",
+           awaited_, max_copies_, format_bytes(one.transfer.bytes));
+}
+
+bool OwnTraffic::is_spent() {
+  const std::lock_guard lock(mutex_);
+  return is_spent_;
+}
+
+void OwnTraffic::begin_wait(std::string what, std::uint64_t max_copies) {
+  const std::lock_guard lock(mutex_);
+  awaited_ = std::move(what);
+  max_copies_ = max_copies;
+  for (const auto& one : all_) one->ended = 0;
+}
+
+void OwnTraffic::end_wait() {
+  const std::lock_guard lock(mutex_);
+  const std::string what = std::exchange(awaited_, {});
+  if (std::exchange(is_spent_, false))
+    throw Error(
+        fmt::format("{} waited for more than {} copies of {} that this process makes, until they "
+                    "ended; measure next to copies of another process",
+                    what, max_copies_, format_bytes(all_.front()->transfer.bytes)));
 }
 
 void OwnTraffic::copy_until_stopped() {

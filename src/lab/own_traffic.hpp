@@ -3,8 +3,11 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -37,11 +40,22 @@ class OwnTraffic {
   /// called before each transfer.
   void refill();
 
+  /// Work of this process is issued now and waited for: `what`, for messages. A copy engine may
+  /// serve one stream as long as it has copies, so this work could wait as long as there is
+  /// traffic. After `max_copies` of each request have ended, a warning says what is waited for, and
+  /// no copy is queued until end_wait().
+  void begin_wait(std::string what, std::uint64_t max_copies);
+  /// The work has ended. Throws Error when the traffic had to end for it.
+  void end_wait();
+
  private:
   struct One;
 
   void queue_copies();
   void copy_until_stopped();
+  /// A copy of the request has ended.
+  void count_ended(One& one);
+  [[nodiscard]] bool is_spent();
 
   Context& context_;
   OwnTrafficOptions options_;
@@ -50,6 +64,10 @@ class OwnTraffic {
   bool is_on_ = false;
   double since_us_ = 0;
   std::atomic<bool> stops_{false};
+  std::mutex mutex_;
+  std::string awaited_;           // empty: nothing is waited for
+  std::uint64_t max_copies_ = 0;  // while something is waited for
+  bool is_spent_ = false;         // the traffic has ended for what is waited for
   std::exception_ptr failure_;
   std::jthread thread_;
 };

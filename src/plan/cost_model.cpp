@@ -61,7 +61,7 @@ double RouteCost::time_us(double bytes, double chunk) const noexcept {
 
 double staged_fixed_us(const Costs& costs) noexcept {
   return costs.staged_fixed_us > 0 ? costs.staged_fixed_us
-                                   : 2 * costs.copy_start_us + costs.event_us;
+                                   : 2 * costs.copy_start_us + 3 * costs.event_us;
 }
 
 RouteCost cost_of(const Node& node, const RatedRoute& rated, const RingLimits& rings) {

@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 
 #include "base/units.hpp"
-#include "plan/handover.hpp"
 
 namespace polypath {
 namespace {
@@ -261,23 +260,13 @@ Plan make_plan(const Node& node, const Ladder& ladder, const std::vector<Request
   const double worthwhile_us = native ? worthwhile(node, requests, native->us, options.in_sequence)
                                       : std::numeric_limits<double>::infinity();
   double least_us = worthwhile_us;
-  // Halts of larger groups mostly fall together. A measured fixed cost has them in it: on 4 x H200
-  // plans of 64 and 256 MiB both ways, and of 4 MiB to the host, that counted them once more left
-  // out splits that gained 2, 8 and 50 %.
-  const bool counts_halts =
-      !options.in_sequence && requests.size() <= 2 && node.costs.staged_fixed_us == 0;
   if (!(small(requests, options) && native)) {
     for (auto rung = ladder.rungs.rbegin(); rung != ladder.rungs.rend(); ++rung) {
       if (direct_only(*rung) || !within(*rung, options)) continue;
       auto candidate = plan_rung(node, *rung, requests, options);
       if (!candidate) continue;
       const double tie = ladder.spread ? kTieToSpread : kTie;
-      const auto too_late = [&] {
-        return candidate->us > worthwhile_us || candidate->us >= least_us * tie;
-      };
-      if (too_late()) continue;
-      if (counts_halts) candidate->us += handover_us(node, candidate->shares);
-      if (too_late()) continue;
+      if (candidate->us > worthwhile_us || candidate->us >= least_us * tie) continue;
       least_us = std::min(least_us, candidate->us);
       best = std::move(candidate);
     }

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/units.hpp"
-#include "plan/handover.hpp"
 #include "plan/plan.hpp"
 #include "plan_inputs.hpp"
 
@@ -78,48 +77,6 @@ std::vector<Request> ring(int gpus, std::uint64_t bytes, bool both) {
     if (both) requests.push_back({MemoryId::gpu((i + 1) % gpus), MemoryId::gpu(i), bytes});
   }
   return requests;
-}
-
-/// Copies that start halt those beside them on the same port. On these simulated nodes the splits
-/// reached 0.90 to 0.96 of the native rate.
-TEST(PlanTables, HaltsOutweighTheGain_Native) {
-  struct Row {
-    const char* node;
-    std::uint64_t bytes;
-    bool out, in;  ///< GPU to host, host to GPU
-    bool is_native;
-  };
-  for (const Row& row :
-       {Row{"hgx-h200-x4", kMiB, true, false, true}, Row{"hgx-h200-x4", kMiB, false, true, false},
-        Row{"hgx-h200-x4", 2 * kMiB, true, false, false},
-        Row{"dgx-h200-x8", kMiB, true, false, true}, Row{"dgx-h200-x8", kMiB, true, true, true},
-        Row{"dgx-h200-x8", 2 * kMiB, true, true, false},
-        Row{"gh200-quad", 8 * kMiB, true, false, true},
-        Row{"gh200-quad", 8 * kMiB, false, true, true}}) {
-    SCOPED_TRACE(std::string(row.node) + " " + format_bytes(row.bytes));
-    std::vector<Request> requests;
-    if (row.out) requests.push_back({MemoryId::gpu(0), MemoryId::host(0), row.bytes});
-    if (row.in) requests.push_back({MemoryId::host(0), MemoryId::gpu(0), row.bytes});
-    EXPECT_EQ(plan_of(known_node(row.node), requests).native(), row.is_native);
-  }
-}
-
-/// The direct copy and two staged ones into the same host memory, of one chunk each: every second
-/// leg is halted by the two others, every first leg by the other one.
-TEST(PlanTables, HandoverCountsStartsOnSharedPorts) {
-  const Node node = known_node("hgx-h200-x4");
-  const auto route = [&](int via) {
-    RouteShare share;
-    share.route =
-        find_routes(node, MemoryId::gpu(0), MemoryId::host(0), {})[static_cast<std::size_t>(via)];
-    return share;
-  };
-  EXPECT_EQ(handover_us(node, {{route(0)}}), 0);
-  EXPECT_NEAR(handover_us(node, {{route(0), route(1), route(2)}}), 3 * 2.2, 1e-9);
-  // In four chunks the first leg of each runs beside the second one of the chunk before.
-  auto chunked = route(1);
-  chunked.chunks = 4;
-  EXPECT_NEAR(handover_us(node, {{route(0), chunked}}), 4 * 2.2, 1e-9);
 }
 
 TEST(PlanTables, ARingTakesTwoRoutesATransferAndNoLinkTwice) {

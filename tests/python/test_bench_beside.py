@@ -73,6 +73,21 @@ def test_same_process_makes_traffic(polypath, settings):
     assert document["beside"]["same_process"] is True
 
 
+def test_starved_transfer_ends_the_traffic(polypath):
+    # A copy from GPU 0 waits as long as this process's traffic there has copies: so many are queued
+    # that the thread which queues them may rest for long.
+    done = polypath(
+        *("bench", "d2h", "--node", TWO_GPUS, "--sizes", "1M", "--iterations", "40"),
+        *("--beside", "d2h:gpu0", "--beside-block", "4M", "--beside-queue", "400"),
+        "--beside-same-process",
+        **FUNCTIONAL,
+        POLYPATH_SIM_ENGINES="greedy",
+    )
+    assert done.returncode == 1
+    assert "of 1M has not ended, though 928 copies of 4M of this process's traffic" in done.stderr
+    assert "waited for more than 928 copies of 4M that this process makes" in done.stderr
+
+
 @pytest.mark.parametrize("more", [(), ("--beside-polypath",)], ids=["plain", "polypath"])
 def test_another_process_makes_traffic(polypath, more):
     document = measured(

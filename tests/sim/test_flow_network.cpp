@@ -82,6 +82,21 @@ TEST(FlowNetwork, AStartHaltsOnlyResourcesInUse) {
   EXPECT_DOUBLE_EQ(5, network.rate_gbps(3));
 }
 
+/// A port with room to spare makes up for a halt; one that is filled does not.
+TEST(FlowNetwork, PortWithRoom_IsNotHalted) {
+  for (const double port_gbps : {100.0, 20.0}) {
+    const bool is_filled = port_gbps == 20;
+    FlowNetwork network({10, 10, {port_gbps, true}}, 2);
+    network.start(1, demand(100000, {0, 2}), 0);
+    network.advance(2);
+    network.start(2, demand(100000, {1, 2}), 2);
+    EXPECT_DOUBLE_EQ(is_filled ? 0 : 10, network.rate_gbps(1)) << port_gbps;
+    network.advance(4);
+    EXPECT_DOUBLE_EQ(10, network.rate_gbps(1)) << port_gbps;
+    EXPECT_DOUBLE_EQ(10, network.rate_gbps(2)) << port_gbps;
+  }
+}
+
 /// Rates are max-min fair exactly when every flow is at its own limit or crosses a full resource on
 /// which no flow is faster than it.
 TEST(FlowNetwork, RandomSharesAreMaxMinFair) {
@@ -90,8 +105,8 @@ TEST(FlowNetwork, RandomSharesAreMaxMinFair) {
     const auto draw = [&random](int low, int high) {
       return std::uniform_int_distribution(low, high)(random);
     };
-    std::vector<double> capacities;
-    for (int i = 0; i < 6; ++i) capacities.push_back(draw(1, 100));
+    std::vector<Capacity> capacities;
+    for (int i = 0; i < 6; ++i) capacities.emplace_back(draw(1, 100));
     FlowNetwork network(capacities, 0);
     std::vector<FlowDemand> flows;
     for (FlowNetwork::Id id = 0; id < 8; ++id) {
@@ -110,13 +125,13 @@ TEST(FlowNetwork, RandomSharesAreMaxMinFair) {
         used[r] += network.rate_gbps(id);
         fastest[r] = std::max(fastest[r], network.rate_gbps(id));
       }
-    for (std::size_t r = 0; r < 6; ++r) EXPECT_LE(used[r], capacities[r] * (1 + 1e-9)) << seed;
+    for (std::size_t r = 0; r < 6; ++r) EXPECT_LE(used[r], capacities[r].gbps * (1 + 1e-9)) << seed;
     for (FlowNetwork::Id id = 0; id < 8; ++id) {
       const double rate = network.rate_gbps(id);
       const bool limited =
           std::any_of(flows[id].resources.begin(), flows[id].resources.end(), [&](int resource) {
             const auto r = static_cast<std::size_t>(resource);
-            return used[r] >= capacities[r] * (1 - 1e-6) && rate >= fastest[r] * (1 - 1e-6);
+            return used[r] >= capacities[r].gbps * (1 - 1e-6) && rate >= fastest[r] * (1 - 1e-6);
           });
       EXPECT_TRUE(limited || rate >= flows[id].max_gbps * (1 - 1e-9)) << seed << " flow " << id;
     }

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
+#include <string>
 
 #include "fixture.hpp"
 
@@ -119,6 +121,23 @@ TEST_F(FunctionalTraffic, OwnTraffic_DelaysItsDirection) {
   wait();
   EXPECT_GE(now_us() - begin, kBlockUs * 0.9);
   polypath_sim_traffic_stop(id);
+}
+
+/// Copies of another stream over the link come after all of one that never lacks work.
+TEST_F(FunctionalTraffic, GreedyEngine_ServesOneStream) {
+  const char* const engines = std::getenv("POLYPATH_SIM_ENGINES");
+  if (engines == nullptr || std::string(engines) != "greedy") GTEST_SKIP() << "of greedy engines";
+  const CUstream other = create_stream(0);
+  const CUdeviceptr bytes = allocate(0, 4096);
+  CUevent end = nullptr;
+  EXPECT_CUDA(CUDA_SUCCESS, cuEventCreate(&end, CU_EVENT_DISABLE_TIMING));
+  for (int i = 0; i < 64; ++i) copy_to_host();
+  EXPECT_CUDA(CUDA_SUCCESS, cuEventRecord(end, stream_));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(device(host_), bytes, 4096, other));
+  EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(other));
+  EXPECT_CUDA(CUDA_SUCCESS, cuEventQuery(end));
+  EXPECT_CUDA(CUDA_SUCCESS, cuEventDestroy(end));
+  EXPECT_CUDA(CUDA_SUCCESS, cuMemFree(bytes));
 }
 
 TEST_F(FunctionalTraffic, OtherDirection_IsFree) {
