@@ -7,6 +7,8 @@ import sys
 import pytest
 from test_bench_beside import children_of, is_running, wait_for
 
+# The tests may run under nohup, which lets what it starts ignore this signal.
+_DEFAULT = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
 _WAITS = "import time; print('{}', flush=True); time.sleep(600)"
 _RANKS = f"""
 import os, sys
@@ -38,7 +40,7 @@ watch(sys.executable, [sys.executable, "-c", {_WAITS!r}], os.environ, quiet=True
 )
 def test_no_child_is_left(program, count, reason):
     with subprocess.Popen(
-        [sys.executable, "-c", program, str(count)],
+        [sys.executable, "-c", _DEFAULT + program, str(count)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
