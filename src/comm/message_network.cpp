@@ -53,7 +53,7 @@ MessageNetwork::~MessageNetwork() {
   gate_.stop();
   if (under_way_ > 0) {
     log_warn("rank {}: messages to other nodes are under way, and their memory is left", map_.rank);
-    static_cast<void>(memory_.release());
+    RegisteredMemory::keep(std::move(memory_));
     return;
   }
   network_.end(network_.user);

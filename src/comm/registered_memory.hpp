@@ -20,6 +20,9 @@ class RegisteredMemory {
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
+  /// Never frees it: somebody may write there for as long as the process lives.
+  static void keep(std::unique_ptr<RegisteredMemory> memory) noexcept;
+
   [[nodiscard]] std::byte* get() const noexcept { return static_cast<std::byte*>(pages_); }
 
  private:
@@ -27,6 +30,7 @@ class RegisteredMemory {
   std::shared_ptr<const PrimaryContext> context_;
   std::size_t bytes_;
   void* pages_;
+  RegisteredMemory* next_kept_ = nullptr;
 };
 
 }  // namespace polypath

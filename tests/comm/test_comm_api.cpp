@@ -470,7 +470,7 @@ TEST_F(CommApi, NullAndWrongArgumentsAreNamed) {
   EXPECT_REFUSED("exchange is null",
                  polypath_comm_create(context_, 0, 1, 0, nullptr, nullptr, nullptr, none.data()));
   polypath_comm_options options{};
-  options.reserved[3] = 1;
+  options.reserved[2] = 1;
   EXPECT_REFUSED("options->reserved is not 0",
                  polypath_comm_create_all(context_, nullptr, 1, &options, none.data()));
 
