@@ -13,7 +13,7 @@
 // replays. The count is the same on all ranks, as calls of a communicator run one after another.
 //
 // The marks travel at the same time as the data of the call, and the warp that waits has no other
-// work in a small call. So a call takes no longer.
+// work in a small call.
 #pragma once
 
 #include <cstdint>
