@@ -132,9 +132,9 @@ class PlantedActiveFault : public testing::TestWithParam<ActiveFaultCase> {
 TEST_P(PlantedActiveFault, IsFound) {
   planted_fault<ActiveFault> = GetParam().fault;
   int found = 0;
-  for (std::uint64_t seed = 1; seed <= 100 && found < 2; ++seed)
+  for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found += run_active(kActiveCases[GetParam().found_by], seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 2) << "of 100 seeds";
+  EXPECT_GE(found, 2) << "of 300 seeds";
 }
 INSTANTIATE_TEST_SUITE_P(Active, PlantedActiveFault,
                          testing::Values(ActiveFaultCase{ActiveFault::replies_among_requests, 0},

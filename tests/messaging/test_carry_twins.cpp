@@ -228,7 +228,7 @@ class PlantedCarryFault : public testing::TestWithParam<CarryFault> {
 TEST_P(PlantedCarryFault, IsFound) {
   planted_fault<CarryFault> = GetParam();
   int found = 0;
-  for (std::uint64_t seed = 1; seed <= 40 && found < 2; ++seed)
+  for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found +=
         run_case(kTraffic[1 + seed % 5], seed % 2 == 0 ? By::together : By::block, seed).empty()
             ? 0
@@ -249,7 +249,7 @@ class PlantedGridFault : public testing::TestWithParam<device::MatchFault> {
 TEST_P(PlantedGridFault, IsFoundOfTheWholeGpu) {
   planted_fault<device::MatchFault> = GetParam();
   int found = 0;
-  for (std::uint64_t seed = 1; seed <= 40 && found < 2; ++seed)
+  for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found += run_case(kTraffic[1 + seed % 5], By::phases, seed).empty() ? 0 : 1;
   EXPECT_GE(found, 2);
 }

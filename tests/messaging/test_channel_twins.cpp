@@ -44,9 +44,9 @@ class PlantedChannelFault : public testing::TestWithParam<ChannelFaultCase> {
 TEST_P(PlantedChannelFault, IsFound) {
   planted_fault<ChannelFault> = GetParam().fault;
   int found = 0;
-  for (std::uint64_t seed = 1; seed <= 60 && found < 2; ++seed)
+  for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found += ChannelScript(kChannelCases[GetParam().found_by], seed).run().empty() ? 0 : 1;
-  EXPECT_GE(found, 2) << "of 60 seeds";
+  EXPECT_GE(found, 2) << "of 300 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -263,14 +263,14 @@ class PlantedCollectiveFault : public testing::TestWithParam<CollectiveFault> {
 TEST_P(PlantedCollectiveFault, IsFound) {
   planted_fault<CollectiveFault> = GetParam();
   int found = 0;
-  for (std::uint64_t seed = 1; seed <= 40 && found < 2; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed) {
     RowOptions options;
     options.rounds = 12;
     if (GetParam() >= CollectiveFault::block_without_release)
       options.group = static_cast<int>(CollectiveGroup::grid);
     found += Row(seed, options).run(seed).empty() ? 0 : 1;
   }
-  EXPECT_GE(found, 2) << "of 40 seeds";
+  EXPECT_GE(found, 2) << "of 300 seeds";
 }
 INSTANTIATE_TEST_SUITE_P(
     Of, PlantedCollectiveFault,

@@ -82,9 +82,9 @@ class PlantedPairFault : public testing::TestWithParam<PairFault> {
 TEST_P(PlantedPairFault, IsFound) {
   planted_fault<PairFault> = GetParam();
   int found = 0;
-  for (std::uint64_t seed = 1; seed <= 20 && found < 3; ++seed)
+  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_pairs(kPairCases[3], seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 3) << "of 20 seeds";
+  EXPECT_GE(found, 3) << "of 300 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(Pair, PlantedPairFault,

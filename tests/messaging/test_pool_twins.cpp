@@ -250,9 +250,9 @@ TEST_P(PlantedPoolFault, IsFound) {
     return;
   }
   int found = 0;
-  for (std::uint64_t seed = 1; seed <= 30 && found < 3; ++seed)
+  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_case(kPoolCases[GetParam().found_by], seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 3) << "of 30 seeds";
+  EXPECT_GE(found, 3) << "of 300 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(Pool, PlantedPoolFault,

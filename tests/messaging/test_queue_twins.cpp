@@ -122,9 +122,9 @@ class PlantedQueueFault : public testing::TestWithParam<FaultCase> {
 TEST_P(PlantedQueueFault, IsFound) {
   planted_fault<QueueFault> = GetParam().fault;
   int found = 0;
-  for (std::uint64_t seed = 1; seed <= 30 && found < 3; ++seed)
+  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_case(kCases[GetParam().found_by], seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 3) << "of 30 seeds";
+  EXPECT_GE(found, 3) << "of 300 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(Queue, PlantedQueueFault,

@@ -342,10 +342,10 @@ TEST(Refusals, ATableWithTooFewSlots) {
 
 // ---- planted faults ----
 
-/// How many of 20 seeds show a defect, up to three.
+/// How many of 300 seeds show a defect, up to three.
 int found_by(const std::function<std::string(std::uint64_t)>& run) {
   int found = 0;
-  for (std::uint64_t seed = 1; seed <= 20 && found < 3; ++seed) found += run(seed).empty() ? 0 : 1;
+  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed) found += run(seed).empty() ? 0 : 1;
   return found;
 }
 

@@ -186,9 +186,9 @@ class PlantedRemoteFault : public testing::TestWithParam<RemoteFault> {
 TEST_P(PlantedRemoteFault, IsFound) {
   planted_fault<QueueFault> = GetParam().fault;
   int found = 0;
-  for (std::uint64_t seed = 1; seed <= 30 && found < 3; ++seed)
+  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_remote_case(kRemoteCases[GetParam().found_by], seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 3) << "of 30 seeds";
+  EXPECT_GE(found, 3) << "of 300 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(Queue, PlantedRemoteFault,
@@ -320,9 +320,9 @@ class PlantedRemotePairFault : public testing::TestWithParam<PairFault> {
 TEST_P(PlantedRemotePairFault, IsFound) {
   planted_fault<PairFault> = GetParam();
   int found = 0;
-  for (std::uint64_t seed = 1; seed <= 30 && found < 3; ++seed)
+  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_remote_pair_case(24, Members::warp, seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 3) << "of 30 seeds";
+  EXPECT_GE(found, 3) << "of 300 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(Pair, PlantedRemotePairFault,

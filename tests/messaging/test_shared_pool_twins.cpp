@@ -99,9 +99,9 @@ class PlantedSharedPoolFault : public testing::TestWithParam<SharedPoolFault> {
 TEST_P(PlantedSharedPoolFault, IsFound) {
   planted_fault<SharedPoolFault> = GetParam();
   int found = 0;
-  for (std::uint64_t seed = 1; seed <= 20 && found < 3; ++seed)
+  for (std::uint64_t seed = 1; seed <= 300 && found < 3; ++seed)
     found += run_shared(kSharedPoolCases[1], seed).empty() ? 0 : 1;
-  EXPECT_GE(found, 3) << "of 20 seeds";
+  EXPECT_GE(found, 3) << "of 300 seeds";
 }
 INSTANTIATE_TEST_SUITE_P(Pool, PlantedSharedPoolFault,
                          testing::Values(SharedPoolFault::no_release, SharedPoolFault::next_rank));

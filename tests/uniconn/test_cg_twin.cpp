@@ -161,7 +161,7 @@ class PlantedCgFault : public testing::TestWithParam<Planted> {
 TEST_P(PlantedCgFault, IsFound) {
   polypath::planted_fault<CgFault> = GetParam().fault;
   // Most are found by the first; where memory lies has a part in it, too.
-  constexpr std::uint64_t kSeeds = 100;
+  constexpr std::uint64_t kSeeds = 300;
   std::uint64_t seed = 1;
   while (seed <= kSeeds && run_cg(seed).empty()) ++seed;
   EXPECT_LE(seed, kSeeds);
