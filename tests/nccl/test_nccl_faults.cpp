@@ -60,6 +60,18 @@ INSTANTIATE_TEST_SUITE_P(NcclFaults, NcclFaultInCreation,
 constexpr int kUnhandledCudaError = 1;
 constexpr int kInt32 = 2;
 
+/// Ends the communicator. As long as a fault counts as one, rank 0, whose call answered `error`,
+/// waits before that for the error that the other rank's fault becomes.
+void end_behind_fault(NcclRank& its, int error, const std::atomic<bool>& has_failed) {
+  while (has_failed && its.rank == 0 && error == 0) {
+    NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+    std::this_thread::yield();
+  }
+  NCCL_OK(its.nccl.ncclCommAbort(its.comm));
+  its.comm = nullptr;
+  its.synchronize();  // kernels that are let go have the buffers until then
+}
+
 /// A call of polypath's, and one of NCCL's on another stream, whose order the driver cannot keep on
 /// rank 1: it says so, and the other rank does not wait for it.
 class NcclFaultInOrder : public testing::TestWithParam<const char*> {};
@@ -84,15 +96,7 @@ TEST_P(NcclFaultInOrder, IsAnError) {
         EXPECT_EQ(std::ranges::count(codes, 0) < 3, has_failed.load());
         failures += std::ranges::count(codes, kUnhandledCudaError) > 0 ? 1 : 0;
       }
-      int error = 0;
-      while (has_failed && error == 0 && its.rank == 0) {
-        error = codes[2];
-        if (error == 0) NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
-        std::this_thread::yield();
-      }
-      NCCL_OK(its.nccl.ncclCommAbort(its.comm));
-      its.comm = nullptr;
-      its.synchronize();  // kernels that are let go have the buffers until then
+      end_behind_fault(its, codes[2], has_failed);
     };
     EXPECT_THAT(on_nccl_ranks(2, body), Each(""));
   }
@@ -125,14 +129,7 @@ TEST_P(NcclFaultInOrder, InAGroup_IsAnError) {
         failures += code == kUnhandledCudaError ? 1 : 0;
       }
       called.arrive_and_wait();
-      int error = code;
-      while (has_failed && its.rank == 0 && error == 0) {
-        NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
-        std::this_thread::yield();
-      }
-      NCCL_OK(its.nccl.ncclCommAbort(its.comm));
-      its.comm = nullptr;
-      its.synchronize();  // kernels that are let go have the buffers until then
+      end_behind_fault(its, code, has_failed);
     };
     EXPECT_THAT(on_nccl_ranks(2, body), Each(""));
   }
