@@ -62,6 +62,16 @@ else()
   endif()
 endif()
 
+# Kernels take the CUDA compiler most of the time that a build takes: they are kept by ccache, too.
+set(POLYPATH_FATBIN ${POLYPATH_NVCC} -fatbin)
+if(POLYPATH_KERNEL_FLAGS AND POLYPATH_CCACHE_ENVIRONMENT)
+  execute_process(COMMAND ${POLYPATH_NVCC} --version OUTPUT_VARIABLE nvcc_version)
+  file(READ ${CMAKE_SOURCE_DIR}/cmake/nvcc_fatbin.sh wrapper)
+  string(SHA256 nvcc_version "${nvcc_version}${wrapper}")
+  set(POLYPATH_FATBIN ${POLYPATH_CCACHE_ENVIRONMENT} POLYPATH_NVCC=${POLYPATH_NVCC} CCACHE_COMPILERTYPE=nvcc
+    CCACHE_COMPILERCHECK=string:${nvcc_version} ${CCACHE} ${CMAKE_SOURCE_DIR}/cmake/nvcc_fatbin.sh -c)
+endif()
+
 # polypath_embed_kernel(NAME FOLDER SOURCES variable HEADER header NAMESPACE namespace [FLAGS flags...]
 #   [TEXT]): sets `variable` to the C++ source of the compiled kernels FOLDER/NAME.cu, which defines the
 # function NAME_image() that `header` declares in `namespace`. In a build without kernels it is
@@ -82,9 +92,9 @@ function(polypath_embed_kernel name folder)
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}_image.cpp)
   if(compiled)
     add_custom_command(OUTPUT ${image}
-      COMMAND ${POLYPATH_NVCC} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 -Werror all-warnings
+      COMMAND ${POLYPATH_FATBIN} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 -Werror all-warnings
         ${KERNEL_FLAGS} ${POLYPATH_KERNEL_FLAGS} -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/include
-        -MD -MF ${image}.d -MT ${image} -fatbin -o ${image} ${folder}/${name}.cu
+        -MD -MF ${image}.d -MT ${image} -o ${image} ${folder}/${name}.cu
       DEPENDS ${folder}/${name}.cu DEPFILE ${image}.d COMMENT "Compiling ${name}.cu" VERBATIM)
   else()
     set(image ${CMAKE_CURRENT_BINARY_DIR}/${name}.txt)
