@@ -48,6 +48,16 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # What a cache keeps of a build does not depend on the folder: names of files in objects are relative, and a
   # cache sees which precompiled header a file takes.
   target_compile_options(polypath_settings INTERFACE -ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -fpch-preprocess)
+  # Where each core has memory enough, the compiler collects no garbage before it holds a gigabyte: a tenth of its
+  # time.
+  cmake_host_system_information(RESULT memory_mib QUERY TOTAL_PHYSICAL_MEMORY)
+  cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+  math(EXPR mib_each "${memory_mib} / ${cores}")
+  if(mib_each GREATER_EQUAL 3072)
+    target_compile_options(polypath_settings INTERFACE
+      "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param=ggc-min-expand=400>"
+      "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param=ggc-min-heapsize=1048576>")
+  endif()
 endif()
 target_compile_options(polypath_settings INTERFACE -Wall -Wextra -Wpedantic -Wshadow
   -Wnon-virtual-dtor -Wold-style-cast -Wswitch-enum)
