@@ -2,8 +2,9 @@
 # third of the time that compiling takes. With -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON a file that lacks an #include
 # does not compile.
 set(POLYPATH_PRECOMPILED <fmt/format.h> <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint>
-  <cstring> <deque> <filesystem> <functional> <list> <map> <memory> <mutex> <numeric> <optional> <set>
-  <span> <string> <string_view> <thread> <tuple> <unordered_map> <utility> <variant> <vector>)
+  <cstring> <deque> <filesystem> <fstream> <functional> <list> <map> <memory> <mutex> <numeric>
+  <optional> <random> <set> <span> <sstream> <string> <string_view> <thread> <tuple> <unordered_map> <utility>
+  <variant> <vector>)
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # GCC 12 warns wrongly of std::string and std::vector (bug 105651 and others), and with precompiled headers
