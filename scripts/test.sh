@@ -9,8 +9,9 @@
 # A failing part does not stop the others, but fails the whole. At the end: how long each part took, with the
 # last line of what ran it, and the CPU time of the tests against their budgets (tests/budgets).
 #
-# Two lanes run side by side, so that no core waits: one builds for sanitizers and runs the C++ tests, the
-# other runs the Python tests, which wait for each other much of their time.
+# Behind the release build three lanes run side by side, so that no core waits: one builds for sanitizers and runs
+# the tests of those builds, the others run the C++ and the Python tests of the release build. Many tests wait
+# for their other processes much of their time.
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
 
@@ -95,17 +96,17 @@ targets_of() {
 has_tests() { ! ctest --preset "$1" -N -R "$ctest" | grep -q '^Total Tests: 0$'; }
 
 sanitizer_lane() {
-  if [[ -n $ctest ]]; then
-    part "build for address and undefined-behaviour sanitizers" scripts/build.sh asan "${sanitized[@]}"
-    ctest_part "C++ tests under address and undefined-behaviour sanitizers" asan -LE soak
-    configure tsan
-    if has_tests tsan; then
-      part "build for the thread sanitizer" scripts/build.sh tsan thread_tests
-      part "tests of threads under the thread sanitizer" "${fixed[@]}" ctest --preset tsan -R "$ctest" -LE soak
-    fi
+  [[ -n $ctest ]] || return 0
+  part "build for address and undefined-behaviour sanitizers" scripts/build.sh asan "${sanitized[@]}"
+  ctest_part "C++ tests under address and undefined-behaviour sanitizers" asan -LE soak
+  configure tsan
+  if has_tests tsan; then
+    part "build for the thread sanitizer" scripts/build.sh tsan thread_tests
+    part "tests of threads under the thread sanitizer" "${fixed[@]}" ctest --preset tsan -R "$ctest" -LE soak
   fi
-  ctest_part "C++ tests" release -E "$alike" -LE soak
 }
+
+optimised_lane() { ctest_part "C++ tests" release -E "$alike" -LE soak; }
 
 pytest_options=(-n 2 --dist worksteal)
 [[ -n $soak ]] || pytest_options+=(-m "not soak")
@@ -133,11 +134,12 @@ else
     fi
   fi
   part "build" scripts/build.sh release "${optimised[@]}"
+  optimised_lane >"$logs/optimised lane" 2>&1 &
   python_lane >"$logs/python lane" 2>&1 &
   sanitizer_lane
   wait
-  say "The Python tests, which ran side by side with the parts above"
-  cat "$logs/python lane"
+  say "The C++ and the Python tests, which ran side by side with the parts above"
+  cat "$logs/optimised lane" "$logs/python lane"
 fi
 
 [[ -n $soak ]] || part "CPU time of tests" scripts/check_budgets.py "$logs"
