@@ -101,6 +101,7 @@ std::variant<Splittable, NativeReason> Carrier::classify(const Transfer& transfe
 // ---- the native copy ----------------------------------------------------------------------------
 
 void Carrier::native_copy(const Transfer& transfer, NativeReason reason) {
+  note_native(transfer, reason);
   const CUresult result =
       driver().memcpy_async(transfer.dst, transfer.src, transfer.bytes, transfer.stream);
   if (result != CUDA_SUCCESS) [[unlikely]] {
@@ -111,14 +112,22 @@ void Carrier::native_copy(const Transfer& transfer, NativeReason reason) {
     if (result == CUDA_ERROR_INVALID_VALUE) throw InvalidArgument(message);
     throw DriverError(message, static_cast<int>(result));
   }
-  leave_to_caller(transfer, reason);
+  count_native(transfer, reason);
 }
 
 void Carrier::leave_to_caller(const Transfer& transfer, NativeReason reason) {
-  // The next transfer there waits for this one.
-  resources_.sequences().end(transfer.stream);
+  note_native(transfer, reason);
+  count_native(transfer, reason);
+}
+
+void Carrier::note_native(const Transfer& transfer, NativeReason reason) {
   if (reason != NativeReason::capturing)
     load_.note_copy(transfer.dst, transfer.src, transfer.bytes, transfer.stream);
+}
+
+void Carrier::count_native(const Transfer& transfer, NativeReason reason) {
+  // The next transfer there waits for this one.
+  resources_.sequences().end(transfer.stream);
   counters_.count_native(reason, transfer.bytes);
 }
 
@@ -278,7 +287,7 @@ bool Carrier::leave_out_loaded(const Plan& plan, const LoadLook& look, Exclusion
 }
 
 bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
-                       const LoadLook* look, Exclusions& without, bool& midway) {
+                       const LoadLook& look, bool follows_load, Exclusions& without, bool& midway) {
   const auto natively = [&] {
     without.reason =
         devices_.any_reset() ? NativeReason::context_reset : NativeReason::driver_error;
@@ -296,20 +305,21 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   try {
     if (!devices_.alive(prepared.plan)) return natively();
     if (!all_ready(prepared.plan, group, without)) return false;
-    if (look != nullptr && leave_out_loaded(prepared.plan, *look, without)) return false;
+    if (follows_load && leave_out_loaded(prepared.plan, look, without)) return false;
     bound = bind(prepared.plan, group);
-    if (look != nullptr) sampled_index = load_.due_for_sample(prepared.plan, look->now_ns);
+    if (follows_load) sampled_index = load_.due_for_sample(prepared.plan, look.now_ns);
     // Next to others of this process it would say little.
     if (sampled_index && !is_used_by_another(prepared.plan.transfers[*sampled_index],
                                              group[*sampled_index].caller)) {
       BoundTransfer& timed = bound[*sampled_index];
       timed.sample =
-          load_.sample(prepared.plan.transfers[*sampled_index], timed.caller_gpu, look->now_ns);
+          load_.sample(prepared.plan.transfers[*sampled_index], timed.caller_gpu, look.now_ns);
       sampled = timed.sample;
     }
   } catch (const std::exception& error) {
     return give_up(error);
   }
+  const std::uint64_t begun_ns = load_.note_own(prepared.plan, look);
   Executor& executor = prepared.executor == ExecutorKind::graph ? static_cast<Executor&>(graphs_)
                                                                 : static_cast<Executor&>(streams_);
   const RunResult result = executor.run(prepared.schedule, bound);
@@ -331,8 +341,9 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   }
   try {
     counters_.count_split(prepared.schedule, result.followed);
-    if (sampled != nullptr) load_.keep(std::move(sampled), prepared.plan, *sampled_index, *look);
-    if (look != nullptr) load_.note_split(prepared.plan, *look);
+    if (sampled != nullptr)
+      load_.keep(std::move(sampled), prepared.plan, *sampled_index, look, begun_ns);
+    if (follows_load) load_.note_split(prepared.plan, look);
     if (result.narrow != nullptr) {
       const auto more = resources_.next_size(*result.narrow);
       if (more && *more <= kWideInSequence) preparer_.request(*result.narrow, *more);
@@ -410,7 +421,7 @@ std::optional<NativeReason> Carrier::follow_plans(const std::vector<Splittable>&
     // Before it is issued, which takes long enough for another process to plan the way back.
     tell_others(prepared.plan.predicted_us);
     const bool follows_load = load_.is_on() && given == nullptr;
-    if (try_plan(prepared, group, follows_load ? &look : nullptr, without, midway)) {
+    if (try_plan(prepared, group, look, follows_load, without, midway)) {
       count_load();
       for (std::size_t t = 0; t < group.size(); ++t)
         if (prepared.plan.transfers[t].native())

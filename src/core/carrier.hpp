@@ -97,6 +97,9 @@ class Carrier {
   /// `alone`: not one of a group. Throws InvalidArgument for what cannot be copied at all.
   std::variant<Splittable, NativeReason> classify(const Transfer& transfer, bool alone,
                                                   const PreparedPlan* given);
+  /// Tells the monitor of a native copy before it is issued.
+  void note_native(const Transfer& transfer, NativeReason reason);
+  void count_native(const Transfer& transfer, NativeReason reason);
   /// A copy on another GPU's stream is slow to start unless that GPU's context is current, and the
   /// transfers of a group have streams of several.
   void native_copy_in_its_context(const Transfer& transfer, NativeReason reason);
@@ -115,9 +118,9 @@ class Carrier {
   bool in_window(const PreparedPlan& prepared, const Splittable& one);
   /// Whether its stream holds no work.
   bool idle(const Splittable& one);
-  /// `look`: null where the plan was given, and is followed whatever others do.
+  /// `follows_load`: false where the plan was given, and is followed whatever others do.
   bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
-                const LoadLook* look, Exclusions& without, bool& midway);
+                const LoadLook& look, bool follows_load, Exclusions& without, bool& midway);
   /// What is known now of the load of links.
   LoadLook look_at_load(const std::vector<Splittable>& group, const std::vector<GpuLoad>& others);
   /// Leaves out routes with a link that others use; false where there is none.

@@ -16,6 +16,9 @@ constexpr double kLargestIdle = 3;
 /// Of a new waiting time in the average.
 constexpr double kNewPart = 0.25;
 constexpr double kLongestWaitUs = 1e6;
+/// No sample is older when it is judged. What seems to end later than that ends at a time of a
+/// clock that jumped.
+constexpr std::uint64_t kLongestSampleNs = 20'000'000'000;
 
 }  // namespace
 
@@ -28,6 +31,12 @@ std::uint64_t OccupiedUntil::add(std::uint64_t now_ns, std::uint64_t ns) noexcep
     if (until_ns_.compare_exchange_weak(until, now_ns + left, std::memory_order_relaxed))
       return now_ns + left;
   }
+}
+
+void OccupiedUntil::raise(std::uint64_t now_ns, std::uint64_t until_ns) noexcept {
+  std::uint64_t until = until_ns_.load(std::memory_order_relaxed);
+  while (left_ns(until, now_ns) == 0 || until < until_ns)
+    if (until_ns_.compare_exchange_weak(until, until_ns, std::memory_order_relaxed)) return;
 }
 
 // ---- measured -----------------------------------------------------------------------------------
@@ -85,6 +94,7 @@ bool MeasuredLink::probe_ended(std::uint64_t now_ns, std::optional<double> us) {
   pause_ns_ = pause_ns_ == 0 ? kFirstPauseNs : std::min(2 * pause_ns_, kLongestPauseNs);
   next_probe_ns_ = now_ns + pause_ns_;
   if (us) {
+    confirmed_ns_ = std::max<std::uint64_t>(now_ns, 1);
     const double wait_us = std::clamp(*us - idle_us(), 0.0, kLongestWaitUs);
     wait_us_ = wait_us_ == 0 ? wait_us : (1 - kNewPart) * wait_us_ + kNewPart * wait_us;
   }
@@ -113,6 +123,10 @@ double MeasuredLink::factor(std::uint64_t now_ns) const noexcept {
   return std::max(factor, 1.0);
 }
 
+bool MeasuredLink::was_loaded_lately(std::uint64_t now_ns) const noexcept {
+  return confirmed_ns_ != 0 && now_ns - confirmed_ns_ < kLatelyNs;
+}
+
 // ---- the table ----------------------------------------------------------------------------------
 
 std::string_view to_string(LoadSource source) noexcept {
@@ -133,7 +147,11 @@ Tolerance tolerance(double predicted_us, double native_us, int staged_routes) no
 }
 
 LinkTable::LinkTable(const Node& node)
-    : slot_of_(node.links.size(), -1), host_slots_(2 * node.gpus.size(), -1) {
+    : slot_of_(node.links.size(), -1),
+      host_slots_(2 * node.gpus.size(), -1),
+      gpu_slots_(node.gpus.size() * node.gpus.size(), -1),
+      gpus_(node.gpus.size()) {
+  for (const Port& port : node.ports) ports_.push_back({.gbps = port.gbps, .slots = {}});
   for (std::size_t i = 0; i < node.links.size(); ++i) {
     const Link& link = node.links[i];
     int* host = nullptr;
@@ -141,12 +159,19 @@ LinkTable::LinkTable(const Node& node)
       const int gpu = link.from.is_gpu() ? link.from.index : link.to.index;
       host = &host_slots_[2 * static_cast<std::size_t>(gpu) + (link.to.is_host() ? 0 : 1)];
     }
-    if (host != nullptr && *host >= 0) {
-      slot_of_[i] = *host;
-      continue;
+    const bool is_known = host != nullptr && *host >= 0;
+    const int slot = slot_of_[i] = is_known ? *host : slots();
+    for (const int port : link.ports) {
+      auto& shared = ports_[static_cast<std::size_t>(port)].slots;
+      if (std::ranges::find(shared, slot, &std::pair<int, double>::first) == shared.end())
+        shared.emplace_back(slot, link.gbps);
     }
-    slot_of_[i] = slots();
-    if (host != nullptr) *host = slots();
+    if (is_known) continue;
+    if (host != nullptr)
+      *host = slot;
+    else
+      gpu_slots_[gpus_ * static_cast<std::size_t>(link.from.index) +
+                 static_cast<std::size_t>(link.to.index)] = slot;
     slot_links_.push_back(static_cast<int>(i));
   }
   table_ = std::vector<Slot>(slot_links_.size());
@@ -155,6 +180,11 @@ LinkTable::LinkTable(const Node& node)
 int LinkTable::host_slot(int gpu, bool to_host) const noexcept {
   const std::size_t at = 2 * static_cast<std::size_t>(gpu) + (to_host ? 0 : 1);
   return gpu >= 0 && at < host_slots_.size() ? host_slots_[at] : -1;
+}
+
+int LinkTable::gpu_slot(int from, int to) const noexcept {
+  const std::size_t at = gpus_ * static_cast<std::size_t>(from) + static_cast<std::size_t>(to);
+  return from >= 0 && to >= 0 && at < gpu_slots_.size() ? gpu_slots_[at] : -1;
 }
 
 void LinkTable::add_copy(int slot, std::uint64_t now_ns, std::uint64_t ns,
@@ -173,9 +203,37 @@ void LinkTable::add_staged(int slot, std::uint64_t now_ns, std::uint64_t ns) noe
 void LinkTable::add_own(int slot, std::uint64_t now_ns, std::uint64_t ns,
                         std::uintptr_t stream) noexcept {
   Slot& to = at(slot);
-  if (to.own_stream.exchange(stream, std::memory_order_relaxed) != stream)
-    to.own_switches.fetch_add(1, std::memory_order_relaxed);
   to.own.add(now_ns, ns);
+  // Read after the exchange: whoever came between both has added its part by then.
+  if (to.own_stream.exchange(stream, std::memory_order_relaxed) != stream)
+    to.others.raise(now_ns, to.own.until_ns() - ns);
+}
+
+void LinkTable::extend_own(int slot, std::uint64_t now_ns, std::uint64_t ns,
+                           std::uintptr_t stream) noexcept {
+  Slot& to = at(slot);
+  to.own.raise(now_ns, now_ns + ns);
+  if (to.own_stream.load(std::memory_order_relaxed) != stream) to.others.raise(now_ns, now_ns + ns);
+}
+
+bool LinkTable::has_others(int slot, std::uintptr_t stream, std::uint64_t since_ns) const noexcept {
+  const Slot& of = at(slot);
+  const bool is_last = of.own_stream.load(std::memory_order_relaxed) == stream;
+  const std::uint64_t until = (is_last ? of.others : of.own).until_ns();
+  return until > since_ns && until - since_ns <= kLongestSampleNs;
+}
+
+bool LinkTable::has_full_port(const std::vector<int>& slots, std::uintptr_t stream,
+                              std::uint64_t since_ns) const noexcept {
+  return std::ranges::any_of(ports_, [&](const SharedPort& port) {
+    double own_gbps = 0;
+    double others_gbps = 0;
+    for (const auto& [slot, gbps] : port.slots) {
+      if (std::ranges::find(slots, slot) != slots.end()) own_gbps += gbps;
+      if (has_others(slot, stream, since_ns)) others_gbps += gbps;
+    }
+    return own_gbps > 0 && others_gbps > 0 && own_gbps + others_gbps > port.gbps;
+  });
 }
 
 void LinkTable::hold(int slot, std::uint64_t now_ns, std::uint64_t ns) noexcept {
@@ -211,6 +269,7 @@ void LinkTable::clear() noexcept {
     slot.direct.clear();
     slot.staged.clear();
     slot.own.clear();
+    slot.others.clear();
     slot.held.clear();
     slot.is_measured = false;
   }

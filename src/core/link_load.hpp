@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "topology/node.hpp"
@@ -44,6 +45,8 @@ class OccupiedUntil {
   [[nodiscard]] std::uint64_t until_ns() const noexcept {
     return until_ns_.load(std::memory_order_relaxed);
   }
+  /// Not before `until_ns`. An end that is over, or too far off to be true, is replaced.
+  void raise(std::uint64_t now_ns, std::uint64_t until_ns) noexcept;
   void clear() noexcept { until_ns_.store(0, std::memory_order_relaxed); }
 
  private:
@@ -65,6 +68,7 @@ class MeasuredLink {
   static constexpr int kQuickProbes = 2;  ///< in a row: the link is free
   static constexpr double kLargestFactor = 16;
   static constexpr std::uint64_t kForgetNs = 10'000'000'000;  ///< the factor halves after it
+  static constexpr std::uint64_t kLatelyNs = 1'000'000'000;
 
   /// `model_us`: how long the cost model says that a probe takes on the idle link.
   explicit MeasuredLink(double model_us = 0) : model_us_(model_us) {}
@@ -95,6 +99,8 @@ class MeasuredLink {
   /// How much later than usual a route may end before its links become suspect: false alarms raise
   /// it, time lowers it.
   [[nodiscard]] double factor(std::uint64_t now_ns) const noexcept;
+  /// Whether a probe found it loaded within the last kLatelyNs.
+  [[nodiscard]] bool was_loaded_lately(std::uint64_t now_ns) const noexcept;
 
  private:
   [[nodiscard]] double idle_us() const noexcept;
@@ -111,7 +117,8 @@ class MeasuredLink {
   std::uint64_t next_probe_ns_ = 0;
   double wait_us_ = 0;
   double factor_ = 1;
-  std::uint64_t factor_ns_ = 0;  ///< when it was raised last
+  std::uint64_t factor_ns_ = 0;     ///< when it was raised last
+  std::uint64_t confirmed_ns_ = 0;  ///< when a probe found it loaded last; 0: never
 };
 
 /// Why a link counts as loaded.
@@ -165,25 +172,27 @@ class LinkTable {
   }
   /// The slot between a GPU and its host memory; -1: there is no such link.
   [[nodiscard]] int host_slot(int gpu, bool to_host) const noexcept;
+  /// The slot between two GPUs; -1: there is no such link.
+  [[nodiscard]] int gpu_slot(int from, int to) const noexcept;
 
   /// A copy that is no leg of a staged route: a native one, or a direct route. `stream`: any number
   /// that is the stream's own.
   void add_copy(int slot, std::uint64_t now_ns, std::uint64_t ns, std::uintptr_t stream) noexcept;
   void add_staged(int slot, std::uint64_t now_ns, std::uint64_t ns) noexcept;
 
-  /// A leg of a split transfer, also of its direct route: own traffic, which delays others of this
-  /// process, and is no load.
+  /// A native copy, or a leg of a split transfer, also of its direct route: own traffic, which
+  /// delays others of this process, and is no load. Call it before the copies are issued: a thread
+  /// can be halted between both.
   void add_own(int slot, std::uint64_t now_ns, std::uint64_t ns, std::uintptr_t stream) noexcept;
-  /// How often own traffic of one stream came after that of another one. `next`: as add_own() of
-  /// that stream will make it.
-  [[nodiscard]] std::uint64_t own_switches(int slot) const noexcept {
-    return at(slot).own_switches.load(std::memory_order_relaxed);
-  }
-  [[nodiscard]] std::uint64_t own_switches(int slot, std::uintptr_t next) const noexcept {
-    const bool is_same = at(slot).own_stream.load(std::memory_order_relaxed) == next;
-    return own_switches(slot) + (is_same ? 0 : 1);
-  }
+  /// All of it was issued only now: it lasts until `ns` from now at least.
+  void extend_own(int slot, std::uint64_t now_ns, std::uint64_t ns, std::uintptr_t stream) noexcept;
   [[nodiscard]] const OccupiedUntil& own(int slot) const noexcept { return at(slot).own; }
+  /// Whether own traffic of another stream than `stream` occupied the slot at `since_ns` or later.
+  [[nodiscard]] bool has_others(int slot, std::uintptr_t stream,
+                                std::uint64_t since_ns) const noexcept;
+  /// Whether such traffic, together with a copy over `slots`, asks more of a port than it carries.
+  [[nodiscard]] bool has_full_port(const std::vector<int>& slots, std::uintptr_t stream,
+                                   std::uint64_t since_ns) const noexcept;
 
   [[nodiscard]] const OccupiedUntil& direct(int slot) const noexcept { return at(slot).direct; }
   [[nodiscard]] const OccupiedUntil& staged(int slot) const noexcept { return at(slot).staged; }
@@ -214,9 +223,9 @@ class LinkTable {
     OccupiedUntil direct;
     OccupiedUntil staged;
     OccupiedUntil own;
+    OccupiedUntil others;  ///< the part of `own` that is of other streams than own_stream
     OccupiedUntil held;
-    std::atomic<std::uintptr_t> own_stream{0};
-    std::atomic<std::uint64_t> own_switches{0};
+    std::atomic<std::uintptr_t> own_stream{0};  ///< of the last own traffic
     std::atomic<std::uint64_t> busy_ns{0};
     std::atomic<std::uintptr_t> stream{0};  ///< of the last direct copy
     std::atomic<bool> is_measured{false};
@@ -229,7 +238,14 @@ class LinkTable {
   std::vector<int> slot_of_;     // by link
   std::vector<int> slot_links_;  // by slot
   std::vector<int> host_slots_;  // by 2 * GPU + (to host ? 0 : 1)
-  std::vector<Slot> table_;      // by slot
+  std::vector<int> gpu_slots_;   // by GPUs * from + to
+  struct SharedPort {
+    double gbps = 0;
+    std::vector<std::pair<int, double>> slots;  ///< that share it, with the rate of their links
+  };
+  std::vector<SharedPort> ports_;
+  std::size_t gpus_ = 0;
+  std::vector<Slot> table_;  // by slot
 };
 
 }  // namespace polypath

@@ -19,12 +19,16 @@ constexpr const char* kVirtualClock = "polypath_sim_clock_us";
 
 /// Smaller copies are not counted: looking at them costs a part of their own call.
 constexpr std::uint64_t kLeastNoted = 16 * kKiB;
+/// Native copies that occupy a link for less delay no sample by what counts.
+constexpr std::uint64_t kLeastOwnNs = 5'000;
 /// Others are told when a link is occupied for so much longer than they know.
 constexpr std::uint64_t kPublishNs = 50'000;
 /// For so long a measured state counts for others unless it is told again.
 constexpr std::uint64_t kMeasuredForNs = MeasuredLink::kLongestPauseNs + 5'000'000;
 /// The links of a route are sampled again after so long.
 constexpr std::uint64_t kSampleEveryNs = 1'000'000;
+/// A thread that takes longer than this many times the model's figure to issue a plan was halted.
+constexpr double kUsualIssue = 2;
 
 std::uint64_t next_id() noexcept {
   static std::atomic<std::uint64_t> last{0};
@@ -40,6 +44,20 @@ std::function<std::uint64_t()> clock_of(const NodeSource& source) {
       return [clock] { return static_cast<std::uint64_t>(std::max(0.0, clock()) * 1e3); };
   }
   return monotonic_ns;
+}
+
+/// What the model says that the CPU takes to issue a plan by streams; a graph takes less.
+double issue_us(const Plan& plan, const Costs& costs) {
+  int copies = 0;
+  int calls = 4;
+  for (const TransferPlan& transfer : plan.transfers) {
+    for (const RouteShare& share : transfer.routes) {
+      const int steps = share.chunks * static_cast<int>(share.route.legs.size());
+      copies += steps;
+      calls += share.route.staged() ? 8 + 2 * steps : 4;
+    }
+  }
+  return copies * costs.copy_issue_us + calls * costs.call_us;
 }
 
 }  // namespace
@@ -129,22 +147,46 @@ void LoadMonitor::note_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t byte
   try {
     const int to = gpu_of(dst);
     const int from = gpu_of(src);
-    if ((to < 0) == (from < 0)) return;
+    const bool is_between_gpus = to >= 0 && from >= 0;
     const int gpu = std::max(to, from);
-    const int slot = table_.host_slot(gpu, to < 0);
+    const int slot = is_between_gpus ? table_.gpu_slot(from, to) : table_.host_slot(gpu, to < 0);
     if (slot < 0) return;
     const double gbps = node_.links[static_cast<std::size_t>(table_.link_of(slot))].gbps;
+    const auto ns = static_cast<std::uint64_t>(static_cast<double>(bytes) / gbps);
+    if (is_between_gpus && ns < kLeastOwnNs) return;
     const std::uint64_t now = now_ns();
-    table_.add_copy(slot, now, static_cast<std::uint64_t>(static_cast<double>(bytes) / gbps),
-                    stream_key(stream, gpu));
+    const std::uintptr_t key = stream_key(stream, gpu);
+    if (ns >= kLeastOwnNs) table_.add_own(slot, now, ns, key);
+    if (is_between_gpus) return;
+    table_.add_copy(slot, now, ns, key);
     publish(slot, now, false);
   } catch (const std::exception&) {
     // It is not counted.
   }
 }
 
+std::uint64_t LoadMonitor::note_own(const Plan& plan, const LoadLook& look) noexcept {
+  if (!is_on_) return 0;
+  const std::uint64_t now = now_ns();
+  for (const TransferPlan& transfer : plan.transfers)
+    for (const RouteShare& share : transfer.routes)
+      for (const int leg : share.route.legs)
+        // A group is planned together, so that its streams count as one.
+        table_.add_own(table_.slot_of(leg), now, occupied_ns(plan, share, leg),
+                       look.streams.front());
+  return now;
+}
+
+std::uint64_t LoadMonitor::occupied_ns(const Plan& plan, const RouteShare& share, int leg) const {
+  const Link& link = node_.links[static_cast<std::size_t>(leg)];
+  // Where links share a port, its bytes take longer: as long as the transfer at most.
+  return static_cast<std::uint64_t>(
+      std::max(static_cast<double>(share.bytes) / link.gbps, plan.predicted_us * 1e3));
+}
+
 void LoadMonitor::note_split(const Plan& plan, const LoadLook& look) noexcept {
   if (!is_on_) return;
+  const std::uint64_t now = now_ns();
   int told = -1;
   for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
     for (const RouteShare& share : plan.transfers[t].routes) {
@@ -152,19 +194,18 @@ void LoadMonitor::note_split(const Plan& plan, const LoadLook& look) noexcept {
         const Link& link = node_.links[static_cast<std::size_t>(leg)];
         const auto ns = static_cast<std::uint64_t>(static_cast<double>(share.bytes) / link.gbps);
         const int slot = table_.slot_of(leg);
-        // A group is planned together, so that its streams count as one.
-        table_.add_own(slot, look.now_ns, ns, look.streams.front());
+        table_.extend_own(slot, now, occupied_ns(plan, share, leg), look.streams.front());
         if (link.from.is_gpu() && link.to.is_gpu()) continue;
         if (share.route.staged())
-          table_.add_staged(slot, look.now_ns, ns);
+          table_.add_staged(slot, now, ns);
         else
-          table_.add_copy(slot, look.now_ns, ns, look.streams[t]);
+          table_.add_copy(slot, now, ns, look.streams[t]);
         told = slot;
       }
     }
   }
   try {
-    if (told >= 0) publish(told, look.now_ns, false);
+    if (told >= 0) publish(told, now, false);
   } catch (const std::exception&) {
     // Others learn nothing of it.
   }
@@ -288,9 +329,13 @@ std::shared_ptr<TransferSample> LoadMonitor::sample(const TransferPlan& plan, in
 }
 
 void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
-                       std::size_t transfer, const LoadLook& look) noexcept {
+                       std::size_t transfer, const LoadLook& look,
+                       std::uint64_t begun_ns) noexcept {
   try {
-    KeptSample kept{.sample = std::move(sample), .kept_ns = look.now_ns};
+    KeptSample kept{
+        .sample = std::move(sample), .stream = look.streams.front(), .kept_ns = begun_ns};
+    const double issued_us = static_cast<double>(now_ns() - begun_ns) / 1e3;
+    if (issued_us > kUsualIssue * issue_us(plan, node_.costs)) kept.halted_us = issued_us;
     const auto& routes = plan.transfers[transfer].routes;
     kept.launch_us = node_.costs.graph_launch_us;
     for (const RouteShare& share : routes)
@@ -300,15 +345,13 @@ void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
       kept.parts.push_back(static_cast<double>(routes[r].bytes) /
                            static_cast<double>(plan.transfers[transfer].request.bytes));
       if (!routes[r].route.staged()) kept.direct_part = kept.parts.back();
-      for (const int leg : routes[r].route.legs) {
-        const int slot = table_.slot_of(leg);
-        kept.legs.push_back(
-            {r, routes[r].route.staged(), leg, table_.own_switches(slot, look.streams.front())});
-      }
+      for (const int leg : routes[r].route.legs)
+        kept.legs.push_back({r, routes[r].route.staged(), leg});
     }
+    if (!was_alone(kept, false)) return;
     kept.predicted_us = plan.predicted_us;
     kept.native_us = plan.native_us;
-    kept.due_ns = look.now_ns + static_cast<std::uint64_t>(plan.predicted_us * 1e3);
+    kept.due_ns = begun_ns + static_cast<std::uint64_t>(plan.predicted_us * 1e3);
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock || kept_.size() >= kMaxSamples) return;
     if (kept_.empty()) next_read_ns_ = kept.due_ns;

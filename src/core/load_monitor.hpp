@@ -65,9 +65,12 @@ class LoadMonitor {
 
   // Copies of this process:
 
-  /// A native copy, issued now on `stream`.
+  /// A native copy, about to be issued on `stream`.
   void note_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t bytes, CUstream stream) noexcept;
-  /// What a plan puts on links, on the streams of `look`, one a transfer.
+  /// What a plan puts on links, on the streams of `look`, one a transfer: before it is issued, so
+  /// that a thread that is halted in between is not overlooked. Returns the time.
+  std::uint64_t note_own(const Plan& plan, const LoadLook& look) noexcept;
+  /// The plan was issued: others are told of what it puts on links.
   void note_split(const Plan& plan, const LoadLook& look) noexcept;
 
   // The transfer that is planned now:
@@ -84,9 +87,9 @@ class LoadMonitor {
   /// A sample for the executor; null where there is no memory.
   std::shared_ptr<TransferSample> sample(const TransferPlan& plan, int caller_gpu,
                                          std::uint64_t now_ns) noexcept;
-  /// The sample's transfer was issued; note_split() has not been told of it yet.
+  /// The sample's transfer was issued just now; `begun_ns`: what note_own() returned for it.
   void keep(std::shared_ptr<TransferSample> sample, const Plan& plan, std::size_t transfer,
-            const LoadLook& look) noexcept;
+            const LoadLook& look, std::uint64_t begun_ns) noexcept;
 
   // The route that is prepared now, by the thread that prepares it:
 
@@ -110,35 +113,46 @@ class LoadMonitor {
       std::size_t route = 0;
       bool is_staged = false;
       int link = 0;
-      std::uint64_t own_switches = 0;  ///< as long as no other stream's traffic follows
     };
+    std::uintptr_t stream = 0;  ///< the caller's
     std::vector<Leg> legs = {};
     std::vector<double> parts = {};  ///< of the bytes, by route
     double direct_part = 0;          ///< the direct route's
     double predicted_us = 0;
     double native_us = 0;
     double launch_us = 0;  ///< what the CPU takes to issue the copies, were they nodes of a graph
-    std::uint64_t kept_ns = 0;
+    double halted_us = 0;  ///< what the CPU took to issue them, if that was far too long
+    std::uint64_t kept_ns = 0;  ///< before anything was issued
     std::uint64_t due_ns = 0;
   };
   struct Measured {
     MeasuredLink link;
     int probe_link = -1;  ///< of the slot's: that which a route used last
     bool is_held = false;
+    int late_samples = 0;       ///< in a row
     int losses = 0;             ///< samples in a row by which the route was the loss of a transfer
     std::uint64_t hold_ns = 0;  ///< of the last hold; 0: a sample was no loss since then
     bool is_under_way = false;
     std::uint64_t begun_ns = 0;
   };
 
+  /// For how long a share of the plan occupies a link of its route.
+  [[nodiscard]] std::uint64_t occupied_ns(const Plan& plan, const RouteShare& share, int leg) const;
   /// The GPU that holds the memory, -1: the host. By the driver, and remembered by page.
   int gpu_of(CUdeviceptr address);
   void publish(int slot, std::uint64_t now_ns, bool is_urgent);
   void read_samples(std::uint64_t now_ns);
   // With mutex_ held:
-  /// Whether nothing but the sample's own stream used its links meanwhile.
-  [[nodiscard]] bool was_alone(const KeptSample& kept) const;
+  /// Whether no other stream of this process used the links of its staged routes meanwhile, nor
+  /// filled a port of them together with it. A slow direct route makes no other one late; it counts
+  /// where only the whole is timed (`has_whole`).
+  [[nodiscard]] bool was_alone(const KeptSample& kept, bool has_whole) const;
   void judge(const KeptSample& kept, const SampleTimes& times, std::uint64_t now_ns);
+  /// Whether a sample with times of its routes took longer than it would have without its latest
+  /// one.
+  [[nodiscard]] static bool is_loss(const KeptSample& kept, const SampleTimes& times);
+  /// Suspects a link over which a route was late. Unless `is_sure`, two samples in a row must be.
+  void count_late(int link, bool is_sure, std::uint64_t now_ns);
   /// Holds the links of a route by which transfers lose, though probes may find them free.
   void count_loss(const KeptSample& kept, const SampleTimes& times, std::uint64_t now_ns);
   void suspect(int link, std::uint64_t now_ns);

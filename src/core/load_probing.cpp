@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <system_error>
 
 #include "base/log.hpp"
@@ -23,6 +24,8 @@ constexpr double kLateUs = 20;
 /// than what times vary.
 constexpr double kLossPart = 0.01;
 constexpr double kLossUs = 2;
+/// Late samples in a row that make a link suspect.
+constexpr int kLateSamples = 2;
 /// No route is taken to carry more than all but this part.
 constexpr double kLeastPart = 0.01;
 /// Losses in a row after which a route is held back, and for how long.
@@ -62,17 +65,30 @@ void LoadMonitor::read_samples(std::uint64_t now_ns) {
   next_read_ns_ = now_ns + kReadAgainNs;
 }
 
-bool LoadMonitor::was_alone(const KeptSample& kept) const {
-  return std::ranges::all_of(kept.legs, [&](const KeptSample::Leg& leg) {
-    return table_.own_switches(table_.slot_of(leg.link)) == leg.own_switches;
-  });
+bool LoadMonitor::was_alone(const KeptSample& kept, bool has_whole) const {
+  std::vector<int> slots;
+  for (const KeptSample::Leg& leg : kept.legs) {
+    if (!leg.is_staged && !has_whole) continue;
+    slots.push_back(table_.slot_of(leg.link));
+    if (table_.has_others(slots.back(), kept.stream, kept.kept_ns)) return false;
+  }
+  return !table_.has_full_port(slots, kept.stream, kept.kept_ns);
 }
 
 void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::uint64_t now_ns) {
   // Transfers of several streams at once delay each other, as no plan foresees.
-  if (!was_alone(kept)) return;
+  const bool has_whole = times.routes.empty();
+  if (!was_alone(kept, has_whole)) return;
   const double late_us = std::max(kLateUs, kLatePart * kept.predicted_us);
-  const bool has_direct = !std::ranges::all_of(kept.legs, &KeptSample::Leg::is_staged);
+  const bool has_direct = kept.direct_part > 0;
+  // A route that is late and yet saves time is not left out: without it the transfer takes longer.
+  const bool may_be_late = has_whole || !has_direct || is_loss(kept, times);
+  struct Verdict {
+    int link = 0;
+    bool is_late = false;
+    bool is_sure = false;
+  };
+  std::map<int, Verdict> verdicts;  // by slot, which routes may share
   for (const KeptSample::Leg& leg : kept.legs) {
     if (!leg.is_staged) continue;
     double factor = 1;
@@ -82,8 +98,8 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
             factor,
             measured_[static_cast<std::size_t>(table_.slot_of(other.link))].link.factor(now_ns));
     double us = 0;
-    double allowed_us = late_us * factor;
-    if (times.routes.empty()) {
+    double allowed_us = late_us * factor + kept.halted_us;
+    if (has_whole) {
       // Of a graph only the whole is known: slower than the native copy is too slow. Plans do not
       // count its launch, which issues one node after another.
       us = times.total_us;
@@ -93,23 +109,52 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
         if (late.route == leg.route) us = late.us;
       if (!has_direct) allowed_us += kept.predicted_us;
     }
-    if (us > allowed_us) suspect(leg.link, now_ns);
+    const int slot = table_.slot_of(leg.link);
+    Verdict& verdict = verdicts[slot];
+    if (!may_be_late || us <= allowed_us) continue;
+    // Something odd makes a copy late now and then, but hardly by more than all of it takes.
+    const bool is_sure = us > allowed_us + std::max(kept.native_us, kept.predicted_us) ||
+                         measured_[static_cast<std::size_t>(slot)].link.was_loaded_lately(now_ns);
+    verdict = {leg.link, true, verdict.is_sure || is_sure};
   }
-  if (!times.routes.empty() && kept.direct_part > 0) count_loss(kept, times, now_ns);
+  for (const auto& [slot, verdict] : verdicts) {
+    if (verdict.is_late)
+      count_late(verdict.link, verdict.is_sure, now_ns);
+    else
+      measured_[static_cast<std::size_t>(slot)].late_samples = 0;
+  }
+  if (!has_whole && has_direct) count_loss(kept, times, now_ns);
 }
 
-void LoadMonitor::count_loss(const KeptSample& kept, const SampleTimes& times,
-                             std::uint64_t now_ns) {
+void LoadMonitor::count_late(int link, bool is_sure, std::uint64_t now_ns) {
+  const auto slot = static_cast<std::size_t>(table_.slot_of(link));
+  Measured& one = measured_[slot];
+  if (!is_sure && ++one.late_samples < kLateSamples) {
+    // The next transfer is sampled, however soon it comes.
+    sampled_ns_[slot] = 0;
+    return;
+  }
+  one.late_samples = 0;
+  suspect(link, now_ns);
+}
+
+bool LoadMonitor::is_loss(const KeptSample& kept, const SampleTimes& times) {
   // Without the latest route the others would have carried its part at the rates that they had.
   const auto latest = std::ranges::max_element(times.routes, {}, &SampleTimes::Late::us);
   const double others_us = times.total_us - latest->us;
   const double without_us = others_us / std::max(kLeastPart, 1 - kept.parts[latest->route]);
-  const bool is_loss = times.total_us > without_us * (1 + kLossPart) + kLossUs;
+  return times.total_us - kept.halted_us > without_us * (1 + kLossPart) + kLossUs;
+}
+
+void LoadMonitor::count_loss(const KeptSample& kept, const SampleTimes& times,
+                             std::uint64_t now_ns) {
+  const auto latest = std::ranges::max_element(times.routes, {}, &SampleTimes::Late::us);
+  const bool lost = is_loss(kept, times);
   for (const KeptSample::Leg& leg : kept.legs) {
     if (!leg.is_staged) continue;
     const int slot = table_.slot_of(leg.link);
     Measured& one = measured_[static_cast<std::size_t>(slot)];
-    if (!is_loss || leg.route != latest->route) {
+    if (!lost || leg.route != latest->route) {
       one.losses = 0;
       one.hold_ns = 0;
       continue;

@@ -136,6 +136,18 @@ TEST_F(MeasuredLinkTest, TrueAlarm_LeavesFactor) {
   EXPECT_EQ(link_.factor(now_), 1);
 }
 
+TEST_F(MeasuredLinkTest, SlowProbe_IsRememberedForASecond) {
+  EXPECT_FALSE(link_.was_loaded_lately(now_));
+  link_.suspect(now_);
+  EXPECT_FALSE(link_.was_loaded_lately(now_)) << "an alarm alone";
+  probe(600.0);
+  const std::uint64_t confirmed = now_;
+  probe(11.0);
+  EXPECT_TRUE(probe(11.0));
+  EXPECT_TRUE(link_.was_loaded_lately(now_));
+  EXPECT_FALSE(link_.was_loaded_lately(confirmed + MeasuredLink::kLatelyNs));
+}
+
 TEST_F(MeasuredLinkTest, FailedProbe_KeepsItLoaded) {
   link_.suspect(now_);
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(probe(std::nullopt));
@@ -251,15 +263,74 @@ TEST(LinkTable, OwnTraffic_IsNoLoad) {
   EXPECT_EQ(table.own(0).left_ns(kNow), 100 * kUs);
 }
 
-TEST(LinkTable, OwnTraffic_CountsSwitchesOfStream) {
+TEST(LinkTable, OwnTrafficOfOneStream_HasNoOthers) {
   LinkTable table(two_gpus());
-  const std::uint64_t expected = table.own_switches(0, 5);
-  table.add_own(0, kNow, 100 * kUs, 5);
-  EXPECT_EQ(table.own_switches(0), expected);
-  table.add_own(0, kNow + kMs, 100 * kUs, 5);
-  EXPECT_EQ(table.own_switches(0), expected);
+  EXPECT_FALSE(table.has_others(0, 5, kNow));
+  for (const std::uint64_t at : {kNow, kNow + 10 * kUs, kNow + kMs}) {
+    table.add_own(0, at, 100 * kUs, 5);
+    EXPECT_FALSE(table.has_others(0, 5, at));
+    table.extend_own(0, at + 20 * kUs, 100 * kUs, 5);
+    EXPECT_FALSE(table.has_others(0, 5, at));
+  }
+}
+
+TEST(LinkTable, OwnTrafficBefore_CountsUntilItsEnd) {
+  LinkTable table(two_gpus());
   table.add_own(0, kNow, 100 * kUs, 6);
-  EXPECT_NE(table.own_switches(0), expected);
+  table.add_own(0, kNow + 40 * kUs, 100 * kUs, 5);
+  EXPECT_TRUE(table.has_others(0, 5, kNow + 40 * kUs));
+  table.add_own(0, kNow + 99 * kUs, 100 * kUs, 5);
+  EXPECT_TRUE(table.has_others(0, 5, kNow + 99 * kUs));
+  EXPECT_FALSE(table.has_others(0, 5, kNow + 100 * kUs));
+  EXPECT_TRUE(table.has_others(0, 6, kNow + 100 * kUs)) << "to the other stream it is traffic";
+  EXPECT_FALSE(table.has_others(1, 5, kNow));
+}
+
+TEST(LinkTable, OwnTrafficAfter_Counts) {
+  LinkTable table(two_gpus());
+  table.add_own(0, kNow, 100 * kUs, 5);
+  table.add_own(0, kNow + 300 * kUs, 10 * kUs, 6);
+  EXPECT_TRUE(table.has_others(0, 5, kNow));
+  table.add_own(0, kNow + kMs, 100 * kUs, 5);
+  EXPECT_TRUE(table.has_others(0, 5, kNow)) << "also once its own follows";
+  EXPECT_FALSE(table.has_others(0, 5, kNow + kMs));
+}
+
+TEST(LinkTable, OwnTrafficIssuedLate_LastsLonger) {
+  LinkTable table(two_gpus());
+  table.add_own(0, kNow, 100 * kUs, 6);
+  table.add_own(0, kNow + 500 * kUs, 100 * kUs, 5);
+  EXPECT_FALSE(table.has_others(0, 5, kNow + 500 * kUs));
+  table.extend_own(0, kNow + 600 * kUs, 100 * kUs, 6);
+  EXPECT_TRUE(table.has_others(0, 5, kNow + 699 * kUs));
+  EXPECT_FALSE(table.has_others(0, 5, kNow + 700 * kUs));
+}
+
+TEST(LinkTable, OwnTrafficOverAPort_CountsWhereItIsFull) {
+  for (const double gbps : {90.0, 110.0}) {
+    Node node = two_gpus();
+    node.ports.push_back({.name = "host", .gbps = gbps});
+    for (Link& link : node.links)
+      if (link.from.is_host()) link.ports = {0};
+    LinkTable table(node);
+    const int sampled = table.host_slot(0, false);
+    table.add_own(table.host_slot(1, false), kNow, 100 * kUs, 6);
+    EXPECT_EQ(table.has_full_port({sampled}, 5, kNow), gbps < 100);
+    EXPECT_FALSE(table.has_full_port({sampled}, 6, kNow));
+    EXPECT_FALSE(table.has_full_port({sampled}, 5, kNow + 100 * kUs));
+    EXPECT_FALSE(table.has_full_port({table.host_slot(0, true)}, 5, kNow)) << "another port";
+  }
+}
+
+TEST(LinkTable, LinksBetweenGpus_HaveSlots) {
+  const Node node = two_gpus();
+  const LinkTable table(node);
+  EXPECT_EQ(table.gpu_slot(0, 1),
+            table.slot_of(*node.find_link(MemoryId::gpu(0), MemoryId::gpu(1))));
+  EXPECT_EQ(table.gpu_slot(1, 0),
+            table.slot_of(*node.find_link(MemoryId::gpu(1), MemoryId::gpu(0))));
+  EXPECT_EQ(table.gpu_slot(0, 0), -1);
+  EXPECT_EQ(table.gpu_slot(-1, 0), -1);
 }
 
 TEST(LinkTable, CopiesOfOthers_CountByKind) {

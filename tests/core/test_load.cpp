@@ -35,13 +35,54 @@ class Neighbour {
   int id_ = 0;
 };
 
+/// Halts the thread of chosen calls: right before the n-th copy, or a launch of a graph, from now on.
+/// One at a time: entry points are plain functions.
+class HaltedCalls {
+ public:
+  HaltedCalls(const CudaDriver& driver, std::function<void()> halt)
+      : table_(std::make_shared<CudaDriver>(driver)) {
+    state() = {.original = &driver, .halt = std::move(halt)};
+    table_->memcpy_async = [](CUdeviceptr dst, CUdeviceptr src, std::size_t bytes,
+                              CUstream stream) {
+      if (++state().copies == state().halted_copy) state().halt();
+      return state().original->memcpy_async(dst, src, bytes, stream);
+    };
+    table_->graph_launch = [](CUgraphExec graph, CUstream stream) {
+      if (state().halted_copy > 0) state().halt();
+      return state().original->graph_launch(graph, stream);
+    };
+  }
+  HaltedCalls(const HaltedCalls&) = delete;
+  HaltedCalls& operator=(const HaltedCalls&) = delete;
+  /// 0: no more.
+  void halt_copy(int nth) {
+    state().copies = 0;
+    state().halted_copy = nth;
+  }
+  [[nodiscard]] std::shared_ptr<const CudaDriver> driver() const { return table_; }
+
+ private:
+  struct State {
+    const CudaDriver* original = nullptr;
+    std::function<void()> halt;
+    int copies = 0;
+    int halted_copy = 0;
+  };
+  static State& state() {
+    static State state;
+    return state;
+  }
+  std::shared_ptr<CudaDriver> table_;
+};
+
 class LoadTest : public SimulatedTest {
  protected:
   void SetUp() override {
     SimulatedTest::SetUp();
     if (IsSkipped()) return;
-    if (gpus() < 4 || node().name != "hgx-h200-x4") GTEST_SKIP() << "of one node's routes";
+    if (gpus() < 4 || node().name != tested_node()) GTEST_SKIP() << "of one node's routes";
   }
+  [[nodiscard]] virtual std::string tested_node() const { return "hgx-h200-x4"; }
   void open(const OptionArguments& arguments, const std::vector<Request>& requests,
             NodeSource source) {
     context_ = std::make_unique<Context>(std::move(source), arguments);
@@ -106,6 +147,30 @@ TEST_F(LoadTest, IdleNode_NothingIsLeftOut) {
   EXPECT_EQ(traffic.split(), 12u);
   EXPECT_EQ(traffic.left_out(LeftOutReason::loaded), 0u);
   EXPECT_EQ(context_->counters().snapshot().changed_by_load, 0u);
+}
+
+/// The system halts a thread between the direct copy and the staged ones, which then end late.
+TEST_F(LoadTest, HaltedThread_IsNoLoad) {
+  for (const char* const executor : {"stream", "graph"}) {
+    SCOPED_TRACE(executor);
+    HaltedCalls halted(driver(), [this] { advance(2'000); });
+    NodeSource source = this->source();
+    source.driver = halted.driver();
+    open({{"executor", executor}}, {request(kGpu0, kGpu1)}, source);
+    Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+    const Stream stream = stream_on(0);
+    transfer(payload, stream.get());
+    const Traffic traffic(*context_);
+    for (int i = 0; i < 6; ++i) {
+      payload.renew(random_());
+      halted.halt_copy(2);
+      transfer_now(payload, stream.get());
+      halted.halt_copy(0);
+    }
+    EXPECT_EQ(traffic.split(), 6u);
+    EXPECT_EQ(traffic.left_out(LeftOutReason::loaded), 0u);
+    context_.reset();
+  }
 }
 
 TEST_F(LoadTest, BesideHostTraffic_GoesNatively) {
@@ -280,6 +345,54 @@ TEST_F(LoadTest, MeasuredAnew_ForgetsLoad) {
   const Traffic traffic(*context_);
   transfer(payload, stream.get());
   EXPECT_EQ(traffic.split(), 1u);
+}
+
+/// Where transfers of this process share links with routes of each other.
+class OwnTrafficTest : public LoadTest {
+ protected:
+  [[nodiscard]] std::string tested_node() const override { return "narval"; }
+  /// Six transfers from GPU 0 to GPU 1 go as planned, each of them while `issue` has put traffic of
+  /// other streams on their links.
+  void expect_split(const std::function<void()>& issue) {
+    Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
+    const Stream stream = stream_on(0);
+    transfer(payload, stream.get());
+    const Traffic traffic(*context_);
+    for (int i = 0; i < 6; ++i) {
+      payload.renew(random_());
+      issue();
+      const std::uint64_t own = traffic.split();
+      transfer_now(payload, stream.get());
+      EXPECT_EQ(traffic.split(), own + 1);
+      advance(2'000);
+    }
+    EXPECT_EQ(traffic.left_out(LeftOutReason::loaded), 0u);
+  }
+};
+
+TEST_F(OwnTrafficTest, NativeCopiesBetweenGpus_AreNoLoad) {
+  for (const char* const executor : {"stream", "graph"}) {
+    SCOPED_TRACE(executor);
+    open({{"executor", executor}}, {request(kGpu0, kGpu1)});
+    PreparedPlan native;
+    native.plan.transfers.resize(1);
+    std::deque<Payload> copies;
+    std::deque<Stream> streams;
+    for (int i = 0; i < 4; ++i) {
+      const auto gpu = i % 2 == 0 ? 0 : 2;
+      add(copies, {MemoryId::gpu(gpu), kGpu1, 2 * kTransferBytes});
+      streams.push_back(stream_on(gpu));
+    }
+    expect_split([&] {
+      for (std::size_t i = 0; i < copies.size(); ++i) {
+        const Transfer copy = copies[i].transfer(streams[i].get());
+        context_->follow({&copy, 1}, native);
+      }
+    });
+    for (const Stream& stream : streams) EXPECT_TRUE(completes(stream.get()));
+    for (const Payload& copy : copies) EXPECT_TRUE(copy.arrived());
+    context_.reset();
+  }
 }
 
 // ---- faults -------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
 """Figures of simulated nodes that must not fall: virtual time is the same everywhere."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 #: In virtual time every iteration takes the same time.
 ONCE = ("--iterations", "1", "--warmup", "1")
+NODES = Path(__file__).parents[2] / "nodes"
 
 
 def rows_of(polypath, *arguments):
@@ -36,6 +38,28 @@ def test_no_split_is_slower_than_the_native_copy(polypath, node, size, transfers
     """Just below the sizes from which on a split pays: these reached 0.90 to 0.96."""
     (row,) = rows_of(polypath, *transfers, "--node", node, "--sizes", size)
     assert row["speedup"] >= 0.99
+
+
+def expect_no_loss(polypath, node, transfers, sizes):
+    rows = rows_of(polypath, transfers, "--node", node, "--sizes", sizes, *ONCE)
+    assert len(rows) > 4
+    slower = {row["bytes"]: row["speedup"] for row in rows if row["speedup"] < 0.99}
+    assert not slower
+
+
+@pytest.mark.parametrize(
+    ("node", "transfers"), [("hgx-h200-x4", "h2d"), ("narval", "p2p"), ("mist", "bidir")]
+)
+def test_no_small_size_is_slower_than_native(polypath, node, transfers):
+    expect_no_loss(polypath, node, transfers, "64K,512K,1M,2M,8M")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("transfers", ["p2p", "h2d", "d2h", "bidir"])
+@pytest.mark.parametrize("node", sorted(file.stem for file in NODES.glob("*.toml")))
+def test_no_size_is_slower_than_native(polypath, node, transfers):
+    """Each kind of transfer on each node file."""
+    expect_no_loss(polypath, node, transfers, "64K:1G")
 
 
 @pytest.mark.parametrize(("node", "speedup"), [("narval", 3.06), ("beluga", 3.11)])
