@@ -48,6 +48,9 @@ if [[ -n ${POLYPATH_NODE:-} && ${first##*/} != simulated-driver ]]; then
   }
   libraries=$build/simulated-driver:$libraries
   setting POLYPATH_SIM_MODE functional keep
+  # Ranks share their cores with the simulated devices that they wait for.
+  setting OMPI_MCA_mpi_yield_when_idle 1 keep
+  setting OMPI_MCA_opal_common_ucx_progress_iterations 1 keep
 fi
 setting LD_LIBRARY_PATH "$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 setting UCX_MODULE_DIR "$ucx/lib/ucx"

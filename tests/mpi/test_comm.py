@@ -21,10 +21,9 @@ def test_ranks_of_mpi():
 @pytest.mark.parametrize("level", ["single", "multiple"])
 def test_ranks_on_several_nodes(nodes, level):
     """Every bit of the sums, whoever calls MPI for them. A slice of so few bytes goes at once."""
-    size = 300_004 if level == "single" else 140_004
     command = [ROOT / "scripts" / "mpi_env.sh", "mpirun"]
     for name in nodes:
-        program = [BUILD / "bin" / "node_ranks", "mpi", level, size, 2]
+        program = [BUILD / "bin" / "node_ranks", "mpi", level, 60_004, 2]
         command += ["-n", 1, "env", f"POLYPATH_COMM_NODE={name}", *program, ":"]
     settings = environment({"UCX_TLS": "tcp,self", "POLYPATH_COMM_TIME_LIMIT": "200000"})
     returncode, output = _run([str(part) for part in command[:-1]], settings)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import doc_examples
 import pytest
 from fork_server import ForkServer
 
@@ -30,6 +30,12 @@ def fork_server(cpu_clock) -> Iterator[ForkServer]:
     server = ForkServer(count)
     yield server
     server.close()
+
+
+@pytest.fixture
+def start_python(fork_server) -> Run:
+    """As `doc_examples.start_python`, by a fork where its start is not the subject."""
+    return lambda *arguments: _start(fork_server, *arguments)
 
 
 @pytest.fixture
@@ -85,16 +91,19 @@ def _run(
         **settings,
     }
     reads_at_start = any(name.startswith(_READ_AT_START) for name in settings)
-    if server is not None and not reads_at_start and server.lock.acquire(blocking=False):
+    return _start(None if reads_at_start else server, arguments, folder, environment)
+
+
+def _start(
+    server: ForkServer | None,
+    arguments: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+) -> subprocess.CompletedProcess[str]:
+    """By a fork of the server, unless there is none or it is in use."""
+    if server is not None and server.lock.acquire(blocking=False):
         try:
             return server.run(arguments, folder, environment, timeout=1200)
         finally:
             server.lock.release()
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
+    return doc_examples.start_python(arguments, folder, environment)

@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import mpi_stack
@@ -40,7 +41,25 @@ def programs(text: str) -> list[str]:
     return _PYTHON.findall(text)
 
 
-def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+#: Runs Python with arguments, in a folder, with an environment.
+Start = Callable[[Sequence[str], Path, Mapping[str, str]], subprocess.CompletedProcess[str]]
+
+
+def start_python(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Runs a new Python."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+
+
+def run(arguments: list[str], start: Start = start_python) -> subprocess.CompletedProcess[str]:
     """Runs Python with these arguments in an empty folder, as on a machine without a GPU."""
     inherited = {
         name: value
@@ -48,24 +67,18 @@ def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
         if not name.startswith(("POLYPATH_", "XDG_")) or name == "POLYPATH_LIBRARY"
     }
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=folder,
-            env={**inherited, "COLUMNS": "116", "CUDA_VISIBLE_DEVICES": "", "HOME": folder},
-            capture_output=True,
-            text=True,
-            timeout=1200,
-        )
+        settings = {"COLUMNS": "116", "CUDA_VISIBLE_DEVICES": "", "HOME": folder}
+        done = start(arguments, Path(folder), {**inherited, **settings})
     done.stdout = done.stdout.replace(folder, "~").replace(str(ROOT), "~/polypath")
     return done
 
 
-def output(command: str) -> str:
+def output(command: str, start: Start = start_python) -> str:
     """What a command prints, tables and messages, without the spaces that end lines and without the
     progress on stderr."""
     program, *arguments = shlex.split(command)
     assert program == "polypath", command
-    done = run(["-m", "polypath", *arguments])
+    done = run(["-m", "polypath", *arguments], start)
     text = done.stdout if done.returncode == 0 else done.stdout + done.stderr
     lines = [line.rstrip() for line in text.strip("\n").splitlines()]
     return "\n".join(lines).strip("\n") + "\n"

@@ -150,21 +150,20 @@ def test_the_benchmark_compares_every_element(polypath, tmp_path, operation):
 
 
 def test_in_virtual_time_ranks_wait_for_a_busy_machine(polypath):
-    arguments = ("--node", "hgx-h200-x4", "--ranks", "2", "--sizes", "1M")
+    arguments = ("--node", "hgx-h200-x4", "--ranks", "2", "--sizes", "64K")
     done = polypath("bench", "allreduce", *arguments, POLYPATH_COMM_TIME_LIMIT="1")
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("operation", ["allreduce", "all_to_all"])
 def test_json_on_stdout_is_alone_there(polypath, operation):
-    done = polypath("bench", operation, "--node", "narval", "--sizes", "64K", "--json", "-")
+    done = polypath("bench", operation, "--node", "narval", "--sizes", "8K", "--json", "-")
     assert json.loads(done.stdout)["op"] == operation
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("operation", ["allreduce", "all_gather"])
-def test_ctrl_c_ends_the_ranks_and_then_the_benchmark(tmp_path, operation):
-    command = [sys.executable, "-m", "polypath", "bench", operation, "--node", "narval"]
+def test_ctrl_c_ends_the_ranks_and_then_the_benchmark():
+    command = [sys.executable, "-m", "polypath", "bench", "allreduce", "--node", "narval"]
     with subprocess.Popen(
         [*command, "--sizes", "16M", "--iterations", "100000"],
         stdout=subprocess.DEVNULL,
@@ -173,7 +172,7 @@ def test_ctrl_c_ends_the_ranks_and_then_the_benchmark(tmp_path, operation):
     ) as running:
         try:
             assert any("1/1 16M" in line for line in running.stderr)
-            time.sleep(1)  # the ranks are within the library
+            time.sleep(0.3)  # the ranks are within the library
             running.send_signal(signal.SIGINT)
             errors = running.communicate(timeout=60)[1]
         finally:
@@ -186,10 +185,10 @@ def test_ctrl_c_ends_the_ranks_and_then_the_benchmark(tmp_path, operation):
 def test_the_benchmark_and_the_plan_have_one_set_of_names(polypath, tmp_path):
     for name, options in (("mixed", ()), ("hierarchical", ()), ("rotation", ("--op", "max"))):
         common = ("allreduce", "--node", "mist")
-        done = polypath("plan", *common, "4M", "--algorithm", name, *options, "--json", "plan.json")
+        done = polypath("plan", *common, "1M", "--algorithm", name, *options, "--json", "plan.json")
         assert done.returncode == 0, done.stderr
         assert json.loads((tmp_path / "plan.json").read_text())["algorithm"] == name
-        asked = ("--sizes", "4M", "--algorithm", name, "--against", name, *options)
+        asked = ("--sizes", "1M", "--algorithm", name, "--against", name, *options)
         done = polypath("bench", *common, *asked, "--json", "rows.json")
         assert done.returncode == 0, done.stderr
         (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]

@@ -145,12 +145,13 @@ def test_setting_out_of_range(polypath):
 
 
 def test_a_profile_that_is_named_and_not_there_is_told(polypath):
-    named = {"POLYPATH_PROFILE": "typo.toml", "POLYPATH_NODE": "narval"}
+    node = str(Path(__file__).parent / "two_gpus.toml")
+    named = {"POLYPATH_PROFILE": "typo.toml", "POLYPATH_NODE": node}
     for command in ("plan gpu0 gpu1 1M", "topo --json -", "tune --show"):
         done = polypath(*command.split(), **named)
         assert done.returncode == 0
         assert done.stderr.startswith("polypath: warning: POLYPATH_PROFILE: there is no file typo")
-    done = polypath("tune", "--show", "--profile", "other.toml", "--node", "narval")
+    done = polypath("tune", "--show", "--profile", "other.toml", "--node", node)
     assert "--profile: there is no file other.toml" in done.stderr
     for command in ("info -d", "doctor --json -"):
         words = polypath(*command.split(), **named).stdout

@@ -16,10 +16,10 @@ from polypath import Context
         for example in doc_examples.commands(document.read_text())
     ],
 )
-def test_commands(command, expected):
+def test_commands(start_python, command, expected):
     if why := doc_examples.cannot_run(command):
         pytest.skip(why)
-    assert words(doc_examples.output(command)) == words(expected), (
+    assert words(doc_examples.output(command, start_python)) == words(expected), (
         "run `python tests/python/doc_examples.py` to write the examples anew"
     )
 
@@ -66,6 +66,6 @@ def test_the_methods_of_a_context_are_described_as_they_are():
 
 
 @pytest.mark.parametrize("program", doc_examples.programs(doc_examples.PROGRAMS.read_text()))
-def test_programs(program):
-    done = doc_examples.run(["-c", program])
+def test_programs(start_python, program):
+    done = doc_examples.run(["-c", program], start_python)
     assert done.returncode == 0, done.stderr
