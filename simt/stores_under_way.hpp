@@ -76,7 +76,7 @@ class StoresUnderWay {
                                                   std::uint64_t before = UINT64_MAX) const;
 
  private:
-  static constexpr std::uintptr_t kLineBytes = 64;
+  static constexpr std::uintptr_t kLineBytes = 32;
   static constexpr std::size_t kFewestChains = 64;
   static constexpr std::uintptr_t kRegionBytes = std::uintptr_t{64} << 10;
 
