@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "copy_engines.hpp"
 #include "operation.hpp"
@@ -28,6 +32,35 @@ inline constexpr auto kComplainAfter = std::chrono::seconds(10);
 // ... and how long it has, each time, when kernels have given up.
 inline constexpr auto kTakesNote = std::chrono::milliseconds(100);
 
+/// One thread that sleeps until another one wakes it, or until a time. It may wake for nothing.
+class Sleeper {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  void sleep(Time until = Time::max()) {
+    std::unique_lock lock(mutex_);
+    const auto is_over = [this] { return is_woken_; };
+    if (until == Time::max())
+      woken_.wait(lock, is_over);
+    else
+      woken_.wait_until(lock, until, is_over);
+    is_woken_ = false;
+  }
+  void wake() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_woken_ = true;
+    }
+    woken_.notify_one();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  bool is_woken_ = false;
+};
+using SleeperPtr = std::shared_ptr<Sleeper>;
+
 // The driver's lock. Worker threads go first: a program that polls in a loop could otherwise keep
 // them for long from reporting what it polls for.
 
@@ -35,14 +68,22 @@ class DriverMutex {
  public:
   void lock() {
     while (true) {
-      while (workers_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();
+      for (int waiting = workers_.load(); waiting > 0; waiting = workers_.load())
+        workers_.wait(waiting);
       mutex_.lock();
       if (alone_ == std::thread::id() || alone_ == std::this_thread::get_id()) return;
       mutex_.unlock();
       std::this_thread::sleep_for(kPollInterval);
     }
   }
-  void unlock() { mutex_.unlock(); }
+  void unlock() {
+    if (to_wake_.empty()) return mutex_.unlock();
+    const std::vector<SleeperPtr> woken = std::exchange(to_wake_, {});
+    mutex_.unlock();
+    for (const SleeperPtr& each : woken) each->wake();
+  }
+  /// Under the lock: wakes it as soon as the lock is given back, which it will want.
+  void wake(SleeperPtr sleeper) { to_wake_.push_back(std::move(sleeper)); }
 
   /// Made and destroyed under the lock: where the calling thread gives it back to wait, no other
   /// one of the program gets it; worker threads do.
@@ -66,11 +107,11 @@ class DriverMutex {
    public:
     explicit ForWorkers(DriverMutex& mutex) : mutex_(mutex) {}
     void lock() {
-      mutex_.workers_.fetch_add(1, std::memory_order_relaxed);
+      mutex_.workers_.fetch_add(1);
       mutex_.mutex_.lock();
-      mutex_.workers_.fetch_sub(1, std::memory_order_relaxed);
+      if (mutex_.workers_.fetch_sub(1) == 1) mutex_.workers_.notify_all();
     }
-    void unlock() { mutex_.mutex_.unlock(); }
+    void unlock() { mutex_.unlock(); }
 
    private:
     DriverMutex& mutex_;
@@ -79,6 +120,7 @@ class DriverMutex {
  private:
   std::mutex mutex_;
   std::atomic<int> workers_{0};  // that wait for it
+  std::vector<SleeperPtr> to_wake_;
   std::thread::id alone_;
 };
 

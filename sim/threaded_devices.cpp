@@ -65,21 +65,25 @@ OperationPtr ThreadedDevices::issue(Operation operation) {
 }
 
 void ThreadedDevices::wait_until(const std::function<bool()>& holds) {
+  if (holds()) return;
+  const Waiter own(waiters_, holds);
   const Clock::time_point begin = Clock::now();
   bool complained = false;
-  while (!holds()) {
+  do {
     if (open_ == 0) {
       std::fprintf(stderr, "polypath_sim: deadlock: nothing is left that could complete\n");
       throw Failure{CUDA_ERROR_UNKNOWN};
     }
-    progress_.wait_for(mutex_, kLookAgainAfter);
+    mutex_.unlock();
+    own.sleeper->sleep(Clock::now() + kLookAgainAfter);
+    mutex_.lock();
     if (!complained && !waiting_.empty() && Clock::now() - begin > kComplainAfter) {
       complained = true;
       std::fprintf(stderr,
                    "polypath_sim: a call still blocks while a stream waits for a value or "
                    "for a function of the program\n");
     }
-  }
+  } while (!holds());
 }
 
 void ThreadedDevices::wait(const OperationPtr& operation) {
@@ -94,46 +98,61 @@ void ThreadedDevices::start_workers() {
 
 void ThreadedDevices::work() {
   DriverMutex::ForWorkers lock(mutex_);
+  const auto self = std::make_shared<Sleeper>();
   lock.lock();
   while (true) {
     if (ready_.empty() || ready_.begin()->due > Clock::now()) {
-      rest(lock);
+      rest(lock, self);
       continue;
     }
-    const OperationPtr operation = ready_.extract(ready_.begin()).value().operation;
+    OperationPtr operation = ready_.extract(ready_.begin()).value().operation;
     if (operation->may_complete && !operation->may_complete()) {
       leaves_run(*operation);
       waiting_.insert(operation);
       last_change_ = Clock::now();
       continue;
     }
-    // Whoever rested may now have to look after what waits.
-    if (!waiting_.empty()) work_.notify_one();
+    // Somebody has to look after what waits.
+    if (!waiting_.empty() && !is_polled_) wake_worker();
     if (operation->move) {
       lock.unlock();
       operation->move();
       lock.lock();
     }
     complete(operation);
+    operation.reset();
+    wake_waiters();
   }
 }
 
 /// Until there may be something to do. One of the resting workers looks whether values have come.
-void ThreadedDevices::rest(DriverMutex::ForWorkers& lock) {
+void ThreadedDevices::rest(DriverMutex::ForWorkers& lock, const SleeperPtr& self) {
   const bool polls = !waiting_.empty() && !is_polled_;
-  if (polls) is_polled_ = true;
-  if (ready_.empty() && !polls) {
-    work_.wait(lock);
-  } else {
+  Clock::time_point until = ready_.empty() ? Clock::time_point::max() : ready_.begin()->due;
+  if (polls) {
+    is_polled_ = true;
     const Clock::time_point now = Clock::now();
-    Clock::time_point until = now + poll_interval(now - last_change_);
-    if (!polls) until = ready_.begin()->due;
-    if (polls && !ready_.empty()) until = std::min(until, ready_.begin()->due);
-    work_.wait_until(lock, until);
+    until = std::min(until, now + poll_interval(now - last_change_));
   }
+  resting_.insert(polls ? resting_.begin() : resting_.end(), self);
+  lock.unlock();
+  self->sleep(until);
+  lock.lock();
+  std::erase(resting_, self);
   if (!polls) return;
   is_polled_ = false;
   poll();
+}
+
+void ThreadedDevices::wake_worker() {
+  if (resting_.empty()) return;
+  mutex_.wake(std::move(resting_.back()));
+  resting_.pop_back();
+}
+
+void ThreadedDevices::wake_waiters() {
+  for (const Waiter* const waiter : waiters_)
+    if (open_ == 0 || waiter->holds()) mutex_.wake(waiter->sleeper);
 }
 
 void ThreadedDevices::poll() {
@@ -178,7 +197,7 @@ void ThreadedDevices::make_ready(const OperationPtr& operation) {
         std::max(due, Clock::time_point(std::chrono::duration_cast<Clock::duration>(since_epoch)));
   }
   ready_.insert({due, operation});
-  work_.notify_one();
+  wake_worker();
 }
 
 void ThreadedDevices::complete(const OperationPtr& operation) {
@@ -194,7 +213,6 @@ void ThreadedDevices::complete(const OperationPtr& operation) {
   --open_;
   for (const OperationPtr& successor : std::exchange(operation->successors, {}))
     if (--successor->pending == 0) make_ready(successor);
-  progress_.notify_all();
 }
 
 /// Most operations run at once, some a little later, a few much later than others that were ready.

@@ -4,11 +4,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <map>
 #include <memory>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "devices.hpp"
 #include "functional_traffic.hpp"
@@ -56,9 +56,29 @@ class ThreadedDevices : public Devices {
     }
   };
 
+  /// A thread of the program that waits; made and destroyed under the lock.
+  struct Waiter {
+    Waiter(std::vector<const Waiter*>& all, const std::function<bool()>& what)
+        : waiters(all), holds(what) {
+      waiters.push_back(this);
+    }
+    ~Waiter() { std::erase(waiters, this); }
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+
+    std::vector<const Waiter*>& waiters;
+    const std::function<bool()>& holds;
+    const SleeperPtr sleeper = std::make_shared<Sleeper>();
+  };
+
   void start_workers();
   [[noreturn]] void work();
-  void rest(DriverMutex::ForWorkers& lock);
+  /// `self`: of the calling worker.
+  void rest(DriverMutex::ForWorkers& lock, const SleeperPtr& self);
+  /// One of those that rest, if there is one.
+  void wake_worker();
+  /// Those of the program that wait no longer.
+  void wake_waiters();
   void poll();
   void make_ready(const OperationPtr& operation);
   /// Whether the greedy engines of the copy serve its stream, or take it up now.
@@ -77,8 +97,8 @@ class ThreadedDevices : public Devices {
   FunctionalTraffic traffic_;
   bool sees_traffic_;  // there may be some
   bool has_workers_ = false;
-  std::condition_variable_any work_;      // there is something to do
-  std::condition_variable_any progress_;  // something has completed
+  std::vector<SleeperPtr> resting_;  // workers; who polls is the first
+  std::vector<const Waiter*> waiters_;
   std::set<Ready, Earlier> ready_;
   std::set<OperationPtr> waiting_;  // for a value in memory
   bool is_polled_ = false;          // a worker looks after them

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "simt/cache.hpp"
 #include "simt/fiber.hpp"
 #include "simt/outside.hpp"
 #include "simt/stores_under_way.hpp"
@@ -68,13 +69,6 @@ struct Meeting {
   unsigned expected = 0;
 };
 
-/// Of global memory, what a block has loaded: 16 bytes, of which a mask says which count.
-struct CachedBytes {
-  std::array<std::byte, 16> bytes{};
-  std::uint16_t valid = 0;
-};
-using Cache = std::unordered_map<std::uintptr_t, CachedBytes>;  // by address / 16
-
 struct Block {
   static constexpr unsigned kBarriers = 16;
 
@@ -99,7 +93,8 @@ struct Grid {
   unsigned blocks_of_device = 0;
   bool begins_early = false;
   std::size_t shared_bytes = 0;
-  std::vector<std::vector<std::byte>> arguments;
+  std::vector<std::max_align_t> arguments;   ///< one behind the other
+  std::vector<std::size_t> argument_places;  ///< in `arguments`
   Outside* outside = nullptr;
   std::function<void(const std::string& error)> ended;
   std::vector<std::unique_ptr<Block>> blocks;

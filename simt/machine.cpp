@@ -9,8 +9,10 @@ namespace {
 
 struct Killed {};  // unwinds the stack of a thread that ends before its time
 
-thread_local Thread* current_thread = nullptr;
-thread_local Machine* current_machine = nullptr;
+// Looked up at each turn and call: without a call of the linker's in a library.
+#define SIMT_TLS [[gnu::tls_model("initial-exec")]] thread_local
+SIMT_TLS Thread* current_thread = nullptr;
+SIMT_TLS Machine* current_machine = nullptr;
 
 }  // namespace
 
@@ -55,7 +57,12 @@ void Machine::start(const Launch& launch, Outside& outside,
   grid->blocks_of_device = launch.blocks_of_device;
   grid->begins_early = launch.begins_early;
   grid->shared_bytes = launch.shared_bytes;
-  grid->arguments = launch.arguments;
+  for (const std::vector<std::byte>& argument : launch.arguments) {
+    const std::size_t place = grid->arguments.size();
+    grid->argument_places.push_back(place);
+    grid->arguments.resize(place + argument.size() / sizeof(std::max_align_t) + 1);
+    std::ranges::copy(argument, reinterpret_cast<std::byte*>(&grid->arguments[place]));
+  }
   grid->outside = &outside;
   grid->ended = std::move(ended);
   grid->blocks.resize(launch.blocks);
@@ -223,9 +230,10 @@ void Machine::give_turn(Thread& thread) {
   if (!thread.fiber)
     thread.fiber = std::make_unique<Fiber>([&thread] {
       const Grid& grid = *thread.block->grid;
-      std::vector<std::vector<std::byte>> values = grid.arguments;  // each thread's own
-      std::vector<void*> arguments;
-      for (std::vector<std::byte>& value : values) arguments.push_back(value.data());
+      std::vector<std::max_align_t> values = grid.arguments;  // each thread's own
+      std::vector<void*> arguments(grid.argument_places.size());
+      std::ranges::transform(grid.argument_places, arguments.begin(),
+                             [&](std::size_t place) { return &values[place]; });
       grid.twin->entry(arguments.data());
     });
   thread.state = Thread::State::running;
@@ -315,11 +323,11 @@ void Machine::release(Meeting& meeting) {
 
 void Machine::order_memory(const std::vector<Thread*>& together) {
   const std::uint64_t mark = ++last_mark_;
-  auto all = std::make_shared<std::vector<BatchPtr>>();
+  std::vector<BatchPtr> all;
   const auto add = [&](const BatchPtr& batch) {
     if (!batch || batch->outstanding == 0 || batch->mark == mark) return;
     batch->mark = mark;
-    all->push_back(batch);
+    all.push_back(batch);
   };
   const std::vector<BatchPtr>* last = nullptr;
   for (Thread* const each : together) {
@@ -329,7 +337,9 @@ void Machine::order_memory(const std::vector<Thread*>& together) {
     last = each->known.get();
     each->own.reset();
   }
-  for (Thread* const each : together) each->known = all->empty() ? nullptr : all;
+  const Known known =
+      all.empty() ? nullptr : std::make_shared<const std::vector<BatchPtr>>(std::move(all));
+  for (Thread* const each : together) each->known = known;
 }
 
 // ---- polling ----

@@ -7,7 +7,7 @@
 
 namespace polypath::simt {
 
-/// An allocator of single objects for std::allocate_shared: each thread has a list of free ones of
+/// An allocator of single objects: each thread has a list of free ones of
 /// that type, with no lock. What one thread has allocated another one may give back, to its own.
 template <typename T>
 struct Recycled {

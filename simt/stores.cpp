@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "simt/machine.hpp"
-#include "simt/recycled.hpp"
 
 namespace polypath::simt {
 namespace {
@@ -83,33 +82,53 @@ std::uint64_t number(const std::byte* value, std::size_t bytes) {
   return result;
 }
 
-/// Calls `visit(16 bytes, offset in them, offset in the range)` for each byte of the range whose 16
-/// are in the cache.
+/// Calls `visit(granule, offset in it, offset in the range, bytes)` for all 16 bytes that the range
+/// has a part of.
 template <typename Visit>
-void for_each_cached(Cache& cache, std::uintptr_t from, std::size_t bytes, const Visit& visit) {
-  if (cache.empty()) return;
-  for (std::uintptr_t granule = from / 16; granule * 16 < from + bytes; ++granule) {
-    const auto found = cache.find(granule);
-    if (found == cache.end()) continue;
-    const std::uintptr_t begin = std::max(from, granule * 16);
-    const std::uintptr_t end = std::min(from + bytes, granule * 16 + 16);
-    for (std::uintptr_t at = begin; at < end; ++at) visit(found->second, at % 16, at - from);
+void for_each_granule(std::uintptr_t from, std::size_t bytes, const Visit& visit) {
+  for (std::size_t at = 0; at < bytes;) {
+    const std::size_t in = (from + at) % 16;
+    const std::size_t count = std::min(16 - in, bytes - at);
+    visit((from + at) / 16, in, at, count);
+    at += count;
   }
 }
 
+unsigned mask_of(std::size_t in, std::size_t count) { return ((1U << count) - 1) << in; }
+
 void keep(Cache& cache, std::uintptr_t from, const std::byte* value, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) {
-    CachedBytes& line = cache[(from + i) / 16];
-    const std::size_t place = (from + i) % 16;
-    line.bytes[place] = value[i];
-    line.valid = static_cast<std::uint16_t>(line.valid | 1U << place);
-  }
+  for_each_granule(from, bytes,
+                   [&](std::uintptr_t granule, std::size_t in, std::size_t at, std::size_t count) {
+                     CachedBytes& line = cache[granule];
+                     std::memcpy(line.bytes.data() + in, value + at, count);
+                     line.valid = static_cast<std::uint16_t>(line.valid | mask_of(in, count));
+                   });
 }
 
 void take(Cache& cache, std::uintptr_t from, std::byte* to, std::size_t bytes) {
-  for_each_cached(cache, from, bytes, [&](const CachedBytes& line, std::size_t in, std::size_t at) {
-    if ((line.valid >> in & 1U) != 0) to[at] = line.bytes[in];
-  });
+  if (cache.empty()) return;
+  for_each_granule(from, bytes,
+                   [&](std::uintptr_t granule, std::size_t in, std::size_t at, std::size_t count) {
+                     const CachedBytes* const line = cache.find(granule);
+                     if (line == nullptr) return;
+                     const unsigned mask = mask_of(in, count);
+                     if ((line->valid & mask) == mask) {
+                       std::memcpy(to + at, line->bytes.data() + in, count);
+                       return;
+                     }
+                     for (std::size_t i = 0; i < count; ++i)
+                       if ((line->valid >> (in + i) & 1U) != 0) to[at + i] = line->bytes[in + i];
+                   });
+}
+
+/// What a block itself stores it sees, where it has loaded the bytes.
+void change(Cache& cache, std::uintptr_t to, const std::byte* value, std::size_t bytes) {
+  if (cache.empty()) return;
+  for_each_granule(to, bytes,
+                   [&](std::uintptr_t granule, std::size_t in, std::size_t at, std::size_t count) {
+                     if (CachedBytes* const line = cache.find(granule))
+                       std::memcpy(line->bytes.data() + in, value + at, count);
+                   });
 }
 
 }  // namespace
@@ -210,7 +229,7 @@ void Machine::store(std::uintptr_t to, const std::byte* value, std::size_t bytes
   require_may_use_memory(thread);
   for (std::size_t done = 0; done < bytes; done += kPiece) {
     maybe_yield();
-    const auto store = std::allocate_shared<Store>(Recycled<Store>{});
+    const StorePtr store = StorePtr::make();
     store->block = &block;
     store->serial = ++last_serial_;
     store->to = to + done;
@@ -249,15 +268,11 @@ void Machine::store(std::uintptr_t to, const std::byte* value, std::size_t bytes
 
 void Machine::post(Thread& thread, StorePtr store) {
   Block& block = *thread.block;
-  if (!thread.own) thread.own = std::allocate_shared<Batch>(Recycled<Batch>{});
+  if (!thread.own) thread.own = BatchPtr::make();
   store->batch = thread.own;
   ++store->batch->outstanding;
   ++block.grid->outstanding;
-  if (!store->adds)  // a block sees its own stores
-    for_each_cached(block.loaded, store->to, store->bytes,
-                    [&](CachedBytes& line, std::size_t in, std::size_t at) {
-                      line.bytes[in] = store->value()[at];
-                    });
+  if (!store->adds) change(block.loaded, store->to, store->value(), store->bytes);
   const std::uintptr_t to = store->to;
   const std::size_t bytes = store->bytes;
   block.under_way.add(store);

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "simt/held.hpp"
+
 namespace polypath::simt {
 
 struct Block;
@@ -18,8 +20,9 @@ struct Thread;
 struct Batch {
   std::size_t outstanding = 0;  ///< stores of it that have not arrived
   std::uint64_t mark = 0;       ///< of the latest walk that met it
+  std::size_t holders = 0;      ///< as Held has it
 };
-using BatchPtr = std::shared_ptr<Batch>;
+using BatchPtr = Held<Batch>;
 
 /// A thread that waits until so many stores have arrived.
 struct Fence {
@@ -43,12 +46,13 @@ struct Store {
   std::array<std::byte, 16> small{};
   std::unique_ptr<std::byte[]> large;
   std::vector<std::shared_ptr<Fence>> fences;
+  std::size_t holders = 0;  ///< as Held has it
 
   [[nodiscard]] const std::byte* value() const noexcept {
     return large ? large.get() : small.data();
   }
 };
-using StorePtr = std::shared_ptr<Store>;
+using StorePtr = Held<Store>;
 
 /// Most are of a few bytes, in one line of 64: those lie in a hash table by lines, longer ones
 /// in a tree. A store is in at most one StoresUnderWay.
@@ -72,7 +76,7 @@ class StoresUnderWay {
                                                   std::uint64_t before = UINT64_MAX) const;
 
  private:
-  static constexpr std::uintptr_t kLineBytes = 64;
+  static constexpr std::uintptr_t kLineBytes = 32;
   static constexpr std::size_t kFewestChains = 64;
   static constexpr std::uintptr_t kRegionBytes = std::uintptr_t{64} << 10;
 

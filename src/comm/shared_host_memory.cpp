@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -157,7 +156,7 @@ std::shared_ptr<const SharedHostMemory> SharedHostMemory::make(const Place& plac
   }
   const FileOffer first = gather(0, offer).front();
 
-  // Before they are registered, pages are touched: by one process, from where each is to lie.
+  // Before they are registered, pages are made: by one process, each where it is to lie.
   const auto& all = place.members.all;
   const bool is_first = std::ranges::find(all, true, &Member::here) - all.begin() == rank;
   const Key key{place.board->id(), place.number};
@@ -172,7 +171,11 @@ std::shared_ptr<const SharedHostMemory> SharedHostMemory::make(const Place& plac
       memory.reset(new SharedHostMemory(place.driver, file, hosts, bytes));
       for (std::size_t host = 0; rank == 0 && host < hosts; ++host) {
         const NumaBinding near(place.node.hosts[host].numa);
-        std::memset(reinterpret_cast<void*>(memory->parts_[host].address), 0, memory->part_bytes_);
+        const std::uint64_t size = memory->part_bytes_;
+        // Without the faults of touching them; a lack of memory is an error, not a signal.
+        if (::fallocate(file.number(), 0, static_cast<off_t>(host * size),
+                        static_cast<off_t>(size)) != 0)
+          throw Error(fmt::format("fallocate: {}", std::generic_category().message(errno)));
       }
       Known& others = known();
       const std::lock_guard lock(others.mutex);

@@ -108,8 +108,23 @@ Bytes combined_inputs(const CollectiveCase& what, const std::vector<Bytes>& inpu
   return result;
 }
 
+/// What memory holds: much of it, so made faster than choices are (splitmix64).
+class Contents {
+ public:
+  explicit Contents(Random& random) : state_(random()) {}
+  std::uint64_t operator()() {
+    std::uint64_t value = state_ += 0x9E3779B97F4A7C15U;
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9U;
+    value = (value ^ value >> 27) * 0x94D049BB133111EBU;
+    return value ^ value >> 31;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
 template <typename T>
-void put_random(Random& random, unsigned char* to) {
+void put_random(Contents& random, unsigned char* to) {
   // +- 1 to 2, times a power of 2 from 1/8 to 4: sums round, products of eight stay finite but for
   // float16, and nothing becomes a NaN.
   const std::uint64_t bits = random();
@@ -127,7 +142,7 @@ void put_random(Random& random, unsigned char* to) {
 }
 
 /// Eight bytes at a time, each with the bits of `always` besides.
-void fill(Random& random, Bytes& bytes, unsigned char always = 0) {
+void fill(Contents random, Bytes& bytes, unsigned char always = 0) {
   constexpr std::uint64_t kEachByte = 0x0101010101010101;
   for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
     const std::uint64_t bits = random() | kEachByte * always;
@@ -219,8 +234,10 @@ CollectiveCase random_case(Random& random, const ScratchShape& shape, std::uint6
 
 Bytes random_input(Random& random, const CollectiveCase& what) {
   Bytes input(what.in_bytes());
+  Contents contents(random);
   const auto put_each = [&]<typename T>(T) {
-    for (std::size_t at = 0; at < input.size(); at += sizeof(T)) put_random<T>(random, &input[at]);
+    for (std::size_t at = 0; at < input.size(); at += sizeof(T))
+      put_random<T>(contents, &input[at]);
   };
   switch (what.type) {
     case DataType::float16: put_each(device::float16{}); break;
@@ -232,7 +249,7 @@ Bytes random_input(Random& random, const CollectiveCase& what) {
     case DataType::int32:
     case DataType::uint32:
     case DataType::int64:
-    case DataType::uint64: fill(random, input); break;
+    case DataType::uint64: fill(contents, input); break;
   }
   return input;
 }
@@ -287,7 +304,7 @@ std::vector<Image> images_of(Random& random, const CollectiveCase& what) {
       end = first + std::max(what.in_bytes(), what.out_bytes());
     }
     image.before.resize((end + kGuard + 15) / 16 * 16);
-    fill(random, image.before, 1);
+    fill(Contents(random), image.before, 1);
     std::ranges::copy(inputs[rank],
                       image.before.begin() + static_cast<std::ptrdiff_t>(image.in_at));
     image.after = image.before;

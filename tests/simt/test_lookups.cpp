@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "simt/cache.hpp"
 #include "simt/grid.hpp"
 #include "simt/pollers.hpp"
 #include "simt/stores_under_way.hpp"
@@ -68,7 +69,7 @@ TEST(StoresUnderWay, AreFoundByTheBytesThatTheyAreFor) {
     std::uint64_t serial = 0;
     for (int step = 0; step < 2000; ++step) {
       if (known.empty() || random() % 5 < 3) {
-        const auto store = std::make_shared<Store>();
+        const StorePtr store = StorePtr::make();
         store->serial = ++serial;
         store->to = any_address(random);
         store->bytes = random() % 4 == 0 ? 1 + random() % 70000 : 1U << random() % 5;
@@ -99,6 +100,62 @@ TEST(StoresUnderWay, AreFoundByTheBytesThatTheyAreFor) {
           << "seed " << seed << ", step " << step;
     }
   }
+}
+
+TEST(Cache, HasWhatWasKeptSinceItWasCleared) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Random random(seed);
+    Cache cache;
+    std::map<std::uintptr_t, std::uint16_t> known;
+    for (int step = 0; step < 2000; ++step) {
+      const std::uintptr_t granule = any_address(random) << (random() % 2 == 0 ? 32 : 0);
+      if (random() % 300 == 0) {
+        known.clear();
+        cache.clear();
+      } else if (random() % 2 == 0) {
+        const auto bit = static_cast<std::uint16_t>(1U << random() % 16);
+        known[granule] |= bit;
+        cache[granule].valid |= bit;
+      }
+      ASSERT_EQ(cache.empty(), known.empty());
+      const std::uintptr_t wanted = random() % 2 == 0 ? granule : any_address(random);
+      const auto expected = known.find(wanted);
+      const CachedBytes* const found = cache.find(wanted);
+      ASSERT_EQ(found != nullptr, expected != known.end()) << "seed " << seed << ", step " << step;
+      if (found != nullptr) {
+        ASSERT_EQ(found->valid, expected->second);
+      }
+    }
+  }
+}
+
+struct Counted {
+  explicit Counted(int& living) : all(&living) { ++*all; }
+  ~Counted() { --*all; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  int* all;
+  std::size_t holders = 0;
+};
+
+TEST(Held, LivesAsLongAsSomebodyHoldsIt) {
+  int living = 0;
+  auto first = Held<Counted>::make(living);
+  {
+    const auto second = first;
+    auto third = second;
+    first = Held<Counted>::make(living);
+    EXPECT_EQ(living, 2);
+    third = std::move(first);
+    EXPECT_FALSE(first);
+    EXPECT_TRUE(second);
+    first = third;
+    EXPECT_EQ(first, third);
+    EXPECT_NE(first, second);
+  }
+  EXPECT_EQ(living, 1);
+  first.reset();
+  EXPECT_EQ(living, 0);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // stream, and failures as exceptions, so that they run under any launcher.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <sstream>
@@ -41,17 +42,20 @@ std::string refusal(polypath_status status, const char* what, const Call& call) 
   throw std::runtime_error(std::string(what) + " is not refused");
 }
 
-/// Byte `at` of what `seed` names; nothing else has the same row of bytes.
-inline std::byte byte_of(std::uint64_t seed, std::size_t at) {
-  std::uint64_t x = seed * 0x9e3779b97f4a7c15U + at / 8 * 0xbf58476d1ce4e5b9U + 0x1234567U;
+/// Bytes `8 * word` to `8 * word + 7` of what `seed` names; nothing else has the same row of bytes.
+inline std::uint64_t word_of(std::uint64_t seed, std::size_t word) {
+  std::uint64_t x = seed * 0x9e3779b97f4a7c15U + word * 0xbf58476d1ce4e5b9U + 0x1234567U;
   x ^= x >> 31U;
   x *= 0x94d049bb133111ebU;
-  x ^= x >> 29U;
-  return static_cast<std::byte>(x >> (at % 8 * 8));
+  return x ^ x >> 29U;
 }
 inline Bytes bytes_of(std::uint64_t seed, std::size_t count) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
   Bytes bytes(count);
-  for (std::size_t at = 0; at < count; ++at) bytes[at] = byte_of(seed, at);
+  for (std::size_t at = 0; at < count; at += kWord) {
+    const std::uint64_t word = word_of(seed, at / kWord);
+    std::memcpy(&bytes[at], &word, std::min(kWord, count - at));
+  }
   return bytes;
 }
 

@@ -4,6 +4,8 @@
 #include <nvshmem.h>
 #include <nvshmemx.h>
 
+#include "outlined.cuh"
+
 #include "kernels.cuh"
 
 #if NATIVE
