@@ -37,6 +37,7 @@ constexpr std::uint32_t kSlotBytes = 32 * kKiB;
 /// Of one sender's region of cells. Two ranks send each other a whole message at once: 4 MiB.
 constexpr std::uint32_t kCellBytes = 3 * kMiB / 2;
 constexpr std::uint32_t kCellBytesOfTwo = 11 * kMiB / 2;
+static_assert(kCellBytesOfTwo <= kMostCellRegion && kCellBytes <= kMostCellRegion);
 
 /// Scratch of what runs by copies: chunks are chosen for it.
 constexpr std::uint64_t kCopyScratch = 64 * kMiB;

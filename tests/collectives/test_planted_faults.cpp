@@ -132,6 +132,54 @@ TEST(PlantedFaultOfMarks, MarksNotAlternated_IsFound) {
   }
 }
 
+/// A call of several rows of cells, and the same one when its flags have come round, with all calls
+/// between them that clear cells. Empty, or what was wrong.
+std::string comes_round(std::uint64_t seed) {
+  constexpr std::uint64_t kCycle = std::uint64_t{1} << 31;
+  constexpr std::uint64_t kClearing = 1 << 16;
+  constexpr std::uint64_t kRows = 8;
+  constexpr std::uint64_t kNumber = 100;
+  TwinRanks ranks({3, 3, 4, 1024, kRows * kCellRowBytes});
+  CollectiveCase large;
+  large.family = kCells;
+  large.op = seed % 2 == 0 ? CollectiveOp::allreduce : CollectiveOp::all_to_all;
+  large.stages = seed % 4 == 0 ? 2 : 1;
+  large.ranks = 3;
+  large.count = 3 * kCellRowData / size_of(large.type);
+  CollectiveCase small = large;
+  small.count = 5;
+  ranks.set_calls_of_cells(kNumber);
+  std::string wrong = ranks.run_row({large}, seed);
+  for (std::uint64_t row = 1; row <= kRows && wrong.empty(); ++row) {
+    ranks.set_calls_of_cells(row * kClearing);
+    wrong = ranks.run_row({small, small}, seed + row);
+  }
+  ranks.set_calls_of_cells(kNumber + kCycle);
+  return wrong.empty() ? ranks.run_row({large}, seed + 100) : wrong;
+}
+
+TEST(PlantedFaultOfCells, CellsNotCleared_IsFound) {
+  std::string found;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    EXPECT_EQ("", comes_round(seed)) << "seed " << seed;
+    planted_fault<Fault> = Fault::cells_not_cleared;
+    found += comes_round(seed);
+    planted_fault<Fault> = Fault::none;
+  }
+  EXPECT_NE("", found);
+}
+
+TEST(WithoutFault, NumbersOfCalls_ComeRound) {
+  Random random(3);
+  for (const KernelFamily family : {kCells, kChannels}) {
+    TwinRanks ranks({4, 3, 4, 512, 8 * 1024});
+    ranks.set_calls_of_cells((std::uint64_t{1} << 31) - 3);
+    ranks.set_calls((std::uint64_t{1} << 32) - 3);
+    for (int row = 1; row <= 2; ++row)
+      EXPECT_EQ("", ranks.run_row(row_for(family, row, random), random()));
+  }
+}
+
 TEST(WithoutFault, NothingIsFound) {
   EXPECT_EQ(0, first_wrong_row(kCells, 15));
   EXPECT_EQ(0, first_wrong_row(kChannels, 15));

@@ -82,6 +82,15 @@ std::uint32_t TwinRanks::marked_call(std::uint32_t rank, std::uint32_t half,
   return mark.lap;
 }
 
+void TwinRanks::set_word(std::uint64_t offset, std::uint64_t value) {
+  for (Rank& rank : ranks_)
+    std::memcpy(reinterpret_cast<std::byte*>(rank.scratch.data()) + offset, &value, sizeof value);
+}
+void TwinRanks::set_calls_of_cells(std::uint64_t number) {
+  set_word(ScratchLayout::calls(), number * kCallParts);
+}
+void TwinRanks::set_calls(std::uint64_t count) { set_word(ScratchLayout::meetings(), count); }
+
 std::string TwinRanks::run_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed) {
   const Calls calls = prepare(cases, seed);
   if (const std::string error = simt::run(calls.launches, calls.options); !error.empty())

@@ -24,6 +24,11 @@ class TwinRanks {
   /// The number of the call in a mark that a rank has from `sender` (call_meeting.cuh).
   std::uint32_t marked_call(std::uint32_t rank, std::uint32_t half, std::uint32_t sender) const;
 
+  /// The next call has this number among those of cells, as if so many had been made.
+  void set_calls_of_cells(std::uint64_t number);
+  /// As many calls of all families have been made.
+  void set_calls(std::uint64_t count);
+
   /// Called for each access to global memory from now on.
   void watch_accesses(std::function<void(std::uintptr_t at, std::size_t bytes, bool writes)> look) {
     look_ = std::move(look);
@@ -52,6 +57,8 @@ class TwinRanks {
     std::uint32_t abort_word = 0;
     std::uint32_t reports = 0;
   };
+
+  void set_word(std::uint64_t offset, std::uint64_t value);
 
   struct Calls;
   Calls prepare(const std::vector<CollectiveCase>& cases, std::uint64_t seed);

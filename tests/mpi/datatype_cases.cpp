@@ -122,13 +122,28 @@ std::vector<Shape> shapes_for(Arrays& arrays) {
     MPI_Type_create_subarray(3, sizes, parts, starts, order, MPI_INT, &type);
     add("subarray", 2, 0);
   }
-  const int distributions[] = {MPI_DISTRIBUTE_CYCLIC};
-  const int arguments[] = {2};
-  const int processes[] = {2};
-  const int length[] = {40};
-  MPI_Type_create_darray(2, 1, 1, length, distributions, arguments, processes, MPI_ORDER_C, MPI_INT,
-                         &type);
-  add("darray", 1, 0);
+  for (const int order : {MPI_ORDER_C, MPI_ORDER_FORTRAN}) {
+    const int lengths_of_array[] = {9, 4, 11};
+    const int distributions[] = {MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_NONE, MPI_DISTRIBUTE_BLOCK};
+    const int arguments[] = {2, MPI_DISTRIBUTE_DFLT_DARG, MPI_DISTRIBUTE_DFLT_DARG};
+    const int processes[] = {2, 1, 2};
+    for (const int rank : {1, 2}) {
+      MPI_Type_create_darray(4, rank, 3, lengths_of_array, distributions, arguments, processes,
+                             order, MPI_INT, &type);
+      add("darray", 1, 0);
+    }
+  }
+  // Two elements, one in each array: what lies between them is no memory of this process's.
+  const MPI_Aint distance = arrays.address(1) - arrays.address(0);
+  MPI_Datatype spread = MPI_DATATYPE_NULL;
+  MPI_Type_create_resized(MPI_DOUBLE, 0, std::abs(distance), &spread);
+  const int two[] = {2};
+  const int one[] = {1};
+  const int cyclic[] = {MPI_DISTRIBUTE_CYCLIC};
+  MPI_Type_create_darray(1, 0, 1, two, cyclic, one, one, MPI_ORDER_C, spread, &type);
+  add("darray over two arrays", 1, std::min<MPI_Aint>(distance, 0));
+  shapes.back().is_spread = true;
+  MPI_Type_free(&spread);
   MPI_Type_dup(MPI_SHORT_INT, &type);
   add("pairs", 5, 16);
 #if MPI_VERSION >= 4
@@ -209,6 +224,11 @@ Contents run_all(const RankGpu* gpu, const std::function<void(const char*)>& cou
       count("MPI_Alltoall");
       contents.push_back(arrays.contents());
       contents.push_back(sent.contents());
+      // Bytes without gaps: the order of the elements counts.
+      MPI_Allgather(from, shape.count * bytes, MPI_BYTE, at(0), shape.count, shape.type,
+                    MPI_COMM_WORLD);
+      count("MPI_Allgather");
+      contents.push_back(arrays.contents());
       for (Shape& each : sent_shapes) MPI_Type_free(&each.type);
     }
     for (Shape& each : shapes) MPI_Type_free(&each.type);

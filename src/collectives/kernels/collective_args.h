@@ -35,6 +35,8 @@ struct ScratchShape {
   std::uint32_t slot_bytes;  ///< the largest tile; a multiple of 128
   std::uint32_t cell_bytes;  ///< of one sender's region: a multiple of 1024; 3/4 of it are data
 };
+/// Of cell_bytes: larger regions are not cleared before the numbers in flags come round.
+inline constexpr std::uint32_t kMostCellRegion = 32U << 20;
 
 /// What a rank's lanes of a channel count: 4 kinds of 8 peers, a 64-bit word each.
 inline constexpr std::uint32_t kChannelWords = 4 * kMostRanks;

@@ -18,9 +18,12 @@
 //
 // The number of the call is counted on the device, so a captured graph replays: each block adds its
 // share of kCallParts when it is done, the shares of a grid make kCallParts, and every block reads
-// the count before it adds; so all blocks read a count of the same call. A cell would be mistaken
-// for a newer one if it is awaited exactly 2^31 calls after it was last written, and in none
-// between.
+// the count before it adds; so all blocks read a count of the same call.
+//
+// Flags come round after 2^31 calls. A cell that was last written exactly 2^31 calls ago, by a
+// larger call, would be taken for one of this call. So a warp clears one row of cells in two of
+// 2^kClearShift calls, one of each half: all rows in turn, each many times in 2^31 calls. It clears
+// what its rank does not write in this call, which nobody reads in this call.
 //
 // No deadlock: no thread waits before it has pushed all its words of `in`; a result waits for these
 // pushes alone, and copying for results. All blocks of a call must run at once.
@@ -49,6 +52,10 @@ static_assert(kCellRowData == simt::kWarp * kWords * kWord);
 
 /// In every flag: a cell that was never written has none.
 inline constexpr std::uint32_t kUsed = 1U << 31;
+
+/// Two calls of 2^kClearShift clear a row of cells.
+inline constexpr std::uint32_t kClearShift = 16;
+static_assert(kMostCellRegion / kCellRowBytes <= 1U << (31 - kClearShift));
 
 /// Its `lap` is the flag.
 using Cell = device::Packet;
@@ -142,6 +149,39 @@ SIMT_DEVICE void store_words(unsigned char* piece, std::uint64_t row, std::uint6
   }
 }
 
+/// Whether call `number`, modulo 2^31, clears a row.
+SIMT_DEVICE bool clears(std::uint32_t number) {
+  return (number & ((1U << kClearShift) - 2)) == 0 && !planted(Fault::cells_not_cleared);
+}
+
+/// One warp, rarely: clears what this rank does not write of a row, as Call pushes, in the regions
+/// of all other ranks.
+SIMT_DEVICE_CALLED void clear_row(const CollectiveArgs& args, std::uint32_t half,
+                                  std::uint32_t number) {
+  const Part part = part_of(args);
+  const Roles& roles = part.roles;
+  const ScratchLayout layout{args.shape};
+  const std::uint64_t row = (number >> kClearShift) % (args.shape.cell_bytes / kCellRowBytes);
+  const auto is_in = [](std::uint32_t set, std::uint32_t rank) {
+    return ((set >> rank) & 1U) != 0;
+  };
+  for (std::uint32_t to = 0; to < args.shape.ranks; ++to)
+    for (std::uint32_t ring = 0; to != args.rank && ring < 2; ++ring) {
+      const std::uint64_t length =
+          part.pieces.in_stride == 0 ? part.pieces.longest : part.pieces.length(to);
+      if (ring == roles.ring && is_in(roles.push, to) && has_words(row, length)) continue;
+      if (ring == 1 && roles.owner && is_in(roles.results, to) &&
+          has_words(row, part.pieces.length(args.rank)))
+        continue;
+      Cell* const at =
+          reinterpret_cast<Cell*>(args.scratch[to] + layout.cells(half, ring, args.rank) +
+                                  row * kCellRowBytes) +
+          simt::lane_index();
+      device::store_relaxed<device::system_scope>(at, Cell{});
+      device::store_relaxed<device::system_scope>(at + simt::kWarp, Cell{});
+    }
+}
+
 /// One call, as one thread sees it, of at most `kMost` ranks: fewer need fewer registers.
 template <typename Element, int kMost>
 class Call {
@@ -161,9 +201,11 @@ class Call {
     // The last warp has no rows in a small call, and no more than others in any.
     const bool meets =
         simt::block_index() == 0 && simt::warp_index() + 1 == simt::block_size() / simt::kWarp;
-    const std::uint32_t number = meets ? begin_meeting(args_) : 0;
+    const std::uint32_t meeting = meets ? begin_meeting(args_) : 0;
     push();
-    if (meets && !end_meeting(args_, number)) return false;
+    const std::uint32_t number_in_flag = flag_ & ~kUsed;
+    if (first_row_ == 0 && clears(number_in_flag)) clear_row(args_, half_, number_in_flag);
+    if (meets && !end_meeting(args_, meeting)) return false;
     return combine() && take();
   }
 

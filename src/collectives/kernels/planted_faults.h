@@ -24,6 +24,7 @@ enum class Fault {
   halves_not_alternated,  ///< every call uses the same half
   flag_not_counted,       ///< every call uses the same flag
   half_a_pair_looked_at,  ///< only the first cell of a pair is waited for
+  cells_not_cleared,      ///< what calls left is there when their flags come round
   call_counted_too_early  ///< before all threads of the block know the call's number
 };
 

@@ -46,9 +46,9 @@ class MemoryAt {
     int gpu = -1;
     std::uintptr_t end = 0;
   };
+  static constexpr std::uintptr_t kPage = 4096;
   Found find(std::uintptr_t address) noexcept {
     if (address >= begin_ && address < found_.end) return found_;
-    constexpr std::uintptr_t kPage = 4096;
     const auto* const pointer = reinterpret_cast<const void*>(address);
     found_ = {gpu_of(pointer), (address / kPage + 1) * kPage};
     begin_ = address;

@@ -122,15 +122,14 @@ class RunCopies {
 }  // namespace
 
 Staged::Staged(const void* buffer, std::int64_t count, Handle type, Layout layout) noexcept
-    : buffer_(reinterpret_cast<std::uintptr_t>(buffer)),
-      count_(count),
-      type_(type),
-      map_(count > 0 ? type : library().datatype_null) {
-  if (count <= 0 || !find_ends()) return;
+    : buffer_(reinterpret_cast<std::uintptr_t>(buffer)), count_(count), type_(type) {
+  if (count <= 0 || !may_be_on_device()) return;
+  map_.emplace(type);
+  if (!find_ends()) return;
   is_needed_ = true;
-  is_packed_ = layout == Layout::packed_where_gaps && !map_.is_contiguous() && map_.is_exact() &&
+  is_packed_ = layout == Layout::packed_where_gaps && !map_->is_contiguous() && map_->is_exact() &&
                make_packed_type();
-  if (is_packed_) bytes_ = map_.bytes() * static_cast<std::size_t>(count);
+  if (is_packed_) bytes_ = map_->bytes() * static_cast<std::size_t>(count);
   memory_ = static_cast<char*>(std::malloc(bytes_));
 }
 
@@ -141,13 +140,44 @@ Staged::~Staged() {
 
 template <typename See>
 bool Staged::each_run(See&& see) const noexcept {
-  if (map_.is_contiguous())
-    return see(Run{map_.begin()->offset, map_.bytes() * static_cast<std::size_t>(count_)});
+  if (map_->is_contiguous())
+    return see(Run{map_->begin()->offset, map_->bytes() * static_cast<std::size_t>(count_)});
   std::intptr_t element = 0;
-  for (std::int64_t i = 0; i < count_; ++i, element += map_.extent())
-    for (const Run& run : map_)
+  for (std::int64_t i = 0; i < count_; ++i, element += map_->extent())
+    for (const Run& run : *map_)
       if (!see(Run{element + run.offset, run.bytes})) return false;
   return true;
+}
+
+// The map of a type may have a million runs, and making it takes milliseconds. A look at each page
+// takes less, unless few bytes of a page belong to the type.
+bool Staged::may_be_on_device() const noexcept {
+  constexpr std::int64_t kLeastBytesOfPage = 256;
+  constexpr std::int64_t kFewPages = 16;
+  const Library& mpi = library();
+  std::intptr_t low = 0;
+  std::intptr_t extent = 0;
+  std::intptr_t true_low = 0;
+  std::intptr_t true_extent = 0;
+  std::int64_t size = 0;
+  std::intptr_t last = 0;
+  if (find_datatype(type_) != nullptr || type_ == mpi.datatype_null ||
+      mpi.type_get_extent(type_, &low, &extent) != kSuccess ||
+      mpi.type_get_true_extent(type_, &true_low, &true_extent) != kSuccess ||
+      mpi.type_size(type_, &size) != kSuccess || __builtin_mul_overflow(count_ - 1, extent, &last))
+    return true;
+  const std::uintptr_t begin =
+      buffer_ + static_cast<std::uintptr_t>(true_low + std::min<std::intptr_t>(last, 0));
+  const std::uintptr_t end = begin + static_cast<std::uintptr_t>(true_extent + std::abs(last));
+  const auto pages = static_cast<std::int64_t>((end - begin) / MemoryAt::kPage);
+  if (pages > kFewPages && size * count_ / pages < kLeastBytesOfPage) return true;
+  MemoryAt memory;
+  for (std::uintptr_t at = begin; at < end;) {
+    const MemoryAt::Found found = memory.find(at);
+    if (found.gpu >= 0) return true;
+    at = found.end;
+  }
+  return false;
 }
 
 /// What the argument spans, and whether device memory is in it.
@@ -170,8 +200,8 @@ bool Staged::find_ends() noexcept {
 
 bool Staged::make_packed_type() noexcept {
   const Library& mpi = library();
-  return map_.bytes() <= INT_MAX &&
-         mpi.type_contiguous(static_cast<int>(map_.bytes()), mpi.byte, &packed_) == kSuccess &&
+  return map_->bytes() <= INT_MAX &&
+         mpi.type_contiguous(static_cast<int>(map_->bytes()), mpi.byte, &packed_) == kSuccess &&
          mpi.type_commit(&packed_) == kSuccess;
 }
 

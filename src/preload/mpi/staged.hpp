@@ -4,6 +4,8 @@
 // address says.
 #pragma once
 
+#include <optional>
+
 #include "preload/mpi/type_map.hpp"
 
 namespace polypath::preload::mpi {
@@ -25,7 +27,7 @@ class Staged {
   [[nodiscard]] bool is_there() const noexcept { return !is_needed_ || memory_ != nullptr; }
   /// Copies the argument into the host memory; not `is_read`: where all of that comes back, alone.
   [[nodiscard]] bool load(bool is_read = true) noexcept {
-    return !is_needed_ || (!is_read && map_.is_exact()) || copy(true);
+    return !is_needed_ || (!is_read && map_->is_exact()) || copy(true);
   }
   [[nodiscard]] bool store() noexcept { return !is_needed_ || copy(false); }
 
@@ -37,6 +39,8 @@ class Staged {
   /// Calls see(run) for the runs of all elements until it is false; whether it never was.
   template <typename See>
   bool each_run(See&& see) const noexcept;
+  /// Whether device memory may be in the argument, by the bounds of its type alone.
+  [[nodiscard]] bool may_be_on_device() const noexcept;
   [[nodiscard]] bool find_ends() noexcept;
   [[nodiscard]] bool make_packed_type() noexcept;
   bool copy(bool is_load) noexcept;
@@ -44,7 +48,7 @@ class Staged {
   std::uintptr_t buffer_;
   std::int64_t count_;
   Handle type_;
-  TypeMap map_;
+  std::optional<TypeMap> map_;  ///< none: it is not needed
   bool is_needed_ = false;
   bool is_packed_ = false;
   Handle packed_ = 0;      ///< the type of one packed element

@@ -1,5 +1,6 @@
 #include "preload/mpi/type_map.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -19,6 +20,7 @@ enum class Combiner : std::uint8_t {
   hindexed_block,
   structure,
   subarray,
+  darray,
   resized,
   other
 };
@@ -41,6 +43,7 @@ constexpr struct {
     {Combiner::hindexed_block, 18, 19, 109},
     {Combiner::structure, 11, 12, 110},
     {Combiner::subarray, 12, 13, 111},
+    {Combiner::darray, 13, 14, 112},
     {Combiner::resized, 17, 18, 116},
 };
 
@@ -57,6 +60,21 @@ Combiner combiner_of(int number) noexcept {
 bool is_c_order(std::int64_t order) noexcept {
   const Family family = library().family;
   return order == (family == Family::open_mpi ? 0 : family == Family::mpich ? 56 : 12);
+}
+
+/// How a dimension of an array is distributed: MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_NONE.
+bool is_cyclic(std::int64_t distribution) noexcept {
+  const Family family = library().family;
+  return distribution == (family == Family::open_mpi ? 1 : family == Family::mpich ? 122 : 18);
+}
+bool is_whole(std::int64_t distribution) noexcept {
+  const Family family = library().family;
+  return distribution == (family == Family::open_mpi ? 2 : family == Family::mpich ? 123 : 16);
+}
+/// MPI_DISTRIBUTE_DFLT_DARG.
+bool is_default_block(std::int64_t argument) noexcept {
+  const Family family = library().family;
+  return argument == (family == Family::open_mpi ? -1 : family == Family::mpich ? -49767 : 19);
 }
 
 /// The arguments by which a datatype was made. Types that were made by functions with MPI_Count
@@ -169,6 +187,19 @@ constexpr int kMostDimensions = 64;
 
 }  // namespace
 
+/// Of an array of `size` elements the part has `count`: blocks from `first` on, each `stride`
+/// elements after the one before.
+struct TypeMap::Dimension {
+  std::int64_t size;
+  std::int64_t first;
+  std::int64_t block;
+  std::int64_t stride;
+  std::int64_t count;
+  [[nodiscard]] std::int64_t index(std::int64_t i) const noexcept {
+    return first + i / block * stride + i % block;
+  }
+};
+
 TypeMap::TypeMap(Handle type) noexcept {
   std::intptr_t low = 0;
   if (type == library().datatype_null ||
@@ -221,6 +252,26 @@ bool TypeMap::add(const TypeMap& part, std::intptr_t offset, std::int64_t count)
   return true;
 }
 
+bool TypeMap::add_of_array(const TypeMap& part, const Dimension* dimensions,
+                           std::int64_t count) noexcept {
+  is_exact_ = is_exact_ && part.is_exact_;
+  std::int64_t rows = 1;
+  for (std::int64_t d = 0; d + 1 < count; ++d) rows *= dimensions[d].count;
+  const Dimension& fastest = dimensions[count - 1];
+  std::int64_t at[kMostDimensions] = {};
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::int64_t element = 0;
+    for (std::int64_t d = 0; d + 1 < count; ++d)
+      element = (element + dimensions[d].index(at[d])) * dimensions[d + 1].size;
+    for (std::int64_t i = 0; i < fastest.count; i += fastest.block)
+      if (!add(part, (element + fastest.index(i)) * part.extent_,
+               std::min(fastest.block, fastest.count - i)))
+        return false;
+    for (std::int64_t d = count - 2; d >= 0 && ++at[d] == dimensions[d].count; --d) at[d] = 0;
+  }
+  return true;
+}
+
 bool TypeMap::add_leaf(Handle type) noexcept {
   std::int64_t size = 0;
   std::intptr_t low = 0;
@@ -259,13 +310,14 @@ bool TypeMap::add_type(Handle type) noexcept {
     case Combiner::indexed_block:
     case Combiner::hindexed_block:
     case Combiner::subarray:
+    case Combiner::darray:
     case Combiner::resized: break;
   }
   const TypeMap part(made.type(0));
-  const std::int64_t count =
-      combiner == Combiner::dup || combiner == Combiner::resized || combiner == Combiner::subarray
-          ? 1
-          : made.number(0);
+  const bool is_one = combiner == Combiner::dup || combiner == Combiner::resized;
+  const bool is_array = combiner == Combiner::subarray || combiner == Combiner::darray;
+  const std::int64_t count = is_one || is_array ? 1 : made.number(0);
+  Dimension array[kMostDimensions];
   switch (combiner) {
     case Combiner::dup:
     case Combiner::resized: return add(part, 0, 1);
@@ -300,22 +352,41 @@ bool TypeMap::add_type(Handle type) noexcept {
       // ndims, sizes, subsizes, starts, order; where counts are large those are in between.
       const std::int64_t before = made.is_large() ? 0 : 1;
       const bool is_c = is_c_order(made.integer(made.is_large() ? 1 : 1 + 3 * dimensions));
-      // From the slowest dimension to the fastest.
-      const auto at = [&](std::int64_t what, std::int64_t dimension) {
-        const std::int64_t index = is_c ? dimension : dimensions - 1 - dimension;
-        return made.number(before + what * dimensions + index);
-      };
-      std::int64_t rows = 1;
-      for (std::int64_t d = 0; d + 1 < dimensions; ++d) rows *= at(1, d);
-      std::int64_t index[kMostDimensions] = {};
-      for (std::int64_t row = 0; row < rows; ++row) {
-        std::int64_t element = 0;
-        for (std::int64_t d = 0; d < dimensions; ++d)
-          element = element * at(0, d) + at(2, d) + index[d];
-        if (!add(part, element * part.extent_, at(1, dimensions - 1))) return false;
-        for (std::int64_t d = dimensions - 2; d >= 0 && ++index[d] == at(1, d); --d) index[d] = 0;
+      for (std::int64_t d = 0; d < dimensions; ++d) {
+        const std::int64_t part_size = made.number(before + dimensions + d);
+        array[is_c ? d : dimensions - 1 - d] = {made.number(before + d),
+                                                made.number(before + 2 * dimensions + d), part_size,
+                                                0, part_size};
       }
-      return true;
+      return add_of_array(part, array, dimensions);
+    }
+    case Combiner::darray: {
+      // size, rank, ndims, gsizes, distribs, dargs, psizes, order. Where counts are large, gsizes
+      // are. Processes are numbered in the order of C, whatever the order of the array.
+      const std::int64_t dimensions = made.integer(2);
+      if (dimensions < 1 || dimensions > kMostDimensions) return false;
+      const std::int64_t first = made.is_large() ? 3 : 3 + dimensions;
+      const bool is_c = is_c_order(made.integer(first + 3 * dimensions));
+      std::int64_t rank = made.integer(1);
+      for (std::int64_t d = dimensions - 1; d >= 0; --d) {
+        const std::int64_t size = made.number(made.is_large() ? d : 3 + d);
+        const std::int64_t how = made.integer(first + d);
+        const std::int64_t given = made.integer(first + dimensions + d);
+        const std::int64_t processes = made.integer(first + 2 * dimensions + d);
+        if (size < 1 || processes < 1) return false;
+        const std::int64_t block = is_whole(how)              ? size
+                                   : !is_default_block(given) ? given
+                                   : is_cyclic(how)           ? 1
+                                                              : (size + processes - 1) / processes;
+        if (block < 1) return false;
+        const std::int64_t begin = rank % processes * block;
+        const std::int64_t round = block * processes;
+        const std::int64_t in_last = std::clamp<std::int64_t>(size % round - begin, 0, block);
+        array[is_c ? d : dimensions - 1 - d] = {size, begin, block, round,
+                                                size / round * block + in_last};
+        rank /= processes;
+      }
+      return add_of_array(part, array, dimensions);
     }
     case Combiner::named:
     case Combiner::structure:

@@ -21,8 +21,8 @@ class TypeMap {
  public:
   /// Of no type: no runs.
   TypeMap() noexcept = default;
-  /// Where memory is missing, or MPI does not tell how the type was made (MPI_Type_create_darray),
-  /// the map is one run from the first byte to the last, and not exact.
+  /// Where memory is missing, or MPI does not tell how the type was made, the map is one run from
+  /// the first byte to the last, and not exact.
   explicit TypeMap(Handle type) noexcept;
   ~TypeMap();
   TypeMap(const TypeMap&) = delete;
@@ -47,6 +47,9 @@ class TypeMap {
   /// Those of `count` elements of `part`, the first at `offset`.
   bool add(const TypeMap& part, std::intptr_t offset, std::int64_t count) noexcept;
   bool add(Run run) noexcept;
+  struct Dimension;
+  /// Those of parts of an array of `part`, by its dimensions from the slowest to the fastest.
+  bool add_of_array(const TypeMap& part, const Dimension* dimensions, std::int64_t count) noexcept;
 
   Run* runs_ = nullptr;
   std::size_t count_ = 0;
