@@ -36,7 +36,8 @@ def mebibytes(count: int) -> str:
 
 @dataclass
 class Rank:
-    """What one rank reported (mpi_traffic --report), and the shim of it (POLYPATH_STATS)."""
+    """What one rank reported of one pattern (mpi_traffic --report), and the shim of it, for all
+    patterns (POLYPATH_STATS)."""
 
     report: dict
     statistics: dict = field(default_factory=dict)
@@ -75,11 +76,14 @@ def _fits(memory: str, wanted: str) -> bool:
 
 @dataclass
 class Run:
-    """A finished mpirun."""
+    """A finished mpirun, or a pattern of it."""
 
     returncode: int
     output: str
     ranks: list[Rank]
+    """Of all its patterns together."""
+    patterns: list[Run] = field(default_factory=list)
+    """Each by itself, in the order in which they ran."""
 
     @property
     def simulated(self) -> bool:
@@ -92,8 +96,9 @@ Traffic = Callable[..., Run]
 @pytest.fixture
 def traffic(tmp_path) -> Traffic:
     """traffic(PATTERN, ranks, ARGUMENTS..., SETTING=value...): runs mpi_traffic and returns what it
-    reported. `shim`: under the shim, all processes or the last rank alone; `run_by`: words before
-    mpirun; `fails`: it must fail, which it otherwise must not."""
+    reported. "then" among the arguments begins another pattern. `shim`: under the shim, all
+    processes or the last rank alone; `run_by`: words before mpirun; `fails`: it must fail, which it
+    otherwise must not."""
 
     def run(
         pattern: str,
@@ -105,7 +110,7 @@ def traffic(tmp_path) -> Traffic:
         **settings: str,
     ) -> Run:
         reports = Path(tempfile.mkdtemp(dir=tmp_path))
-        program = [BUILD / "bin" / "mpi_traffic", pattern, *arguments, "--report", reports]
+        program = [BUILD / "bin" / "mpi_traffic", "--report", reports, pattern, *arguments]
         under_shim = _shim_settings(tmp_path, reports) if shim else {}
         if shim == "last":
             words = [f"{name}={value}" for name, value in under_shim.items()]
@@ -119,7 +124,10 @@ def traffic(tmp_path) -> Traffic:
         assert (returncode != 0) == fails, output
         finished = [_read_rank(file) for file in sorted(reports.glob("rank.*.json"))]
         assert fails or len(finished) == ranks
-        return Run(returncode, output, finished)
+        patterns = [
+            Run(returncode, output, list(of_ranks)) for of_ranks in zip(*finished, strict=True)
+        ]
+        return Run(returncode, output, [_together(parts) for parts in finished], patterns)
 
     return run
 
@@ -134,10 +142,25 @@ def _shim_settings(folder: Path, statistics: Path) -> dict[str, str]:
     }
 
 
-def _read_rank(file: Path) -> Rank:
+def _read_rank(file: Path) -> list[Rank]:
+    """One for each pattern."""
     report = json.loads(file.read_text())
     statistics = file.with_name(f"statistics.{report['pid']}.json")
-    return Rank(report, json.loads(statistics.read_text()) if statistics.exists() else {})
+    counted = json.loads(statistics.read_text()) if statistics.exists() else {}
+    parts = report.pop("parts")
+    return [Rank({**report, **part}, counted) for part in parts]
+
+
+def _together(parts: list[Rank]) -> Rank:
+    links: dict[str, Counter] = {}
+    counts: Counter = Counter()
+    for part in parts:
+        for link, moved in part.report["links"].items():
+            links.setdefault(link, Counter()).update(moved)
+        counts.update({name: part.report[name] for name in ("pageable_copies", "bounced_copies")})
+    received = [entry for part in parts for entry in part.report["received"]]
+    report = {**parts[0].report, **counts, "links": links, "received": received}
+    return Rank(report, parts[0].statistics)
 
 
 def environment(settings: dict[str, str]) -> dict[str, str]:

@@ -33,13 +33,13 @@ void signal_at_launch(int signal) {
 /// of the others wait for it. They print what MPI told them, and how long that took.
 void ending(Calls& run, int signal) {
   Row row{Collective::allreduce, types()[0]};
-  row.count = 50'000;
+  row.count = 5'000;
   run_row(run.gpu, MPI_COMM_WORLD, row);  // makes polypath's communicator
   const int rank = rank_in(MPI_COMM_WORLD);
   if (rank == size_of(MPI_COMM_WORLD) - 1) signal_at_launch(signal);
-  const CUdeviceptr memory = run.gpu.allocate(1 << 20);
+  const CUdeviceptr memory = run.gpu.allocate(1 << 16);
   const auto begin = std::chrono::steady_clock::now();
-  const int code = MPI_Allreduce(MPI_IN_PLACE, reinterpret_cast<void*>(memory), 1 << 18, MPI_FLOAT,
+  const int code = MPI_Allreduce(MPI_IN_PLACE, reinterpret_cast<void*>(memory), 1 << 14, MPI_FLOAT,
                                  MPI_SUM, MPI_COMM_WORLD);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   const std::string line = fmt::format(
@@ -260,7 +260,7 @@ void freed_in_any_order(Calls& run) {
 void paused(Calls& run) {
   const int rank = rank_in(MPI_COMM_WORLD);
   Row row{Collective::allreduce, types()[0]};
-  row.count = 50'000;
+  row.count = 5'000;
   for (int i = 0; i < 2; ++i) {
     if (i == 1 && rank == size_of(MPI_COMM_WORLD) - 1) {
       const char* const seconds = std::getenv("POLYPATH_TEST_PAUSE");

@@ -1,10 +1,10 @@
-// mpi_traffic PATTERN [--sizes A,B,...] [--window N] [--messages N] [--seed N] [--reallocate-every N]
-//             [--kill RANK] [--report FOLDER]
+// mpi_traffic [--report FOLDER] PATTERN [--sizes A,B,...] [--window N] [--messages N] [--seed N]
+//             [--reallocate-every N] [--kill RANK] [then PATTERN ...]
 //
 // Sends messages from GPU to GPU by MPI, one rank a GPU, and compares every byte. Exit code 0: all arrived.
 // --kill: the rank kills itself while the messages of the second phase are under way. --report: each rank
-// writes FOLDER/rank.N.json: what it received, and what the simulated driver counted while messages
-// were under way.
+// writes FOLDER/rank.N.json: of each pattern, what it received, and what the simulated driver counted while
+// messages were under way.
 #include <fmt/format.h>
 #include <mpi.h>
 #include <unistd.h>
@@ -15,6 +15,7 @@
 #include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -24,11 +25,10 @@
 namespace polypath::test {
 namespace {
 
-struct Arguments {
+struct Part {
   Pattern pattern;
   std::uint64_t reallocate_every = 0;
   int killed_rank = -1;
-  std::string report;
 };
 
 std::uint64_t number(std::string_view text) {
@@ -49,16 +49,17 @@ std::vector<std::uint64_t> sizes(std::string_view text) {
   return result;
 }
 
-Arguments parse(int argc, char** argv) {
-  if (argc < 2 || argc % 2 != 0)
-    throw InvalidArgument("usage: mpi_traffic PATTERN [--NAME VALUE]...");
-  Arguments arguments;
-  Pattern& pattern = arguments.pattern;
-  pattern.name = argv[1];
+/// PATTERN [--NAME VALUE]...
+Part parse(std::span<char* const> words) {
+  if (words.size() % 2 == 0)
+    throw InvalidArgument("usage: mpi_traffic PATTERN [--NAME VALUE]... [then PATTERN ...]");
+  Part part;
+  Pattern& pattern = part.pattern;
+  pattern.name = words[0];
   pattern.sizes = {1, 64 * kMiB};
-  for (int i = 2; i < argc; i += 2) {
-    const std::string_view name = argv[i];
-    const std::string_view value = argv[i + 1];
+  for (std::size_t i = 1; i < words.size(); i += 2) {
+    const std::string_view name = words[i];
+    const std::string_view value = words[i + 1];
     if (name == "--sizes") {
       pattern.sizes = sizes(value);
     } else if (name == "--window") {
@@ -68,16 +69,25 @@ Arguments parse(int argc, char** argv) {
     } else if (name == "--seed") {
       pattern.seed = number(value);
     } else if (name == "--reallocate-every") {
-      arguments.reallocate_every = number(value);
+      part.reallocate_every = number(value);
     } else if (name == "--kill") {
-      arguments.killed_rank = static_cast<int>(number(value));
-    } else if (name == "--report") {
-      arguments.report = value;
+      part.killed_rank = static_cast<int>(number(value));
     } else {
       throw InvalidArgument(fmt::format("unknown argument {}", name));
     }
   }
-  return arguments;
+  return part;
+}
+
+std::vector<Part> parse_all(std::span<char* const> words) {
+  std::vector<Part> parts;
+  while (true) {
+    const auto then = std::ranges::find(words, std::string_view("then"));
+    const auto count = static_cast<std::size_t>(then - words.begin());
+    parts.push_back(parse(words.first(count)));
+    if (count == words.size()) return parts;
+    words = words.subspan(count + 1);
+  }
 }
 
 /// What this rank received, and over which links its process moved bytes.
@@ -96,7 +106,7 @@ class Report {
     bounced_copies_ += gpu_.bounced_copies();
   }
 
-  void write(const std::string& folder) const {
+  [[nodiscard]] nlohmann::json json() const {
     nlohmann::json received = nlohmann::json::array();
     for (const auto& [from, counts] : received_)
       for (const auto& [bytes, count] : counts)
@@ -104,18 +114,10 @@ class Report {
     nlohmann::json links = nlohmann::json::object();
     for (const auto& [link, moved] : links_)
       links[link] = {{"bytes", moved.bytes}, {"copies", moved.copies}};
-    const nlohmann::json report{{"rank", rank_},
-                                {"pid", ::getpid()},
-                                {"gpu", gpu_.index()},
-                                {"simulated", gpu_.is_simulated()},
-                                {"received", received},
-                                {"links", links},
-                                {"pageable_copies", pageable_copies_},
-                                {"bounced_copies", bounced_copies_}};
-    const std::string file = fmt::format("{}/rank.{}.json", folder, rank_);
-    std::ofstream out(file);
-    out << report.dump(1) << '\n';
-    if (!out.flush()) throw Error("cannot write " + file);
+    return {{"received", received},
+            {"links", links},
+            {"pageable_copies", pageable_copies_},
+            {"bounced_copies", bounced_copies_}};
   }
 
  private:
@@ -127,24 +129,44 @@ class Report {
   std::uint64_t bounced_copies_ = 0;
 };
 
-void run(const Arguments& arguments, int rank, int ranks) {
-  const std::vector<Phase> phases = make_phases(arguments.pattern, ranks);
-  const RankGpu gpu(rank);
+nlohmann::json run(const Part& part, const RankGpu& gpu, int rank, int ranks) {
+  const std::vector<Phase> phases = make_phases(part.pattern, ranks);
   Exchange exchange(gpu, rank, phases);
   Report report(rank, gpu);
   for (std::size_t i = 0; i < phases.size(); ++i) {
-    if (i > 0 && arguments.reallocate_every > 0 && i % arguments.reallocate_every == 0)
-      exchange.reallocate();
+    if (i > 0 && part.reallocate_every > 0 && i % part.reallocate_every == 0) exchange.reallocate();
     exchange.prepare(phases[i]);
     gpu.reset_counts();
     check_mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
     exchange.run(phases[i], [&] {
-      if (i == 1 && rank == arguments.killed_rank) std::raise(SIGKILL);
+      if (i == 1 && rank == part.killed_rank) std::raise(SIGKILL);
     });
     report.add(phases[i]);
     exchange.verify(phases[i]);
   }
-  if (!arguments.report.empty()) report.write(arguments.report);
+  return report.json();
+}
+
+void run(std::span<char* const> arguments, int rank, int ranks) {
+  std::string folder;
+  if (arguments.size() > 2 && arguments[0] == std::string_view("--report")) {
+    folder = arguments[1];
+    arguments = arguments.subspan(2);
+  }
+  const std::vector<Part> parts = parse_all(arguments);
+  const RankGpu gpu(rank);
+  nlohmann::json reports = nlohmann::json::array();
+  for (const Part& part : parts) reports.push_back(run(part, gpu, rank, ranks));
+  if (folder.empty()) return;
+  const nlohmann::json report{{"rank", rank},
+                              {"pid", ::getpid()},
+                              {"gpu", gpu.index()},
+                              {"simulated", gpu.is_simulated()},
+                              {"parts", reports}};
+  const std::string file = fmt::format("{}/rank.{}.json", folder, rank);
+  std::ofstream out(file);
+  out << report.dump(1) << '\n';
+  if (!out.flush()) throw Error("cannot write " + file);
 }
 
 }  // namespace
@@ -158,7 +180,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   try {
-    polypath::test::run(polypath::test::parse(argc, argv), rank, ranks);
+    polypath::test::run(std::span(argv + 1, argv + argc), rank, ranks);
   } catch (const std::exception& error) {
     fmt::print(stderr, "rank {}: {}\n", rank, error.what());
     MPI_Abort(MPI_COMM_WORLD, 1);

@@ -126,12 +126,16 @@ def check_alike(ran: Ranks) -> None:
             assert of["taken"] == ran.statistics[0]["calls"][function]["taken"]
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_every_kind(collectives, function):
-    ran = collectives(2, function)
+EVERY_KIND = ",".join(FUNCTIONS)
+
+
+def test_every_kind(collectives):
+    ran = collectives(2, EVERY_KIND)
+    assert ran.calls.keys() == set(FUNCTIONS)
     assert ran.counted("taken") == ran.calls
     assert not ran.reasons()
-    assert ran.statistics[0]["calls"][function]["to_mpi"]["no elements"] > 0
+    for function in FUNCTIONS:
+        assert ran.statistics[0]["calls"][function]["to_mpi"]["no elements"] > 0
     assert ran.statistics[0]["communicators"] == 1
     check_alike(ran)
 
@@ -302,9 +306,9 @@ def test_several_nodes(collectives, nodes, seed):
     assert all(one["bytes"] > 0 for one in between)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_every_kind_on_several_nodes(collectives, function):
-    ran = collectives(4, function, nodes="aabb", **TCP)
+def test_every_kind_on_several_nodes(collectives):
+    ran = collectives(4, EVERY_KIND, nodes="aabb", **TCP)
+    assert ran.calls.keys() == set(FUNCTIONS)
     assert ran.counted("taken") == ran.calls
 
 
@@ -315,7 +319,7 @@ def test_each_node_sends_its_ranks_slices_once(collectives, nodes):
     ran = collectives(4, "large", nodes=nodes, **TCP)
     assert ran.counted("taken") == ran.calls
     count = len(set(nodes))
-    piece = 4 * 2**18 // 4  # of the slice of each rank, what each of the nodes sums
+    piece = 4 * 2**16 // 4  # of the slice of each rank, what each of the nodes sums
     for statistics in ran.statistics:
         assert statistics["between_nodes"]["bytes"] == 2 * (count - 1) * (piece + 16)
 

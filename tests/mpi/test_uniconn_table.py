@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from conftest import NODE, ROOT
-from test_uniconn import run
+from test_uniconn import LONG, run
 
 pytestmark = pytest.mark.skipif(NODE == "real", reason="tables of the simulated narval")
 
@@ -71,7 +71,7 @@ def test_rank_0s_table_is_that_of_all(tmp_path, profile, ranks):
     profile(tmp_path / "table.1", [("post", 1 << 20, "mpi"), ("post", 4096, "polypath")])
     profile(tmp_path / "table.2", [])
     # Rank 3 has none.
-    returncode, output = run(ranks, BACKEND="any", PROFILES=str(tmp_path / "table"))
+    returncode, output = run(ranks, *LONG, BACKEND="any", PROFILES=str(tmp_path / "table"))
     assert returncode == 0, output
     assert "FAILED" not in output
     reason = "polypath: ranks are of one node, and reach each other's memory; follows"

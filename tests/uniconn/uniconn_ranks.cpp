@@ -1,7 +1,7 @@
-// uniconn_ranks [CASE...]: the suite, on ranks that mpirun or torchrun's variables started: by MPI,
-// by polypath with BACKEND=polypath, or by what AnyBackend chooses with BACKEND=any; then rank R has the
-// profile PROFILES.R, where PROFILES is set. Each rank prints "rank R: CASE: OK" and what went wrong;
-// of AnyBackend also what went by which backend.
+// uniconn_ranks [CASE... | -CASE...]: the suite, these cases of it, or all but these, on ranks that
+// mpirun or torchrun's variables started: by MPI, by polypath with BACKEND=polypath, or by what AnyBackend
+// chooses with BACKEND=any; then rank R has the profile PROFILES.R, where PROFILES is set. Each rank prints
+// "rank R: CASE: OK" and what went wrong; of AnyBackend also what went by which backend.
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -21,9 +21,11 @@ bool run(const std::set<std::string>& wanted, uc::Environment<B>& env) {
   SuiteRank<B> self{env, comm, gpu};
   // What a table may give to MPI waits.
   self.posts_may_wait = std::getenv("PROFILES") != nullptr;
+  const bool has_names = !wanted.empty() && !wanted.begin()->starts_with('-');
   bool is_well = true;
   for (const SuiteCase<B>& its : suite<B>()) {
-    if (!wanted.empty() && !wanted.contains(its.name)) continue;
+    if (wanted.contains("-" + std::string(its.name))) continue;
+    if (has_names && !wanted.contains(its.name)) continue;
     try {
       its.run(self);
       std::printf("rank %d: %s: OK\n", self.rank(), its.name);
