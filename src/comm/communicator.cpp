@@ -112,12 +112,6 @@ void Communicator::Impl::leave() noexcept {
   watchdog.reset();
 }
 
-void Communicator::Impl::keep(std::unique_ptr<Impl> impl) noexcept {
-  static constinit std::atomic<Impl*> kept{nullptr};
-  Impl* const its = impl.release();
-  its->next_kept = kept.exchange(its);
-}
-
 void Communicator::Impl::abandon() noexcept {
   ProcessEvents::remove(*this);
   board->depart(members.rank, Departure::gpu_reset);
@@ -267,7 +261,7 @@ Communicator::~Communicator() {
   if (const ContextInUse in_use(*impl_->context); in_use && !is_abandoned)
     impl_.reset();
   else
-    Impl::keep(std::move(impl_));
+    Impl::keep(std::move(impl_));  // what it owns went with its context, or stays there
 }
 
 void Communicator::abandon() noexcept { impl_->abandon(); }

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/kept.hpp"
 #include "comm/communicator.hpp"
 #include "comm/host_words.hpp"
 #include "comm/process_events.hpp"
@@ -22,7 +23,7 @@ struct Hello;
 /// Streams of a rank on which several blocks may share out a put.
 inline constexpr std::uint64_t kCountingStreams = 64;
 
-struct Communicator::Impl final : ProcessEvents {
+struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   Impl(std::shared_ptr<const CudaDriver> its_driver, const Node& its_node,
        const CommunicatorOptions& options);
   /// With nothing in the context that another thread may take away: leave() comes before.
@@ -44,8 +45,6 @@ struct Communicator::Impl final : ProcessEvents {
   void look_at_waits() noexcept;
   /// Waits for other ranks, as Board::leave() does, and ends the thread.
   void leave() noexcept;
-  /// What it owns went with its context, or stays there: it is destroyed never.
-  static void keep(std::unique_ptr<Impl> impl) noexcept;
   /// Waits for nobody, and frees nothing of the GPU.
   void abandon() noexcept;
   /// Whether a counted call is under way; nothing: none is counted.
@@ -111,7 +110,6 @@ struct Communicator::Impl final : ProcessEvents {
   std::function<bool()> calls_in_flight;  // of `calls_mutex`; null: no calls are counted
   /// Kernels wait for other ranks that no call tells of: those of the program, and of graphs.
   std::atomic<bool> has_uncounted_waits{false};
-  Impl* next_kept = nullptr;                // of those that are destroyed never
   std::uint32_t departures_with_waits = 0;  // that the watchdog saw while this rank waited
   std::optional<Watchdog> watchdog;
 };
