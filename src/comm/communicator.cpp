@@ -243,9 +243,11 @@ std::uint64_t Communicator::Impl::next_look_offset() const noexcept {
   return reports_offset() / kLine * kLine + kLine;  // reports are read more often
 }
 
-std::uint64_t Communicator::Impl::counts_offset() const noexcept {
+std::uint64_t Communicator::Impl::epoch_offset() const noexcept {
   return next_look_offset() + kLine;
 }
+
+std::uint64_t Communicator::Impl::counts_offset() const noexcept { return epoch_offset() + kLine; }
 
 Communicator::Communicator(std::shared_ptr<const CudaDriver> driver, const Node& node,
                            const CommunicatorOptions& options) {

@@ -59,6 +59,8 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   [[nodiscard]] std::uint64_t reports_offset() const noexcept;
   /// ... the word of Patience::next_look.
   [[nodiscard]] std::uint64_t next_look_offset() const noexcept;
+  /// ... the count of this rank's barriers.
+  [[nodiscard]] std::uint64_t epoch_offset() const noexcept;
   /// ... and the words of counts_of().
   [[nodiscard]] std::uint64_t counts_offset() const noexcept;
   /// Makes the context current for work on `stream`; throws unless the communicator is usable and
@@ -102,9 +104,8 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   Members members;
   std::optional<SymmetricHeap> heap;
   SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises; reports;
-                                  // next_look; counts of blocks, by stream and rank
+                                  // next_look; barriers; counts of blocks, by stream and rank
   std::map<unsigned long long, std::uint64_t> counting_streams;  // by id, their places
-  std::uint64_t barriers = 0;
   std::uint64_t host_memories = 0;  // calls for some
   std::mutex calls_mutex;
   std::function<bool()> calls_in_flight;  // of `calls_mutex`; null: no calls are counted
