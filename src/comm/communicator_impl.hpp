@@ -43,6 +43,9 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   void look_at_departed();
   /// On the watchdog's thread, many times a second: the same for waits, which are not counted.
   void look_at_waits() noexcept;
+  /// On the watchdog's thread: tells ranks that have left that this one writes into their memory no
+  /// more. False: it still may.
+  bool settle() noexcept;
   /// Waits for other ranks, as Board::leave() does, and ends the thread.
   void leave() noexcept;
   /// Waits for nobody, and frees nothing of the GPU.
@@ -52,6 +55,7 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   /// Gives up what streams of this rank wait for, and waits until they do not.
   void end_waits();
   void gpu_is_reset(int gpu) noexcept override;
+  void wait_for_others(int gpu, std::chrono::steady_clock::time_point deadline) noexcept override;
   void process_ends() noexcept override;
   /// Throws CommunicatorError with the reason once the communicator is unusable.
   void require_usable();
