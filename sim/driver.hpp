@@ -186,6 +186,10 @@ class Driver {
   void require_capture_allows();
   /// True when a stream that is ordered with the legacy stream of the context is in capture.
   [[nodiscard]] bool has_capture(const Context& context) const;
+  [[nodiscard]] std::vector<Capture*> implicit_captures(const Context& context) const;
+  /// Work on the legacy stream while a blocking one captures is refused, and invalidates the
+  /// capture.
+  void require_no_implicit_capture(const Context& context) const;
   std::uint64_t next_stream_id() noexcept { return ++last_stream_id_; }
 
   // ---- copies (copies.cpp) ----

@@ -55,7 +55,7 @@ OperationPtr Driver::enqueue(Stream& stream, Operation operation) {
   const Context& context = contexts.get(stream.context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
   operation.previous = stream.tail;
   if (stream.is_legacy) {
-    require(!has_capture(context), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    require_no_implicit_capture(context);
     const auto add = [&operation](const Stream& other) {
       if (other.is_blocking() && other.tail) operation.after.push_back(other.tail);
     };
@@ -96,14 +96,25 @@ void Driver::require_capture_allows() {
   require(!is_forbidden, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
-bool Driver::has_capture(const Context& context) const {
-  const auto captures_in_order = [](const Stream& stream) {
-    return stream.is_blocking() && stream.capture.is_active();
+std::vector<Capture*> Driver::implicit_captures(const Context& context) const {
+  std::vector<Capture*> found;
+  const auto add = [&](const Stream& stream) {
+    if (stream.is_blocking() && stream.capture.is_active())
+      found.push_back(stream.capture.capture.get());
   };
-  return std::ranges::any_of(context.streams,
-                             [&](CUstream each) { return captures_in_order(streams.get(each)); }) ||
-         std::ranges::any_of(context.per_thread,
-                             [&](const auto& each) { return captures_in_order(*each.second); });
+  for (const CUstream each : context.streams) add(streams.get(each));
+  for (const auto& [thread, each] : context.per_thread) add(*each);
+  return found;
+}
+
+bool Driver::has_capture(const Context& context) const {
+  return !implicit_captures(context).empty();
+}
+
+void Driver::require_no_implicit_capture(const Context& context) const {
+  const std::vector<Capture*> captures_of_context = implicit_captures(context);
+  for (Capture* const capture : captures_of_context) capture->is_valid = false;
+  require(captures_of_context.empty(), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 }
 
 }  // namespace polypath::sim

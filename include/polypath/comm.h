@@ -255,7 +255,8 @@ POLYPATH_API polypath_status polypath_comm_signal(polypath_comm* comm, int to,
 POLYPATH_API polypath_status polypath_comm_wait_signal(polypath_comm* comm,
                                                        const polypath_signal* signal, void* stream);
 /* The stream waits until the streams of all ranks have come to their call. Each rank calls equally
- * often. Not for a stream in capture. */
+ * often; a launch of a graph with captured barriers counts as that many calls. Barriers of a
+ * communicator on several streams, or in graphs, are ordered by the caller. */
 POLYPATH_API polypath_status polypath_comm_barrier(polypath_comm* comm, void* stream);
 
 /* What kernels of the program wait with, as those of the communicator do

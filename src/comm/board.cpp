@@ -94,6 +94,7 @@ struct Board::Header {
 struct alignas(64) Board::Record {
   std::atomic<std::uint64_t> round{0};  // of the last gather that the rank has come to
   std::atomic<Departure> left{Departure::none};
+  std::atomic<std::uint32_t> settled{0};
   alignas(64) std::atomic<std::uint64_t> calls{0};  // written at each call
 };
 
@@ -353,6 +354,21 @@ Departure Board::departure_of(int rank) const noexcept {
 
 std::uint32_t Board::departures() const noexcept {
   return header().departures.load(std::memory_order_acquire);
+}
+
+void Board::settle(int rank, std::uint32_t departures) noexcept {
+  record(rank).settled.store(departures, std::memory_order_release);
+  ring();
+}
+
+std::uint32_t Board::settled(int rank) const noexcept {
+  return record(rank).settled.load(std::memory_order_acquire);
+}
+
+std::uint32_t Board::bell() const noexcept { return header().bell.load(std::memory_order_acquire); }
+
+void Board::wait_bell(std::uint32_t heard, Milliseconds limit) const noexcept {
+  futex_wait(header().bell, heard, limit);
 }
 
 void Board::count_call(int rank) noexcept {

@@ -107,6 +107,13 @@ class Board {
   [[nodiscard]] Departure departure_of(int rank) const noexcept;
   /// How many ranks have left; grows.
   [[nodiscard]] std::uint32_t departures() const noexcept;
+  /// Of `rank` nothing is under way any more that began before so many ranks had left: it writes
+  /// into nobody's memory but by calls that it begins later.
+  void settle(int rank, std::uint32_t departures) noexcept;
+  [[nodiscard]] std::uint32_t settled(int rank) const noexcept;
+  /// Waits until somebody comes, leaves or settles, or for `limit`.
+  void wait_bell(std::uint32_t heard, Milliseconds limit) const noexcept;
+  [[nodiscard]] std::uint32_t bell() const noexcept;
   /// `rank` begins a call that all ranks take part in.
   void count_call(int rank) noexcept;
   [[nodiscard]] std::uint64_t calls(int rank) const noexcept;

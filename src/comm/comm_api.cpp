@@ -129,8 +129,7 @@ void free_memory(polypath_comm* comm, const polypath_symmetric* memory) {
 void abandon(polypath_comm* comm) noexcept {
   if (comm->nodes != nullptr) comm->nodes->engine->stop();
   comm->communicator->abandon();
-  static constinit std::atomic<polypath_comm*> kept{nullptr};
-  comm->next_kept = kept.exchange(comm);
+  polypath_comm::keep(std::unique_ptr<polypath_comm>(comm));
 }
 
 /// After an abort: until no kernel of this rank uses its memory, or the GPU is reset.

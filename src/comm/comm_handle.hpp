@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/kept.hpp"
 #include "comm/communicator.hpp"
 #include "comm/node_links.hpp"
 #include "polypath/comm.h"
@@ -19,7 +20,7 @@ struct polypath_symmetric {
   polypath::SymmetricMemory memory;
 };
 
-struct polypath_comm {
+struct polypath_comm : polypath::Keepable<polypath_comm> {
   polypath::Context* context = nullptr;  ///< that it was created with
   /// Of the ranks of this node.
   std::unique_ptr<polypath::Communicator> communicator;
@@ -32,7 +33,6 @@ struct polypath_comm {
   int spared_multiprocessors = 0;
   bool retries_buffers = false;
   std::vector<std::unique_ptr<polypath_symmetric>> memories;  ///< that were not freed
-  polypath_comm* next_kept = nullptr;  ///< of those that were abandoned, and are destroyed never
   /// The process that made it. A child that got it by a fork has none of its threads, and the
   /// control segment is the parent's.
   const pid_t made_by = getpid();

@@ -13,6 +13,7 @@
 #include "comm/bootstrap.hpp"
 #include "comm/communicator_impl.hpp"
 #include "driver/check.hpp"
+#include "exec/relaxed_capture.hpp"
 #include "tune/context_resets.hpp"
 
 namespace polypath {
@@ -71,6 +72,7 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
     watchdog.emplace(board, members, [this] {
       look();
       look_at_waits();
+      return settle();
     });
     barrier_words = heap->alloc(counts_offset() + sizeof(std::uint32_t) * kCountingStreams *
                                                       static_cast<std::uint64_t>(members.size()),
@@ -98,8 +100,8 @@ void Communicator::Impl::end_waits() {
   while (!are_over() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
 }
 
+// It is told of a reset until all ranks have left.
 void Communicator::Impl::leave() noexcept {
-  ProcessEvents::remove(*this);
   std::function<void()> release = [] {};
   try {
     end_waits();
@@ -109,13 +111,8 @@ void Communicator::Impl::leave() noexcept {
   }
   board->leave(members.rank, members.here(), std::move(release), limit,
                [&] { return !ContextInUse(*context); });
+  ProcessEvents::remove(*this);
   watchdog.reset();
-}
-
-void Communicator::Impl::keep(std::unique_ptr<Impl> impl) noexcept {
-  static constinit std::atomic<Impl*> kept{nullptr};
-  Impl* const its = impl.release();
-  its->next_kept = kept.exchange(its);
 }
 
 void Communicator::Impl::abandon() noexcept {
@@ -135,6 +132,44 @@ void Communicator::Impl::gpu_is_reset(int gpu) noexcept {
     board->depart(members.rank, Departure::gpu_reset);
   }
   words->abort();  // kernels of this rank that wait would hold up the reset
+}
+
+// Those that have left have nothing under way, but for those whose GPU is reset as well.
+void Communicator::Impl::wait_for_others(int gpu,
+                                         std::chrono::steady_clock::time_point deadline) noexcept {
+  if (gpu != members.all[static_cast<std::size_t>(members.rank)].gpu) return;
+  constexpr std::chrono::milliseconds kPause{1};
+  const std::uint32_t wanted = board->departures();
+  const auto is_settled = [&](int other) {
+    const Departure how = board->departure_of(other);
+    return other == members.rank || (how != Departure::none && how != Departure::gpu_reset) ||
+           board->settled(other) >= wanted;
+  };
+  for (bool is_told = false; std::chrono::steady_clock::now() < deadline;) {
+    const std::uint32_t heard = board->bell();
+    if (!is_told && has_calls_in_flight() != true) {
+      board->settle(members.rank, wanted);
+      is_told = true;
+      continue;
+    }
+    bool are_settled = true;
+    for (int other = 0; other < members.size(); ++other)
+      are_settled = are_settled && is_settled(other);
+    if (are_settled) return;
+    board->wait_bell(heard, kPause);
+  }
+}
+
+bool Communicator::Impl::settle() noexcept {
+  const std::uint32_t departures = board->departures();
+  if (board->settled(members.rank) >= departures) return true;
+  const ContextInUse in_use(*context);
+  if (!in_use) return true;
+  // A question for an event may end a capture of the program.
+  const RelaxedCapture relaxed(*driver);
+  if (has_calls_in_flight() == true) return false;
+  board->settle(members.rank, departures);
+  return true;
 }
 
 // Where work is under way the others find that the process is gone, and that is an error.
@@ -215,6 +250,7 @@ void Communicator::Impl::look_at_waits() noexcept {
   const std::uint32_t departures = board->departures();
   if (departures == 0 || board->aborted()) return;
   const ContextInUse in_use(*context);
+  const RelaxedCapture relaxed(*driver);
   // Waits of calls that are counted are looked at by their number.
   if (!in_use || !(has_uncounted_waits || (waits->any() && has_calls_in_flight() != true))) {
     departures_with_waits = 0;
@@ -249,9 +285,11 @@ std::uint64_t Communicator::Impl::next_look_offset() const noexcept {
   return reports_offset() / kLine * kLine + kLine;  // reports are read more often
 }
 
-std::uint64_t Communicator::Impl::counts_offset() const noexcept {
+std::uint64_t Communicator::Impl::epoch_offset() const noexcept {
   return next_look_offset() + kLine;
 }
+
+std::uint64_t Communicator::Impl::counts_offset() const noexcept { return epoch_offset() + kLine; }
 
 Communicator::Communicator(std::shared_ptr<const CudaDriver> driver, const Node& node,
                            const CommunicatorOptions& options) {
@@ -267,7 +305,7 @@ Communicator::~Communicator() {
   if (const ContextInUse in_use(*impl_->context); in_use && !is_abandoned)
     impl_.reset();
   else
-    Impl::keep(std::move(impl_));
+    Impl::keep(std::move(impl_));  // what it owns went with its context, or stays there
 }
 
 void Communicator::abandon() noexcept { impl_->abandon(); }

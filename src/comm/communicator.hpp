@@ -170,8 +170,10 @@ class Communicator {
   /// this fills in. `number`: of the call, for what the status record says.
   void begin_exchange(ExchangeArgs args, CUstream stream);
   void end_exchange(ExchangeArgs args, std::uint32_t number, CUstream stream);
-  /// Lets the stream wait until the streams of all ranks have come to their call: each calls
-  /// equally often. Not in capture.
+  /// Lets the stream wait until the streams of all ranks have come to their call. Each rank calls
+  /// equally often; a launch of a graph counts as the barriers that were captured. The caller
+  /// orders barriers that are on several streams. Calls are counted on the GPU, so that one rank
+  /// may capture what another one does not.
   void barrier(CUstream stream);
 
   /// Of put and put_group, so far; puts of no bytes are none.

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/kept.hpp"
 #include "comm/communicator.hpp"
 #include "comm/host_words.hpp"
 #include "comm/process_events.hpp"
@@ -22,7 +23,7 @@ struct Hello;
 /// Streams of a rank on which several blocks may share out a put.
 inline constexpr std::uint64_t kCountingStreams = 64;
 
-struct Communicator::Impl final : ProcessEvents {
+struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   Impl(std::shared_ptr<const CudaDriver> its_driver, const Node& its_node,
        const CommunicatorOptions& options);
   /// With nothing in the context that another thread may take away: leave() comes before.
@@ -42,10 +43,11 @@ struct Communicator::Impl final : ProcessEvents {
   void look_at_departed();
   /// On the watchdog's thread, many times a second: the same for waits, which are not counted.
   void look_at_waits() noexcept;
+  /// On the watchdog's thread: tells ranks that have left that this one writes into their memory no
+  /// more. False: it still may.
+  bool settle() noexcept;
   /// Waits for other ranks, as Board::leave() does, and ends the thread.
   void leave() noexcept;
-  /// What it owns went with its context, or stays there: it is destroyed never.
-  static void keep(std::unique_ptr<Impl> impl) noexcept;
   /// Waits for nobody, and frees nothing of the GPU.
   void abandon() noexcept;
   /// Whether a counted call is under way; nothing: none is counted.
@@ -53,6 +55,7 @@ struct Communicator::Impl final : ProcessEvents {
   /// Gives up what streams of this rank wait for, and waits until they do not.
   void end_waits();
   void gpu_is_reset(int gpu) noexcept override;
+  void wait_for_others(int gpu, std::chrono::steady_clock::time_point deadline) noexcept override;
   void process_ends() noexcept override;
   /// Throws CommunicatorError with the reason once the communicator is unusable.
   void require_usable();
@@ -60,6 +63,8 @@ struct Communicator::Impl final : ProcessEvents {
   [[nodiscard]] std::uint64_t reports_offset() const noexcept;
   /// ... the word of Patience::next_look.
   [[nodiscard]] std::uint64_t next_look_offset() const noexcept;
+  /// ... the count of this rank's barriers.
+  [[nodiscard]] std::uint64_t epoch_offset() const noexcept;
   /// ... and the words of counts_of().
   [[nodiscard]] std::uint64_t counts_offset() const noexcept;
   /// Makes the context current for work on `stream`; throws unless the communicator is usable and
@@ -103,15 +108,13 @@ struct Communicator::Impl final : ProcessEvents {
   Members members;
   std::optional<SymmetricHeap> heap;
   SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises; reports;
-                                  // next_look; counts of blocks, by stream and rank
+                                  // next_look; barriers; counts of blocks, by stream and rank
   std::map<unsigned long long, std::uint64_t> counting_streams;  // by id, their places
-  std::uint64_t barriers = 0;
   std::uint64_t host_memories = 0;  // calls for some
   std::mutex calls_mutex;
   std::function<bool()> calls_in_flight;  // of `calls_mutex`; null: no calls are counted
   /// Kernels wait for other ranks that no call tells of: those of the program, and of graphs.
   std::atomic<bool> has_uncounted_waits{false};
-  Impl* next_kept = nullptr;                // of those that are destroyed never
   std::uint32_t departures_with_waits = 0;  // that the watchdog saw while this rank waited
   std::optional<Watchdog> watchdog;
 };

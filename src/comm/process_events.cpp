@@ -14,7 +14,8 @@
 namespace polypath {
 namespace {
 
-/// For a call of the driver that has begun and that may wait for a kernel.
+/// For a call of the driver that has begun and that may wait for a kernel, and for kernels of other
+/// ranks.
 constexpr std::chrono::seconds kMostWait{1};
 
 struct Told {
@@ -74,6 +75,8 @@ void announce_reset(int gpu) noexcept {
     Told& its = told();
     const std::lock_guard lock(its.mutex);
     for (ProcessEvents* const one : its.all) one->gpu_is_reset(gpu);
+    const auto deadline = std::chrono::steady_clock::now() + kMostWait;
+    for (ProcessEvents* const one : its.all) one->wait_for_others(gpu, deadline);
   }
   lose_contexts(gpu);
   Board::wake_all();

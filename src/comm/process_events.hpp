@@ -2,6 +2,8 @@
 // resets, and the process's end. Nothing waits for other ranks then.
 #pragma once
 
+#include <chrono>
+
 namespace polypath {
 
 /// Something that owns threads or memory of a GPU.
@@ -9,6 +11,10 @@ class ProcessEvents {
  public:
   /// GPU `gpu`, as the driver numbers them, is going to be reset. Its context is still there.
   virtual void gpu_is_reset(int gpu) noexcept = 0;
+  /// Then: waits until kernels of other ranks write into its memory no more, until `deadline` at
+  /// most. For ranks that begin nothing more that takes them microseconds.
+  virtual void wait_for_others(int gpu,
+                               std::chrono::steady_clock::time_point deadline) noexcept = 0;
   /// The process ends normally.
   virtual void process_ends() noexcept = 0;
 

@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -54,12 +53,6 @@ RegisteredMemory::~RegisteredMemory() {
                       "mem_host_unregister(pages)");  // the GPU may still have them
   else
     ::munmap(pages_, bytes_);
-}
-
-void RegisteredMemory::keep(std::unique_ptr<RegisteredMemory> memory) noexcept {
-  static constinit std::atomic<RegisteredMemory*> kept{nullptr};
-  RegisteredMemory* const its = memory.release();
-  its->next_kept_ = kept.exchange(its);
 }
 
 }  // namespace polypath

@@ -6,11 +6,12 @@
 #include <cstddef>
 #include <memory>
 
+#include "base/kept.hpp"
 #include "tune/resources.hpp"
 
 namespace polypath {
 
-class RegisteredMemory {
+class RegisteredMemory : public Keepable<RegisteredMemory> {
  public:
   /// Zeroed. Host and GPU have one address for it. Throws Error, DriverError.
   RegisteredMemory(const CudaDriver& driver, std::shared_ptr<const PrimaryContext> context,
@@ -20,9 +21,6 @@ class RegisteredMemory {
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
-  /// Never frees it: somebody may write there for as long as the process lives.
-  static void keep(std::unique_ptr<RegisteredMemory> memory) noexcept;
-
   [[nodiscard]] std::byte* get() const noexcept { return static_cast<std::byte*>(pages_); }
 
  private:
@@ -30,7 +28,6 @@ class RegisteredMemory {
   std::shared_ptr<const PrimaryContext> context_;
   std::size_t bytes_;
   void* pages_;
-  RegisteredMemory* next_kept_ = nullptr;
 };
 
 }  // namespace polypath

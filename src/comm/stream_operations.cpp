@@ -116,8 +116,8 @@ void Communicator::signal(int to, const Signal& signal, CUstream stream) {
 void Communicator::wait_signal(const Signal& signal, CUstream stream) {
   impl_->require(signal);
   const CurrentContext current = impl_->on(stream, "wait_signal");
-  impl_->waits->wait({word_at(signal.memory.local() + signal.offset), 1, StatusRecord::kNobody,
-                      signal.value, signal.offset, signal.memory.bytes(), patience()},
+  impl_->waits->wait({word_at(signal.memory.local() + signal.offset), signal.value, signal.offset,
+                      signal.memory.bytes(), patience()},
                      stream);
 }
 
@@ -152,8 +152,7 @@ void Communicator::wait_exchanges(const std::uint64_t* word, std::uint64_t count
   const CurrentContext current = impl_->on(stream, "wait_exchanges");
   Patience longer = patience();
   longer.time_limit_ns *= 2;
-  impl_->waits->wait({word, 1, StatusRecord::kNobody, count, 0, HostWords::kExchanges, longer},
-                     stream);
+  impl_->waits->wait({word, count, 0, HostWords::kExchanges, longer}, stream);
 }
 
 void Communicator::begin_exchange(ExchangeArgs args, CUstream stream) {
@@ -172,30 +171,32 @@ void Communicator::end_exchange(ExchangeArgs args, std::uint32_t number, CUstrea
 void Communicator::barrier(CUstream stream) {
   Impl& impl = *impl_;
   const CurrentContext current = impl.on(stream, "barrier");
-  if (is_captured(*impl.driver, stream))
-    throw InvalidArgument(
-        "barrier: stream is in capture, and a graph would count no further at its next launch");
-  const std::uint64_t number = ++impl.barriers;
+  if (is_captured(*impl.driver, stream)) note_uncounted_waits();
   StreamSignalArgs args{};
   args.base = word_at(impl.barrier_words.local());
   args.patience = patience();
+  // Counted on the GPU, so that a graph counts further at each launch.
+  args.epoch = reinterpret_cast<std::uint64_t*>(impl.barrier_words.local() + impl.epoch_offset());
+  args.begins_epoch = true;
   const auto word_of = [&](CUdeviceptr memory, int rank) {
-    return reinterpret_cast<std::uint64_t*>(memory + sizeof number * static_cast<unsigned>(rank));
+    return reinterpret_cast<std::uint64_t*>(memory +
+                                            sizeof(std::uint64_t) * static_cast<unsigned>(rank));
   };
   // One kernel, up to nine ranks. All are told before any is awaited.
   const auto launch = [&] {
     impl.waits->signal(args, stream);
     args.told_count = args.awaited_count = 0;
+    args.begins_epoch = false;
   };
   for (int other = 0; other < size(); ++other) {
     if (other == rank()) continue;
     if (args.told_count == kMostToldWords) launch();
-    args.told[args.told_count++] = {word_of(impl.barrier_words.address(other), rank()), number};
+    args.told[args.told_count++] = {word_of(impl.barrier_words.address(other), rank()), 0};
   }
   for (int other = 0; other < size(); ++other) {
     if (other == rank()) continue;
     if (args.awaited_count == kMostAwaitedWords) launch();
-    args.awaited[args.awaited_count++] = {word_of(impl.barrier_words.local(), other), number};
+    args.awaited[args.awaited_count++] = {word_of(impl.barrier_words.local(), other), 0};
   }
   if (args.told_count + args.awaited_count > 0) launch();
 }

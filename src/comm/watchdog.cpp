@@ -10,10 +10,11 @@ namespace polypath {
 namespace {
 
 constexpr std::chrono::milliseconds kPeriod{50};
+constexpr std::chrono::milliseconds kShortPeriod{1};
 
 }  // namespace
 
-Watchdog::Watchdog(std::shared_ptr<Board> board, const Members& members, std::function<void()> look)
+Watchdog::Watchdog(std::shared_ptr<Board> board, const Members& members, std::function<bool()> look)
     : board_(std::move(board)), look_(std::move(look)) {
   for (int rank = 0; rank < members.size(); ++rank) {
     const Member& member = members.all[static_cast<std::size_t>(rank)];
@@ -38,8 +39,7 @@ void Watchdog::run(const std::stop_token& stop) {
     const std::uint32_t seen = board_->watched();
     if (stop.stop_requested()) return;
     look_at_processes();
-    look_();
-    board_->wait_watched(seen, kPeriod);
+    board_->wait_watched(seen, look_() ? kPeriod : kShortPeriod);
   }
 }
 

@@ -13,9 +13,9 @@ namespace polypath {
 /// Aborts the board when the process of a rank that has not left is gone.
 class Watchdog {
  public:
-  /// `look` is called on the thread at every abort, and many times a second otherwise; it must not
-  /// throw.
-  Watchdog(std::shared_ptr<Board> board, const Members& members, std::function<void()> look);
+  /// `look` is called on the thread at every abort, and many times a second otherwise; a thousand
+  /// times where it was false. It must not throw.
+  Watchdog(std::shared_ptr<Board> board, const Members& members, std::function<bool()> look);
   /// Ends the thread.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -32,7 +32,7 @@ class Watchdog {
 
   std::shared_ptr<Board> board_;
   std::vector<Other> others_;  // processes
-  std::function<void()> look_;
+  std::function<bool()> look_;
   std::jthread thread_;  // last: it uses the others
 };
 

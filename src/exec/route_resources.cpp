@@ -37,12 +37,11 @@ RingLimits limits_for(std::uint64_t staging_bytes) {
 
 CUresult persistent_error(const CudaDriver& driver, CUstream stream) noexcept {
   CUresult result = CUDA_SUCCESS;
-  // A single call may fail for a reason of its own.
-  for (int i = 0; i < 2; ++i) {
+  const bool is_well = try_twice([&] {
     result = driver.stream_query(stream);
-    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return CUDA_SUCCESS;
-  }
-  return result;
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY;
+  });
+  return is_well ? CUDA_SUCCESS : result;
 }
 
 RouteResources::RouteResources(std::shared_ptr<const CudaDriver> driver, const Node& node,

@@ -80,6 +80,13 @@ struct Ring : Lendable {
   std::unique_ptr<StagingMemory> memory;
 };
 
+/// Whether the attempt succeeds, at the first or the second time: a single call of the driver may
+/// fail for a reason of its own.
+template <typename Attempt>
+bool try_twice(Attempt&& attempt) {
+  return attempt() || attempt();
+}
+
 /// What queries of the stream answer each time, where that is an error: its context runs nothing
 /// any more. Otherwise CUDA_SUCCESS.
 CUresult persistent_error(const CudaDriver& driver, CUstream stream) noexcept;

@@ -125,18 +125,17 @@ class StreamExecutor::Run : public LeasedRun {
     return leases_[transfer][static_cast<std::size_t>(step_of(transfer, step).route)];
   }
 
-  /// Tries it twice: a single call may fail for a reason of its own.
   template <typename Body>
   static bool succeeds(Body&& body) noexcept {
-    for (int i = 0; i < 2; ++i) {
+    return try_twice([&] {
       try {
         body();
         return true;
       } catch (const std::exception& error) {
         log_info("after a failed transfer: {}", error.what());
+        return false;
       }
-    }
-    return false;
+    });
   }
 
   void wait(const CallerStream& caller, CUevent event) {

@@ -77,14 +77,22 @@ bool may_touch_untold(const Copy& copy) noexcept {
   return may_be_untold(copy.dst, copy.bytes) || may_be_untold(copy.src, copy.bytes);
 }
 
+/// Makes the context current. An error where a blocking stream of it captures: any work on its
+/// default stream would end that capture, and this question does not.
+CUresult use_default_stream_of(CUcontext context) noexcept {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = driver::ctx_set_current(context);
+  return result == CUDA_SUCCESS ? driver::stream_is_capturing(CU_STREAM_LEGACY, &status) : result;
+}
+
 /// Lets the default stream of `later` wait for what that of `earlier` was given so far. Leaves
 /// another context current.
 CUresult order(CUcontext earlier, CUcontext later) noexcept {
   CUevent event = nullptr;
-  CUresult result = driver::ctx_set_current(earlier);
+  CUresult result = use_default_stream_of(earlier);
   if (result == CUDA_SUCCESS) result = driver::event_create(&event, CU_EVENT_DISABLE_TIMING);
   if (result == CUDA_SUCCESS) result = driver::event_record(event, CU_STREAM_LEGACY);
-  if (result == CUDA_SUCCESS) result = driver::ctx_set_current(later);
+  if (result == CUDA_SUCCESS) result = use_default_stream_of(later);
   if (result == CUDA_SUCCESS) result = driver::stream_wait_event(CU_STREAM_LEGACY, event, 0);
   // A wait holds the record that it saw.
   if (event != nullptr) driver::event_destroy(event);

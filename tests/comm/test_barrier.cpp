@@ -1,4 +1,4 @@
-// What a barrier asks of the driver.
+// What a barrier asks of the driver, and barriers in graphs.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -6,6 +6,7 @@
 
 #include "driver/check.hpp"
 #include "group.hpp"
+#include "memory.hpp"
 #include "tune/resources.hpp"
 
 namespace polypath::test {
@@ -41,6 +42,82 @@ TEST(Barrier, OfFourRanks_IsOneKernel) {
   });
   EXPECT_EQ(stream_writes, 0);
   EXPECT_EQ(launches, 4 * 5);
+}
+
+/// A graph of what is captured on the stream.
+class Graph {
+ public:
+  template <typename Record>
+  Graph(const CudaDriver& driver, CUstream stream, Record&& record) : driver_(driver) {
+    POLYPATH_CHECK(driver, stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    record();
+    POLYPATH_CHECK(driver, stream_end_capture(stream, &graph_));
+    POLYPATH_CHECK(driver, graph_instantiate(&exec_, graph_, 0));
+  }
+  ~Graph() {
+    POLYPATH_WARN(driver_, graph_exec_destroy(exec_));
+    POLYPATH_WARN(driver_, graph_destroy(graph_));
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  void launch(CUstream stream) const { POLYPATH_CHECK(driver_, graph_launch(exec_, stream)); }
+
+ private:
+  const CudaDriver& driver_;
+  CUgraph graph_ = nullptr;
+  CUgraphExec exec_ = nullptr;
+};
+
+constexpr std::size_t kSentBytes = 4096;
+Bytes sent_by(int rank, std::uint64_t round) {
+  return random_bytes(kSentBytes, 100 * static_cast<std::uint64_t>(rank) + round);
+}
+
+/// Rank 0 comes first in each round, by a graph of two barriers; the others come by graphs and by
+/// calls in turn.
+TEST(Barrier, Captured_WaitsAtEachLaunch) {
+  constexpr int kRanks = 3;
+  NEEDS_GPUS(kRanks);
+  Group group(kRanks);
+  group.run([](Communicator& comm) {
+    const CudaDriver& driver = comm.driver();
+    const Stream stream(driver, comm.context());
+    const SymmetricMemory inbox = comm.alloc(kRanks * kSentBytes);
+    const Device out(driver, Bytes(kSentBytes));
+    const auto two_barriers = [&] {
+      comm.barrier(stream.get());
+      comm.barrier(stream.get());
+    };
+    const Graph graph(driver, stream.get(), two_barriers);
+    for (std::uint64_t round = 1; round <= 6; ++round) {
+      write(driver, out.get(), sent_by(comm.rank(), round));
+      write(driver, inbox.local(), Bytes(kRanks * kSentBytes, std::byte{0xEE}));
+      comm.exchange({}, {});
+      const auto come = [&] {
+        for (int to = 0; to < kRanks; ++to)
+          comm.put(
+              {to, inbox, kSentBytes * static_cast<unsigned>(comm.rank()), out.get(), kSentBytes},
+              stream.get());
+        if ((static_cast<std::uint64_t>(comm.rank()) + round) % 2 == 0 || comm.rank() == 0)
+          graph.launch(stream.get());
+        else
+          two_barriers();
+      };
+      if (comm.rank() == 0) {
+        come();
+        EXPECT_EQ(driver.stream_query(stream.get()), CUDA_ERROR_NOT_READY);
+      }
+      comm.exchange({}, {});
+      if (comm.rank() != 0) come();
+      POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
+      for (int from = 0; from < kRanks; ++from)
+        EXPECT_TRUE(read(driver, inbox.local() + kSentBytes * static_cast<unsigned>(from),
+                         kSentBytes) == sent_by(from, round))
+            << "from rank " << from << ", round " << round;
+      comm.check();
+    }
+    comm.exchange({}, {});
+  });
 }
 
 }  // namespace

@@ -361,6 +361,35 @@ TEST_P(GpuReset, WhileACommunicatorEnds) {
 INSTANTIATE_TEST_SUITE_P(Processes, GpuReset, testing::Values("told", "untold"),
                          [](const auto& stage) { return as_name(stage.param); });
 
+/// Rank 0 has completed a call and resets its GPU, while the kernel of rank 1 may still write there.
+RANK_PROGRAM(one_resets_its_gpu_after_a_call) {
+  const auto comm = self.create();
+  const auto shared = comm->alloc_host(4096);
+  auto& asked = *reinterpret_cast<std::atomic<int>*>(shared->address(0));
+  constexpr int kUnderWay = 5;
+  if (self.rank() == 1)
+    comm->set_calls_in_flight([&asked] { return asked.fetch_add(1) < kUnderWay; });
+  meet(*comm);
+  if (self.rank() == 0) {
+    announce_reset(0);
+    EXPECT_GE(asked, kUnderWay) << "the reset did not wait for the end of the call";
+    self.reached("its reset");
+    return;
+  }
+  self.reached("its end");
+  comm->set_calls_in_flight(nullptr);
+}
+TEST(Processes, GpuReset_WaitsForKernelsOfOthers) {
+  NEEDS_GPUS(2);
+  ProcessGroup group("one_resets_its_gpu_after_a_call", 2);
+  group.wait_for(1, "its end");
+  group.wait_for(0, "its reset");
+  for (const int rank : {0, 1}) {
+    group.go(rank);
+    EXPECT_EQ("", group.result(rank));
+  }
+}
+
 /// Rank 0 resets its GPU with the communicator in use; rank 1 finds it at its next call.
 RANK_PROGRAM(one_resets_its_gpu_in_use) {
   const auto comm = self.create();

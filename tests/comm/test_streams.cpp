@@ -370,21 +370,6 @@ TEST(Streams, WrongArgumentsAreNamedAndChangeNothing) {
   send_around(group, 3);
 }
 
-TEST(Streams, ABarrierIsNotCaptured) {
-  NEEDS_GPUS(2);
-  Group group(2);
-  group.run([](Communicator& comm) {
-    const CudaDriver& driver = comm.driver();
-    const Stream stream(driver, comm.context());
-    POLYPATH_CHECK(driver, stream_begin_capture(stream.get(), CU_STREAM_CAPTURE_MODE_RELAXED));
-    EXPECT_THAT(thrown_by<InvalidArgument>([&] { comm.barrier(stream.get()); }),
-                HasSubstr("barrier: stream is in capture"));
-    CUgraph graph = nullptr;
-    POLYPATH_CHECK(driver, stream_end_capture(stream.get(), &graph));
-    POLYPATH_CHECK(driver, graph_destroy(graph));
-  });
-}
-
 TEST(Streams, AWaitIsCaptured) {
   NEEDS_GPUS(2);
   Group group(2);

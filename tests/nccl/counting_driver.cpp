@@ -23,6 +23,9 @@ bool fails(const char* name) {
 std::atomic<std::size_t> modules{0};
 std::atomic<std::size_t> pinned_bytes{0};
 std::atomic<std::size_t> frees{0};
+/// So many questions for an event say that it has not come, but those of one thread.
+std::atomic<int> held_answers{0};
+thread_local bool gets_true_answers = false;
 
 }  // namespace
 
@@ -44,6 +47,20 @@ EXPORTED bool polypath_test_fail(const char* name, int number) {
   failing = name;
   calls_before_failure = number;
   return is_open;
+}
+
+/// As many questions of other threads for events say from now on that they have not come.
+EXPORTED void polypath_test_hold_events(int questions) {
+  gets_true_answers = true;
+  held_answers = questions;
+}
+EXPORTED int polypath_test_held_events() { return held_answers; }
+EXPORTED CUresult cuEventQuery(CUevent event) {
+  static const auto original = ORIGINAL(cuEventQuery);
+  int held = held_answers;
+  while (!gets_true_answers && held > 0)
+    if (held_answers.compare_exchange_weak(held, held - 1)) return CUDA_ERROR_NOT_READY;
+  return original(event);
 }
 
 /// Counts, or lets the call fail, and passes it on.

@@ -74,6 +74,27 @@ TEST_F(DefaultStream, OrderFailsAfterCopy_DriverCopies) {
   EXPECT_EQ(copies + 2, polypath_sim_copies());
 }
 
+/// Whether or not the engine would take the copy.
+TEST_F(DefaultStream, CaptureOnOtherGpu_GoesOn) {
+  const CUstream blocking = create_stream(1, CU_STREAM_DEFAULT);
+  for (const Answer answer : {Answer::take, Answer::leave}) {
+    engine.answer = answer;
+    use(1);
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamBeginCapture_v2(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
+    use(0);
+    EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(far, near, kLarge, nullptr));
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamSynchronize(nullptr));
+    EXPECT_EQ(bytes_at(pointer(near), kLarge), bytes_at(pointer(far), kLarge));
+    EXPECT_TRUE(engine.copies.empty());
+    CUgraph graph = nullptr;
+    use(1);
+    EXPECT_CUDA(CUDA_SUCCESS, cuStreamEndCapture(blocking, &graph));
+    EXPECT_CUDA(CUDA_SUCCESS, cuGraphDestroy(graph));
+    use(0);
+    renew();
+  }
+}
+
 TEST_F(DefaultStream, LeavesTheContextAndNoEvents) {
   const auto events = polypath_sim_live_events();
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(far, near, kLarge, nullptr));

@@ -177,10 +177,14 @@ TEST_F(CaptureTest, ItsGraphIsNotToBeDestroyedMeanwhile) {
 TEST_F(CaptureTest, AThreadsOwnDefaultStreamHasThem) {
   EXPECT_EQ(0U, end());
   ASSERT_CUDA(cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuStreamIsCapturing(nullptr, &status));
+  ASSERT_CUDA(cuStreamIsCapturing(CU_STREAM_PER_THREAD, &status));
+  EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status) << "a question changes nothing";
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuMemcpyAsync(dst, src, kMiB, nullptr));
   CUgraph graph = nullptr;
-  ASSERT_CUDA(cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
-  ASSERT_CUDA(cuGraphDestroy(graph));
+  EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+              cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
   EXPECT_CUDA(CUDA_SUCCESS, cuMemcpyAsync(dst, src, kMiB, nullptr));
 }
 

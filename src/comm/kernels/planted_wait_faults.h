@@ -11,7 +11,6 @@ enum class StreamWaitFault {
   words_loaded_plainly,   ///< not by an acquire: an old value may be seen for ever
   records_not_looked_at,  ///< whatever came from other nodes is taken
   first_word_alone,       ///< a barrier waits for one rank
-  own_word_as_well,       ///< ... or for itself
   exact_value,            ///< a word that is past the value lets nobody go
   no_circle,              ///< values are compared as numbers
   epoch_not_counted       ///< every launch of a graph has the values of the first

@@ -26,22 +26,16 @@ SIMT_DEVICE std::uint64_t load_word(const std::uint64_t* word) {
 
 SIMT_KERNEL(polypath_stream_wait, polypath::kStreamWaitThreads, polypath::StreamWaitArgs args) {
   using namespace polypath;
-  const bool is_barrier = args.bytes == 0;
-  for (std::uint32_t i = simt::thread_index(); i < args.count; i += simt::block_size()) {
-    if (i == args.own && !planted(StreamWaitFault::own_word_as_well)) continue;
-    if (is_barrier && i > 1 && planted(StreamWaitFault::first_word_alone)) continue;
-    std::uint64_t seen = 0;
-    const auto ready = [&] {
-      seen = load_word(args.words + i);
-      return is_at(seen, args.value);
-    };
-    const auto awaited = [&] {
-      const std::uint32_t rank = is_barrier ? i : StatusRecord::kNobody;
-      return device::Awaited{rank, args.value, seen, args.offset, args.bytes};
-    };
-    if (!device::wait_with(args.patience, ready, awaited))
-      return device::wait_for_abort(args.patience);
-  }
+  if (simt::thread_index() != 0) return;
+  std::uint64_t seen = 0;
+  const auto ready = [&] {
+    seen = load_word(args.word);
+    return is_at(seen, args.value);
+  };
+  const auto awaited = [&] {
+    return device::Awaited{StatusRecord::kNobody, args.value, seen, args.offset, args.bytes};
+  };
+  if (!device::wait_with(args.patience, ready, awaited)) device::wait_for_abort(args.patience);
 }
 
 SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
@@ -69,8 +63,11 @@ SIMT_KERNEL(polypath_stream_signals, polypath::kStreamWaitThreads,
     };
     const auto awaited = [&] {
       const auto index = static_cast<std::uint64_t>(wanted.word - args.base);
-      if (args.bytes == 0)
-        return device::Awaited{static_cast<std::uint32_t>(index), wanted.value, seen};
+      if (args.bytes == 0) {
+        const unsigned shift = args.epoch != nullptr ? kEpochShift : 0;
+        return device::Awaited{static_cast<std::uint32_t>(index), wanted.value >> shift,
+                               seen >> shift};
+      }
       const std::uint64_t offset = index * sizeof seen;
       return device::Awaited{StatusRecord::kNobody, wanted.value, seen, offset, args.bytes};
     };

@@ -11,15 +11,12 @@ namespace polypath {
 /// Of the one block that waits.
 inline constexpr std::uint32_t kStreamWaitThreads = 32;
 
-/// A wait for words of this rank's memory, all for the same value. The one parameter.
+/// A wait for a word of this rank's memory. The one parameter.
 struct StreamWaitArgs {
-  const std::uint64_t* words;
-  std::uint32_t count;  ///< of words
-  std::uint32_t own;    ///< the one that is not waited for; kNobody: all are
+  const std::uint64_t* word;
   /// The least that is waited for, in the circle of 64-bit numbers.
   std::uint64_t value;
-  /// A signal: where it is, as the status record says it. 0 bytes: a barrier, with a word for each
-  /// rank.
+  /// Where the word is, as the status record says it.
   std::uint64_t offset;
   std::uint64_t bytes;
   Patience patience;
@@ -47,7 +44,9 @@ struct StreamSignalArgs {
   std::uint64_t* epoch;
   bool begins_epoch;          ///< counts it up first
   const std::uint64_t* base;  ///< of the memory that the words are in, and its bytes: as the status
-  std::uint64_t bytes;        ///< record says it. 0 bytes: a barrier, with a word for each rank
+  /// record says it. 0 bytes: a barrier, with a word for each rank; of values that are counted in
+  /// epochs the record has the epoch.
+  std::uint64_t bytes;
   Patience patience;
 };
 
