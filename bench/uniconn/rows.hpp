@@ -37,9 +37,12 @@ Row timed(const uc::Bootstrap& meeting, const Gpu& gpu, int turns, const Iterate
   return slower;
 }
 
-/// So many calls of something of `bytes` are a row.
-inline int turns_of(std::size_t bytes) {
-  return static_cast<int>(std::clamp<std::size_t>((std::size_t{256} << 20) / (bytes + 1), 4, 100));
+constexpr int kMaxTurns = 100;
+
+/// The number of calls of something of `bytes` in a row: 4 to 100, and `most` at most.
+inline int turns_of(std::size_t bytes, int most = kMaxTurns) {
+  const std::size_t turns = (std::size_t{256} << 20) / (bytes + 1);
+  return std::min(static_cast<int>(std::clamp<std::size_t>(turns, 4, kMaxTurns)), most);
 }
 
 /// Medians over pairs.

@@ -9,6 +9,7 @@
 //   --backend NAME      as with_backend() has them (examples/uniconn/ranks.hpp)
 //   --sizes LIST        bytes, separated by commas
 //   --pairs N           timed rows of each
+//   --calls N           of latency, bandwidth: of a row, at most
 //   --iterations N      of a solver, a row
 //   --exchange NAME     of jacobi: both neighbours at once, or in turns
 //   --compute NAME      of a solver, as examples/uniconn has it
@@ -62,6 +63,7 @@ struct Options {
   std::vector<std::size_t> sizes;
   std::size_t window = 1;
   int pairs = 9;
+  int calls = kMaxTurns;
   std::uint64_t rows = 16;
   int iterations = 10;
   bool in_turns = false;
@@ -144,7 +146,7 @@ class Bench {
       prepare(1 - own_, bytes);
       const bool is_right =
           arrives(ours_, mine, bytes, 1) && (!has_native_ || arrives(*theirs_, its, bytes, 2));
-      const int turns = turns_of(bytes * options_.window);
+      const int turns = turns_of(bytes * options_.window, options_.calls);
       const auto by = [&](auto& calls, const Buffers& buffers) {
         return timed(rank_.meeting, rank_.gpu, turns, [&] { exchange(calls, buffers, bytes); });
       };
@@ -351,6 +353,7 @@ Options options_of(const Arguments& arguments) {
   options.window = static_cast<std::size_t>(arguments.count("window", 1));
   if (options.test == "latency") options.window = 1;
   options.pairs = arguments.count("pairs", 1);
+  options.calls = arguments.count("calls", 1);
   options.rows = static_cast<std::uint64_t>(arguments.count("rows", 1));
   options.iterations = arguments.count("iterations", 1);
   options.in_turns = arguments.text("exchange") == "turns";
@@ -372,6 +375,7 @@ int main(int argc, char** argv) {
                                {"sizes", "8,65536,1048576"},
                                {"window", "1"},
                                {"pairs", "9"},
+                               {"calls", "100"},
                                {"rows", "16"},
                                {"iterations", "10"},
                                {"exchange", "both"},

@@ -157,7 +157,7 @@ class Tune {
 
   void measure(const Task& task) {
     compare(task);
-    const int calls = std::min(options_.calls, turns_of(task.bytes));
+    const int calls = turns_of(task.bytes, options_.calls);
     std::vector<double> us;
     for (int turn = -1; turn < options_.turns; ++turn)  // one to warm up
       for (const auto& backend : backends_) {

@@ -27,6 +27,8 @@ class UniconnBench:
     sizes: Sequence[int] = ()
     window: int = 1
     pairs: int = 9
+    calls: int = 100
+    """Of a row of messages, at most."""
     more: Mapping[str, str] = field(default_factory=dict)
     """Options of uniconn_bench, without dashes."""
 
@@ -36,6 +38,7 @@ class UniconnBench:
             "backend": self.backend,
             "window": str(self.window),
             "pairs": str(self.pairs),
+            "calls": str(self.calls),
             **({"sizes": ",".join(map(str, self.sizes))} if self.sizes else {}),
             **self.more,
         }

@@ -46,7 +46,8 @@ def test_the_residuals_of_conjugate_gradients_are_the_same():
 def test_the_benchmark(test):
     command = [ROOT / "scripts" / "mpi_env.sh", "mpirun", "-n", 2]
     command += [BUILD / "bin" / "uniconn_bench_mpi", "--test", test, "--backend", "mpi"]
-    command += ["--sizes", "4096", "--pairs", "1", "--iterations", "2", "--matrix", "small"]
+    command += ["--sizes", "4096", "--pairs", "1", "--calls", "2"]
+    command += ["--iterations", "2", "--matrix", "small"]
     settings = {"POLYPATH_SIM_SEED": "1"}
     if NODE != "real":
         settings["POLYPATH_NODE"] = "narval"

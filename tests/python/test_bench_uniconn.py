@@ -27,7 +27,7 @@ def rows_of(polypath):
     return run
 
 
-@pytest.mark.parametrize(("node", "gbps"), [("narval", 280), ("marenostrum5", 380)])
+@pytest.mark.parametrize(("node", "gbps"), [("narval", 270), ("marenostrum5", 360)])
 def test_a_post_takes_all_routes(rows_of, node, gbps):
     arguments = (
         "--test",
@@ -35,7 +35,7 @@ def test_a_post_takes_all_routes(rows_of, node, gbps):
         "--window",
         "1",
         "--sizes",
-        "512M",
+        "256M",
         "--backends",
         "polypath",
     )
@@ -53,9 +53,9 @@ def test_latency_is_that_of_the_library(rows_of):
 
 def test_figures_are_the_same_on_a_busy_machine(rows_of):
     """Ranks are threads: what each plans beside is what others have posted in virtual time."""
-    arguments = ("--sizes", "0,64K,16M", "--backends", "polypath", "--node", "narval")
+    arguments = ("--sizes", "0,64K,4M", "--backends", "polypath", "--node", "narval")
     arguments += ("--pairs", "1")
-    jacobi = ("--test", "jacobi", "--sizes", "4M", *arguments[2:], "--iterations", "2")
+    jacobi = ("--test", "jacobi", "--sizes", "2M", *arguments[2:], "--iterations", "2")
 
     def figures():
         found = rows_of(*arguments) + rows_of(*jacobi, POLYPATH_ROUTES="direct,gpu")
@@ -80,15 +80,15 @@ def test_a_window_for_each(rows_of):
 
 @pytest.mark.parametrize("exchange", ["turns", "both"])
 def test_jacobi_with_large_halos(rows_of, exchange):
-    """Rows of 32 MiB on a mesh of four. In turns, a single path leaves two thirds of the links
+    """Rows of 8 MiB on a mesh of four. In turns, a single path leaves two thirds of the links
     idle. Both at once, a ring of four keeps those between neighbours busy, and any way around takes
     one of them."""
-    arguments = ("--test", "jacobi", "--sizes", "32M", "--rows", "4", "--exchange", exchange)
+    arguments = ("--test", "jacobi", "--sizes", "8M", "--rows", "4", "--exchange", exchange)
     arguments += ("--backends", "polypath", "--node", "narval", "--pairs", "1")
     (every,) = rows_of(*arguments, POLYPATH_ROUTES="direct,gpu")
     (single,) = rows_of(*arguments, POLYPATH_ROUTES="direct")
     speedup = single["us"] / every["us"]
-    assert speedup > (1.25 if exchange == "turns" else 0.97), (single, every)
+    assert speedup > (1.25 if exchange == "turns" else 0.95), (single, every)
 
 
 @pytest.mark.parametrize("backend", ["polypath", "gpuccl", "gpushmem", "any"])

@@ -197,6 +197,7 @@ def bench_uniconn(
             sizes if sizes is not None else _sizes(defaults[test]) if test != "cg" else [],
             window or ([1, 4] if simulated else [1, 16, 64]),
             pairs or (1 if simulated else 9),
+            2 if simulated else 100,
             {
                 "rows": str(rows_ or (8 if simulated else 16384)),
                 "exchange": exchange,
@@ -229,6 +230,7 @@ def _wanted(
     sizes: Sequence[int],
     windows: Sequence[int],
     pairs: int,
+    calls: int,
     solver: dict[str, str],
     matrices: Sequence[str],
 ) -> list[UniconnBench]:
@@ -236,15 +238,17 @@ def _wanted(
     found: list[UniconnBench] = []
     for backend in backends:
         if test == "bandwidth":
-            found += [UniconnBench(test, backend, ranks, sizes, one, pairs) for one in windows]
+            found += [
+                UniconnBench(test, backend, ranks, sizes, one, pairs, calls) for one in windows
+            ]
         elif test == "cg":
             found += [
-                UniconnBench(test, backend, ranks, (), 1, pairs, {**solver, "matrix": one})
+                UniconnBench(test, backend, ranks, (), 1, pairs, calls, {**solver, "matrix": one})
                 for one in matrices
             ]
         else:
             more = solver if test == "jacobi" else {}
-            found.append(UniconnBench(test, backend, ranks, sizes, 1, pairs, more))
+            found.append(UniconnBench(test, backend, ranks, sizes, 1, pairs, calls, more))
     return found
 
 
