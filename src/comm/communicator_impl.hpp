@@ -110,7 +110,8 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises; reports;
                                   // next_look; barriers; counts of blocks, by stream and rank
   std::map<unsigned long long, std::uint64_t> counting_streams;  // by id, their places
-  std::uint64_t host_memories = 0;                               // calls for some
+  /// Calls for host memory.
+  std::uint64_t host_memories = 0;
   std::mutex calls_mutex;
   std::function<bool()> calls_in_flight;  // of `calls_mutex`; null: no calls are counted
   /// Kernels wait for other ranks that no call tells of: those of the program, and of graphs.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <optional>
 #include <thread>
 
@@ -48,10 +49,20 @@ struct Buffers {
   Stream stream;
 };
 
-/// Until the abort has come, which the watchdogs take some time for; then throws why.
+/// The watchdogs take some time for it. Throws where it does not come: a test fails then, and does
+/// not hang.
+void wait_for_abort(const Communicator& comm) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(40);
+  while (!comm.aborted()) {
+    if (std::chrono::steady_clock::now() > deadline) throw Error("there is no abort");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+/// Until the abort has come; then throws why.
 void expect_abort(Communicator& comm, CUstream stream) {
   POLYPATH_CHECK(comm.driver(), stream_synchronize(stream));
-  while (!comm.aborted()) std::this_thread::yield();
+  wait_for_abort(comm);
   comm.check();
 }
 
@@ -138,7 +149,7 @@ TEST_F(UnlikeCalls, CallRefusedByOneRank_EndsOnAll) {
           // rank 2 was first
         }
       }
-      while (!comm.aborted()) std::this_thread::yield();
+      wait_for_abort(comm);
       POLYPATH_CHECK(driver(), stream_synchronize(buffers.stream.get()));
       comm.check();
     });
