@@ -2,6 +2,7 @@
 // has a wrong result without an error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <chrono>
 
 #include <algorithm>
 #include <atomic>
@@ -51,7 +52,7 @@ struct Buffers {
 /// Until the abort has come, which the watchdogs take some time for; then throws why.
 void expect_abort(Communicator& comm, CUstream stream) {
   POLYPATH_CHECK(comm.driver(), stream_synchronize(stream));
-  while (!comm.aborted()) std::this_thread::yield();
+  while (!comm.aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   comm.check();
 }
 
@@ -138,7 +139,7 @@ TEST_F(UnlikeCalls, CallRefusedByOneRank_EndsOnAll) {
           // rank 2 was first
         }
       }
-      while (!comm.aborted()) std::this_thread::yield();
+      while (!comm.aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       POLYPATH_CHECK(driver(), stream_synchronize(buffers.stream.get()));
       comm.check();
     });
