@@ -172,9 +172,14 @@ std::shared_ptr<const SharedHostMemory> SharedHostMemory::make(const Place& plac
       for (std::size_t host = 0; rank == 0 && host < hosts; ++host) {
         const NumaBinding near(place.node.hosts[host].numa);
         const std::uint64_t size = memory->part_bytes_;
-        // Without the faults of touching them; a lack of memory is an error, not a signal.
-        if (::fallocate(file.number(), 0, static_cast<off_t>(host * size),
-                        static_cast<off_t>(size)) != 0)
+        // Without the faults of touching them; a lack of memory is an error, not a signal. A signal of
+        // the program interrupts it, and what is made by then stays.
+        int status = 0;
+        do {
+          status = ::fallocate(file.number(), 0, static_cast<off_t>(host * size),
+                               static_cast<off_t>(size));
+        } while (status != 0 && errno == EINTR);
+        if (status != 0)
           throw Error(fmt::format("fallocate: {}", std::generic_category().message(errno)));
       }
       Known& others = known();

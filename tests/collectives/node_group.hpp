@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <chrono>
 
 #include <algorithm>
 #include <array>
@@ -142,7 +143,7 @@ inline void synchronize(const NodeRank& rank, CUstream stream) {
   if (rank.made.links)
     while (local.driver().stream_query(stream) == CUDA_ERROR_NOT_READY &&
            rank.made.links->engine->progress())
-      std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
   POLYPATH_CHECK(local.driver(), stream_synchronize(stream));
   local.check();
 }

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <chrono>
 
 #include <algorithm>
 #include <bit>
@@ -364,7 +365,7 @@ TEST_F(CollectivesTest, ARankThatDoesNotCallLetsTheOthersGoWithTheReason) {
       POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
     }
     // The watchdog hears of it from the kernel; then everybody does.
-    while (!comm.aborted()) std::this_thread::yield();
+    while (!comm.aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     comm.check();
   });
   EXPECT_THAT(failures, Each(HasSubstr("waited for rank 1")));

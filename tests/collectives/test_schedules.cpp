@@ -216,7 +216,7 @@ TEST_F(SchedulesTest, ARankThatDoesNotLaunchItsGraphLetsTheOthersGo) {
     comm.check();
     if (comm.rank() != 1) graph.launch(stream.get());
     POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
-    while (!comm.aborted()) std::this_thread::yield();
+    while (!comm.aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     comm.check();
   });
   EXPECT_THAT(failures, Each(HasSubstr("waited")));
@@ -234,7 +234,7 @@ TEST_F(SchedulesTest, ARankThatDoesNotCallLetsTheOthersGo) {
       collectives.run({.count = 1 << 18, .send = device.address(), .recv = device.address()},
                       stream.get(), CollectiveChoice::hierarchical);
     POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
-    while (!comm.aborted()) std::this_thread::yield();
+    while (!comm.aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     comm.check();
   });
   EXPECT_THAT(failures, Each(HasSubstr("waited")));

@@ -2,6 +2,7 @@
 // has a wrong result without an error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <chrono>
 
 #include <algorithm>
 #include <atomic>

@@ -2,6 +2,7 @@
 // error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <chrono>
 
 #include "nccl_standin.h"
 #include "node_group.hpp"
@@ -34,7 +35,7 @@ TEST(NodesTest, CallsThatDifferInANode_EndOnItsRanks) {
       if (number == 1 || number == 3) each.change(its.call);
       rank.across->run(its.call, its.stream.get());
       POLYPATH_CHECK(rank.made.local->driver(), stream_synchronize(its.stream.get()));
-      while (!rank.made.local->aborted()) std::this_thread::yield();
+      while (!rank.made.local->aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       rank.made.local->check();
     });
     for (const std::string& failure : failures)
@@ -66,7 +67,8 @@ void expect_mismatch_between_nodes(bool by_nccl) {
       rank.across->run(its.call, its.stream.get());
       POLYPATH_CHECK(rank.made.local->driver(), stream_synchronize(its.stream.get()));
       // Nothing comes to node 1 that must not.
-      while (number == 0 && !rank.made.local->aborted()) std::this_thread::yield();
+      while (number == 0 && !rank.made.local->aborted())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       rank.made.local->check();
     });
     EXPECT_THAT(failures[0], AllOf(HasSubstr("call 1: allreduce of 1000 float32 by sum"),

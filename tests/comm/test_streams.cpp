@@ -1,6 +1,7 @@
 // Put, signal, wait and barrier on streams.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <chrono>
 
 #include <array>
 #include <atomic>
@@ -259,7 +260,7 @@ TEST(Streams, ASignalThatDoesNotComeAborts) {
       // It is known as soon as the stream goes on.
       EXPECT_THAT(thrown_by<CommunicatorError>([&] { comm.check(); }), HasSubstr("rank 1"));
     }
-    while (!comm.aborted()) std::this_thread::yield();
+    while (!comm.aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     comm.check();
   });
   EXPECT_THAT(failures, Each(HasSubstr("rank 1: a stream waited past the time limit for the signal "
@@ -278,7 +279,7 @@ TEST(Streams, ABarrierThatARankDoesNotComeToAborts) {
       comm.barrier(stream.get());
       poll(comm, stream);
     }
-    while (!comm.aborted()) std::this_thread::yield();
+    while (!comm.aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     comm.check();
   });
   EXPECT_THAT(failures, Each(HasSubstr("rank 1: a stream waited past the time limit for rank 0 at "
@@ -446,7 +447,7 @@ TEST(Streams, DestroyingWhileOneWaitsAborts) {
       group.destroy(0);
       POLYPATH_CHECK(*group_node().driver, stream_synchronize(stream.get()));
     } else {
-      while (!comm.aborted()) std::this_thread::yield();
+      while (!comm.aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       EXPECT_THAT(thrown_by<CommunicatorError>([&] { comm.check(); }),
                   HasSubstr("rank 0 destroyed the communicator while its streams waited"));
     }

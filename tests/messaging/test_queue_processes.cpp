@@ -1,5 +1,6 @@
 // Queues between processes, and what happens when one of them goes.
 #include <gmock/gmock.h>
+#include <chrono>
 
 #include "messaging/queue_set.hpp"
 #include "process_group.hpp"
@@ -79,7 +80,8 @@ RANK_PROGRAM(one_side_is_killed) {
     gpu.launch("polypath_test_remote_pops", 1, 32,
                row_of(view_of(*queues, 0, POLYPATH_CONSUMER), 0, gpu.alloc_found(64), 64), 0);
   gpu.synchronize();
-  while (self.rank() != 0 && !comm->aborted()) std::this_thread::yield();
+  while (self.rank() != 0 && !comm->aborted())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   comm->check();
 }
 
