@@ -112,8 +112,9 @@ void ThreadedDevices::work() {
       last_change_ = Clock::now();
       continue;
     }
-    // Somebody has to look after what waits.
-    if (!waiting_.empty() && !is_polled_) wake_worker();
+    // Somebody has to look after what waits, and after what is to run later: this worker may be
+    // busy for long.
+    if ((!waiting_.empty() && !is_polled_) || !is_awaited()) wake_worker();
     if (operation->move) {
       lock.unlock();
       operation->move();
@@ -134,11 +135,11 @@ void ThreadedDevices::rest(DriverMutex::ForWorkers& lock, const SleeperPtr& self
     const Clock::time_point now = Clock::now();
     until = std::min(until, now + poll_interval(now - last_change_));
   }
-  resting_.insert(polls ? resting_.begin() : resting_.end(), self);
+  resting_.insert(polls ? resting_.begin() : resting_.end(), {self, until});
   lock.unlock();
   self->sleep(until);
   lock.lock();
-  std::erase(resting_, self);
+  std::erase_if(resting_, [&](const Resting& one) { return one.sleeper == self; });
   if (!polls) return;
   is_polled_ = false;
   poll();
@@ -146,8 +147,14 @@ void ThreadedDevices::rest(DriverMutex::ForWorkers& lock, const SleeperPtr& self
 
 void ThreadedDevices::wake_worker() {
   if (resting_.empty()) return;
-  mutex_.wake(std::move(resting_.back()));
+  mutex_.wake(std::move(resting_.back().sleeper));
   resting_.pop_back();
+}
+
+bool ThreadedDevices::is_awaited() const {
+  return ready_.empty() || std::ranges::any_of(resting_, [&](const Resting& one) {
+           return one.until <= ready_.begin()->due;
+         });
 }
 
 void ThreadedDevices::wake_waiters() {

@@ -56,6 +56,12 @@ class ThreadedDevices : public Devices {
     }
   };
 
+  /// A worker that sleeps until it is woken, or until a time.
+  struct Resting {
+    SleeperPtr sleeper;
+    std::chrono::steady_clock::time_point until;
+  };
+
   /// A thread of the program that waits; made and destroyed under the lock.
   struct Waiter {
     Waiter(std::vector<const Waiter*>& all, const std::function<bool()>& what)
@@ -77,6 +83,8 @@ class ThreadedDevices : public Devices {
   void rest(DriverMutex::ForWorkers& lock, const SleeperPtr& self);
   /// One of those that rest, if there is one.
   void wake_worker();
+  /// Whether a resting worker will take the next operation that is ready when its time has come.
+  [[nodiscard]] bool is_awaited() const;
   /// Those of the program that wait no longer.
   void wake_waiters();
   void poll();
@@ -97,7 +105,7 @@ class ThreadedDevices : public Devices {
   FunctionalTraffic traffic_;
   bool sees_traffic_;  // there may be some
   bool has_workers_ = false;
-  std::vector<SleeperPtr> resting_;  // workers; who polls is the first
+  std::vector<Resting> resting_;  // who polls is the first
   std::vector<const Waiter*> waiters_;
   std::set<Ready, Earlier> ready_;
   std::set<OperationPtr> waiting_;  // for a value in memory
