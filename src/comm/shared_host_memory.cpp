@@ -172,8 +172,8 @@ std::shared_ptr<const SharedHostMemory> SharedHostMemory::make(const Place& plac
       for (std::size_t host = 0; rank == 0 && host < hosts; ++host) {
         const NumaBinding near(place.node.hosts[host].numa);
         const std::uint64_t size = memory->part_bytes_;
-        // Without the faults of touching them; a lack of memory is an error, not a signal. A signal of
-        // the program interrupts it, and what is made by then stays.
+        // Without the faults of touching them; a lack of memory is an error, not a signal. Signals
+        // of the program interrupt it, and what is made by then stays.
         int status = 0;
         do {
           status = ::fallocate(file.number(), 0, static_cast<off_t>(host * size),
