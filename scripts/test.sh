@@ -95,15 +95,20 @@ targets_of() {
 
 has_tests() { ! ctest --preset "$1" -N -R "$ctest" | grep -q '^Total Tests: 0$'; }
 
+# Tests for threads take one core, and those of the other build have long waits: they run side by side.
 sanitizer_lane() {
   [[ -n $ctest ]] || return 0
+  local threads=
   part "build for address and undefined-behaviour sanitizers" scripts/build.sh asan "${sanitized[@]}"
-  ctest_part "C++ tests under address and undefined-behaviour sanitizers" asan -LE soak
   configure tsan
   if has_tests tsan; then
     part "build for the thread sanitizer" scripts/build.sh tsan thread_tests
-    part "tests of threads under the thread sanitizer" "${fixed[@]}" ctest --preset tsan -R "$ctest" -LE soak
+    part "tests of threads under the thread sanitizer" "${fixed[@]}" ctest --preset tsan -R "$ctest" -LE soak \
+      >"$logs/thread lane" 2>&1 &
+    threads=$!
   fi
+  ctest_part "C++ tests under address and undefined-behaviour sanitizers" asan -LE soak
+  [[ -z $threads ]] || { wait "$threads"; cat "$logs/thread lane"; }
 }
 
 optimised_lane() { ctest_part "C++ tests" release -E "$alike" -LE soak; }
