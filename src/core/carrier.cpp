@@ -188,6 +188,7 @@ bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
                         Exclusions& without) {
   bool ready = true;
   const bool asks = !without.is_preparing;
+  std::vector<const Route*> wanted;
   for (std::size_t t = 0; t < group.size(); ++t) {
     if (!plan.transfers[t].native()) note_import(group[t]);
     for (const RouteShare& share : plan.transfers[t].routes) {
@@ -211,7 +212,7 @@ bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
       if (!resources_.ready(share.route)) {
         failed = preparer_.failed(share.route) || failed;
         waits = true;
-        if (asks) preparer_.request(share.route, 1);
+        if (asks) wanted.push_back(&share.route);
       }
       if (!failed && !waits) continue;
       ready = false;
@@ -220,6 +221,12 @@ bool Carrier::all_ready(const Plan& plan, const std::vector<Splittable>& group,
                 NativeReason::not_ready, without);
     }
   }
+  // Those first that wait for no context: a thread that makes one takes nothing else meanwhile.
+  std::ranges::stable_partition(wanted, [&](const Route* route) {
+    return std::ranges::all_of(resources_.gpus_of(*route),
+                               [&](int gpu) { return gpu < 0 || resources_.has_context(gpu); });
+  });
+  for (const Route* const route : wanted) preparer_.request(*route, 1);
   return ready;
 }
 
