@@ -11,7 +11,7 @@
 #
 # Behind the release build three lanes run side by side, so that no core waits: one builds for sanitizers and runs
 # the tests of those builds, the others run the C++ and the Python tests of the release build. Many tests wait
-# for their other processes much of their time.
+# for their other processes much of their time, and some take a core while they do: more at once would take longer.
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
 
@@ -68,10 +68,11 @@ python_part() {
   (($#)) && part "$name" python -m pytest "${pytest_options[@]}" --durations=15 "$@"
 }
 
-# ctest_part NAME PRESET OPTION...
+# ctest_part NAME PRESET OPTION...: on half of the cores.
+half=$((($(nproc) + 1) / 2))
 ctest_part() {
   [[ -n $ctest ]] || return 0
-  part "$1" ctest --preset "$2" -R "$ctest" --no-tests=ignore "${@:3}"
+  part "$1" ctest --preset "$2" -j "$half" -R "$ctest" --no-tests=ignore "${@:3}"
 }
 
 # The thread sanitizer needs its shadow memory where address randomisation may put something else.
@@ -95,7 +96,6 @@ targets_of() {
 
 has_tests() { ! ctest --preset "$1" -N -R "$ctest" | grep -q '^Total Tests: 0$'; }
 
-# Tests for threads take one core, and those of the other build have long waits: they run side by side.
 sanitizer_lane() {
   [[ -n $ctest ]] || return 0
   local threads=
@@ -103,7 +103,7 @@ sanitizer_lane() {
   configure tsan
   if has_tests tsan; then
     part "build for the thread sanitizer" scripts/build.sh tsan thread_tests
-    part "tests of threads under the thread sanitizer" "${fixed[@]}" ctest --preset tsan -R "$ctest" -LE soak \
+    part "tests of threads under the thread sanitizer" "${fixed[@]}" ctest --preset tsan -j "$half" -R "$ctest" -LE soak \
       >"$logs/thread lane" 2>&1 &
     threads=$!
   fi
