@@ -293,6 +293,11 @@ bool Carrier::leave_out_loaded(const Plan& plan, const LoadLook& look, Exclusion
   return is_any;
 }
 
+void Carrier::widen(const Route& route, int copies) {
+  preparer_.request(route, copies);
+  if (options_.prepare == PrepareMode::wait) preparer_.wait();
+}
+
 bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
                        const LoadLook& look, bool follows_load, Exclusions& without, bool& midway) {
   const auto natively = [&] {
@@ -331,8 +336,7 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
                                                                 : static_cast<Executor&>(streams_);
   const RunResult result = executor.run(prepared.schedule, bound);
   if (result.busy != nullptr) {
-    if (const auto more = resources_.next_size(*result.busy))
-      preparer_.request(*result.busy, *more);
+    if (const auto more = resources_.next_size(*result.busy)) widen(*result.busy, *more);
     leave_out(*result.busy, LeftOutReason::busy, NativeReason::busy, without);
     return false;
   }
@@ -353,7 +357,7 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
     if (follows_load) load_.note_split(prepared.plan, look);
     if (result.narrow != nullptr) {
       const auto more = resources_.next_size(*result.narrow);
-      if (more && *more <= kWideInSequence) preparer_.request(*result.narrow, *more);
+      if (more && *more <= kWideInSequence) widen(*result.narrow, *more);
     }
   } catch (const std::exception& error) {
     log_warn("a transfer is under way that was not taken note of: {}", error.what());
