@@ -118,8 +118,8 @@ class Carrier {
   bool in_window(const PreparedPlan& prepared, const Splittable& one);
   /// Whether its stream holds no work.
   bool idle(const Splittable& one);
-  /// Has the route serve so many transfers at once; transfers that wait for preparation wait for this
-  /// as well, so that what comes later does not depend on the time that it takes.
+  /// Has the route serve so many transfers at once; transfers that wait for preparation wait for
+  /// this as well, so that what comes later does not depend on the time that it takes.
   void widen(const Route& route, int copies);
   /// `follows_load`: false where the plan was given, and is followed whatever others do.
   bool try_plan(const PreparedPlan& prepared, const std::vector<Splittable>& group,
