@@ -25,6 +25,14 @@ inline void require_ok(int code, const char* call) {
 #define NCCL_OK(call) require_ok(call, #call)
 #define CUDA_OK(call) require_ok(static_cast<int>(call), #call)
 
+/// Of the current GPU.
+inline std::size_t free_bytes() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  CUDA_OK(cuMemGetInfo(&free, &total));
+  return free;
+}
+
 using Bytes = std::vector<std::byte>;
 constexpr std::byte kPoison{0xA5};
 

@@ -69,13 +69,6 @@ namespace {
 using testing::Each;
 using testing::ExitedWithCode;
 
-std::size_t free_bytes() {
-  std::size_t free = 0;
-  std::size_t total = 0;
-  CUDA_OK(cuMemGetInfo(&free, &total));
-  return free;
-}
-
 /// For what comes at once or never.
 template <typename Condition>
 bool comes(Condition&& condition) {

@@ -175,13 +175,6 @@ TEST(NcclLife, RegisteredBuffersAreTakenToo) {
   EXPECT_EQ(calls.taken(), 2);
 }
 
-std::size_t free_bytes() {
-  std::size_t free = 0;
-  std::size_t total = 0;
-  CUDA_OK(cuMemGetInfo(&free, &total));
-  return free;
-}
-
 /// A worker that a program forks, and that ends what it finds in its memory.
 TEST(NcclLife, AForkedChildLeavesCommunicatorsToItsParent) {
   const CountsOf calls("ncclAllReduce");

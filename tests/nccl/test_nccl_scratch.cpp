@@ -14,13 +14,6 @@ namespace {
 
 using testing::Each;
 
-std::size_t free_bytes() {
-  std::size_t free = 0;
-  std::size_t total = 0;
-  CUDA_OK(cuMemGetInfo(&free, &total));
-  return free;
-}
-
 /// Pinned, with a guard on either side.
 class HostBytes {
  public:
