@@ -10,6 +10,8 @@ namespace {
 /// engine of the GPU serves the other copies, both share the link, and a probe of 1 MiB takes 1.8
 /// times its idle time.
 constexpr double kQuick = 1.4;
+/// One that takes at most this many times as long may have met something odd: another one says more.
+constexpr double kUnsure = 2.5;
 /// The quickest probe seen stands for the idle link up to this many times the model's figure: when
 /// all probes so far met traffic, the quickest of them is no idle one.
 constexpr double kLargestIdle = 3;
@@ -45,7 +47,7 @@ bool MeasuredLink::suspect(std::uint64_t now_ns) {
   if (is_loaded_) return false;
   is_loaded_ = true;
   is_alarm_ = true;
-  quick_probes_ = 0;
+  quick_probes_ = unsure_probes_ = 0;
   pause_ns_ = 0;
   wait_us_ = 0;
   alarm_ns_ = next_probe_ns_ = now_ns;
@@ -66,8 +68,8 @@ bool MeasuredLink::suspect_unless_probed(std::uint64_t now_ns) {
 
 bool MeasuredLink::is_due(std::uint64_t now_ns, bool is_wanted) const noexcept {
   if (!is_loaded_ || is_probed_now_) return false;
-  // Right after the alarm, and after a quick probe, nobody needs to want the link.
-  const bool is_open = is_wanted || pause_ns_ == 0 || quick_probes_ > 0;
+  // Right after the alarm, and between probes that together say something, nobody needs to want it.
+  const bool is_open = is_wanted || pause_ns_ == 0 || quick_probes_ > 0 || unsure_probes_ > 0;
   // A clock that jumped back does not put the probe off.
   return is_open && (now_ns >= next_probe_ns_ || next_probe_ns_ - now_ns > kLongestPauseNs);
 }
@@ -80,6 +82,12 @@ bool MeasuredLink::probe_ended(std::uint64_t now_ns, std::optional<double> us) {
   is_probed_now_ = false;
   if (us && *us > 0) quickest_us_ = quickest_us_ == 0 ? *us : std::min(quickest_us_, *us);
   if (!is_loaded_) return false;
+  if (us && *us > kQuick * idle_us() && *us <= kUnsure * idle_us() &&
+      ++unsure_probes_ <= kUnsureProbes) {
+    next_probe_ns_ = now_ns;
+    return false;
+  }
+  unsure_probes_ = 0;
   if (us && *us <= kQuick * idle_us()) {
     if (++quick_probes_ < kQuickProbes) {
       next_probe_ns_ = now_ns + (is_alarm_ ? 0 : kSecondLookNs);
@@ -94,7 +102,6 @@ bool MeasuredLink::probe_ended(std::uint64_t now_ns, std::optional<double> us) {
   pause_ns_ = pause_ns_ == 0 ? kFirstPauseNs : std::min(2 * pause_ns_, kLongestPauseNs);
   next_probe_ns_ = now_ns + pause_ns_;
   if (us) {
-    confirmed_ns_ = std::max<std::uint64_t>(now_ns, 1);
     const double wait_us = std::clamp(*us - idle_us(), 0.0, kLongestWaitUs);
     wait_us_ = wait_us_ == 0 ? wait_us : (1 - kNewPart) * wait_us_ + kNewPart * wait_us;
   }
@@ -121,10 +128,6 @@ double MeasuredLink::factor(std::uint64_t now_ns) const noexcept {
   double factor = factor_;
   for (std::uint64_t i = 0; i < periods && factor > 1; ++i) factor /= 2;
   return std::max(factor, 1.0);
-}
-
-bool MeasuredLink::was_loaded_lately(std::uint64_t now_ns) const noexcept {
-  return confirmed_ns_ != 0 && now_ns - confirmed_ns_ < kLatelyNs;
 }
 
 // ---- the table ----------------------------------------------------------------------------------

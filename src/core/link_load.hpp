@@ -65,10 +65,10 @@ class MeasuredLink {
   static constexpr std::uint64_t kLongestPauseNs = 20'000'000;
   static constexpr std::uint64_t kSecondLookNs = 200'000;  ///< from a quick probe to the next one
   static constexpr std::uint64_t kLongestDrainNs = 5'000'000;
-  static constexpr int kQuickProbes = 2;  ///< in a row: the link is free
-  static constexpr double kLargestFactor = 16;
+  static constexpr int kQuickProbes = 2;   ///< in a row: the link is free
+  static constexpr int kUnsureProbes = 3;  ///< in a row that say nothing: the next one is slow
+  static constexpr double kLargestFactor = 4;
   static constexpr std::uint64_t kForgetNs = 10'000'000'000;  ///< the factor halves after it
-  static constexpr std::uint64_t kLatelyNs = 1'000'000'000;
 
   /// `model_us`: how long the cost model says that a probe takes on the idle link.
   explicit MeasuredLink(double model_us = 0) : model_us_(model_us) {}
@@ -99,8 +99,6 @@ class MeasuredLink {
   /// How much later than usual a route may end before its links become suspect: false alarms raise
   /// it, time lowers it.
   [[nodiscard]] double factor(std::uint64_t now_ns) const noexcept;
-  /// Whether a probe found it loaded within the last kLatelyNs.
-  [[nodiscard]] bool was_loaded_lately(std::uint64_t now_ns) const noexcept;
 
  private:
   [[nodiscard]] double idle_us() const noexcept;
@@ -112,13 +110,13 @@ class MeasuredLink {
   bool is_probed_now_ = false;
   bool is_alarm_ = false;  ///< loaded by a route's end alone: no probe has confirmed it
   int quick_probes_ = 0;
+  int unsure_probes_ = 0;
   std::uint64_t pause_ns_ = 0;
   std::uint64_t alarm_ns_ = 0;
   std::uint64_t next_probe_ns_ = 0;
   double wait_us_ = 0;
   double factor_ = 1;
   std::uint64_t factor_ns_ = 0;     ///< when it was raised last
-  std::uint64_t confirmed_ns_ = 0;  ///< when a probe found it loaded last; 0: never
 };
 
 /// Why a link counts as loaded.

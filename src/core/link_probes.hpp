@@ -1,7 +1,13 @@
-// Probes: one small copy between the engine's own buffers over one link, timed by events. Nobody's
-// bytes but its own move, and no stream of a transfer is touched.
+// Probes: one small copy between the engine's own buffers over one link. Nobody's bytes but its own
+// move, and no stream of a transfer is touched.
+//
+// A probe's time begins when it is issued. An event on its own stream cannot tell when that was: the
+// copy engine executes it together with the copy, so that the wait for the engine is over by then
+// (docs/cuda-notes.md). An event on another stream, which holds nothing else, can.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,10 +32,14 @@ class LinkProbes {
  public:
   static constexpr std::uint64_t kBytes = kMiB;
 
-  /// All must outlive it.
+  /// All must outlive it. `clock`: nanoseconds.
   LinkProbes(std::shared_ptr<const CudaDriver> driver, const Node& node, Devices& devices,
-             const RouteResources& resources)
-      : driver_(std::move(driver)), node_(node), devices_(devices), resources_(resources) {}
+             const RouteResources& resources, const std::function<std::uint64_t()>& clock)
+      : driver_(std::move(driver)),
+        node_(node),
+        devices_(devices),
+        resources_(resources),
+        clock_(clock) {}
   /// Waits for no probe: what one may still use is left to the end of the process.
   ~LinkProbes();
   LinkProbes(const LinkProbes&) = delete;
@@ -38,7 +48,8 @@ class LinkProbes {
   /// Issues a probe. The first one of a link makes a stream, events and buffers: slow. Throws
   /// ProbeImpossible, DriverError.
   void begin(int link);
-  /// How long the probe took; nothing: it has not ended. Throws DriverError: the probe is over.
+  /// How long the probe took from its issue, in us; nothing: it has not ended. Throws DriverError: the
+  /// probe is over.
   std::optional<double> poll(int link);
 
   /// What the cost model says of a probe on the idle link.
@@ -49,11 +60,15 @@ class LinkProbes {
     int gpu = 0;  ///< whose context issues it
     CUcontext context = nullptr;
     CUstream stream = nullptr;
-    CUevent begin = nullptr;
+    CUevent begin = nullptr;  ///< on the clock stream of the GPU
     CUevent end = nullptr;
     bool is_under_way = false;
+    std::uint64_t issued_ns = 0;
+    std::uint64_t running_ns = 0;  ///< when it was seen under way last
   };
   Probe& probe_of(int link);
+  /// A stream of the GPU that holds nothing but beginnings of probes.
+  CUstream clock_stream_of(int gpu);
   CUdeviceptr buffer_of(MemoryId memory, int gpu);
   CUdeviceptr make_buffer_of(MemoryId memory, int gpu);
   void destroy(Probe& probe) noexcept;
@@ -62,7 +77,9 @@ class LinkProbes {
   const Node& node_;
   Devices& devices_;
   const RouteResources& resources_;
-  std::map<int, Probe> probes_;  // by link
+  const std::function<std::uint64_t()>& clock_;
+  std::map<int, Probe> probes_;            // by link
+  std::map<int, CUstream> clock_streams_;  // by GPU
   std::map<MemoryId, std::unique_ptr<StagingMemory>> buffers_;
   std::set<std::pair<MemoryId, int>> reached_;
 };

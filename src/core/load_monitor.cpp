@@ -63,7 +63,7 @@ double issue_us(const Plan& plan, const Costs& costs) {
 }  // namespace
 
 LoadMonitor::LoadMonitor(const NodeSource& source, const Options& options, Devices& devices,
-                         ImportedMemories& imports, const RouteResources& resources,
+                         ImportedMemories& imports, RouteResources& resources,
                          OtherProcesses& others)
     : driver_(source.driver),
       node_(source.node),
@@ -76,8 +76,8 @@ LoadMonitor::LoadMonitor(const NodeSource& source, const Options& options, Devic
       published_ns_(2 * static_cast<std::size_t>(table_.slots())),
       sampled_ns_(static_cast<std::size_t>(table_.slots())),
       is_wanted_(static_cast<std::size_t>(table_.slots())),
-      timed_(driver_, devices, CU_EVENT_DEFAULT),
-      probes_(driver_, source.node, devices, resources),
+      timed_(resources.timed_events()),
+      probes_(driver_, source.node, devices, resources, clock_),
       measured_(static_cast<std::size_t>(table_.slots())) {
   // An emulated mesh's kernels share GPUs, so its times say nothing of links.
   const bool has_times =

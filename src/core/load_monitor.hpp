@@ -49,7 +49,7 @@ class LoadMonitor {
  public:
   /// All must outlive it.
   LoadMonitor(const NodeSource& source, const Options& options, Devices& devices,
-              ImportedMemories& imports, const RouteResources& resources, OtherProcesses& others);
+              ImportedMemories& imports, RouteResources& resources, OtherProcesses& others);
   /// Waits for no probe.
   ~LoadMonitor();
   LoadMonitor(const LoadMonitor&) = delete;
@@ -129,7 +129,6 @@ class LoadMonitor {
     MeasuredLink link;
     int probe_link = -1;  ///< of the slot's: that which a route used last
     bool is_held = false;
-    int late_samples = 0;       ///< in a row
     int losses = 0;             ///< samples in a row by which the route was the loss of a transfer
     std::uint64_t hold_ns = 0;  ///< of the last hold; 0: a sample was no loss since then
     bool is_under_way = false;
@@ -151,10 +150,10 @@ class LoadMonitor {
   /// Whether a sample with times of its routes took longer than it would have without its latest
   /// one.
   [[nodiscard]] static bool is_loss(const KeptSample& kept, const SampleTimes& times);
-  /// Suspects a link over which a route was late. Unless `is_sure`, two samples in a row must be.
-  void count_late(int link, bool is_sure, std::uint64_t now_ns);
   /// Holds the links of a route by which transfers lose, though probes may find them free.
-  void count_loss(const KeptSample& kept, const SampleTimes& times, std::uint64_t now_ns);
+  /// `has_lost`: is_loss() of the sample.
+  void count_loss(const KeptSample& kept, const SampleTimes& times, bool has_lost,
+                  std::uint64_t now_ns);
   void suspect(int link, std::uint64_t now_ns);
   void set_state(int slot);
   void wake();
@@ -180,7 +179,7 @@ class LoadMonitor {
   std::atomic<std::uint64_t> next_read_ns_{0};
   std::atomic<std::uint64_t> next_probe_ns_{0};
   std::atomic<int> loaded_count_{0};
-  EventPool timed_;
+  EventPool& timed_;
   LinkProbes probes_;  // of the thread, or in virtual time of whoever holds mutex_
   std::mutex mutex_;
   std::condition_variable_any changed_;

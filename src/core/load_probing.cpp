@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <map>
 #include <system_error>
 
 #include "base/log.hpp"
@@ -24,8 +23,6 @@ constexpr double kLateUs = 20;
 /// than what times vary.
 constexpr double kLossPart = 0.01;
 constexpr double kLossUs = 2;
-/// Late samples in a row that make a link suspect.
-constexpr int kLateSamples = 2;
 /// No route is taken to carry more than all but this part.
 constexpr double kLeastPart = 0.01;
 /// Losses in a row after which a route is held back, and for how long.
@@ -82,15 +79,10 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
   const double late_us = std::max(kLateUs, kLatePart * kept.predicted_us);
   const bool has_direct = kept.direct_part > 0;
   // A route that is late and yet saves time is not left out: without it the transfer takes longer.
-  const bool may_be_late = has_whole || !has_direct || is_loss(kept, times);
-  struct Verdict {
-    int link = 0;
-    bool is_late = false;
-    bool is_sure = false;
-  };
-  std::map<int, Verdict> verdicts;  // by slot, which routes may share
+  const bool has_lost = !has_whole && has_direct && is_loss(kept, times);
+  const bool may_be_late = has_whole || !has_direct || has_lost;
   for (const KeptSample::Leg& leg : kept.legs) {
-    if (!leg.is_staged) continue;
+    if (!leg.is_staged || !may_be_late) continue;
     double factor = 1;
     for (const KeptSample::Leg& other : kept.legs)
       if (other.route == leg.route)
@@ -109,33 +101,10 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
         if (late.route == leg.route) us = late.us;
       if (!has_direct) allowed_us += kept.predicted_us;
     }
-    const int slot = table_.slot_of(leg.link);
-    Verdict& verdict = verdicts[slot];
-    if (!may_be_late || us <= allowed_us) continue;
-    // Something odd makes a copy late now and then, but hardly by more than all of it takes.
-    const bool is_sure = us > allowed_us + std::max(kept.native_us, kept.predicted_us) ||
-                         measured_[static_cast<std::size_t>(slot)].link.was_loaded_lately(now_ns);
-    verdict = {leg.link, true, verdict.is_sure || is_sure};
+    // Something odd makes a copy late now and then; then two quick probes end the alarm.
+    if (us > allowed_us) suspect(leg.link, now_ns);
   }
-  for (const auto& [slot, verdict] : verdicts) {
-    if (verdict.is_late)
-      count_late(verdict.link, verdict.is_sure, now_ns);
-    else
-      measured_[static_cast<std::size_t>(slot)].late_samples = 0;
-  }
-  if (!has_whole && has_direct) count_loss(kept, times, now_ns);
-}
-
-void LoadMonitor::count_late(int link, bool is_sure, std::uint64_t now_ns) {
-  const auto slot = static_cast<std::size_t>(table_.slot_of(link));
-  Measured& one = measured_[slot];
-  if (!is_sure && ++one.late_samples < kLateSamples) {
-    // The next transfer is sampled, however soon it comes.
-    sampled_ns_[slot] = 0;
-    return;
-  }
-  one.late_samples = 0;
-  suspect(link, now_ns);
+  if (!has_whole && has_direct) count_loss(kept, times, has_lost, now_ns);
 }
 
 bool LoadMonitor::is_loss(const KeptSample& kept, const SampleTimes& times) {
@@ -146,15 +115,14 @@ bool LoadMonitor::is_loss(const KeptSample& kept, const SampleTimes& times) {
   return times.total_us - kept.halted_us > without_us * (1 + kLossPart) + kLossUs;
 }
 
-void LoadMonitor::count_loss(const KeptSample& kept, const SampleTimes& times,
+void LoadMonitor::count_loss(const KeptSample& kept, const SampleTimes& times, bool has_lost,
                              std::uint64_t now_ns) {
   const auto latest = std::ranges::max_element(times.routes, {}, &SampleTimes::Late::us);
-  const bool lost = is_loss(kept, times);
   for (const KeptSample::Leg& leg : kept.legs) {
     if (!leg.is_staged) continue;
     const int slot = table_.slot_of(leg.link);
     Measured& one = measured_[static_cast<std::size_t>(slot)];
-    if (!lost || leg.route != latest->route) {
+    if (!has_lost || leg.route != latest->route) {
       one.losses = 0;
       one.hold_ns = 0;
       continue;

@@ -78,8 +78,10 @@ const Route* LeasedRun::lease(bool channels) {
       leases_[t].clear();
       narrow_ = nullptr;
     }
+    // A record more on the caller's stream would cost a sampled transfer time.
+    EventPool& events = bound.sample != nullptr ? bound.sample->events() : resources_.events();
     tickets_[t] = std::make_shared<Ticket>(
-        bound.caller, std::make_shared<PooledEvent>(resources_.events(), bound.caller_gpu));
+        bound.caller, std::make_shared<PooledEvent>(events, bound.caller_gpu));
     if (const Route* const busy = lease_transfer(t, channels)) return busy;
   }
   return nullptr;
@@ -118,7 +120,11 @@ void LeasedRun::fork() {
     if (ticket->in_sequence() && sample == nullptr) continue;
     guard_.use(ticket->caller().context);
     if (!ticket->in_sequence()) ticket->record(driver_);
-    if (sample != nullptr) sample->begin(driver_, ticket->caller().stream);
+    if (sample == nullptr) continue;
+    if (ticket->in_sequence())
+      sample->begin(driver_, ticket->caller().stream);
+    else
+      sample->begin(ticket->fork_event());
   }
 }
 

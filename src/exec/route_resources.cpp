@@ -50,7 +50,8 @@ RouteResources::RouteResources(std::shared_ptr<const CudaDriver> driver, const N
       node_(node),
       devices_(devices),
       rings_(limits_for(staging_bytes)),
-      events_(driver_, devices) {}
+      events_(driver_, devices),
+      timed_events_(driver_, devices, CU_EVENT_DEFAULT) {}
 
 RouteResources::~RouteResources() {
   for (auto& [link, channels] : channels_)

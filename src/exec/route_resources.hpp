@@ -188,6 +188,8 @@ class RouteResources {
   /// be.
   [[nodiscard]] std::optional<int> next_size(const Route& route);
   EventPool& events() noexcept { return events_; }
+  /// Those with timing.
+  EventPool& timed_events() noexcept { return timed_events_; }
   Sequences& sequences() noexcept { return sequences_; }
 
   /// Bytes of staging memory allocated in `memory`.
@@ -211,6 +213,7 @@ class RouteResources {
   Devices& devices_;
   RingLimits rings_;
   EventPool events_;
+  EventPool timed_events_;
   Sequences sequences_;
   std::mutex mutex_;
   std::uint64_t turns_ = 0;

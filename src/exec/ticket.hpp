@@ -39,6 +39,7 @@ class Ticket {
   Ticket& operator=(const Ticket&) = delete;
 
   [[nodiscard]] CUevent fork() const noexcept { return fork_->get(); }
+  [[nodiscard]] const std::shared_ptr<PooledEvent>& fork_event() const noexcept { return fork_; }
   [[nodiscard]] const CallerStream& caller() const noexcept { return caller_; }
 
   /// Whether it shares the fork of an earlier one.

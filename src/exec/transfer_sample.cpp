@@ -2,11 +2,20 @@
 
 namespace polypath {
 
+void TransferSample::begin(std::shared_ptr<PooledEvent> fork) noexcept {
+  try {
+    marks_.clear();
+    marks_.push_back({kBegin, std::move(fork)});
+  } catch (const std::bad_alloc&) {
+    is_failed_ = true;
+  }
+}
+
 void TransferSample::mark(const CudaDriver& driver, CUstream stream, int what) noexcept {
   if (is_failed_) return;
   if (what == kBegin) marks_.clear();
   try {
-    auto event = std::make_unique<PooledEvent>(timed_, gpu_);
+    auto event = std::make_shared<PooledEvent>(timed_, gpu_);
     is_failed_ = driver.event_record(event->get(), stream) != CUDA_SUCCESS;
     if (!is_failed_) marks_.push_back({what, std::move(event)});
   } catch (const std::exception&) {

@@ -2,7 +2,7 @@
 // are. All of them belong to one context, as cuEventElapsedTime wants it, and none lies on a staged
 // route. Nobody waits for them.
 //
-//   begin      before the first copy
+//   begin      before the first copy; the fork, where the transfer has one of its own
 //   direct     after the direct copies, before the first join
 //   route r    after the join with route r
 //   all        of a graph: after its launch
@@ -30,8 +30,14 @@ struct SampleTimes {
 /// Written by the executor's thread, then read by one at a time.
 class TransferSample {
  public:
-  /// `timed`: a pool of events with timing, which must outlive it; `gpu`: the caller's.
+  /// `timed`: a pool of events with timing, which must outlive it and the transfer; `gpu`: the
+  /// caller's.
   TransferSample(EventPool& timed, int gpu) : timed_(timed), gpu_(gpu) {}
+
+  /// The pool of its events.
+  [[nodiscard]] EventPool& events() const noexcept { return timed_; }
+  /// It begins with an event of that pool which was recorded.
+  void begin(std::shared_ptr<PooledEvent> fork) noexcept;
 
   // Each records an event on the caller's stream, in the current context, which must be its own.
   // What fails makes the sample void, and nothing else. A second begin replaces the first.
@@ -52,7 +58,7 @@ class TransferSample {
   static constexpr int kAll = -3;
   struct Mark {
     int what;
-    std::unique_ptr<PooledEvent> event;
+    std::shared_ptr<PooledEvent> event;
   };
   void mark(const CudaDriver& driver, CUstream stream, int what) noexcept;
 

@@ -61,6 +61,12 @@ constexpr double kModelUs = 10;
 
 class MeasuredLinkTest : public testing::Test {
  protected:
+  /// Probes of the idle link.
+  void learn() {
+    link_.suspect(now_);
+    probe(11.0);
+    EXPECT_TRUE(probe(11.0));
+  }
   /// One probe that takes `us`, when it is due.
   bool probe(std::optional<double> us) {
     if (!link_.is_due(now_, true)) now_ = link_.next_probe_ns();
@@ -136,16 +142,24 @@ TEST_F(MeasuredLinkTest, TrueAlarm_LeavesFactor) {
   EXPECT_EQ(link_.factor(now_), 1);
 }
 
-TEST_F(MeasuredLinkTest, SlowProbe_IsRememberedForASecond) {
-  EXPECT_FALSE(link_.was_loaded_lately(now_));
+TEST_F(MeasuredLinkTest, UnsureProbe_IsRepeatedAtOnce) {
+  learn();
   link_.suspect(now_);
-  EXPECT_FALSE(link_.was_loaded_lately(now_)) << "an alarm alone";
-  probe(600.0);
-  const std::uint64_t confirmed = now_;
+  EXPECT_FALSE(probe(20.0));
+  EXPECT_EQ(link_.next_probe_ns(), now_);
+  EXPECT_TRUE(link_.is_due(now_, false)) << "whether it is wanted or not";
   probe(11.0);
   EXPECT_TRUE(probe(11.0));
-  EXPECT_TRUE(link_.was_loaded_lately(now_));
-  EXPECT_FALSE(link_.was_loaded_lately(confirmed + MeasuredLink::kLatelyNs));
+}
+
+TEST_F(MeasuredLinkTest, UnsureProbesOnly_AreSlow) {
+  learn();
+  link_.suspect(now_);
+  for (int i = 0; i < MeasuredLink::kUnsureProbes; ++i) EXPECT_FALSE(probe(20.0));
+  EXPECT_EQ(link_.wait_us(), 0) << "none has said anything";
+  EXPECT_FALSE(probe(20.0));
+  EXPECT_GT(link_.wait_us(), 0);
+  EXPECT_FALSE(link_.is_due(now_, true)) << "a pause, as after any slow probe";
 }
 
 TEST_F(MeasuredLinkTest, FailedProbe_KeepsItLoaded) {

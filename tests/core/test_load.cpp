@@ -405,7 +405,10 @@ TEST_F(LoadTest, ProbeNeverReturns_KeepsLinkLoaded) {
   Payload payload = this->payload({kGpu0, kGpu1, kTransferBytes});
   const Stream stream = stream_on(0);
   // The samples' events are made by then, those of probes are not.
-  transfer(payload, stream.get());
+  for (int i = 0; i < 4; ++i) {
+    transfer(payload, stream.get());
+    advance(2000);
+  }
   stuck.stick();
   {
     const Neighbour neighbour(driver(), "gpu0", "host0");
