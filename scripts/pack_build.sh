@@ -17,10 +17,15 @@ for name in $(real_tests) test_behaviour test_behaviour_threads driver_facts iss
   messaging_bench nccl_call_cost uniconn_{bench,cg,jacobi2d,tune}; do
   cp "build/release/bin/$name" "$folder/bin"
 done
-# What is built for GPUs alone, where nvcc and the libraries' headers are here.
+cp -r nodes "$folder"
+# What is built for GPUs alone, where nvcc and the libraries' headers are here. The kernel assembler takes
+# minutes and gigabytes for some of them.
 for backend in polypath gpuccl gpushmem; do
-  ninja -C build/release "uniconn_device_$backend" &&
+  if timeout 300 ninja -C build/release "uniconn_device_$backend"; then
     cp "build/release/bin/uniconn_device_$backend" "$folder/bin"
+  else
+    say "uniconn_device_$backend is left out"
+  fi
 done
 if [[ -x build/release/bin/mpi_traffic ]]; then
   cp build/release/bin/{mpi_*,ucx_put_bandwidth,jacobi,comm_ranks,node_ranks,uniconn_ranks,uniconn_*_mpi} \

@@ -13,12 +13,15 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// An environment variable, put back at the end of the scope.
+/// An environment variable, without a value where `value` is null; put back at the end of the scope.
 class Environment {
  public:
   Environment(const char* name, const char* value) : name_(name) {
     if (const char* before = std::getenv(name)) before_ = before;
-    setenv(name, value, 1);
+    if (value != nullptr)
+      setenv(name, value, 1);
+    else
+      unsetenv(name);
   }
   ~Environment() {
     if (before_)
@@ -50,6 +53,7 @@ const OptionInfo& info_of(const std::vector<OptionInfo>& infos, const std::strin
 }
 
 TEST(Options, DefaultsAreWhatTheTableSays) {
+  const Environment profile("POLYPATH_PROFILE", nullptr);
   const Options options = load_options({});
   EXPECT_TRUE(options.direct_routes && options.gpu_routes && options.host_routes);
   EXPECT_EQ(options.max_routes, 0);
