@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -65,10 +65,11 @@ def train(on: Any, model: Any, begin: int = 0, accumulate: bool = False) -> None
         optimizer.step()
 
 
-def alike(on: Any, mine: Any, other: Any, what: str) -> None:
-    """By three ranks a sum that is divided is not a sum of quotients."""
+def alike(mine: Any, other: Any, divisors: Iterable[int], what: str) -> None:
+    """`divisors`: of the sums. By three ranks a sum that is divided is not a sum of quotients."""
+    is_exact = all(divisor & (divisor - 1) == 0 for divisor in divisors)
     for one, wanted in zip(mine.parameters(), other.parameters(), strict=True):
-        if on.size & (on.size - 1):
+        if not is_exact:
             torch.testing.assert_close(one, wanted, msg=what)
         else:
             assert torch.equal(one, wanted), what
@@ -86,14 +87,20 @@ def check_hooks(on: Any) -> int:
             for _ in range(2)
         )
 
-    def both(models: tuple[Any, Any], run: Callable[[Any], None], name: str | None, what: str):
+    def both(
+        models: tuple[Any, Any],
+        run: Callable[[Any], None],
+        name: str | None,
+        what: str,
+        divisors: Iterable[int] = (on.size,),
+    ):
         nonlocal steps
         run(models[0])
         with setting("off"):
             run(models[1])
         assert name_of(models[0]) == name, (what, name_of(models[0]))
         assert name_of(models[1]) != ddp.NAME, what
-        alike(on, *models, what)
+        alike(*models, divisors, what)
         steps += 2 * STEPS
 
     for options in (
@@ -119,7 +126,9 @@ def check_hooks(on: Any) -> int:
     # One rank has none to join.
     for by_all in (True, False) if on.size > 1 else ():
         run = lambda model: uneven(model, divide_by_initial_world_size=by_all)  # noqa: E731, B023
-        both(pair(), run, ddp.NAME, f"join, {by_all}")
+        # The ranks that have joined are not counted.
+        divisors = (on.size,) if by_all else range(1, on.size)
+        both(pair(), run, ddp.NAME, f"join, {by_all}", divisors)
     return steps
 
 
@@ -180,5 +189,5 @@ def check_copies(on: Any, pair: Any) -> int:
             train(on, one, STEPS)
             assert name_of(one) == ddp.NAME
         for one in ones:
-            alike(on, one, model, f"a copy, {trained}")
+            alike(one, model, (on.size,), f"a copy, {trained}")
     return 6 * STEPS
