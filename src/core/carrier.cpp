@@ -312,21 +312,20 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   };
   const RelaxedCapture relaxed(driver());
   std::vector<BoundTransfer> bound;
-  std::shared_ptr<TransferSample> sampled;
-  std::optional<std::size_t> sampled_index;
+  std::vector<std::size_t> sampled;
   try {
     if (!devices_.alive(prepared.plan)) return natively();
     if (!all_ready(prepared.plan, group, without)) return false;
     if (follows_load && leave_out_loaded(prepared.plan, look, without)) return false;
     bound = bind(prepared.plan, group);
-    if (follows_load) sampled_index = load_.due_for_sample(prepared.plan, look.now_ns);
-    // Next to others of this process it would say little.
-    if (sampled_index && !is_used_by_another(prepared.plan.transfers[*sampled_index],
-                                             group[*sampled_index].caller)) {
-      BoundTransfer& timed = bound[*sampled_index];
-      timed.sample =
-          load_.sample(prepared.plan.transfers[*sampled_index], timed.caller_gpu, look.now_ns);
-      sampled = timed.sample;
+    for (std::size_t t = 0; follows_load && t < bound.size(); ++t) {
+      const TransferPlan& plan = prepared.plan.transfers[t];
+      // Next to others of this process it would say little.
+      if (!load_.is_due_for_sample(plan, sampled.size(), look.now_ns) ||
+          is_used_by_another(plan, group[t].caller))
+        continue;
+      sampled.push_back(t);
+      bound[t].sample = load_.sample(plan, bound[t].caller_gpu, look.now_ns);
     }
   } catch (const std::exception& error) {
     return give_up(error);
@@ -352,8 +351,9 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   }
   try {
     counters_.count_split(prepared.schedule, result.followed);
-    if (sampled != nullptr)
-      load_.keep(std::move(sampled), prepared.plan, *sampled_index, look, begun_ns);
+    for (const std::size_t t : sampled)
+      if (bound[t].sample != nullptr)
+        load_.keep(bound[t].sample, prepared.plan, t, look, begun_ns);
     if (follows_load) load_.note_split(prepared.plan, look);
     if (result.narrow != nullptr) {
       const auto more = resources_.next_size(*result.narrow);

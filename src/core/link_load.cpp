@@ -102,6 +102,7 @@ bool MeasuredLink::probe_ended(std::uint64_t now_ns, std::optional<double> us) {
   pause_ns_ = pause_ns_ == 0 ? kFirstPauseNs : std::min(2 * pause_ns_, kLongestPauseNs);
   next_probe_ns_ = now_ns + pause_ns_;
   if (us) {
+    confirmed_ns_ = std::max<std::uint64_t>(now_ns, 1);
     const double wait_us = std::clamp(*us - idle_us(), 0.0, kLongestWaitUs);
     wait_us_ = wait_us_ == 0 ? wait_us : (1 - kNewPart) * wait_us_ + kNewPart * wait_us;
   }
@@ -128,6 +129,10 @@ double MeasuredLink::factor(std::uint64_t now_ns) const noexcept {
   double factor = factor_;
   for (std::uint64_t i = 0; i < periods && factor > 1; ++i) factor /= 2;
   return std::max(factor, 1.0);
+}
+
+bool MeasuredLink::was_loaded_lately(std::uint64_t now_ns) const noexcept {
+  return confirmed_ns_ != 0 && now_ns - confirmed_ns_ < kLatelyNs;
 }
 
 // ---- the table ----------------------------------------------------------------------------------
@@ -193,8 +198,10 @@ int LinkTable::gpu_slot(int from, int to) const noexcept {
 void LinkTable::add_copy(int slot, std::uint64_t now_ns, std::uint64_t ns,
                          std::uintptr_t stream) noexcept {
   Slot& to = at(slot);
+  const bool is_same = to.stream.exchange(stream, std::memory_order_relaxed) == stream;
+  const bool follows = is_same && to.direct.until_ns() + std::min(ns / 2, kLongestGraceNs) > now_ns;
   to.direct.add(now_ns, ns);
-  to.stream.store(stream, std::memory_order_relaxed);
+  to.grace_ns.store(follows ? std::min(ns / 2, kLongestGraceNs) : 0, std::memory_order_relaxed);
   to.busy_ns.fetch_add(ns, std::memory_order_relaxed);
 }
 
@@ -251,7 +258,8 @@ LinkState LinkTable::state(int slot, std::uint64_t now_ns, const Tolerance& tole
   const auto us = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e3; };
   if (one.is_measured.load(std::memory_order_relaxed) || one.held.left_ns(now_ns) > 0)
     return {LoadSource::measured, 0, 0};
-  if (const std::uint64_t left = one.direct.left_ns(now_ns);
+  const std::uint64_t grace_ns = one.grace_ns.load(std::memory_order_relaxed);
+  if (const std::uint64_t left = OccupiedUntil::left_ns(one.direct.until_ns() + grace_ns, now_ns);
       left > tolerance.ns &&
       std::ranges::find(streams, one.stream.load(std::memory_order_relaxed)) == streams.end())
     return {LoadSource::own_copies, us(left), 0};
@@ -270,6 +278,7 @@ LinkState LinkTable::state(int slot, std::uint64_t now_ns, const Tolerance& tole
 void LinkTable::clear() noexcept {
   for (Slot& slot : table_) {
     slot.direct.clear();
+    slot.grace_ns = 0;
     slot.staged.clear();
     slot.own.clear();
     slot.others.clear();

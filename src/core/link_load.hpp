@@ -69,6 +69,7 @@ class MeasuredLink {
   static constexpr int kUnsureProbes = 3;  ///< in a row that say nothing: the next one is slow
   static constexpr double kLargestFactor = 4;
   static constexpr std::uint64_t kForgetNs = 10'000'000'000;  ///< the factor halves after it
+  static constexpr std::uint64_t kLatelyNs = 1'000'000'000;
 
   /// `model_us`: how long the cost model says that a probe takes on the idle link.
   explicit MeasuredLink(double model_us = 0) : model_us_(model_us) {}
@@ -99,6 +100,8 @@ class MeasuredLink {
   /// How much later than usual a route may end before its links become suspect: false alarms raise
   /// it, time lowers it.
   [[nodiscard]] double factor(std::uint64_t now_ns) const noexcept;
+  /// Whether a probe found it loaded within the last kLatelyNs.
+  [[nodiscard]] bool was_loaded_lately(std::uint64_t now_ns) const noexcept;
 
  private:
   [[nodiscard]] double idle_us() const noexcept;
@@ -117,6 +120,7 @@ class MeasuredLink {
   double wait_us_ = 0;
   double factor_ = 1;
   std::uint64_t factor_ns_ = 0;     ///< when it was raised last
+  std::uint64_t confirmed_ns_ = 0;  ///< when a probe found it loaded last; 0: never
 };
 
 /// Why a link counts as loaded.
@@ -192,6 +196,11 @@ class LinkTable {
   [[nodiscard]] bool has_full_port(const std::vector<int>& slots, std::uintptr_t stream,
                                    std::uint64_t since_ns) const noexcept;
 
+  /// Copies of one stream that follow each other may be queued when the one before has ended, and
+  /// that is later than predicted. An engine may serve such a stream as long as it has copies. So
+  /// the slot counts as occupied by them for half of the last one's time longer, this at most.
+  static constexpr std::uint64_t kLongestGraceNs = 2'000'000;
+
   [[nodiscard]] const OccupiedUntil& direct(int slot) const noexcept { return at(slot).direct; }
   [[nodiscard]] const OccupiedUntil& staged(int slot) const noexcept { return at(slot).staged; }
   [[nodiscard]] std::uint64_t busy_ns(int slot) const noexcept {
@@ -223,6 +232,7 @@ class LinkTable {
     OccupiedUntil own;
     OccupiedUntil others;  ///< the part of `own` that is of other streams than own_stream
     OccupiedUntil held;
+    std::atomic<std::uint64_t> grace_ns{0};  ///< behind the end of `direct`
     std::atomic<std::uintptr_t> own_stream{0};  ///< of the last own traffic
     std::atomic<std::uint64_t> busy_ns{0};
     std::atomic<std::uintptr_t> stream{0};  ///< of the last direct copy

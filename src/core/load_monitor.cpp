@@ -291,27 +291,18 @@ bool LoadMonitor::is_loaded(const Route& route, const Tolerance& tolerance,
   return is_any;
 }
 
-std::optional<std::size_t> LoadMonitor::due_for_sample(const Plan& plan,
-                                                       std::uint64_t now_ns) noexcept {
-  if (!is_measuring_ || kept_count_.load(std::memory_order_relaxed) >= kMaxSamples)
-    return std::nullopt;
-  std::optional<std::size_t> found;
-  std::uint64_t oldest_ns = 0;
-  for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
-    for (const RouteShare& share : plan.transfers[t].routes) {
-      if (!share.route.staged()) continue;
-      for (const int leg : share.route.legs) {
-        const std::uint64_t last = sampled_ns_[static_cast<std::size_t>(table_.slot_of(leg))].load(
-            std::memory_order_relaxed);
-        // 0: never. A clock that jumped back: as long ago as can be.
-        const std::uint64_t age_ns = last == 0 ? ~std::uint64_t{0} : now_ns - last;
-        if (age_ns < kSampleEveryNs || age_ns <= oldest_ns) continue;
-        oldest_ns = age_ns;
-        found = t;
-      }
-    }
-  }
-  return found;
+bool LoadMonitor::is_due_for_sample(const TransferPlan& transfer, std::size_t taken,
+                                    std::uint64_t now_ns) const noexcept {
+  if (!is_measuring_ || kept_count_.load(std::memory_order_relaxed) + taken >= kMaxSamples)
+    return false;
+  return std::ranges::any_of(transfer.routes, [&](const RouteShare& share) {
+    return share.route.staged() && std::ranges::any_of(share.route.legs, [&](int leg) {
+             const std::uint64_t last = sampled_ns_[static_cast<std::size_t>(table_.slot_of(leg))]
+                                            .load(std::memory_order_relaxed);
+             // 0: never. A clock that jumped back: as long ago as can be.
+             return last == 0 || now_ns - last >= kSampleEveryNs;
+           });
+  });
 }
 
 std::shared_ptr<TransferSample> LoadMonitor::sample(const TransferPlan& plan, int caller_gpu,

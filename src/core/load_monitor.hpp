@@ -81,9 +81,10 @@ class LoadMonitor {
   void add_others(LoadLook& look, const std::vector<GpuLoad>& loads) const;
   /// Whether a leg of the staged route would wait for others. A measured link is probed for it.
   bool is_loaded(const Route& route, const Tolerance& tolerance, const LoadLook& look) noexcept;
-  /// The transfer of the plan to be sampled: that whose links were sampled longest ago; nothing:
-  /// none this time.
-  std::optional<std::size_t> due_for_sample(const Plan& plan, std::uint64_t now_ns) noexcept;
+  /// Whether to sample the transfer: a link of its staged routes was not sampled for a while.
+  /// `taken`: samples of transfers issued together with it.
+  [[nodiscard]] bool is_due_for_sample(const TransferPlan& transfer, std::size_t taken,
+                                       std::uint64_t now_ns) const noexcept;
   /// A sample for the executor; null where there is no memory.
   std::shared_ptr<TransferSample> sample(const TransferPlan& plan, int caller_gpu,
                                          std::uint64_t now_ns) noexcept;
@@ -129,6 +130,7 @@ class LoadMonitor {
     MeasuredLink link;
     int probe_link = -1;  ///< of the slot's: that which a route used last
     bool is_held = false;
+    int lateness = 0;           ///< of the last samples
     int losses = 0;             ///< samples in a row by which the route was the loss of a transfer
     std::uint64_t hold_ns = 0;  ///< of the last hold; 0: a sample was no loss since then
     bool is_under_way = false;

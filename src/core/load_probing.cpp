@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <system_error>
 
 #include "base/log.hpp"
@@ -19,6 +20,11 @@ constexpr std::uint64_t kForgetSampleNs = 10'000'000'000;
 constexpr double kLatePart = 0.2;
 /// and by this much.
 constexpr double kLateUs = 20;
+/// What a late sample adds to a link's lateness, of which one in time takes 1; when the link is
+/// suspect: a second late one does it, though two in time lie between. Transfers and others' turns at
+/// an engine may fall into step.
+constexpr int kLateSample = 3;
+constexpr int kSuspectLateness = 4;
 /// A transfer loses when it takes longer than it would have taken without its latest route, by more
 /// than what times vary.
 constexpr double kLossPart = 0.01;
@@ -81,8 +87,14 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
   // A route that is late and yet saves time is not left out: without it the transfer takes longer.
   const bool has_lost = !has_whole && has_direct && is_loss(kept, times);
   const bool may_be_late = has_whole || !has_direct || has_lost;
+  struct Verdict {
+    int link = 0;
+    bool is_late = false;
+    bool is_sure = false;
+  };
+  std::map<int, Verdict> verdicts;  // by slot, which routes may share
   for (const KeptSample::Leg& leg : kept.legs) {
-    if (!leg.is_staged || !may_be_late) continue;
+    if (!leg.is_staged) continue;
     double factor = 1;
     for (const KeptSample::Leg& other : kept.legs)
       if (other.route == leg.route)
@@ -101,8 +113,25 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
         if (late.route == leg.route) us = late.us;
       if (!has_direct) allowed_us += kept.predicted_us;
     }
-    // Something odd makes a copy late now and then; then two quick probes end the alarm.
-    if (us > allowed_us) suspect(leg.link, now_ns);
+    const int slot = table_.slot_of(leg.link);
+    Verdict& verdict = verdicts[slot];
+    if (!may_be_late || us <= allowed_us) continue;
+    // Something odd makes a copy late now and then, but hardly by more than all of it takes.
+    const bool is_sure = us > allowed_us + std::max(kept.native_us, kept.predicted_us) ||
+                         measured_[static_cast<std::size_t>(slot)].link.was_loaded_lately(now_ns);
+    verdict = {leg.link, true, verdict.is_sure || is_sure};
+  }
+  for (const auto& [slot, verdict] : verdicts) {
+    Measured& one = measured_[static_cast<std::size_t>(slot)];
+    one.lateness = std::max(0, one.lateness + (verdict.is_late ? kLateSample : -1));
+    if (!verdict.is_late) continue;
+    if (!verdict.is_sure && one.lateness < kSuspectLateness) {
+      // The next transfer is sampled, however soon it comes.
+      sampled_ns_[static_cast<std::size_t>(slot)] = 0;
+      continue;
+    }
+    one.lateness = 0;
+    suspect(verdict.link, now_ns);
   }
   if (!has_whole && has_direct) count_loss(kept, times, has_lost, now_ns);
 }
@@ -134,6 +163,8 @@ void LoadMonitor::count_loss(const KeptSample& kept, const SampleTimes& times, b
     one.losses = 0;
     one.hold_ns = one.hold_ns == 0 ? kLossHoldNs : std::min(2 * one.hold_ns, kLongestHoldNs);
     table_.hold(slot, now_ns, one.hold_ns);
+    // When it is over, probes have found out whether the link is free.
+    suspect(leg.link, now_ns);
   }
 }
 

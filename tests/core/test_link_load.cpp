@@ -162,6 +162,18 @@ TEST_F(MeasuredLinkTest, UnsureProbesOnly_AreSlow) {
   EXPECT_FALSE(link_.is_due(now_, true)) << "a pause, as after any slow probe";
 }
 
+TEST_F(MeasuredLinkTest, SlowProbe_IsRememberedForASecond) {
+  EXPECT_FALSE(link_.was_loaded_lately(now_));
+  link_.suspect(now_);
+  EXPECT_FALSE(link_.was_loaded_lately(now_)) << "an alarm alone";
+  probe(600.0);
+  const std::uint64_t confirmed = now_;
+  probe(11.0);
+  EXPECT_TRUE(probe(11.0));
+  EXPECT_TRUE(link_.was_loaded_lately(now_));
+  EXPECT_FALSE(link_.was_loaded_lately(confirmed + MeasuredLink::kLatelyNs));
+}
+
 TEST_F(MeasuredLinkTest, FailedProbe_KeepsItLoaded) {
   link_.suspect(now_);
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(probe(std::nullopt));
@@ -252,6 +264,25 @@ TEST(LinkTable, OwnCopies_LoadTheirSlotAlone) {
       EXPECT_EQ(table.state(other, kNow, allowed, {7}, {}).source, LoadSource::none);
     }
   }
+}
+
+TEST(LinkTable, CopiesInARow_OccupyUntilTheNext) {
+  LinkTable table(two_gpus());
+  const int slot = table.host_slot(0, true);
+  const auto source = [&](std::uint64_t now) { return table.state(slot, now, {}, {7}, {}).source; };
+  // Each takes 103 us, 3 more than predicted, and is queued when the one before the last has ended.
+  table.add_copy(slot, kNow, 100 * kUs, 5);
+  EXPECT_EQ(source(kNow + 101 * kUs), LoadSource::none) << "a single copy ends when it ends";
+  std::uint64_t now = kNow;
+  for (int i = 0; i < 100; ++i, now += 103 * kUs) {
+    table.add_copy(slot, now, 100 * kUs, 5);
+    if (i > 0) {
+      EXPECT_EQ(source(now + 102 * kUs), LoadSource::own_copies) << i;
+    }
+  }
+  EXPECT_EQ(source(now + 50 * kUs), LoadSource::none) << "the row has ended";
+  table.add_copy(slot, now + 300 * kUs, 100 * kUs, 5);
+  EXPECT_EQ(source(now + 401 * kUs), LoadSource::none) << "which follows nothing";
 }
 
 TEST(LinkTable, CopiesOfTheSameStream_DoNotCount) {
