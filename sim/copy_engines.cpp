@@ -57,6 +57,7 @@ int CopyEngines::queued(int id) const noexcept {
 void CopyEngines::arrive(const OperationPtr& copy, double now_us) {
   Copy entry;
   entry.left_bytes = copy->flow->bytes;
+  entry.arrived_us = now_us;
   for (const auto& [resource, engine] : engines_)
     if (uses(*copy, resource)) entry.engines.push_back(resource);
   copies_.emplace(copy->id, std::move(entry));
@@ -74,9 +75,19 @@ void CopyEngines::pass(const OperationPtr& copy, double now_us) {
       ++waiting_;
       return;
     }
+    engine.blocks_since_us = kNever;
     ++engine.copies;
     ++entry.held;
   }
+  begin(copy, now_us);
+}
+
+void CopyEngines::begin(const OperationPtr& copy, double now_us) {
+  const Copy& entry = copies_.at(copy->id);
+  // The idle engine would have begun it then.
+  const double wait_us = now_us - entry.arrived_us;
+  if (entry.left_bytes == copy->flow->bytes)
+    delay_records(*copy, entry.blocks_since_us, copy->cold_us + wait_us);
   begin_copy_(copy, entry.turn_bytes);
 }
 
@@ -173,12 +184,15 @@ void CopyEngines::pick(Engine& engine, double now_us) {
   if (entry.copy == nullptr) {
     engine.has_block = true;
     engine.turn_bytes = 0;
+    engine.blocks_since_us = std::min(engine.blocks_since_us, now_us);
     begin_block_(entry.flow, flow(entry.flow).traffic.block);
     return;
   }
   --waiting_;
   ++engine.copies;
   Copy& copy = copies_.at(entry.copy->id);
+  copy.blocks_since_us =
+      std::min(copy.blocks_since_us, std::exchange(engine.blocks_since_us, kNever));
   ++copy.held;
   if (copy.held < copy.engines.size()) {
     pass(entry.copy, now_us);
@@ -186,7 +200,7 @@ void CopyEngines::pick(Engine& engine, double now_us) {
   }
   if (copy.engines.size() == 1 && !engine.queue.empty())
     copy.turn_bytes = std::min(copy.left_bytes, kCopyTurnBytes);
-  begin_copy_(entry.copy, copy.turn_bytes);
+  begin(entry.copy, now_us);
 }
 
 }  // namespace polypath::sim

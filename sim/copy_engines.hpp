@@ -89,10 +89,11 @@ class CopyEngines {
   };
   struct Engine {
     std::vector<Entry> queue;
-    bool has_block = false;  ///< in service
-    int copies = 0;          ///< of this program, in service
-    double free_us = 0;      ///< takes nothing from its queue before
-    double turn_bytes = 0;   ///< of this program since the last block
+    bool has_block = false;           ///< in service
+    int copies = 0;                   ///< of this program, in service
+    double free_us = 0;               ///< takes nothing from its queue before
+    double turn_bytes = 0;            ///< of this program since the last block
+    double blocks_since_us = kNever;  ///< has served nothing but blocks since; kNever: a copy last
   };
   /// A copy of this program that uses engines.
   struct Copy {
@@ -100,6 +101,8 @@ class CopyEngines {
     std::size_t held = 0;      ///< engines that let it pass
     double left_bytes = 0;
     double turn_bytes = 0;  ///< under way
+    double arrived_us = 0;
+    double blocks_since_us = kNever;  ///< it waited for blocks, which the engine served since
   };
 
   Flow& flow(int id) { return flows_[static_cast<std::size_t>(id) - 1]; }
@@ -108,6 +111,8 @@ class CopyEngines {
   [[nodiscard]] static bool has_block_waiting(const Engine& engine) noexcept;
   [[nodiscard]] static double pick_us(const Engine& engine) noexcept;
   void pick(Engine& engine, double now_us);
+  /// All engines of the copy serve it.
+  void begin(const OperationPtr& copy, double now_us);
   /// Passes the engines that are free, queues at the first that is not; begins when all let it.
   void pass(const OperationPtr& copy, double now_us);
 

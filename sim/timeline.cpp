@@ -125,7 +125,7 @@ double Timeline::next_of_all_us() const noexcept {
 void Timeline::make_ready(const OperationPtr& operation) {
   double cold = operation->issue_us;
   double warm = 0;
-  if (const OperationPtr previous = std::exchange(operation->previous, nullptr)) {
+  if (const OperationPtr previous = take_previous(*operation)) {
     cold = std::max(cold, previous->cold_us);
     warm = previous->warm_us;
   }
@@ -157,7 +157,7 @@ void Timeline::start(const OperationPtr& operation) {
 }
 
 void Timeline::complete(const OperationPtr& operation) {
-  operation->end_us = now_us_;
+  operation->end_us = operation->timestamp_us = now_us_;
   if (operation->flow) operation->warm_us = now_us_;
   // What the functions hold on to must not outlive the work.
   if (std::exchange(operation->may_complete, nullptr)) operation->cold_us = now_us_;

@@ -41,6 +41,13 @@ class CopyEnginesTest : public testing::Test {
     return timeline_.issue(std::move(operation), issue_us);
   }
 
+  OperationPtr record(double issue_us, OperationPtr previous = nullptr) {
+    Operation operation;
+    operation.is_delayable = true;
+    operation.previous = std::move(previous);
+    return timeline_.issue(std::move(operation), issue_us);
+  }
+
   void run() {
     while (timeline_.step()) {
     }
@@ -111,6 +118,54 @@ TEST_F(CopyEnginesTest, LargeCopy_GetsHalfOfLink) {
   const OperationPtr a = copy(0, nullptr, bytes);
   run();
   EXPECT_NEAR(2 * bytes / 1e4, a->end_us, 100);
+}
+
+// Events with timing around a copy that waits: begin, copy, end.
+
+TEST_F(CopyEnginesTest, RecordBeforeCopy_HidesWait) {
+  timeline_.start_traffic(traffic());
+  const OperationPtr early = record(97);
+  const OperationPtr begin = record(98, early);
+  const OperationPtr a = copy(100, begin);
+  const OperationPtr b = copy(101, a);
+  const OperationPtr end = record(102, b);
+  run();
+  EXPECT_DOUBLE_EQ(1015 + 14, end->timestamp_us);
+  EXPECT_DOUBLE_EQ(5 + 10 + 14, end->timestamp_us - begin->timestamp_us);  // as on an idle link
+  EXPECT_DOUBLE_EQ(5 + 10 + 14, end->timestamp_us - early->timestamp_us);
+  EXPECT_DOUBLE_EQ(98, begin->end_us);  // the event itself is not late
+}
+
+TEST_F(CopyEnginesTest, RecordOnOtherStream_ShowsWait) {
+  timeline_.start_traffic(traffic());
+  const OperationPtr other = record(99);
+  const OperationPtr begin = record(100);
+  const OperationPtr a = copy(101, begin);
+  run();
+  EXPECT_DOUBLE_EQ(99, other->timestamp_us);
+  EXPECT_DOUBLE_EQ(15, a->end_us - begin->timestamp_us);
+}
+
+TEST_F(CopyEnginesTest, RecordBehindCopy_IsNotMoved) {
+  timeline_.start_traffic(traffic());
+  const OperationPtr a = copy(100);
+  const OperationPtr end = record(101, a);
+  timeline_.run_until(1100);  // the second block is served since 1018
+  const OperationPtr begin = record(1100, end);
+  const OperationPtr b = copy(1101, begin);
+  run();
+  EXPECT_DOUBLE_EQ(1015, end->timestamp_us);
+  EXPECT_DOUBLE_EQ(15, b->end_us - begin->timestamp_us);
+}
+
+TEST_F(CopyEnginesTest, RecordBeforeCopyOnIdleLink_IsNotMoved) {
+  const int id = timeline_.start_traffic(traffic());
+  timeline_.stop_traffic(id);
+  timeline_.run_until(2000);
+  const OperationPtr begin = record(2000);
+  copy(2001, begin);
+  run();
+  EXPECT_DOUBLE_EQ(2000, begin->timestamp_us);
 }
 
 TEST_F(CopyEnginesTest, OtherLink_DoesNotWait) {

@@ -1,6 +1,7 @@
 // Traffic of other programs on hgx-h200-x4 through the driver: what copies take beside it, and that
 // their bytes are right.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -53,6 +54,48 @@ TEST(SimTraffic, HostCopy_WaitsForQueuedBlocks) {
     const Traffic traffic("gpu0", "host0", queued);
     EXPECT_NEAR(queued * kBlockUs + alone_us, copy_us(rig().host(), rig().gpu(0), kMiB, 0), 20);
   }
+}
+
+/// What a host copy of 1 MiB takes by events around it, by an event of an idle stream, and by the
+/// host's clock.
+struct CopyTimes {
+  double events_us = 0;
+  double idle_event_us = 0;
+  double host_us = 0;
+};
+
+CopyTimes timed_copy() {
+  const CUstream stream = rig().stream(0, 1);
+  const CUstream idle = rig().stream(0, 2);
+  std::array<CUevent, 3> events{};
+  for (CUevent& event : events) CHECK_CUDA(cuEventCreate(&event, CU_EVENT_DEFAULT));
+  const double since_us = polypath_sim_clock_us();
+  CHECK_CUDA(cuEventRecord(events[0], idle));
+  CHECK_CUDA(cuEventRecord(events[1], stream));
+  CHECK_CUDA(cuMemcpyAsync(rig().host(), rig().gpu(0), kMiB, stream));
+  CHECK_CUDA(cuEventRecord(events[2], stream));
+  CHECK_CUDA(cuEventSynchronize(events[2]));
+  const double host_us = polypath_sim_clock_us() - since_us;
+  const auto elapsed_us = [&](CUevent begin) {
+    float milliseconds = 0;
+    CHECK_CUDA(cuEventElapsedTime(&milliseconds, begin, events[2]));
+    return static_cast<double>(milliseconds) * 1e3;
+  };
+  const CopyTimes times{elapsed_us(events[1]), elapsed_us(events[0]), host_us};
+  for (const CUevent event : events) CHECK_CUDA(cuEventDestroy(event));
+  return times;
+}
+
+TEST(SimTraffic, EventsAroundCopy_HideWait) {
+  const CopyTimes alone = timed_copy();
+  EXPECT_NEAR(alone.host_us, alone.events_us, 3);
+  const Traffic traffic("gpu0", "host0", 2);
+  polypath_sim_advance_us(100);  // a block is in service
+  const CopyTimes beside = timed_copy();
+  EXPECT_GT(beside.host_us, 500);
+  EXPECT_NEAR(beside.host_us, beside.idle_event_us, 10);
+  EXPECT_LE(beside.events_us, alone.events_us);
+  EXPECT_NEAR(alone.events_us, beside.events_us, 3);
 }
 
 TEST(SimTraffic, OtherDirectionAndGpu_DoNotWait) {
