@@ -19,16 +19,7 @@ double gap_us(const Costs& costs) {
 }  // namespace
 
 Timeline::Timeline(const Costs& costs, const std::vector<Capacity>& capacities)
-    : costs_(costs),
-      network_(capacities, costs.copy_handover_us),
-      engines_(
-          gap_us(costs),
-          [this](const OperationPtr& copy, double bytes) { begin_copy(copy, bytes); },
-          [this](int flow, const FlowDemand& block) {
-            const FlowNetwork::Id id = next_block_++ | kOfTraffic;
-            blocks_.emplace(id, flow);
-            network_.start(id, block, now_us_);
-          }) {}
+    : costs_(costs), network_(capacities, costs.copy_handover_us), engines_(gap_us(costs), *this) {}
 
 int Timeline::start_traffic(TrafficFlow flow) {
   has_traffic_ = true;
@@ -58,6 +49,7 @@ bool Timeline::step() {
 }
 
 void Timeline::step_to(double next) {
+  next = std::max(next, now_us_);
   now_us_ = next;
   if (network_.next_us() <= next) {
     for (const FlowNetwork::Id id : network_.advance(next)) flow_ended(id);
@@ -80,7 +72,8 @@ void Timeline::flow_ended(FlowNetwork::Id id) {
     engines_.block_ended(blocks_.extract(id).mapped(), now_us_);
   } else {
     const OperationPtr copy = flowing_.extract(id).mapped();
-    if (!has_traffic_ || engines_.copy_ended(copy, now_us_)) complete(copy);
+    if (has_traffic_) engines_.copy_ended(copy, now_us_);
+    complete(copy);
   }
 }
 
@@ -89,6 +82,25 @@ void Timeline::begin_copy(const OperationPtr& copy, double bytes) {
   FlowDemand demand = *copy->flow;
   demand.bytes = bytes;
   network_.start(copy->id, std::move(demand), now_us_);
+}
+
+void Timeline::begin_block(int flow, const FlowDemand& block) {
+  const FlowNetwork::Id id = next_block_++ | kOfTraffic;
+  blocks_.emplace(id, flow);
+  network_.start(id, block, now_us_);
+}
+
+double Timeline::interrupt_copy(const OperationPtr& copy) {
+  flowing_.erase(copy->id);
+  return network_.stop(copy->id, now_us_);
+}
+
+double Timeline::interrupt_block(int flow) {
+  const auto block =
+      std::ranges::find(blocks_, flow, [](const auto& entry) { return entry.second; });
+  const FlowNetwork::Id id = block->first;
+  blocks_.erase(block);
+  return network_.stop(id, now_us_);
 }
 
 void Timeline::start_flow(FlowNetwork::Id id, FlowDemand demand) {

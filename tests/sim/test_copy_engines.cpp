@@ -9,7 +9,7 @@
 namespace polypath::sim {
 namespace {
 
-constexpr int kLink = 0;        // of host memory: 10 GB/s, served in order
+constexpr int kLink = 0;        // of host memory: 10 GB/s, served by turns
 constexpr int kOther = 1;       // 10 GB/s
 constexpr double kBytes = 1e5;  // 10 us on a link alone
 
@@ -24,7 +24,7 @@ class CopyEnginesTest : public testing::Test {
     return costs;
   }
 
-  /// Of one block of 1000 us; the next one begins 4 us after its end.
+  /// Blocks of 1000 us; the next one begins 4 us after the end of one.
   static TrafficFlow traffic(int queue_blocks = 1) {
     TrafficFlow flow;
     flow.block = FlowDemand{1e7, {kLink}};
@@ -56,29 +56,60 @@ class CopyEnginesTest : public testing::Test {
   Timeline timeline_{costs(), {10, 10}};
 };
 
-// The first block is served from 0 (it moves bytes from 1 to 1001).
+// The others' first turn begins at 0 (a block moves bytes from 1 to 1001) and ends at 1070.
 
-TEST_F(CopyEnginesTest, Copy_WaitsForBlockInService) {
+TEST_F(CopyEnginesTest, Copy_WaitsForEndOfTurn) {
   timeline_.start_traffic(traffic());
   const OperationPtr a = copy(100);
   run();
-  EXPECT_DOUBLE_EQ(1001 + 3 + 1 + 10, a->end_us);
+  EXPECT_DOUBLE_EQ(kTurnUs + 1 + 10, a->end_us);
 }
 
-TEST_F(CopyEnginesTest, Copy_WaitsForAllQueuedBlocks) {
-  timeline_.start_traffic(traffic(3));
+TEST_F(CopyEnginesTest, Turn_SameForAllBlocks) {
+  for (const double bytes : {1e5, 1e6, 1e7, 1e8})
+    for (const int queued : {1, 4}) {
+      Timeline timeline(costs(), {10, 10});
+      TrafficFlow flow = traffic(queued);
+      flow.block.bytes = bytes;
+      timeline.start_traffic(flow);
+      Operation operation;
+      operation.flow = FlowDemand{kBytes, {kLink}};
+      const OperationPtr a = timeline.issue(std::move(operation), 100);
+      while (timeline.step()) {
+      }
+      EXPECT_DOUBLE_EQ(kTurnUs + 1 + 10, a->end_us) << bytes << ' ' << queued;
+    }
+}
+
+TEST_F(CopyEnginesTest, TurnsAlone_FollowOneAnother) {
+  timeline_.start_traffic(traffic());
+  timeline_.run_until(4000);
+  const OperationPtr a = copy(5000);
+  run();
+  EXPECT_DOUBLE_EQ(5 * kTurnUs + 1 + 10, a->end_us);
+}
+
+TEST_F(CopyEnginesTest, CopyAfterCopy_WaitsForWholeTurn) {
+  timeline_.start_traffic(traffic());
   const OperationPtr a = copy(100);
   run();
-  EXPECT_DOUBLE_EQ(3 * 1004 + 1 + 10, a->end_us);
+  const OperationPtr b = copy(a->end_us);
+  run();
+  EXPECT_DOUBLE_EQ(a->end_us + 3 + kTurnUs + 1 + 10, b->end_us);
+  const OperationPtr c = copy(b->end_us + 200);
+  run();
+  EXPECT_DOUBLE_EQ(b->end_us + 3 + kTurnUs + 1 + 10, c->end_us);
 }
 
-TEST_F(CopyEnginesTest, NextBlock_WaitsForCopy) {
+TEST_F(CopyEnginesTest, InterruptedBlock_GoesOn) {
   const int id = timeline_.start_traffic(traffic());
-  const OperationPtr a = copy(100);  // 1005 to 1015
-  const OperationPtr b = copy(1016);
+  const OperationPtr a = copy(100);
   run();
-  EXPECT_DOUBLE_EQ(1015, a->end_us);
-  EXPECT_DOUBLE_EQ(1018 + 1 + 1000 + 3 + 1 + 10, b->end_us);
+  // The second block moved from 1005 to the end of the turn.
+  const double end_us = a->end_us + 3 + 1 + 1000 - (kTurnUs - 1005);
+  timeline_.run_until(end_us - 0.1);
+  EXPECT_EQ(1U, timeline_.traffic_blocks(id));
+  timeline_.run_until(end_us + 0.1);
   EXPECT_EQ(2U, timeline_.traffic_blocks(id));
 }
 
@@ -88,36 +119,56 @@ TEST_F(CopyEnginesTest, QueuedRun_IsServedTogether) {
   const OperationPtr b = copy(101, a);
   const OperationPtr c = copy(102, b);
   run();
-  EXPECT_DOUBLE_EQ(1015 + 2 * 14, c->end_us);
+  EXPECT_DOUBLE_EQ(kTurnUs + 11 + 2 * 14, c->end_us);
 }
 
-TEST_F(CopyEnginesTest, CopyIssuedLater_WaitsForNextBlock) {
+TEST_F(CopyEnginesTest, CopyIssuedLater_WaitsForNextTurn) {
   timeline_.start_traffic(traffic());
-  const OperationPtr a = copy(100);
-  const OperationPtr b = copy(1010, a);  // the second block was queued at 1001
+  const OperationPtr a = copy(100);  // until 1081
+  const OperationPtr b = copy(1082, a);
   run();
-  EXPECT_DOUBLE_EQ(1018 + 1001 + 3 + 1 + 10, b->end_us);
+  EXPECT_DOUBLE_EQ(1084 + kTurnUs + 1 + 10, b->end_us);
 }
 
 TEST_F(CopyEnginesTest, LongRun_EndsItsTurn) {
   timeline_.start_traffic(traffic());
   OperationPtr last;
   std::vector<OperationPtr> copies;
-  for (int i = 0; i < 40; ++i) copies.push_back(last = copy(i, last, 1 << 20));
+  for (int i = 0; i < 12; ++i) copies.push_back(last = copy(i, last, 1 << 20));
   run();
   const double one = 104.8576;
-  EXPECT_NEAR(1005 + 32 * one + 31 * 4, copies[31]->end_us, 1e-6);
-  EXPECT_NEAR(copies[31]->end_us + 4 + 1000 + 4 + one, copies[32]->end_us, 1e-6);
+  EXPECT_NEAR(kTurnUs + 1 + 8 * (one + 4) + one, copies[8]->end_us, 1e-6);
+  const double moved = 2 * kTurnUs - copies[8]->end_us - 4;  // of the tenth
+  EXPECT_NEAR(3 * kTurnUs + 1 + one - moved, copies[9]->end_us, 1e-6);
+  EXPECT_NEAR(copies[9]->end_us + 4 + one, copies[10]->end_us, 1e-6);
 }
 
 TEST_F(CopyEnginesTest, LargeCopy_GetsHalfOfLink) {
   const double bytes = 4.0 * (64 << 20);
   TrafficFlow flow = traffic();
   flow.block.bytes = 64 << 20;
-  timeline_.start_traffic(flow);
+  const int id = timeline_.start_traffic(flow);
   const OperationPtr a = copy(0, nullptr, bytes);
   run();
-  EXPECT_NEAR(2 * bytes / 1e4, a->end_us, 100);
+  EXPECT_NEAR(2 * bytes / 1e4, a->end_us, kTurnUs);
+  EXPECT_NEAR(4, static_cast<double>(timeline_.traffic_blocks(id)), 1);
+}
+
+TEST_F(CopyEnginesTest, OwnCopies_ShareTurn) {
+  timeline_.start_traffic(traffic());
+  const OperationPtr a = copy(100);
+  const OperationPtr b = copy(101);
+  run();
+  EXPECT_DOUBLE_EQ(kTurnUs + 11, a->end_us);
+  EXPECT_DOUBLE_EQ(kTurnUs + 11 + 14, b->end_us);
+}
+
+TEST_F(CopyEnginesTest, ThreePrograms_TakeTurns) {
+  timeline_.start_traffic(traffic());
+  timeline_.start_traffic(traffic());
+  const OperationPtr a = copy(100);
+  run();
+  EXPECT_DOUBLE_EQ(2 * kTurnUs + 11, a->end_us);
 }
 
 // Events with timing around a copy that waits: begin, copy, end.
@@ -130,7 +181,7 @@ TEST_F(CopyEnginesTest, RecordBeforeCopy_HidesWait) {
   const OperationPtr b = copy(101, a);
   const OperationPtr end = record(102, b);
   run();
-  EXPECT_DOUBLE_EQ(1015 + 14, end->timestamp_us);
+  EXPECT_DOUBLE_EQ(kTurnUs + 11 + 14, end->timestamp_us);
   EXPECT_DOUBLE_EQ(5 + 10 + 14, end->timestamp_us - begin->timestamp_us);  // as on an idle link
   EXPECT_DOUBLE_EQ(5 + 10 + 14, end->timestamp_us - early->timestamp_us);
   EXPECT_DOUBLE_EQ(98, begin->end_us);  // the event itself is not late
@@ -150,12 +201,32 @@ TEST_F(CopyEnginesTest, RecordBehindCopy_IsNotMoved) {
   timeline_.start_traffic(traffic());
   const OperationPtr a = copy(100);
   const OperationPtr end = record(101, a);
-  timeline_.run_until(1100);  // the second block is served since 1018
-  const OperationPtr begin = record(1100, end);
+  timeline_.run_until(1150);  // it is the others' turn since 1084
+  const OperationPtr begin = record(1150, end);
+  const OperationPtr b = copy(1151, begin);
+  run();
+  EXPECT_DOUBLE_EQ(kTurnUs + 11, end->timestamp_us);
+  EXPECT_DOUBLE_EQ(15, b->end_us - begin->timestamp_us);
+}
+
+TEST_F(CopyEnginesTest, RecordOfEarlierTurn_ShowsWait) {
+  timeline_.start_traffic(traffic());
+  const OperationPtr begin = record(1000);
+  const OperationPtr a = copy(1100, begin);
+  run();
+  EXPECT_DOUBLE_EQ(1000, begin->timestamp_us);
+  EXPECT_DOUBLE_EQ(2 * kTurnUs + 11, a->end_us);
+}
+
+TEST_F(CopyEnginesTest, RecordInOwnTurn_IsNotMoved) {
+  timeline_.start_traffic(traffic());
+  copy(100, nullptr, 10 * kBytes);  // from 1071 to 1171
+  timeline_.run_until(1100);
+  const OperationPtr begin = record(1100);
   const OperationPtr b = copy(1101, begin);
   run();
-  EXPECT_DOUBLE_EQ(1015, end->timestamp_us);
-  EXPECT_DOUBLE_EQ(15, b->end_us - begin->timestamp_us);
+  EXPECT_DOUBLE_EQ(1100, begin->timestamp_us);
+  EXPECT_DOUBLE_EQ(kTurnUs + 101 + 14, b->end_us);
 }
 
 TEST_F(CopyEnginesTest, RecordBeforeCopyOnIdleLink_IsNotMoved) {
@@ -196,26 +267,26 @@ TEST_F(CopyEnginesTest, OffPhase_DoesNotWait) {
   EXPECT_DOUBLE_EQ(2000 + 1001 + 3 + 1 + 10, b->end_us);
 }
 
-TEST_F(CopyEnginesTest, Block_WaitsForRunningCopy) {
+TEST_F(CopyEnginesTest, Block_WaitsForOwnTurn) {
   TrafficFlow flow = traffic();
   flow.begin_us = 50;
   const int id = timeline_.start_traffic(flow);
   const OperationPtr a = copy(0, nullptr, 1e6);  // 5 to 105
-  const OperationPtr b = copy(70, nullptr, kBytes);
+  const OperationPtr b = copy(70);
+  const OperationPtr c = copy(120);
   run();
   EXPECT_DOUBLE_EQ(105, a->end_us);
-  EXPECT_DOUBLE_EQ(108 + 1001 + 3 + 1 + 10, b->end_us);
+  EXPECT_DOUBLE_EQ(105 + 14, b->end_us);
+  EXPECT_DOUBLE_EQ(b->end_us + 3 + kTurnUs + 11, c->end_us);
   EXPECT_EQ(1U, timeline_.traffic_blocks(id));
 }
 
 TEST_F(CopyEnginesTest, TrafficStart_SeesRunningCopy) {
-  const OperationPtr a = copy(0, nullptr, 1e6);  // 5 to 105
+  const OperationPtr a = copy(0, nullptr, 2e7);  // of 2000 us
   timeline_.run_until(50);
   timeline_.start_traffic(traffic());
-  const OperationPtr b = copy(60, nullptr, kBytes);
   run();
-  EXPECT_DOUBLE_EQ(105, a->end_us);
-  EXPECT_DOUBLE_EQ(108 + 1001 + 3 + 1 + 10, b->end_us);
+  EXPECT_DOUBLE_EQ(5 + 2000 + kTurnUs + 1, a->end_us);
 }
 
 TEST_F(CopyEnginesTest, Stop_EndsAfterQueuedBlocks) {
@@ -232,6 +303,7 @@ TEST_F(CopyEnginesTest, Stop_EndsAfterQueuedBlocks) {
 TEST_F(CopyEnginesTest, CopyOverTwoEngines_WaitsForBoth) {
   timeline_.start_traffic(traffic());
   TrafficFlow other = traffic(2);
+  other.begin_us = 300;
   other.block.resources = {kOther};
   other.engine = kOther;
   timeline_.start_traffic(other);
@@ -239,7 +311,7 @@ TEST_F(CopyEnginesTest, CopyOverTwoEngines_WaitsForBoth) {
   both.flow = FlowDemand{kBytes, {kLink, kOther}};
   const OperationPtr a = timeline_.issue(std::move(both), 100);
   run();
-  EXPECT_DOUBLE_EQ(2 * 1004 + 1 + 10, a->end_us);
+  EXPECT_DOUBLE_EQ(300 + kTurnUs + 1 + 10, a->end_us);
 }
 
 TEST_F(CopyEnginesTest, TrafficAlone_IsNothingToWaitFor) {
