@@ -1,7 +1,9 @@
 // Order and waiting times at copy engines that other programs use.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
+#include <random>
 #include <vector>
 
 #include "timeline.hpp"
@@ -312,6 +314,46 @@ TEST_F(CopyEnginesTest, CopyOverTwoEngines_WaitsForBoth) {
   const OperationPtr a = timeline_.issue(std::move(both), 100);
   run();
   EXPECT_DOUBLE_EQ(300 + kTurnUs + 1 + 10, a->end_us);
+}
+
+/// Any mix of links, of traffic that goes on and off, and of copies of all sizes.
+TEST_F(CopyEnginesTest, RandomPrograms_Complete) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    const auto draw = [&random](int least, int most) {
+      return std::uniform_int_distribution(least, most)(random);
+    };
+    Timeline timeline(costs(), {10, 10, 10});
+    std::vector<OperationPtr> copies;
+    double bytes = 0;
+    double now = 0;
+    for (int i = 0; i < 30; ++i) {
+      now += draw(0, 1) * draw(0, 3000);
+      timeline.run_until(now);
+      if (const int link = draw(-4, 2); link >= 0) {
+        TrafficFlow flow = traffic(draw(1, 4));
+        flow.block.bytes = std::pow(10, draw(4, 8));
+        flow.block.resources = {link};
+        flow.engine = link;
+        flow.begin_us = now + draw(0, 1) * draw(0, 500);
+        flow.on_us = flow.off_us = draw(0, 1) * draw(1, 3000);
+        const int id = timeline.start_traffic(flow);
+        if (draw(0, 2) == 0) timeline.stop_traffic(draw(1, id));
+      }
+      Operation operation;
+      operation.flow = FlowDemand{std::pow(10, draw(3, 7)), {draw(0, 2)}};
+      if (draw(0, 3) == 0) operation.flow->resources = {0, draw(1, 2)};
+      if (!copies.empty() && draw(0, 1) == 0) operation.previous = copies.back();
+      bytes += operation.flow->bytes;
+      copies.push_back(timeline.issue(std::move(operation), now));
+    }
+    for (int steps = 0; timeline.step(); ++steps) ASSERT_LT(steps, 100'000) << seed;
+    for (const OperationPtr& copy : copies) {
+      ASSERT_TRUE(copy->done) << seed;
+      EXPECT_GE(copy->end_us, copy->issue_us + 5 + copy->flow->bytes / 1e4 - 1e-6) << seed;
+    }
+    EXPECT_LT(timeline.now_us(), now + 40 * (bytes / 1e4 + 30 * kTurnUs)) << seed;
+  }
 }
 
 TEST_F(CopyEnginesTest, TrafficAlone_IsNothingToWaitFor) {
