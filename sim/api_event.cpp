@@ -13,6 +13,7 @@ void require_not_captured(const Event& event) {
 
 Operation polypath::sim::Driver::record_operation(CUevent handle) {
   Operation operation;
+  operation.is_delayable = true;
   // Of the record that is noted next.
   operation.effect = [this, handle, serial = events.get(handle).serial + 1] {
     const Event* const recorded = events.find(handle);
@@ -147,7 +148,8 @@ CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start_handle, CUeven
     require(start.context == end.context, CUDA_ERROR_INVALID_HANDLE);
     driver.catch_up();
     if (!start.record->done || !end.record->done) return CUDA_ERROR_NOT_READY;
-    *milliseconds = static_cast<float>((end.record->end_us - start.record->end_us) / 1e3);
+    const double us = end.record->timestamp_us - start.record->timestamp_us;
+    *milliseconds = static_cast<float>(us / 1e3);
     return CUDA_SUCCESS;
   });
 }

@@ -43,6 +43,14 @@ void FlowNetwork::start(Id id, FlowDemand demand, double now_us) {
   share();
 }
 
+double FlowNetwork::stop(Id id, double now_us) {
+  progress(now_us);
+  const Flow stopped = std::move(flows_.extract(id).mapped());
+  for (const int index : stopped.demand.resources) --resources_[at(index)].flows;
+  share();
+  return stopped.left_bytes;
+}
+
 std::vector<FlowNetwork::Id> FlowNetwork::advance(double now_us) {
   std::vector<Id> ended;
   for (const auto& [id, flow] : flows_)

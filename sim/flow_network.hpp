@@ -41,6 +41,9 @@ class FlowNetwork {
   /// Starts a flow at time `now_us`, which may not lie past next_us(). Ids must be unique.
   void start(Id id, FlowDemand demand, double now_us);
 
+  /// Ends a flow before its time, at `now_us` (not past next_us()). Returns the bytes left.
+  double stop(Id id, double now_us);
+
   /// When the next flow begins to move or ends, or the next halt is over; kNever when nothing is
   /// under way.
   [[nodiscard]] double next_us() const noexcept { return next_us_; }

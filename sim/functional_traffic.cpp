@@ -70,14 +70,17 @@ int FunctionalTraffic::queued(int id) const {
   return left_us <= 0 ? 0 : static_cast<int>(std::ceil(left_us / flow.block_us));
 }
 
-double FunctionalTraffic::ready_us(const FlowDemand& copy, double issue_us) {
+FunctionalTraffic::Wait FunctionalTraffic::wait(const FlowDemand& copy, double issue_us) {
   if (!prefix_.empty()) look_at_others(issue_us);
-  double ready = issue_us;
+  Wait wait{issue_us, issue_us};
   for (const auto* flows : {&own_, &others_})
-    for (const Flow& flow : *flows)
-      if (std::ranges::find(copy.resources, flow.engine) != copy.resources.end())
-        ready = std::max(ready, flow.served_us(issue_us));
-  return ready;
+    for (const Flow& flow : *flows) {
+      if (std::ranges::find(copy.resources, flow.engine) == copy.resources.end()) continue;
+      const double served_us = flow.served_us(issue_us);
+      if (served_us > wait.until_us)
+        wait = {served_us - flow.queue_blocks * flow.block_us, served_us};
+    }
+  return wait;
 }
 
 /// When the last block has been copied that was queued before this time.

@@ -26,9 +26,13 @@ class FunctionalTraffic {
   [[nodiscard]] std::uint64_t blocks(int id) const;
   [[nodiscard]] int queued(int id) const;
 
-  /// When a copy over these resources that was issued at `issue_us` may run; not later than that
-  /// where it does not wait.
-  double ready_us(const FlowDemand& copy, double issue_us);
+  /// Until when a copy over these resources that was issued at `issue_us` waits for blocks, and
+  /// when the first of these began. Both are `issue_us` where it does not wait.
+  struct Wait {
+    double since_us = 0;
+    double until_us = 0;
+  };
+  Wait wait(const FlowDemand& copy, double issue_us);
 
   [[nodiscard]] static double now_us();
 

@@ -34,12 +34,12 @@ POLYPATH_SIM_API void polypath_sim_turn(void);
 /* Traffic of another program: it copies blocks of block_bytes over the link from one memory to
  * another ("gpu0", "host0"), and keeps queue_blocks of them queued, the one in service included. It
  * begins now; with on_us and off_us it queues blocks for on_us, then none for off_us, and so on;
- * with 0 for both it does so without pause. On a link of host memory the copy engine serves copies
- * in the order in which they were queued: a copy of this program waits for each block queued before
- * its issue, and their next block waits for it. A link between GPUs is shared. Link counts do not
- * hold it. Returns an id, at least 1; 0 where there is no such link or a figure is out of range.
- * In functional mode blocks take real time, and processes that give the same POLYPATH_SIM_MACHINE
- * see the traffic of each other. */
+ * with 0 for both it does so without pause. On a link of host memory this program and the other
+ * one take turns of 1.07 ms at the copy engine while both have copies, whatever their sizes. A
+ * link between GPUs is shared. Link counts do not hold it. Returns an id, at least 1; 0 where
+ * there is no such link or a figure is out of range. In functional mode blocks take real time, a
+ * copy waits for all blocks queued before its issue, and processes that give the same
+ * POLYPATH_SIM_MACHINE see the traffic of each other. */
 POLYPATH_SIM_API int polypath_sim_traffic_start(const char* from, const char* to,
                                                 uint64_t block_bytes, int queue_blocks,
                                                 double on_us, double off_us);

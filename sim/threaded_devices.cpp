@@ -58,6 +58,9 @@ OperationPtr ThreadedDevices::issue(Operation operation) {
   if (issued->flow && issued->queue && !issued->may_complete &&
       std::ranges::any_of(issued->flow->resources, is_greedy))
     issued->may_complete = [this, copy = issued.get()] { return is_served(*copy); };
+  // A copy that has its engine takes a record behind it along.
+  if (issued->previous && issued->previous->flow && !issued->previous->done)
+    issued->is_delayable = false;
   ++open_;
   wait_for_predecessors(issued);
   if (issued->pending == 0) make_ready(issued);
@@ -194,21 +197,24 @@ void ThreadedDevices::leaves_run(const Operation& operation) {
 
 void ThreadedDevices::make_ready(const OperationPtr& operation) {
   if (operation->queue && !greedy_engines_.empty()) ++can_run_[operation->queue];
-  operation->previous.reset();
+  take_previous(*operation);
   operation->after.clear();
   Clock::time_point due = Clock::now() + delay(operation->id);
   if (sees_traffic_ && operation->flow) {
-    const double ready_us = traffic_.ready_us(*operation->flow, operation->issue_us);
-    const std::chrono::duration<double, std::micro> since_epoch(ready_us);
+    const auto [since_us, until_us] = traffic_.wait(*operation->flow, operation->issue_us);
+    const std::chrono::duration<double, std::micro> since_epoch(until_us);
     due =
         std::max(due, Clock::time_point(std::chrono::duration_cast<Clock::duration>(since_epoch)));
+    const double begin_us =
+        std::chrono::duration<double, std::micro>(begin_.time_since_epoch()).count();
+    delay_records(*operation, since_us - begin_us, until_us - begin_us);
   }
   ready_.insert({due, operation});
   wake_worker();
 }
 
 void ThreadedDevices::complete(const OperationPtr& operation) {
-  operation->end_us = clock_us();
+  operation->end_us = operation->timestamp_us = clock_us();
   last_change_ = Clock::now();
   // What the functions hold on to must not outlive the work.
   operation->may_complete = nullptr;

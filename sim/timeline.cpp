@@ -19,16 +19,7 @@ double gap_us(const Costs& costs) {
 }  // namespace
 
 Timeline::Timeline(const Costs& costs, const std::vector<Capacity>& capacities)
-    : costs_(costs),
-      network_(capacities, costs.copy_handover_us),
-      engines_(
-          gap_us(costs),
-          [this](const OperationPtr& copy, double bytes) { begin_copy(copy, bytes); },
-          [this](int flow, const FlowDemand& block) {
-            const FlowNetwork::Id id = next_block_++ | kOfTraffic;
-            blocks_.emplace(id, flow);
-            network_.start(id, block, now_us_);
-          }) {}
+    : costs_(costs), network_(capacities, costs.copy_handover_us), engines_(gap_us(costs), *this) {}
 
 int Timeline::start_traffic(TrafficFlow flow) {
   has_traffic_ = true;
@@ -58,6 +49,7 @@ bool Timeline::step() {
 }
 
 void Timeline::step_to(double next) {
+  next = std::max(next, now_us_);
   now_us_ = next;
   if (network_.next_us() <= next) {
     for (const FlowNetwork::Id id : network_.advance(next)) flow_ended(id);
@@ -80,7 +72,8 @@ void Timeline::flow_ended(FlowNetwork::Id id) {
     engines_.block_ended(blocks_.extract(id).mapped(), now_us_);
   } else {
     const OperationPtr copy = flowing_.extract(id).mapped();
-    if (!has_traffic_ || engines_.copy_ended(copy, now_us_)) complete(copy);
+    if (has_traffic_) engines_.copy_ended(copy, now_us_);
+    complete(copy);
   }
 }
 
@@ -89,6 +82,25 @@ void Timeline::begin_copy(const OperationPtr& copy, double bytes) {
   FlowDemand demand = *copy->flow;
   demand.bytes = bytes;
   network_.start(copy->id, std::move(demand), now_us_);
+}
+
+void Timeline::begin_block(int flow, const FlowDemand& block) {
+  const FlowNetwork::Id id = next_block_++ | kOfTraffic;
+  blocks_.emplace(id, flow);
+  network_.start(id, block, now_us_);
+}
+
+double Timeline::interrupt_copy(const OperationPtr& copy) {
+  flowing_.erase(copy->id);
+  return network_.stop(copy->id, now_us_);
+}
+
+double Timeline::interrupt_block(int flow) {
+  const auto block =
+      std::ranges::find(blocks_, flow, [](const auto& entry) { return entry.second; });
+  const FlowNetwork::Id id = block->first;
+  blocks_.erase(block);
+  return network_.stop(id, now_us_);
 }
 
 void Timeline::start_flow(FlowNetwork::Id id, FlowDemand demand) {
@@ -125,7 +137,7 @@ double Timeline::next_of_all_us() const noexcept {
 void Timeline::make_ready(const OperationPtr& operation) {
   double cold = operation->issue_us;
   double warm = 0;
-  if (const OperationPtr previous = std::exchange(operation->previous, nullptr)) {
+  if (const OperationPtr previous = take_previous(*operation)) {
     cold = std::max(cold, previous->cold_us);
     warm = previous->warm_us;
   }
@@ -157,7 +169,7 @@ void Timeline::start(const OperationPtr& operation) {
 }
 
 void Timeline::complete(const OperationPtr& operation) {
-  operation->end_us = now_us_;
+  operation->end_us = operation->timestamp_us = now_us_;
   if (operation->flow) operation->warm_us = now_us_;
   // What the functions hold on to must not outlive the work.
   if (std::exchange(operation->may_complete, nullptr)) operation->cold_us = now_us_;

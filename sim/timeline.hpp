@@ -33,13 +33,14 @@ class Companion {
   virtual void give_up(double now_us) = 0;
 };
 
-class Timeline {
+class Timeline : private CopyService {
  public:
   static constexpr double kNever = FlowNetwork::kNever;
 
   Timeline(const Costs& costs, const std::vector<Capacity>& capacities);
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
+  ~Timeline() override = default;
 
   /// Adds an operation at CPU time `issue_us`, which may not lie before now_us().
   OperationPtr issue(Operation operation, double issue_us);
@@ -95,14 +96,17 @@ class Timeline {
   /// When something happens next, traffic of others included.
   [[nodiscard]] double next_of_all_us() const noexcept;
   void step_to(double next_us);
-  void begin_copy(const OperationPtr& copy, double bytes);
+  void begin_copy(const OperationPtr& copy, double bytes) override;
+  void begin_block(int flow, const FlowDemand& block) override;
+  double interrupt_copy(const OperationPtr& copy) override;
+  double interrupt_block(int flow) override;
   void flow_ended(FlowNetwork::Id id);
 
   Costs costs_;
   FlowNetwork network_;
   CopyEngines engines_;
   bool has_traffic_ = false;
-  std::map<FlowNetwork::Id, int> blocks_;  // of traffic, in service: the flow's id
+  std::map<FlowNetwork::Id, int> blocks_;  // of traffic, under way: the flow's id
   FlowNetwork::Id next_block_ = 0;
   int companion_flows_ = 0;
   std::set<Start, Earlier> starts_;

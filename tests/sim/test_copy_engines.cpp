@@ -1,7 +1,9 @@
 // Order and waiting times at copy engines that other programs use.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
+#include <random>
 #include <vector>
 
 #include "timeline.hpp"
@@ -9,7 +11,7 @@
 namespace polypath::sim {
 namespace {
 
-constexpr int kLink = 0;        // of host memory: 10 GB/s, served in order
+constexpr int kLink = 0;        // of host memory: 10 GB/s, served by turns
 constexpr int kOther = 1;       // 10 GB/s
 constexpr double kBytes = 1e5;  // 10 us on a link alone
 
@@ -24,7 +26,7 @@ class CopyEnginesTest : public testing::Test {
     return costs;
   }
 
-  /// Of one block of 1000 us; the next one begins 4 us after its end.
+  /// Blocks of 1000 us; the next one begins 4 us after the end of one.
   static TrafficFlow traffic(int queue_blocks = 1) {
     TrafficFlow flow;
     flow.block = FlowDemand{1e7, {kLink}};
@@ -41,6 +43,13 @@ class CopyEnginesTest : public testing::Test {
     return timeline_.issue(std::move(operation), issue_us);
   }
 
+  OperationPtr record(double issue_us, OperationPtr previous = nullptr) {
+    Operation operation;
+    operation.is_delayable = true;
+    operation.previous = std::move(previous);
+    return timeline_.issue(std::move(operation), issue_us);
+  }
+
   void run() {
     while (timeline_.step()) {
     }
@@ -49,29 +58,60 @@ class CopyEnginesTest : public testing::Test {
   Timeline timeline_{costs(), {10, 10}};
 };
 
-// The first block is served from 0 (it moves bytes from 1 to 1001).
+// The others' first turn begins at 0 (a block moves bytes from 1 to 1001) and ends at 1070.
 
-TEST_F(CopyEnginesTest, Copy_WaitsForBlockInService) {
+TEST_F(CopyEnginesTest, Copy_WaitsForEndOfTurn) {
   timeline_.start_traffic(traffic());
   const OperationPtr a = copy(100);
   run();
-  EXPECT_DOUBLE_EQ(1001 + 3 + 1 + 10, a->end_us);
+  EXPECT_DOUBLE_EQ(kTurnUs + 1 + 10, a->end_us);
 }
 
-TEST_F(CopyEnginesTest, Copy_WaitsForAllQueuedBlocks) {
-  timeline_.start_traffic(traffic(3));
+TEST_F(CopyEnginesTest, Turn_SameForAllBlocks) {
+  for (const double bytes : {1e5, 1e6, 1e7, 1e8})
+    for (const int queued : {1, 4}) {
+      Timeline timeline(costs(), {10, 10});
+      TrafficFlow flow = traffic(queued);
+      flow.block.bytes = bytes;
+      timeline.start_traffic(flow);
+      Operation operation;
+      operation.flow = FlowDemand{kBytes, {kLink}};
+      const OperationPtr a = timeline.issue(std::move(operation), 100);
+      while (timeline.step()) {
+      }
+      EXPECT_DOUBLE_EQ(kTurnUs + 1 + 10, a->end_us) << bytes << ' ' << queued;
+    }
+}
+
+TEST_F(CopyEnginesTest, TurnsAlone_FollowOneAnother) {
+  timeline_.start_traffic(traffic());
+  timeline_.run_until(4000);
+  const OperationPtr a = copy(5000);
+  run();
+  EXPECT_DOUBLE_EQ(5 * kTurnUs + 1 + 10, a->end_us);
+}
+
+TEST_F(CopyEnginesTest, CopyAfterCopy_WaitsForWholeTurn) {
+  timeline_.start_traffic(traffic());
   const OperationPtr a = copy(100);
   run();
-  EXPECT_DOUBLE_EQ(3 * 1004 + 1 + 10, a->end_us);
+  const OperationPtr b = copy(a->end_us);
+  run();
+  EXPECT_DOUBLE_EQ(a->end_us + 3 + kTurnUs + 1 + 10, b->end_us);
+  const OperationPtr c = copy(b->end_us + 200);
+  run();
+  EXPECT_DOUBLE_EQ(b->end_us + 3 + kTurnUs + 1 + 10, c->end_us);
 }
 
-TEST_F(CopyEnginesTest, NextBlock_WaitsForCopy) {
+TEST_F(CopyEnginesTest, InterruptedBlock_GoesOn) {
   const int id = timeline_.start_traffic(traffic());
-  const OperationPtr a = copy(100);  // 1005 to 1015
-  const OperationPtr b = copy(1016);
+  const OperationPtr a = copy(100);
   run();
-  EXPECT_DOUBLE_EQ(1015, a->end_us);
-  EXPECT_DOUBLE_EQ(1018 + 1 + 1000 + 3 + 1 + 10, b->end_us);
+  // The second block moved from 1005 to the end of the turn.
+  const double end_us = a->end_us + 3 + 1 + 1000 - (kTurnUs - 1005);
+  timeline_.run_until(end_us - 0.1);
+  EXPECT_EQ(1U, timeline_.traffic_blocks(id));
+  timeline_.run_until(end_us + 0.1);
   EXPECT_EQ(2U, timeline_.traffic_blocks(id));
 }
 
@@ -81,36 +121,124 @@ TEST_F(CopyEnginesTest, QueuedRun_IsServedTogether) {
   const OperationPtr b = copy(101, a);
   const OperationPtr c = copy(102, b);
   run();
-  EXPECT_DOUBLE_EQ(1015 + 2 * 14, c->end_us);
+  EXPECT_DOUBLE_EQ(kTurnUs + 11 + 2 * 14, c->end_us);
 }
 
-TEST_F(CopyEnginesTest, CopyIssuedLater_WaitsForNextBlock) {
+TEST_F(CopyEnginesTest, CopyIssuedLater_WaitsForNextTurn) {
   timeline_.start_traffic(traffic());
-  const OperationPtr a = copy(100);
-  const OperationPtr b = copy(1010, a);  // the second block was queued at 1001
+  const OperationPtr a = copy(100);  // until 1081
+  const OperationPtr b = copy(1082, a);
   run();
-  EXPECT_DOUBLE_EQ(1018 + 1001 + 3 + 1 + 10, b->end_us);
+  EXPECT_DOUBLE_EQ(1084 + kTurnUs + 1 + 10, b->end_us);
 }
 
 TEST_F(CopyEnginesTest, LongRun_EndsItsTurn) {
   timeline_.start_traffic(traffic());
   OperationPtr last;
   std::vector<OperationPtr> copies;
-  for (int i = 0; i < 40; ++i) copies.push_back(last = copy(i, last, 1 << 20));
+  for (int i = 0; i < 12; ++i) copies.push_back(last = copy(i, last, 1 << 20));
   run();
   const double one = 104.8576;
-  EXPECT_NEAR(1005 + 32 * one + 31 * 4, copies[31]->end_us, 1e-6);
-  EXPECT_NEAR(copies[31]->end_us + 4 + 1000 + 4 + one, copies[32]->end_us, 1e-6);
+  EXPECT_NEAR(kTurnUs + 1 + 8 * (one + 4) + one, copies[8]->end_us, 1e-6);
+  const double moved = 2 * kTurnUs - copies[8]->end_us - 4;  // of the tenth
+  EXPECT_NEAR(3 * kTurnUs + 1 + one - moved, copies[9]->end_us, 1e-6);
+  EXPECT_NEAR(copies[9]->end_us + 4 + one, copies[10]->end_us, 1e-6);
 }
 
 TEST_F(CopyEnginesTest, LargeCopy_GetsHalfOfLink) {
   const double bytes = 4.0 * (64 << 20);
   TrafficFlow flow = traffic();
   flow.block.bytes = 64 << 20;
-  timeline_.start_traffic(flow);
+  const int id = timeline_.start_traffic(flow);
   const OperationPtr a = copy(0, nullptr, bytes);
   run();
-  EXPECT_NEAR(2 * bytes / 1e4, a->end_us, 100);
+  EXPECT_NEAR(2 * bytes / 1e4, a->end_us, kTurnUs);
+  EXPECT_NEAR(4, static_cast<double>(timeline_.traffic_blocks(id)), 1);
+}
+
+TEST_F(CopyEnginesTest, OwnCopies_ShareTurn) {
+  timeline_.start_traffic(traffic());
+  const OperationPtr a = copy(100);
+  const OperationPtr b = copy(101);
+  run();
+  EXPECT_DOUBLE_EQ(kTurnUs + 11, a->end_us);
+  EXPECT_DOUBLE_EQ(kTurnUs + 11 + 14, b->end_us);
+}
+
+TEST_F(CopyEnginesTest, ThreePrograms_TakeTurns) {
+  timeline_.start_traffic(traffic());
+  timeline_.start_traffic(traffic());
+  const OperationPtr a = copy(100);
+  run();
+  EXPECT_DOUBLE_EQ(2 * kTurnUs + 11, a->end_us);
+}
+
+// Events with timing around a copy that waits: begin, copy, end.
+
+TEST_F(CopyEnginesTest, RecordBeforeCopy_HidesWait) {
+  timeline_.start_traffic(traffic());
+  const OperationPtr early = record(97);
+  const OperationPtr begin = record(98, early);
+  const OperationPtr a = copy(100, begin);
+  const OperationPtr b = copy(101, a);
+  const OperationPtr end = record(102, b);
+  run();
+  EXPECT_DOUBLE_EQ(kTurnUs + 11 + 14, end->timestamp_us);
+  EXPECT_DOUBLE_EQ(5 + 10 + 14, end->timestamp_us - begin->timestamp_us);  // as on an idle link
+  EXPECT_DOUBLE_EQ(5 + 10 + 14, end->timestamp_us - early->timestamp_us);
+  EXPECT_DOUBLE_EQ(98, begin->end_us);  // the event itself is not late
+}
+
+TEST_F(CopyEnginesTest, RecordOnOtherStream_ShowsWait) {
+  timeline_.start_traffic(traffic());
+  const OperationPtr other = record(99);
+  const OperationPtr begin = record(100);
+  const OperationPtr a = copy(101, begin);
+  run();
+  EXPECT_DOUBLE_EQ(99, other->timestamp_us);
+  EXPECT_DOUBLE_EQ(15, a->end_us - begin->timestamp_us);
+}
+
+TEST_F(CopyEnginesTest, RecordBehindCopy_IsNotMoved) {
+  timeline_.start_traffic(traffic());
+  const OperationPtr a = copy(100);
+  const OperationPtr end = record(101, a);
+  timeline_.run_until(1150);  // it is the others' turn since 1084
+  const OperationPtr begin = record(1150, end);
+  const OperationPtr b = copy(1151, begin);
+  run();
+  EXPECT_DOUBLE_EQ(kTurnUs + 11, end->timestamp_us);
+  EXPECT_DOUBLE_EQ(15, b->end_us - begin->timestamp_us);
+}
+
+TEST_F(CopyEnginesTest, RecordOfEarlierTurn_ShowsWait) {
+  timeline_.start_traffic(traffic());
+  const OperationPtr begin = record(1000);
+  const OperationPtr a = copy(1100, begin);
+  run();
+  EXPECT_DOUBLE_EQ(1000, begin->timestamp_us);
+  EXPECT_DOUBLE_EQ(2 * kTurnUs + 11, a->end_us);
+}
+
+TEST_F(CopyEnginesTest, RecordInOwnTurn_IsNotMoved) {
+  timeline_.start_traffic(traffic());
+  copy(100, nullptr, 10 * kBytes);  // from 1071 to 1171
+  timeline_.run_until(1100);
+  const OperationPtr begin = record(1100);
+  const OperationPtr b = copy(1101, begin);
+  run();
+  EXPECT_DOUBLE_EQ(1100, begin->timestamp_us);
+  EXPECT_DOUBLE_EQ(kTurnUs + 101 + 14, b->end_us);
+}
+
+TEST_F(CopyEnginesTest, RecordBeforeCopyOnIdleLink_IsNotMoved) {
+  const int id = timeline_.start_traffic(traffic());
+  timeline_.stop_traffic(id);
+  timeline_.run_until(2000);
+  const OperationPtr begin = record(2000);
+  copy(2001, begin);
+  run();
+  EXPECT_DOUBLE_EQ(2000, begin->timestamp_us);
 }
 
 TEST_F(CopyEnginesTest, OtherLink_DoesNotWait) {
@@ -141,26 +269,26 @@ TEST_F(CopyEnginesTest, OffPhase_DoesNotWait) {
   EXPECT_DOUBLE_EQ(2000 + 1001 + 3 + 1 + 10, b->end_us);
 }
 
-TEST_F(CopyEnginesTest, Block_WaitsForRunningCopy) {
+TEST_F(CopyEnginesTest, Block_WaitsForOwnTurn) {
   TrafficFlow flow = traffic();
   flow.begin_us = 50;
   const int id = timeline_.start_traffic(flow);
   const OperationPtr a = copy(0, nullptr, 1e6);  // 5 to 105
-  const OperationPtr b = copy(70, nullptr, kBytes);
+  const OperationPtr b = copy(70);
+  const OperationPtr c = copy(120);
   run();
   EXPECT_DOUBLE_EQ(105, a->end_us);
-  EXPECT_DOUBLE_EQ(108 + 1001 + 3 + 1 + 10, b->end_us);
+  EXPECT_DOUBLE_EQ(105 + 14, b->end_us);
+  EXPECT_DOUBLE_EQ(b->end_us + 3 + kTurnUs + 11, c->end_us);
   EXPECT_EQ(1U, timeline_.traffic_blocks(id));
 }
 
 TEST_F(CopyEnginesTest, TrafficStart_SeesRunningCopy) {
-  const OperationPtr a = copy(0, nullptr, 1e6);  // 5 to 105
+  const OperationPtr a = copy(0, nullptr, 2e7);  // of 2000 us
   timeline_.run_until(50);
   timeline_.start_traffic(traffic());
-  const OperationPtr b = copy(60, nullptr, kBytes);
   run();
-  EXPECT_DOUBLE_EQ(105, a->end_us);
-  EXPECT_DOUBLE_EQ(108 + 1001 + 3 + 1 + 10, b->end_us);
+  EXPECT_DOUBLE_EQ(5 + 2000 + kTurnUs + 1, a->end_us);
 }
 
 TEST_F(CopyEnginesTest, Stop_EndsAfterQueuedBlocks) {
@@ -177,6 +305,7 @@ TEST_F(CopyEnginesTest, Stop_EndsAfterQueuedBlocks) {
 TEST_F(CopyEnginesTest, CopyOverTwoEngines_WaitsForBoth) {
   timeline_.start_traffic(traffic());
   TrafficFlow other = traffic(2);
+  other.begin_us = 300;
   other.block.resources = {kOther};
   other.engine = kOther;
   timeline_.start_traffic(other);
@@ -184,7 +313,47 @@ TEST_F(CopyEnginesTest, CopyOverTwoEngines_WaitsForBoth) {
   both.flow = FlowDemand{kBytes, {kLink, kOther}};
   const OperationPtr a = timeline_.issue(std::move(both), 100);
   run();
-  EXPECT_DOUBLE_EQ(2 * 1004 + 1 + 10, a->end_us);
+  EXPECT_DOUBLE_EQ(300 + kTurnUs + 1 + 10, a->end_us);
+}
+
+/// Any mix of links, of traffic that goes on and off, and of copies of all sizes.
+TEST_F(CopyEnginesTest, RandomPrograms_Complete) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    const auto draw = [&random](int least, int most) {
+      return std::uniform_int_distribution(least, most)(random);
+    };
+    Timeline timeline(costs(), {10, 10, 10});
+    std::vector<OperationPtr> copies;
+    double bytes = 0;
+    double now = 0;
+    for (int i = 0; i < 30; ++i) {
+      now += draw(0, 1) * draw(0, 3000);
+      timeline.run_until(now);
+      if (const int link = draw(-4, 2); link >= 0) {
+        TrafficFlow flow = traffic(draw(1, 4));
+        flow.block.bytes = std::pow(10, draw(4, 8));
+        flow.block.resources = {link};
+        flow.engine = link;
+        flow.begin_us = now + draw(0, 1) * draw(0, 500);
+        flow.on_us = flow.off_us = draw(0, 1) * draw(1, 3000);
+        const int id = timeline.start_traffic(flow);
+        if (draw(0, 2) == 0) timeline.stop_traffic(draw(1, id));
+      }
+      Operation operation;
+      operation.flow = FlowDemand{std::pow(10, draw(3, 7)), {draw(0, 2)}};
+      if (draw(0, 3) == 0) operation.flow->resources = {0, draw(1, 2)};
+      if (!copies.empty() && draw(0, 1) == 0) operation.previous = copies.back();
+      bytes += operation.flow->bytes;
+      copies.push_back(timeline.issue(std::move(operation), now));
+    }
+    for (int steps = 0; timeline.step(); ++steps) ASSERT_LT(steps, 100'000) << seed;
+    for (const OperationPtr& copy : copies) {
+      ASSERT_TRUE(copy->done) << seed;
+      EXPECT_GE(copy->end_us, copy->issue_us + 5 + copy->flow->bytes / 1e4 - 1e-6) << seed;
+    }
+    EXPECT_LT(timeline.now_us(), now + 40 * (bytes / 1e4 + 30 * kTurnUs)) << seed;
+  }
 }
 
 TEST_F(CopyEnginesTest, TrafficAlone_IsNothingToWaitFor) {

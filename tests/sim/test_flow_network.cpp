@@ -25,6 +25,18 @@ TEST(FlowNetwork, OneFlowTakesTheSmallestCapacity) {
   EXPECT_EQ(FlowNetwork::kNever, network.next_us());
 }
 
+TEST(FlowNetwork, StoppedFlow_LeavesItsShare) {
+  FlowNetwork network({100}, 1);
+  network.start(1, {1e6, {0}, kInfinity, false}, 0);
+  network.start(2, {1e6, {0}, kInfinity, false}, 0);
+  EXPECT_DOUBLE_EQ(1e6 - 5 * 50'000, network.stop(1, 5));
+  EXPECT_DOUBLE_EQ(0, network.rate_gbps(1));
+  EXPECT_DOUBLE_EQ(100, network.rate_gbps(2));
+  EXPECT_DOUBLE_EQ(5 + 7.5, network.next_us());
+  network.start(3, demand(1e5, {0}), 5);  // moves nothing before 6
+  EXPECT_DOUBLE_EQ(1e5, network.stop(3, 5.5));
+}
+
 TEST(FlowNetwork, AFlowKeepsToItsOwnLimit) {
   FlowNetwork network({100}, 0);
   network.start(1, demand(1000, {0}, 30), 0);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -120,6 +121,22 @@ TEST_F(FunctionalTraffic, OwnTraffic_DelaysItsDirection) {
   copy_to_host();
   wait();
   EXPECT_GE(now_us() - begin, kBlockUs * 0.9);
+  polypath_sim_traffic_stop(id);
+}
+
+TEST_F(FunctionalTraffic, RecordBeforeCopy_HidesWait) {
+  auto* const word = reinterpret_cast<std::atomic<std::uint32_t>*>(host_ + kMiB - 64);
+  word->store(0);
+  const CUevent first = record(create_stream(0));
+  ASSERT_CUDA(cuEventSynchronize(first));
+  const int id = start_traffic("gpu0", "host0");
+  // Until the copy is issued, so that no block ends between the record and it.
+  ASSERT_CUDA(cuStreamWaitValue32(stream_, device(word), 1, 0));
+  const CUevent begin = record(stream_);
+  ASSERT_CUDA(cuMemcpyAsync(device(host_), buffer_, kMiB / 2, stream_));
+  word->store(1);
+  wait();
+  EXPECT_GE(elapsed_us(first, begin), kBlockUs * 0.9);
   polypath_sim_traffic_stop(id);
 }
 
