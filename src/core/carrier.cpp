@@ -352,8 +352,7 @@ bool Carrier::try_plan(const PreparedPlan& prepared, const std::vector<Splittabl
   try {
     counters_.count_split(prepared.schedule, result.followed);
     for (const std::size_t t : sampled)
-      if (bound[t].sample != nullptr)
-        load_.keep(bound[t].sample, prepared.plan, t, look, begun_ns);
+      if (bound[t].sample != nullptr) load_.keep(bound[t].sample, prepared.plan, t, look, begun_ns);
     if (follows_load) load_.note_split(prepared.plan, look);
     if (result.narrow != nullptr) {
       const auto more = resources_.next_size(*result.narrow);

@@ -10,7 +10,7 @@ namespace {
 /// engine of the GPU serves the other copies, both share the link, and a probe of 1 MiB takes 1.8
 /// times its idle time.
 constexpr double kQuick = 1.4;
-/// One that takes at most this many times as long may have met something odd: another one says more.
+/// One that takes at most this many times as long may have met something odd: another says more.
 constexpr double kUnsure = 2.5;
 /// The quickest probe seen stands for the idle link up to this many times the model's figure: when
 /// all probes so far met traffic, the quickest of them is no idle one.

@@ -1,9 +1,9 @@
 // Probes: one small copy between the engine's own buffers over one link. Nobody's bytes but its own
 // move, and no stream of a transfer is touched.
 //
-// A probe's time begins when it is issued. An event on its own stream cannot tell when that was: the
-// copy engine executes it together with the copy, so that the wait for the engine is over by then
-// (docs/cuda-notes.md). An event on another stream, which holds nothing else, can.
+// A probe's time begins when it is issued. An event on its own stream cannot tell when that was:
+// the copy engine executes it together with the copy, so that the wait for the engine is over by
+// then (docs/cuda-notes.md). An event on another stream, which holds nothing else, can.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ class LinkProbes {
   /// Issues a probe. The first one of a link makes a stream, events and buffers: slow. Throws
   /// ProbeImpossible, DriverError.
   void begin(int link);
-  /// How long the probe took from its issue, in us; nothing: it has not ended. Throws DriverError: the
-  /// probe is over.
+  /// How long the probe took from its issue, in us; nothing: it has not ended. Throws DriverError:
+  /// the probe is over.
   std::optional<double> poll(int link);
 
   /// What the cost model says of a probe on the idle link.

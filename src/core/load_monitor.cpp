@@ -297,8 +297,9 @@ bool LoadMonitor::is_due_for_sample(const TransferPlan& transfer, std::size_t ta
     return false;
   return std::ranges::any_of(transfer.routes, [&](const RouteShare& share) {
     return share.route.staged() && std::ranges::any_of(share.route.legs, [&](int leg) {
-             const std::uint64_t last = sampled_ns_[static_cast<std::size_t>(table_.slot_of(leg))]
-                                            .load(std::memory_order_relaxed);
+             const std::uint64_t last =
+                 sampled_ns_[static_cast<std::size_t>(table_.slot_of(leg))].load(
+                     std::memory_order_relaxed);
              // 0: never. A clock that jumped back: as long ago as can be.
              return last == 0 || now_ns - last >= kSampleEveryNs;
            });

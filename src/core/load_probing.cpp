@@ -21,8 +21,8 @@ constexpr double kLatePart = 0.2;
 /// and by this much.
 constexpr double kLateUs = 20;
 /// What a late sample adds to a link's lateness, of which one in time takes 1; when the link is
-/// suspect: a second late one does it, though two in time lie between. Transfers and others' turns at
-/// an engine may fall into step.
+/// suspect: a second late one does it, though two in time lie between. Transfers and others' turns
+/// at an engine may fall into step.
 constexpr int kLateSample = 3;
 constexpr int kSuspectLateness = 4;
 /// A transfer loses when it takes longer than it would have taken without its latest route, by more
