@@ -171,8 +171,8 @@ TEST_P(SimTrafficFacts, SplitTransfer_IsAsMeasured) {
   EXPECT_GT(gbps[3], 0.85 * measured.gbps);
 }
 
-// The copies of GPU 2 were measured next to those of GPU 0, which lost nothing to them; the node file
-// has the two share a root port to the host, and GPU 1 with another GPU.
+// GPU to host was measured next to copies of GPU 2, to which those of GPU 0 lost little. The node file
+// guesses that the two share a root port, so GPU 1 stands in (docs/simulated-node.md).
 constexpr std::size_t kSmall = 64 * kMiB;
 constexpr std::size_t kLarge = 256 * kMiB;
 
@@ -208,7 +208,7 @@ TEST(SimTraffic, LargeHostCopy_GetsHalf) {
   for (const std::size_t bytes : {64 * kMiB, 256 * kMiB}) {
     polypath_sim_advance_us(100);  // a block is in service
     const CopyTimes times = timed_copy(rig().gpu(0), rig().host(), bytes);
-    EXPECT_NEAR(29.6, rate_gbps(bytes, times.events_us), 29.6 * 0.05);  // measured, by events
+    EXPECT_NEAR(29.6, rate_gbps(bytes, times.events_us), 29.6 * 0.05);  // as measured
     EXPECT_LT(rate_gbps(bytes, times.host_us), 29);
   }
 }
