@@ -1,9 +1,9 @@
 // What is known of the load of each directed link: a table, and the state of one measured link.
 // Pure: times are given, nothing here asks a driver or a clock.
 //
-// A copy engine serves copies in order, those of all processes together. A chunk on a link that
-// others use waits for all that is queued there before it. So a link is free or it is left out, and
-// nothing between: plans stay few, and graphs are found again.
+// A copy engine serves processes in turns, and may serve one stream of this process as long as it
+// has copies. A chunk on a link that others use waits for longer than most transfers take. So a link
+// is free or it is left out, and nothing between: plans stay few, and graphs are found again.
 //
 //   known     copies of this process, and what other processes tell of theirs, occupy a link for
 //             their bytes over its rate
