@@ -2,8 +2,8 @@
 // Pure: times are given, nothing here asks a driver or a clock.
 //
 // A copy engine serves processes in turns, and may serve one stream of this process as long as it
-// has copies. A chunk on a link that others use waits for longer than most transfers take. So a link
-// is free or it is left out, and nothing between: plans stay few, and graphs are found again.
+// has copies. A chunk on a link that others use waits for longer than most transfers take. So a
+// link is free or it is left out, and nothing between: plans stay few, and graphs are found again.
 //
 //   known     copies of this process, and what other processes tell of theirs, occupy a link for
 //             their bytes over its rate
