@@ -221,6 +221,50 @@ TEST(Processes, MemoryIsFreedWhenAllHaveLeft) {
   std::filesystem::remove(mark);
 }
 
+/// Rank 1 aborts and goes, while rank 0 may have kernels under way that have not seen the abort.
+RANK_PROGRAM(frees_last_behind_an_abort) {
+  mark_of_rank_0 = std::getenv("POLYPATH_TEST_MARK");
+  const auto driver = std::make_shared<CudaDriver>(*self.source().driver);
+  plain_free = driver->mem_free;
+  if (self.rank() == 1) driver->mem_free = checked_free;
+  auto comm = std::make_unique<Communicator>(driver, self.source().node, self.options());
+  const SymmetricMemory memory = comm->alloc(100);
+  meet(*comm);
+  if (self.rank() == 1) {
+    const PrimaryContext context(*driver, 1);  // stays for the questions below
+    const CurrentContext current(*driver, context.get());
+    const auto free_bytes = [&] {
+      std::size_t free = 0;
+      std::size_t total = 0;
+      POLYPATH_CHECK(*driver, mem_get_info(&free, &total));
+      return free;
+    };
+    const std::size_t before = free_bytes();
+    comm->abort("the test wants it");
+    comm.reset();
+    EXPECT_EQ(before, free_bytes());
+    self.reached("its end");
+    while (free_bytes() <= before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return;
+  }
+  self.reached("its end");
+  std::ofstream(mark_of_rank_0) << "it leaves now\n";
+  comm.reset();
+}
+TEST(Processes, Abort_KeepsMemoryThatOthersReach) {
+  const std::string mark = testing::TempDir() + fmt::format("comm-mark-abort-{}", ::getpid());
+  std::filesystem::remove(mark);
+  ::setenv("POLYPATH_TEST_MARK", mark.c_str(), 1);
+  NEEDS_GPUS(2);
+  ProcessGroup group("frees_last_behind_an_abort", 2);
+  group.wait_for(0, "its end");
+  group.wait_for(1, "its end");
+  group.go(1);
+  group.go(0);
+  expect_all_well(group, 2);
+  std::filesystem::remove(mark);
+}
+
 // ---- a rank goes ------------------------------------------------------------
 
 /// Rank 1 stops at the stage POLYPATH_TEST_STAGE, and is killed there.
