@@ -140,8 +140,13 @@ bool Communicator::Impl::leave(std::chrono::milliseconds most) noexcept {
 
 void Communicator::Impl::abandon() noexcept {
   ProcessEvents::remove(*this);
+  {
+    // Kernels that are under way are waited for by nobody: they may run until the process ends.
+    const ContextInUse in_use(*context);
+    const RelaxedCapture relaxed(*driver);
+    board->set_reaching(members.rank, in_use && (has_calls_in_flight() == true || waits->any()));
+  }
   board->depart(members.rank, Departure::gpu_reset);
-  board->set_reaching(members.rank, false);
   watchdog.reset();
 }
 
