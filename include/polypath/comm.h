@@ -134,7 +134,9 @@ POLYPATH_API polypath_status polypath_comm_split(polypath_comm* comm, int color,
  * still waits for a signal, or a collective under way, POLYPATH_INVALID_ARGUMENT, and nothing is
  * destroyed. (A launch of a graph is not known.) With the last rank
  * of this process it waits until other processes' ranks are destroyed, too, no longer than the time
- * limit, and frees what is left of symmetric memory, whose handles are gone then. */
+ * limit, and frees what is left of symmetric memory, whose handles are gone then; what other
+ * processes' ranks may still reach is freed later, once they are destroyed. After an abort it waits
+ * for calls of this rank, for the time limit; what a call uses that is held for longer is kept. */
 POLYPATH_API polypath_status polypath_comm_destroy(polypath_comm* comm);
 
 /* Not collective; NULL is allowed. As destroy, but waits for nobody, and frees no memory of the

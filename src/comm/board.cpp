@@ -95,6 +95,7 @@ struct alignas(64) Board::Record {
   std::atomic<std::uint64_t> round{0};  // of the last gather that the rank has come to
   std::atomic<Departure> left{Departure::none};
   std::atomic<std::uint32_t> settled{0};
+  std::atomic<bool> is_reaching{false};             // when it has left
   alignas(64) std::atomic<std::uint64_t> calls{0};  // written at each call
 };
 
@@ -393,31 +394,43 @@ void Board::ended(int rank, std::string_view reason) noexcept {
   depart(rank, Departure::ended);
 }
 
-void Board::leave(int rank, int here, std::function<void()> release, Milliseconds limit,
-                  const std::function<bool()>& stops) noexcept {
+void Board::set_reaching(int rank, bool is_reaching) noexcept {
+  record(rank).is_reaching.store(is_reaching, std::memory_order_release);
+  ring();
+}
+
+bool Board::may_reach(int rank) const noexcept {
+  return !has_left(rank) || record(rank).is_reaching.load(std::memory_order_acquire);
+}
+
+std::vector<std::function<void()>> Board::leave(int rank, int here, std::function<void()> release,
+                                                Milliseconds limit,
+                                                const std::function<bool()>& stops) noexcept {
   depart(rank, Departure::left);
   std::vector<std::function<void()>> releases;
   try {
     const std::lock_guard lock(leaving_);
     releases_.push_back(std::move(release));
-    if (++left_here_ < here) return;
+    if (++left_here_ < here) return {};
     releases.swap(releases_);
   } catch (const std::exception& error) {
     log_warn("memory of a communicator is not freed: {}", error.what());
-    return;
+    return {};
   }
   const auto begin = Clock::now();
   while (true) {
     const std::uint32_t heard = header().bell.load(std::memory_order_acquire);
-    if (stops()) return;
-    bool all_left = true;
-    for (int other = 0; other < size_; ++other) all_left = all_left && has_left(other);
+    if (stops()) return {};
+    bool is_free = true;
+    for (int other = 0; other < size_; ++other) is_free = is_free && !may_reach(other);
+    if (is_free) break;
     const auto most = aborted() ? std::min<Clock::duration>(limit, kFarewell) : limit;
     const auto left = begin + most - Clock::now();
-    if (all_left || left.count() <= 0) break;
+    if (left.count() <= 0) return releases;
     futex_wait(header().bell, heard, left);
   }
   for (const auto& free : releases) free();
+  return {};
 }
 
 std::uint32_t Board::watched() const noexcept {

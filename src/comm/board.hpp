@@ -93,12 +93,19 @@ class Board {
   void require_usable() const;
 
   /// `rank` calls no more and reaches into no other rank's memory. `release` frees what others may
-  /// reach into: it runs when the last of the `here` ranks of this process leaves and those of
-  /// other processes have left, too; in that call, which waits for them, but no longer than
-  /// `limit`, and hardly after an abort. Once `stops` says so it waits no longer, and frees nothing
-  /// that others may reach into; wake_all() makes it ask.
-  void leave(int rank, int here, std::function<void()> release, Milliseconds limit,
-             const std::function<bool()>& stops) noexcept;
+  /// reach into: it runs when the last of the `here` ranks of this process leaves and no rank
+  /// may_reach() it any more; in that call, which waits for that, but no longer than `limit`, and
+  /// hardly after an abort. What may not run then is returned (late_release.hpp). Once `stops` says
+  /// so it waits no longer, and nothing runs or is returned; wake_all() makes it ask.
+  std::vector<std::function<void()>> leave(int rank, int here, std::function<void()> release,
+                                           Milliseconds limit,
+                                           const std::function<bool()>& stops) noexcept;
+  /// Before `rank` departs: whether its kernels may still reach into other ranks' memory behind
+  /// that.
+  void set_reaching(int rank, bool is_reaching) noexcept;
+  /// Whether `rank`, or a kernel of it, may reach into other ranks' memory: it has not left, or
+  /// its kernels have not ended.
+  [[nodiscard]] bool may_reach(int rank) const noexcept;
   /// `rank` goes without a call of its own, having taken part in calls(rank): its process ends, or
   /// its GPU is reset. Returns at once; of several the first counts.
   void depart(int rank, Departure why) noexcept;

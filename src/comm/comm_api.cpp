@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.hpp"
 #include "comm/comm_handle.hpp"
 #include "comm/on_threads.hpp"
 #include "comm/process_events.hpp"
@@ -132,8 +133,9 @@ void abandon(polypath_comm* comm) noexcept {
   polypath_comm::keep(std::unique_ptr<polypath_comm>(comm));
 }
 
-/// After an abort: until no kernel of this rank uses its memory, or the GPU is reset.
-void wait_for_calls(const polypath_comm& comm) {
+/// After an abort: until no kernel of this rank uses its memory, or the GPU is reset. False: the
+/// time limit came first.
+bool wait_for_calls(const polypath_comm& comm) {
   const Communicator& local = *comm.communicator;
   const auto deadline = std::chrono::steady_clock::now() + local.time_limit();
   const auto is_waiting = [&] {
@@ -141,8 +143,11 @@ void wait_for_calls(const polypath_comm& comm) {
     return in_use && comm.above_in_flight != nullptr && comm.above_in_flight();
   };
   constexpr std::chrono::milliseconds kPause{1};
-  while (is_waiting() && std::chrono::steady_clock::now() < deadline)
+  while (is_waiting()) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::sleep_for(kPause);
+  }
+  return true;
 }
 
 int own_gpu(const Context& context, int gpu) {
@@ -226,7 +231,11 @@ polypath_status polypath_comm_destroy(polypath_comm* comm) {
     require(comm->above_in_flight == nullptr || !comm->above_in_flight() ||
                 comm->communicator->aborted(),
             "comm: a collective of this rank is still under way: synchronise its stream, or abort");
-    wait_for_calls(*comm);
+    if (!wait_for_calls(*comm)) {
+      log_warn("a call of rank {} is still on its stream: what it uses is kept",
+               comm->communicator->rank());
+      return polypath_comm::keep(std::unique_ptr<polypath_comm>(comm));
+    }
     {
       const ContextInUse in_use(*comm->communicator->primary_context());
       if (!in_use) return abandon(comm);

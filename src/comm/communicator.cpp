@@ -12,6 +12,7 @@
 #include "base/log.hpp"
 #include "comm/bootstrap.hpp"
 #include "comm/communicator_impl.hpp"
+#include "comm/late_release.hpp"
 #include "driver/check.hpp"
 #include "exec/relaxed_capture.hpp"
 #include "tune/context_resets.hpp"
@@ -80,43 +81,71 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
     ProcessEvents::add(*this);
   } catch (const std::exception& error) {
     board->abort(error.what());
+    // Others may have come to the end of the creation before they were told.
+    if (heap) leave(std::chrono::milliseconds(0));
     throw;
   }
 }
 
 Communicator::Impl::~Impl() = default;
 
-void Communicator::Impl::end_waits() {
+bool Communicator::Impl::end_waits() {
   const auto are_over = [&] {
     const ContextInUse in_use(*context);
     return !in_use || !waits->any();
   };
-  if (are_over()) return;
+  if (are_over()) return true;
   board->abort(fmt::format(
       "rank {} destroyed the communicator while its streams waited for signals", members.rank));
   log_warn("{}", board->reason());
   words->abort();
   const auto deadline = std::chrono::steady_clock::now() + limit.load();
-  while (!are_over() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  while (std::chrono::steady_clock::now() < deadline) {
+    if (are_over()) return true;
+    std::this_thread::yield();
+  }
+  return are_over();
+}
+
+void Communicator::Impl::look_at_own_gpu() {
+  const ContextInUse in_use(*context);
+  if (!in_use || board->aborted()) return;
+  const RelaxedCapture relaxed(*driver);
+  const CUresult result = driver->stream_query(stream->get());
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+    board->abort(fmt::format("rank {}: work of its GPU has failed: {}", members.rank,
+                             describe(*driver, result)));
 }
 
 // It is told of a reset until all ranks have left.
-void Communicator::Impl::leave() noexcept {
+bool Communicator::Impl::leave(std::chrono::milliseconds most) noexcept {
   std::function<void()> release = [] {};
   try {
-    end_waits();
+    if (!end_waits()) {
+      log_warn("rank {}: its streams still wait: what they use is kept", members.rank);
+      return false;
+    }
+    look_at_own_gpu();
     if (const ContextInUse in_use(*context); in_use) release = heap->release();
   } catch (const std::exception& error) {
     log_warn("memory of a communicator is not freed: {}", error.what());
   }
-  board->leave(members.rank, members.here(), std::move(release), limit,
-               [&] { return !ContextInUse(*context); });
+  const auto stops = [its = context] { return !ContextInUse(*its); };
+  release_late(board, members,
+               board->leave(members.rank, members.here(), std::move(release), most, stops), stops);
   ProcessEvents::remove(*this);
   watchdog.reset();
+  return true;
 }
 
 void Communicator::Impl::abandon() noexcept {
   ProcessEvents::remove(*this);
+  {
+    // Kernels that are under way are waited for by nobody: they may run until the process ends.
+    const ContextInUse in_use(*context);
+    const RelaxedCapture relaxed(*driver);
+    board->set_reaching(members.rank, in_use && (has_calls_in_flight() == true || waits->any()));
+  }
   board->depart(members.rank, Departure::gpu_reset);
   watchdog.reset();
 }
@@ -125,6 +154,7 @@ void Communicator::Impl::abandon() noexcept {
 // it has left.
 void Communicator::Impl::gpu_is_reset(int gpu) noexcept {
   if (gpu != members.all[static_cast<std::size_t>(members.rank)].gpu) return;
+  board->set_reaching(members.rank, true);  // until wait_for_others(), or abandon()
   if (has_calls_in_flight() == true) {
     board->ended(members.rank,
                  fmt::format("rank {} reset its GPU while a call was under way", members.rank));
@@ -149,6 +179,7 @@ void Communicator::Impl::wait_for_others(int gpu,
     const std::uint32_t heard = board->bell();
     if (!is_told && has_calls_in_flight() != true) {
       board->settle(members.rank, wanted);
+      board->set_reaching(members.rank, false);
       is_told = true;
       continue;
     }
@@ -300,9 +331,8 @@ Communicator::Communicator(std::shared_ptr<const CudaDriver> driver, const Node&
 }
 
 Communicator::~Communicator() {
-  const bool is_abandoned = !impl_->watchdog;
-  if (!is_abandoned) impl_->leave();
-  if (const ContextInUse in_use(*impl_->context); in_use && !is_abandoned)
+  const bool is_kept = !impl_->watchdog || !impl_->leave(impl_->limit);
+  if (const ContextInUse in_use(*impl_->context); in_use && !is_kept)
     impl_.reset();
   else
     Impl::keep(std::move(impl_));  // what it owns went with its context, or stays there

@@ -46,14 +46,18 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   /// On the watchdog's thread: tells ranks that have left that this one writes into their memory no
   /// more. False: it still may.
   bool settle() noexcept;
-  /// Waits for other ranks, as Board::leave() does, and ends the thread.
-  void leave() noexcept;
+  /// Waits for other ranks, as Board::leave() does, for `most`, and ends the thread. False, and the
+  /// rank stays: streams of it still wait, and use what it has.
+  bool leave(std::chrono::milliseconds most) noexcept;
   /// Waits for nobody, and frees nothing of the GPU.
   void abandon() noexcept;
   /// Whether a counted call is under way; nothing: none is counted.
   std::optional<bool> has_calls_in_flight() noexcept;
-  /// Gives up what streams of this rank wait for, and waits until they do not.
-  void end_waits();
+  /// Gives up what streams of this rank wait for, and waits until they do not. False: the time
+  /// limit came first.
+  bool end_waits();
+  /// After work of the GPU failed, for good: aborts, since kernels of others may wait for it.
+  void look_at_own_gpu();
   void gpu_is_reset(int gpu) noexcept override;
   void wait_for_others(int gpu, std::chrono::steady_clock::time_point deadline) noexcept override;
   void process_ends() noexcept override;

@@ -11,6 +11,7 @@
 #include "comm/verdict.hpp"
 #include "core/context.hpp"
 #include "driver/check.hpp"
+#include "exec/relaxed_capture.hpp"
 #include "tune/context_resets.hpp"
 
 namespace polypath {
@@ -30,7 +31,7 @@ struct SymmetricHeap::Offer {
 };
 
 SymmetricHeap::~SymmetricHeap() {
-  if (!pieces_.empty()) release()();
+  if (!pieces_.empty() || !lost_.empty()) release()();
 }
 
 SymmetricHeap::Offer SymmetricHeap::offer(Piece& piece, std::uint64_t bytes) const {
@@ -92,6 +93,8 @@ SymmetricMemory SymmetricHeap::alloc(std::uint64_t bytes, SymmetricUse use) {
   if (use == SymmetricUse::transfers) piece.told = place_.engine;
   const auto free_own = [&] {
     if (piece.own == 0) return;
+    // Another rank may have come to the end of the call before it was told, and use the memory.
+    if (board.aborted()) return lost_.push_back(piece.own);
     const CurrentContext current(*place_.driver, place_.context->get(), std::nothrow);
     POLYPATH_WARN(*place_.driver, mem_free(piece.own));
   };
@@ -157,7 +160,7 @@ void SymmetricHeap::free(const SymmetricMemory& memory) {
 }
 
 std::function<void()> SymmetricHeap::release() {
-  std::vector<CUdeviceptr> own;
+  std::vector<CUdeviceptr> own = std::exchange(lost_, {});
   for (auto& [number, piece] : pieces_) {
     close(piece);
     own.push_back(piece.own);
@@ -167,6 +170,7 @@ std::function<void()> SymmetricHeap::release() {
     const ContextInUse in_use(*context);
     if (own.empty() || !in_use) return;
     const CurrentContext current(*driver, context->get(), std::nothrow);
+    const RelaxedCapture relaxed(*driver);  // it may run in the background
     for (const CUdeviceptr address : own) POLYPATH_WARN(*driver, mem_free(address));
   };
 }

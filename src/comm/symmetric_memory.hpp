@@ -101,6 +101,8 @@ class SymmetricHeap {
   Place place_;
   std::uint64_t last_number_ = 0;
   std::map<std::uint64_t, Piece> pieces_;
+  std::vector<CUdeviceptr>
+      lost_;  // this rank's own, of calls that failed here and maybe nowhere else
 };
 
 }  // namespace polypath

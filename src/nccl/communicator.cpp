@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <ctime>
 #include <mutex>
@@ -98,10 +99,11 @@ std::atomic<int> in_driver{0};
 std::atomic<bool> is_ending{false};
 std::atomic<pid_t> leaving_of{0};
 
-void pause_for(long milliseconds) noexcept {
-  const timespec pause{0, milliseconds * 1'000'000};
+void pause_for_us(long microseconds) noexcept {
+  const timespec pause{0, microseconds * 1000};
   nanosleep(&pause, nullptr);
 }
+void pause_for(long milliseconds) noexcept { pause_for_us(1000 * milliseconds); }
 
 /// While it lives the process does not end, for a second at most.
 class DriverCall {
@@ -255,6 +257,25 @@ void let_go(Communicator* gone) noexcept {
   } catch (const std::system_error&) {
     destroy(gone);  // no thread can be made
   }
+}
+
+void wait_for_aborted_calls(const Communicator& gone) noexcept {
+  if (gone.comm == nullptr) return;
+  constexpr std::chrono::seconds kMostWait{5};
+  constexpr std::chrono::seconds kMostUse{1};
+  const auto begin = std::chrono::steady_clock::now();
+  const auto is_before = [&](auto limit) {
+    return std::chrono::steady_clock::now() - begin < limit;
+  };
+  const RelaxedCapture relaxed(*cuda());
+  // Another thread may be in a call, or have a group open that holds some.
+  while (is_used(gone) && is_before(kMostUse)) pause_for_us(50);
+  // Copies to the program's buffers may follow polypath's own part of a call.
+  const auto is_under_way = [&] {
+    return gone.engine->comm_retire(gone.comm) == POLYPATH_INVALID_ARGUMENT ||
+           (is_there(*cuda(), gone) && !gone.order.is_idle());
+  };
+  while (!is_used(gone) && is_before(kMostWait) && is_under_way()) pause_for_us(50);
 }
 
 }  // namespace polypath::nccl

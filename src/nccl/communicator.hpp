@@ -81,4 +81,9 @@ Communicator* remove(const void* handle) noexcept;
 /// it. Takes it.
 void let_go(Communicator* gone) noexcept;
 
+/// Of a communicator that was aborted: until the calls of this rank have ended on their streams, as
+/// NCCL's own have when ncclCommAbort returns, so that the program may free its buffers. Waits some
+/// seconds at most: the program may hold its streams itself.
+void wait_for_aborted_calls(const Communicator& gone) noexcept;
+
 }  // namespace polypath::nccl

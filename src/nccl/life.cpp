@@ -203,6 +203,7 @@ int ncclCommAbort(void* comm) {
   if (gone != nullptr) lose(*gone, "ncclCommAbort");
   const InsideNccl inside;
   const int result = real->ncclCommAbort(comm);
+  if (gone != nullptr) wait_for_aborted_calls(*gone);
   let_go(gone);
   return result;
 }

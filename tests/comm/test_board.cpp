@@ -7,11 +7,15 @@
 
 #include <array>
 #include <barrier>
+#include <fstream>
+#include <functional>
+#include <future>
 #include <numeric>
 #include <thread>
 
 #include "base/error.hpp"
 #include "comm/board.hpp"
+#include "comm/late_release.hpp"
 #include "group.hpp"
 
 namespace polypath::test {
@@ -54,6 +58,12 @@ class Sleeper {
     pid_ = 0;
   }
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+  [[nodiscard]] ProcessId id() const {
+    std::ifstream stat("/proc/" + std::to_string(pid_) + "/stat");
+    std::string field;
+    for (int i = 0; i < 22; ++i) stat >> field;  // this program's name has no space
+    return {pid_, std::stoull(field)};
+  }
 
  private:
   pid_t pid_ = 0;
@@ -149,6 +159,62 @@ TEST(Board, MemoryIsReleasedByTheLastToLeave) {
     EXPECT_TRUE(board->has_left(rank));
   }
   EXPECT_EQ((std::vector<int>{1, 2, 0}), released);
+}
+
+/// What another process's rank may still reach into: after an abort it is hardly waited for.
+class BoardOfTwoProcesses : public testing::Test {
+ protected:
+  /// Rank 0 leaves; what it has not freed.
+  std::vector<std::function<void()>> leave() {
+    return board->leave(
+        0, 1, [this] { released.set_value(); }, std::chrono::milliseconds(1), [] { return false; });
+  }
+  [[nodiscard]] bool is_released(std::chrono::milliseconds limit = {}) const {
+    return has_come.wait_for(limit) == std::future_status::ready;
+  }
+  /// `ends`: the process of rank 1.
+  void release_in_background(std::vector<std::function<void()>> rest, const ProcessId& other) {
+    release_late(board, {0, {{this_process(), 0, true}, {other, 1, false}}}, std::move(rest),
+                 [] { return false; });
+  }
+
+  std::shared_ptr<Board> board = Board::make(2);
+  std::promise<void> released;
+  std::future<void> has_come = released.get_future();
+};
+
+TEST_F(BoardOfTwoProcesses, MemoryOfWhoLeaves_IsKeptForOthers) {
+  board->abort("the test wants it");
+  auto rest = leave();
+  EXPECT_FALSE(is_released());
+  ASSERT_EQ(1U, rest.size());
+  release_in_background(std::move(rest), this_process());
+  EXPECT_FALSE(is_released());
+  board->depart(1, Departure::left);
+  EXPECT_TRUE(is_released(kLimit));
+}
+
+TEST_F(BoardOfTwoProcesses, EndOfAProcess_FreesWhatItHeld) {
+  Sleeper other;
+  auto rest = leave();
+  ASSERT_EQ(1U, rest.size());
+  release_in_background(std::move(rest), other.id());
+  EXPECT_FALSE(is_released());
+  other.end();
+  EXPECT_TRUE(is_released(kLimit));
+  EXPECT_EQ(Departure::ended, board->departure_of(1));
+}
+
+/// Its program resets the GPU while a kernel runs.
+TEST_F(BoardOfTwoProcesses, KernelsOfWhoDeparted_AreWaitedFor) {
+  board->set_reaching(1, true);
+  board->depart(1, Departure::gpu_reset);
+  auto rest = leave();
+  EXPECT_FALSE(is_released());
+  ASSERT_EQ(1U, rest.size());
+  release_in_background(std::move(rest), this_process());
+  board->set_reaching(1, false);
+  EXPECT_TRUE(is_released(kLimit));
 }
 
 TEST(ProcessWatch, SeesAnEnd) {

@@ -81,6 +81,7 @@ class CommApi : public testing::Test {
 };
 
 #define EXPECT_OK(call) EXPECT_EQ(POLYPATH_SUCCESS, call) << polypath_last_error()
+#define ASSERT_OK(call) ASSERT_EQ(POLYPATH_SUCCESS, call) << polypath_last_error()
 #define EXPECT_REFUSED(text, call)                       \
   do {                                                   \
     EXPECT_EQ(POLYPATH_INVALID_ARGUMENT, call);          \
@@ -388,6 +389,35 @@ TEST_F(CommApi, DestroyingWithWorkInFlightIsRefused) {
     EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(rank.stream));
   }
   destroy_all();
+}
+
+/// Its stream is held for longer than the time limit: the call begins when the communicator has gone.
+TEST_F(CommApi, DestroyingWithAHeldCall_KeepsItsMemory) {
+  polypath_comm_options options{};
+  options.time_limit_ms = 4000;
+  std::vector<polypath_comm*> comms(2);
+  ASSERT_OK(polypath_comm_create_all(context_, nullptr, 2, &options, comms.data()));
+  ASSERT_OK(polypath_comm_prepare_all(comms.data(), 2));
+  const Rank rank(0);
+  CUdeviceptr memory = 0;
+  void* word = nullptr;
+  ASSERT_EQ(CUDA_SUCCESS, cuMemAlloc(&memory, 4096));
+  ASSERT_EQ(CUDA_SUCCESS, cuMemHostAlloc(&word, 4, CU_MEMHOSTALLOC_PORTABLE));
+  std::atomic_ref released(*static_cast<std::uint32_t*>(word));
+  released = 0;
+  ASSERT_EQ(CUDA_SUCCESS,
+            cuStreamWaitValue32(rank.stream, device(word), 1, CU_STREAM_WAIT_VALUE_EQ));
+  auto* const buffer = reinterpret_cast<void*>(memory);
+  EXPECT_OK(polypath_allreduce(comms[0], buffer, buffer, 1024, POLYPATH_FLOAT32, POLYPATH_SUM,
+                               rank.stream));
+  EXPECT_OK(polypath_comm_abort(comms[0], "the test is over"));
+  EXPECT_OK(polypath_comm_destroy(comms[0]));
+  EXPECT_OK(polypath_comm_destroy(comms[1]));
+  EXPECT_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(rank.stream));
+  released = 1;
+  EXPECT_EQ(CUDA_SUCCESS, cuStreamSynchronize(rank.stream));
+  EXPECT_EQ(CUDA_SUCCESS, cuMemFree(memory));
+  EXPECT_EQ(CUDA_SUCCESS, cuMemFreeHost(word));
 }
 
 TEST_F(CommApi, DestroyingWithACollectiveUnderWayIsRefused) {

@@ -221,6 +221,63 @@ TEST(Processes, MemoryIsFreedWhenAllHaveLeft) {
   std::filesystem::remove(mark);
 }
 
+/// Rank 1 aborts and goes, while rank 0 may have kernels under way that have not seen the abort. With
+/// POLYPATH_TEST_STAGE=abandoned rank 0 has left them to themselves: they end with its process.
+RANK_PROGRAM(frees_last_behind_an_abort) {
+  mark_of_rank_0 = std::getenv("POLYPATH_TEST_MARK");
+  const auto driver = std::make_shared<CudaDriver>(*self.source().driver);
+  plain_free = driver->mem_free;
+  if (self.rank() == 1) driver->mem_free = checked_free;
+  auto comm = std::make_unique<Communicator>(driver, self.source().node, self.options());
+  const SymmetricMemory memory = comm->alloc(100);
+  meet(*comm);
+  if (self.rank() == 1) {
+    const PrimaryContext context(*driver, 1);  // stays for the questions below
+    const CurrentContext current(*driver, context.get());
+    const auto free_bytes = [&] {
+      std::size_t free = 0;
+      std::size_t total = 0;
+      POLYPATH_CHECK(*driver, mem_get_info(&free, &total));
+      return free;
+    };
+    const std::size_t before = free_bytes();
+    self.reached("its abort");
+    comm->abort("the test wants it");
+    comm.reset();
+    EXPECT_EQ(before, free_bytes());
+    self.reached("its end");
+    while (free_bytes() <= before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return;
+  }
+  if (RankProcess::ends_at("abandoned")) {
+    comm->set_calls_in_flight([] { return true; });
+    comm->abandon();
+  }
+  self.reached("its end");
+  std::ofstream(mark_of_rank_0) << "it leaves now\n";
+  comm.reset();
+}
+class Abort : public testing::TestWithParam<const char*> {};
+TEST_P(Abort, KeepsMemoryThatOthersReach) {
+  const std::string mark = testing::TempDir() + fmt::format("comm-mark-abort-{}", ::getpid());
+  std::filesystem::remove(mark);
+  ::setenv("POLYPATH_TEST_MARK", mark.c_str(), 1);
+  NEEDS_GPUS(2);
+  ::setenv("POLYPATH_TEST_STAGE", GetParam(), 1);
+  ProcessGroup group("frees_last_behind_an_abort", 2);
+  ::unsetenv("POLYPATH_TEST_STAGE");
+  group.wait_for(0, "its end");
+  group.wait_for(1, "its abort");
+  group.go(1);
+  group.wait_for(1, "its end");
+  group.go(1);
+  group.go(0);
+  expect_all_well(group, 2);
+  std::filesystem::remove(mark);
+}
+INSTANTIATE_TEST_SUITE_P(Processes, Abort, testing::Values("there", "abandoned"),
+                         [](const auto& stage) { return as_name(stage.param); });
+
 // ---- a rank goes ------------------------------------------------------------
 
 /// Rank 1 stops at the stage POLYPATH_TEST_STAGE, and is killed there.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "base/error.hpp"
 #include "group.hpp"
@@ -288,6 +289,52 @@ TEST(Threads, AKernelThatGivesUpAbortsForAll) {
   });
   EXPECT_THAT(failures, Each(HasSubstr("rank 1: kernel 7 waited for rank 0 past the time limit "
                                        "(expected 12, saw 11)")));
+}
+
+std::atomic<int> frees{0};
+CUresult (*plain_free)(CUdeviceptr) = nullptr;
+CUresult counted_free(CUdeviceptr address) {
+  ++frees;
+  return plain_free(address);
+}
+
+/// Another rank may have come to the end of the call just before, and use the memory.
+TEST(Threads, FailedAlloc_KeepsItsMemoryUntilAllLeave) {
+  NEEDS_GPUS(2);
+  const auto driver = std::make_shared<CudaDriver>(*group_node().driver);
+  plain_free = std::exchange(driver->mem_free, &counted_free);
+  Group group(2, {.driver = driver});
+  group[0].set_time_limit(std::chrono::milliseconds(1));
+  frees = 0;
+  EXPECT_THROW(group[0].alloc(100), CommunicatorError);
+  group.destroy(0);
+  EXPECT_EQ(0, frees);
+  group.destroy(1);
+  EXPECT_EQ(3, frees);  // that of barriers on either rank, too
+}
+
+std::atomic<bool> has_gpu_failed{false};
+CUresult (*plain_query)(CUstream) = nullptr;
+CUresult failing_query(CUstream stream) {
+  return has_gpu_failed ? CUDA_ERROR_LAUNCH_FAILED : plain_query(stream);
+}
+
+/// Its kernels have ended, and those of others may wait for them.
+TEST(Threads, LeavingWithAFailedGpu_Aborts) {
+  NEEDS_GPUS(2);
+  const auto driver = std::make_shared<CudaDriver>(*group_node().driver);
+  plain_query = std::exchange(driver->stream_query, &failing_query);
+  Group group(2, {.driver = driver});
+  has_gpu_failed = true;
+  group.destroy(0);
+  has_gpu_failed = false;
+  try {
+    group[1].check();
+    FAIL() << "nothing is said";
+  } catch (const CommunicatorError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("rank 0: work of its GPU has failed: CUDA_ERROR_LAUNCH_FAILED"));
+  }
 }
 
 }  // namespace

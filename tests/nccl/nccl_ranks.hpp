@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
+#include <barrier>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -105,6 +108,18 @@ inline void by_init_rank(NcclRank& its, const NcclId& id) {
   NCCL_OK(its.nccl.ncclCommInitRank(&its.comm, its.size, id, its.rank));
 }
 
+/// Comes to the barrier at its end, also behind an exception.
+class Arrival {
+ public:
+  explicit Arrival(std::barrier<>& barrier) : barrier_(barrier) {}
+  ~Arrival() { barrier_.arrive_and_wait(); }
+  Arrival(const Arrival&) = delete;
+  Arrival& operator=(const Arrival&) = delete;
+
+ private:
+  std::barrier<>& barrier_;
+};
+
 /// Runs `body` on `size` ranks; the message of each that threw, else "".
 inline std::vector<std::string> on_nccl_ranks(int size, const std::function<void(NcclRank&)>& body,
                                               const Enter& enter = &by_init_rank) {
@@ -113,23 +128,34 @@ inline std::vector<std::string> on_nccl_ranks(int size, const std::function<void
   NcclId id{};
   NCCL_OK(nccl.ncclGetUniqueId(&id));
   std::vector<std::string> thrown(static_cast<std::size_t>(size));
+  // A rank whose GPU cannot be used does not enter: then none does, or the others would wait in
+  // NCCL for it.
+  std::atomic<int> ready{0};
+  std::barrier together(size);
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < size; ++rank)
       threads.emplace_back([&, rank] {
+        NcclRank its;
+        its.rank = rank;
+        its.size = size;
         try {
-          NcclRank its;
-          its.rank = rank;
-          its.size = size;
-          use_gpu(rank);
-          for (CUstream& stream : its.streams)
-            CUDA_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+          {
+            const Arrival arrival(together);
+            use_gpu(rank);
+            for (CUstream& stream : its.streams)
+              CUDA_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+            ++ready;
+          }
+          if (ready != size) throw std::runtime_error("another rank cannot use its GPU");
           enter(its, id);
           body(its);
           its.synchronize();
           if (its.comm != nullptr) NCCL_OK(nccl.ncclCommDestroy(its.comm));
         } catch (const std::exception& error) {
           thrown[static_cast<std::size_t>(rank)] = error.what();
+          if (its.comm != nullptr)
+            nccl.ncclCommAbort(its.comm);  // the others may wait for this one
         }
       });
   }

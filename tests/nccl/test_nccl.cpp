@@ -358,6 +358,7 @@ TEST(Nccl, AnAbortEndsTheWaitsOfAll) {
                               }
                               NCCL_OK(its.nccl.ncclCommAbort(its.comm));
                               its.comm = nullptr;
+                              its.synchronize();  // its kernel has the buffer until then
                             }),
               Each(""));
 }

@@ -153,6 +153,41 @@ TEST_F(NcclEnds, WorkOfMoreThanAMinute_IsWaitedFor) {
       Each(""));
 }
 
+/// As NCCL's own abort does: the program may free its buffers behind it.
+TEST_F(NcclEnds, Abort_WaitsForTheCallsOfItsRank) {
+  pauses_of_end = 0;
+  EXPECT_THAT(
+      on_nccl_ranks(2,
+                    [&](NcclRank& its) {
+                      if (its.rank == 1) {
+                        EXPECT_TRUE(comes([&] {
+                          int error = 0;
+                          NCCL_OK(its.nccl.ncclCommGetAsyncError(its.comm, &error));
+                          return error != 0;
+                        }));
+                        return;
+                      }
+                      DeviceBytes buffer(4000);
+                      Hold hold;
+                      hold.put_on(its.streams[0]);
+                      NCCL_OK(its.nccl.ncclAllReduce(buffer.get(), buffer.get(), 1000, kFloat32,
+                                                     kSum, its.comm, its.streams[0]));
+                      std::atomic<bool> has_returned{false};
+                      std::jthread releasing([&] {
+                        EXPECT_TRUE(comes([&] { return has_returned || pauses_of_end > 0; }));
+                        hold.release();
+                      });
+                      are_counted = is_ending = true;
+                      NCCL_OK(its.nccl.ncclCommAbort(its.comm));
+                      its.comm = nullptr;
+                      EXPECT_EQ(cuStreamQuery(its.streams[0]), CUDA_SUCCESS);
+                      has_returned = true;
+                      releasing.join();
+                      its.synchronize();
+                    }),
+      Each(""));
+}
+
 /// As a profiler that wraps part of NCCL does it. NCCL gives the addresses away again.
 TEST_F(NcclEnds, DestroyedPastTheLibrary_GoesWithItsAddress) {
   const auto destroy_past_all =

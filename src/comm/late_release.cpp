@@ -1,0 +1,87 @@
+#include "comm/late_release.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "base/kept.hpp"
+#include "base/log.hpp"
+#include "base/own_thread.hpp"
+
+namespace polypath {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Between looks at processes; others ring the bell of the board.
+constexpr milliseconds kFirstPause{10};
+constexpr milliseconds kLongestPause{500};
+
+struct Waiting : Keepable<Waiting> {
+  Waiting(std::shared_ptr<Board> its_board, const Members& members) : board(std::move(its_board)) {
+    for (int rank = 0; rank < members.size(); ++rank) {
+      const Member& member = members.all[static_cast<std::size_t>(rank)];
+      if (!member.here) others.push_back({rank, ProcessWatch(member.process)});
+    }
+  }
+
+  /// Whether no rank reaches into the memory any more.
+  bool is_free() {
+    for (Other& other : others)
+      if (board->may_reach(other.rank) && other.process.ended()) {
+        board->ended(other.rank, fmt::format("rank {} has ended", other.rank));
+        board->set_reaching(other.rank, false);
+      }
+    for (int rank = 0; rank < board->size(); ++rank)
+      if (board->may_reach(rank)) return false;
+    return true;
+  }
+
+  struct Other {
+    int rank;
+    ProcessWatch process;
+  };
+  std::shared_ptr<Board> board;
+  std::vector<Other> others;  // of other processes
+  std::vector<std::function<void()>> releases;
+  std::function<bool()> stops;
+};
+
+void wait_and_release(std::unique_ptr<Waiting> its) {
+  milliseconds pause = kFirstPause;
+  while (true) {
+    const std::uint32_t heard = its->board->bell();
+    // What the releases hold goes with the context, or stays there.
+    if (its->stops()) return Waiting::keep(std::move(its));
+    if (its->is_free()) break;
+    its->board->wait_bell(heard, pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
+  for (const auto& release : its->releases) release();
+  if (its->stops()) Waiting::keep(std::move(its));
+}
+
+}  // namespace
+
+void release_late(const std::shared_ptr<Board>& board, const Members& members,
+                  std::vector<std::function<void()>> releases,
+                  std::function<bool()> stops) noexcept {
+  if (releases.empty()) return;
+  std::unique_ptr<Waiting> its;
+  try {
+    its = std::make_unique<Waiting>(board, members);
+    its->releases = std::move(releases);
+    its->stops = std::move(stops);
+    // The thread owns it as soon as there is one.
+    own_thread([its = its.get()] { wait_and_release(std::unique_ptr<Waiting>(its)); }).detach();
+    static_cast<void>(its.release());
+  } catch (const std::exception& error) {
+    log_warn("memory of a communicator is kept: {}", error.what());
+    if (its != nullptr) Waiting::keep(std::move(its));
+  }
+}
+
+}  // namespace polypath
