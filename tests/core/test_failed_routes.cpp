@@ -36,7 +36,8 @@ class FailedRelay : public SimulatedTest, public testing::WithParamInterface<Cas
                 0};
     Context planning(source(), arguments_);
     request_.bytes = 2 * least_split(planning, request_.src, request_.dst).value_or(kMiB) + 1;
-    for (const RouteShare& share : planning.plan({request_}).transfers.front().routes)
+    const Plan plan = planning.plan({request_});
+    for (const RouteShare& share : plan.transfers.front().routes)
       if (share.route.staged() && share.route.via.is_gpu()) relays_.insert(share.route.via.index);
     if (relays_.empty()) GTEST_SKIP() << "no GPU relays";
     for (const int relay : relays_) context_of(relay);
