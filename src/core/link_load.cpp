@@ -135,6 +135,18 @@ bool MeasuredLink::was_loaded_lately(std::uint64_t now_ns) const noexcept {
   return confirmed_ns_ != 0 && now_ns - confirmed_ns_ < kLatelyNs;
 }
 
+double IssueTimes::add(double us, double model_us) noexcept {
+  // Times grow slowly: some are those of threads that were halted.
+  constexpr double kFaster = 0.25;
+  constexpr double kSlower = 0.0625;
+  const double now = std::min(us / std::max(model_us, 1e-3), kLargestRatio);
+  const double before = ratio_.load(std::memory_order_relaxed);
+  ratio_.store(before == 0 ? now : before + (now - before) * (now < before ? kFaster : kSlower),
+               std::memory_order_relaxed);
+  const double usual_us = ratio() * model_us;
+  return us > kHalted * usual_us ? us - usual_us : 0;
+}
+
 // ---- the table ----------------------------------------------------------------------------------
 
 std::string_view to_string(LoadSource source) noexcept {

@@ -11,6 +11,7 @@
 //             whether they are loaded, and when they are free again
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -121,6 +122,25 @@ class MeasuredLink {
   double factor_ = 1;
   std::uint64_t factor_ns_ = 0;     ///< when it was raised last
   std::uint64_t confirmed_ns_ = 0;  ///< when a probe found it loaded last; 0: never
+};
+
+/// How long the CPU of this machine takes to issue what a model says, and what is more than usual.
+/// Thread-safe; all by relaxed atomics: an estimate may miss a time.
+class IssueTimes {
+ public:
+  /// What took longer than this many times the usual was halted in between.
+  static constexpr double kHalted = 2;
+  static constexpr double kLargestRatio = 8;
+
+  /// An issue took `us`. Returns by how much longer its thread was halted; 0: it was not.
+  double add(double us, double model_us) noexcept;
+  /// Times by which a usual issue is longer than the model says; at least 1.
+  [[nodiscard]] double ratio() const noexcept {
+    return std::max(1.0, ratio_.load(std::memory_order_relaxed));
+  }
+
+ private:
+  std::atomic<double> ratio_{0};  ///< 0: none yet
 };
 
 /// Why a link counts as loaded.

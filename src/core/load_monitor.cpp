@@ -27,8 +27,6 @@ constexpr std::uint64_t kPublishNs = 50'000;
 constexpr std::uint64_t kMeasuredForNs = MeasuredLink::kLongestPauseNs + 5'000'000;
 /// The links of a route are sampled again after so long.
 constexpr std::uint64_t kSampleEveryNs = 1'000'000;
-/// A thread that takes longer than this many times the model's figure to issue a plan was halted.
-constexpr double kUsualIssue = 2;
 
 std::uint64_t next_id() noexcept {
   static std::atomic<std::uint64_t> last{0};
@@ -327,12 +325,16 @@ void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
     KeptSample kept{
         .sample = std::move(sample), .stream = look.streams.front(), .kept_ns = begun_ns};
     const double issued_us = static_cast<double>(now_ns() - begun_ns) / 1e3;
-    if (issued_us > kUsualIssue * issue_us(plan, node_.costs)) kept.halted_us = issued_us;
     const auto& routes = plan.transfers[transfer].routes;
     kept.launch_us = node_.costs.graph_launch_us;
     for (const RouteShare& share : routes)
       kept.launch_us += node_.costs.graph_launch_node_us * share.chunks *
                         static_cast<double>(share.route.legs.size());
+    const bool is_of_graph = kept.sample->is_of_graph();
+    IssueTimes& times = is_of_graph ? launch_times_ : issue_times_;
+    kept.halted_us =
+        times.add(issued_us, is_of_graph ? kept.launch_us : issue_us(plan, node_.costs));
+    kept.launch_us *= launch_times_.ratio();
     for (std::size_t r = 0; r < routes.size(); ++r) {
       kept.parts.push_back(static_cast<double>(routes[r].bytes) /
                            static_cast<double>(plan.transfers[transfer].request.bytes));

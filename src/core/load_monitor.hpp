@@ -122,7 +122,7 @@ class LoadMonitor {
     double predicted_us = 0;
     double native_us = 0;
     double launch_us = 0;  ///< what the CPU takes to issue the copies, were they nodes of a graph
-    double halted_us = 0;  ///< what the CPU took to issue them, if that was far too long
+    double halted_us = 0;  ///< by how much longer than usual the CPU took, if that was far too long
     std::uint64_t kept_ns = 0;  ///< before anything was issued
     std::uint64_t due_ns = 0;
   };
@@ -182,7 +182,9 @@ class LoadMonitor {
   std::atomic<std::uint64_t> next_probe_ns_{0};
   std::atomic<int> loaded_count_{0};
   EventPool& timed_;
-  LinkProbes probes_;  // of the thread, or in virtual time of whoever holds mutex_
+  IssueTimes issue_times_;   // of streams
+  IssueTimes launch_times_;  // of graphs
+  LinkProbes probes_;        // of the thread, or in virtual time of whoever holds mutex_
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<Measured> measured_;  // by slot

@@ -47,6 +47,10 @@ class TransferSample {
     mark(driver, stream, static_cast<int>(route));
   }
   void all(const CudaDriver& driver, CUstream stream) noexcept { mark(driver, stream, kAll); }
+  /// Whether it ends with all of a graph.
+  [[nodiscard]] bool is_of_graph() const noexcept {
+    return !marks_.empty() && marks_.back().what == kAll;
+  }
 
   enum class State : std::uint8_t { pending, read, failed };
   /// Asks the driver, which does not wait.

@@ -421,6 +421,28 @@ TEST(LinkTable, Clear_ForgetsAll) {
     EXPECT_EQ(table.state(slot, kNow, {}, {}, {}).source, LoadSource::none);
 }
 
+TEST(IssueTimes, HaltedOnce_IsFound) {
+  IssueTimes times;
+  EXPECT_EQ(times.add(50, 50), 0);
+  EXPECT_NEAR(times.add(2050, 50), 2000, 50);
+  EXPECT_EQ(times.add(60, 50), 0);
+  EXPECT_LT(times.ratio(), 1.5) << "one time does not make it usual";
+}
+
+TEST(IssueTimes, SlowerCpuThanTheModels_IsUsual) {
+  IssueTimes times;
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(times.add(125, 50), 0) << i;
+  EXPECT_NEAR(times.ratio(), 2.5, 0.01);
+  EXPECT_NEAR(times.add(1000, 50), 875, 50);
+}
+
+TEST(IssueTimes, HaltedAtFirst_IsForgotten) {
+  IssueTimes times;
+  times.add(5000, 50);
+  for (int i = 0; i < 16; ++i) times.add(50, 50);
+  EXPECT_LT(times.ratio(), 1.1);
+}
+
 TEST(RouteTolerance, IsHalfOfWhatEachRouteGains) {
   EXPECT_EQ(tolerance(900, 1000, 1).ns, 50 * kUs);
   EXPECT_EQ(tolerance(400, 1000, 3).ns, 100 * kUs);
