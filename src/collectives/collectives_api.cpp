@@ -1,5 +1,6 @@
 // The C API of collectives (comm.h), a thin shell around Collectives.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/error.hpp"

@@ -7,7 +7,7 @@
 #include <any>
 #include <exception>
 #include <mutex>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

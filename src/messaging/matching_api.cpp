@@ -1,5 +1,6 @@
 // The C API of matching (messaging/matching.h), a thin shell around Matching.
 #include <cstddef>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "comm/comm_handle.hpp"

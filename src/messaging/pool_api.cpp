@@ -1,5 +1,6 @@
 // The C API of pools (messaging/pool.h), a thin shell around MemoryPool.
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "comm/comm_handle.hpp"

@@ -1,5 +1,6 @@
 // The C API of queues (messaging/queue.h), a thin shell around QueueSet.
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "comm/comm_handle.hpp"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.hpp"

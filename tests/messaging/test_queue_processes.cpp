@@ -1,6 +1,7 @@
 // Queues between processes, and what happens when one of them goes.
 #include <gmock/gmock.h>
 #include <chrono>
+#include <nlohmann/json.hpp>
 
 #include "messaging/queue_set.hpp"
 #include "process_group.hpp"
