@@ -23,6 +23,8 @@ constexpr std::uint64_t kLeastNoted = 16 * kKiB;
 constexpr std::uint64_t kLeastOwnNs = 5'000;
 /// Others are told when a link is occupied for so much longer than they know.
 constexpr std::uint64_t kPublishNs = 50'000;
+/// Where memory lies is not asked again for so long.
+constexpr std::uint64_t kPageKnownNs = 1'000'000;
 /// For so long a measured state counts for others unless it is told again.
 constexpr std::uint64_t kMeasuredForNs = MeasuredLink::kLongestPauseNs + 5'000'000;
 /// The links of a route are sampled again after so long.
@@ -120,21 +122,22 @@ std::uintptr_t LoadMonitor::stream_key(CUstream stream, int gpu) noexcept {
 
 // ---- copies of this process ---------------------------------------------------------------------
 
-int LoadMonitor::gpu_of(CUdeviceptr address) {
-  // Memory of GPUs and of the host never shares a page of theirs. What was freed and is another
-  // GPU's now gives a wrong estimate, and nothing worse.
+int LoadMonitor::gpu_of(CUdeviceptr address, std::uint64_t now_ns) {
+  // Memory of GPUs and of the host never shares a page of theirs. But what was freed may be another
+  // GPU's soon, and copies noted for a wrong link leave theirs to transfers that then wait for them.
   struct Page {
     std::uint64_t monitor = 0;
     std::uint64_t page = 0;
+    std::uint64_t asked_ns = 0;
     int gpu = 0;
   };
   constexpr std::size_t kPages = 32;
   static thread_local std::array<Page, kPages> pages;
   const std::uint64_t page = address >> 21;
   Page& known = pages[(page ^ page >> 7) % kPages];
-  if (known.monitor != id_ || known.page != page) {
+  if (known.monitor != id_ || known.page != page || now_ns - known.asked_ns > kPageKnownNs) {
     const PointerInfo info = inspect(*driver_, imports_, address);
-    known = {id_, page, info.kind == PointerInfo::Kind::device ? info.gpu : -1};
+    known = {id_, page, now_ns, info.kind == PointerInfo::Kind::device ? info.gpu : -1};
   }
   return known.gpu;
 }
@@ -143,8 +146,9 @@ void LoadMonitor::note_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t byte
                             CUstream stream) noexcept {
   if (!is_on_ || bytes < kLeastNoted) return;
   try {
-    const int to = gpu_of(dst);
-    const int from = gpu_of(src);
+    const std::uint64_t now = now_ns();
+    const int to = gpu_of(dst, now);
+    const int from = gpu_of(src, now);
     const bool is_between_gpus = to >= 0 && from >= 0;
     const int gpu = std::max(to, from);
     const int slot = is_between_gpus ? table_.gpu_slot(from, to) : table_.host_slot(gpu, to < 0);
@@ -152,7 +156,6 @@ void LoadMonitor::note_copy(CUdeviceptr dst, CUdeviceptr src, std::uint64_t byte
     const double gbps = node_.links[static_cast<std::size_t>(table_.link_of(slot))].gbps;
     const auto ns = static_cast<std::uint64_t>(static_cast<double>(bytes) / gbps);
     if (is_between_gpus && ns < kLeastOwnNs) return;
-    const std::uint64_t now = now_ns();
     const std::uintptr_t key = stream_key(stream, gpu);
     if (ns >= kLeastOwnNs) table_.add_own(slot, now, ns, key);
     if (is_between_gpus) return;

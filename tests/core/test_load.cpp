@@ -5,6 +5,7 @@
 #include "driver/fault_injection.hpp"
 #include "stuck_events.hpp"
 #include "support/simulated_test.hpp"
+#include "tune/buffers.hpp"
 
 namespace polypath::test {
 namespace {
@@ -345,6 +346,50 @@ TEST_F(LoadTest, MeasuredAnew_ForgetsLoad) {
   const Traffic traffic(*context_);
   transfer(payload, stream.get());
   EXPECT_EQ(traffic.split(), 1u);
+}
+
+TEST_F(LoadTest, ReusedAddress_CountsWhereItLiesNow) {
+  constexpr MemoryId gpu2 = MemoryId::gpu(2);
+  const TestBuffer host(driver(), node(), kHost, kTransferBytes);
+  const TestBuffer freed(driver(), node(), kGpu0, kTransferBytes);
+  const TestBuffer later(driver(), node(), gpu2, kTransferBytes);
+  // The simulated node gives no address twice soon: from some time on the driver says of the first
+  // buffer's what it says of the second one's.
+  static const CudaDriver* original = nullptr;
+  static CUdeviceptr reused = 0;
+  static CUdeviceptr stands_for = 0;
+  original = &driver();
+  reused = 0;
+  auto table = std::make_shared<CudaDriver>(driver());
+  table->pointer_get_attributes = [](unsigned count, CUpointer_attribute* attributes, void** data,
+                                     CUdeviceptr address) {
+    return original->pointer_get_attributes(count, attributes, data,
+                                            address == reused ? stands_for : address);
+  };
+  NodeSource source = this->source();
+  source.driver = table;
+  open({}, {request(kGpu0, kGpu1)}, source);
+  const auto note_copy = [&] {
+    context_->load().note_copy(host.address(), freed.address(), kTransferBytes, nullptr);
+  };
+  const auto busy_ns = [&](MemoryId gpu) {
+    for (const LinkLoadInfo& info : context_->load().loads()) {
+      const Link& link = node().links[static_cast<std::size_t>(info.link)];
+      if (link.from == gpu && link.to == kHost) return info.busy_ns.front().second;
+    }
+    return std::uint64_t{0};
+  };
+  note_copy();
+  const std::uint64_t before_ns = busy_ns(kGpu0);
+  EXPECT_GT(before_ns, 0u);
+  EXPECT_EQ(busy_ns(gpu2), 0u);
+  advance(2'000);
+  reused = freed.address();
+  stands_for = later.address();
+  note_copy();
+  EXPECT_EQ(busy_ns(kGpu0), before_ns);
+  EXPECT_GT(busy_ns(gpu2), 0u);
+  context_.reset();
 }
 
 /// Where transfers of this process share links with routes of each other.
