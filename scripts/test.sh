@@ -96,10 +96,22 @@ targets_of() {
 
 has_tests() { ! ctest --preset "$1" -N -R "$ctest" | grep -q '^Total Tests: 0$'; }
 
+# The tests under the address sanitizer, in parts: whichever lane is free takes the next one.
+shares=6
+sanitized_tests() {
+  local share
+  for ((share = 1; share <= shares; ++share)); do
+    mkdir "$logs/share $share" 2>/dev/null || continue
+    ctest_part "C++ tests under address and undefined-behaviour sanitizers, $share of $shares" asan -LE soak \
+      -I "$share,,$shares"
+  done
+}
+
 sanitizer_lane() {
   [[ -n $ctest ]] || return 0
   local threads=
   part "build for address and undefined-behaviour sanitizers" scripts/build.sh asan "${sanitized[@]}"
+  touch "$logs/asan is built"
   configure tsan
   if has_tests tsan; then
     part "build for the thread sanitizer" scripts/build.sh tsan thread_tests
@@ -107,11 +119,16 @@ sanitizer_lane() {
       >"$logs/thread lane" 2>&1 &
     threads=$!
   fi
-  ctest_part "C++ tests under address and undefined-behaviour sanitizers" asan -LE soak
+  sanitized_tests
   [[ -z $threads ]] || { wait "$threads"; cat "$logs/thread lane"; }
 }
 
-optimised_lane() { ctest_part "C++ tests" release -E "$alike" -LE soak; }
+optimised_lane() {
+  [[ -n $ctest ]] || return 0
+  ctest_part "C++ tests" release -E "$alike" -LE soak
+  until [[ -e "$logs/asan is built" ]]; do sleep 1; done
+  sanitized_tests
+}
 
 pytest_options=(-n 2 --dist worksteal)
 [[ -n $soak ]] || pytest_options+=(-m "not soak")
