@@ -139,7 +139,7 @@ class LoadMonitor {
 
   /// For how long a share of the plan occupies a link of its route.
   [[nodiscard]] std::uint64_t occupied_ns(const Plan& plan, const RouteShare& share, int leg) const;
-  /// The GPU that holds the memory, -1: the host. By the driver, and remembered by page for a while.
+  /// The GPU that holds the memory, -1: the host. By the driver; remembered by page for a while.
   int gpu_of(CUdeviceptr address, std::uint64_t now_ns);
   void publish(int slot, std::uint64_t now_ns, bool is_urgent);
   void read_samples(std::uint64_t now_ns);
