@@ -124,7 +124,8 @@ std::uintptr_t LoadMonitor::stream_key(CUstream stream, int gpu) noexcept {
 
 int LoadMonitor::gpu_of(CUdeviceptr address, std::uint64_t now_ns) {
   // Memory of GPUs and of the host never shares a page of theirs. But what was freed may be another
-  // GPU's soon, and copies noted for a wrong link leave theirs to transfers that then wait for them.
+  // GPU's soon, and copies noted for a wrong link leave theirs to transfers that then wait for
+  // them.
   struct Page {
     std::uint64_t monitor = 0;
     std::uint64_t page = 0;
