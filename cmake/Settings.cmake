@@ -15,16 +15,16 @@ endif()
 
 # ccache, where it is installed: a second build of the same sources takes a tenth of the time, in another
 # folder too. It takes precompiled headers and unity builds; the options that it needs for them are
-# set here, so that no configuration of its own is needed. A source that it does not know is not preprocessed for
-# it alone: what the compiler read says what it depends on. A precompiled header, of 100 MB, is read once, and not
-# for each file that takes it.
+# set here, so that no configuration of its own is needed. A precompiled header, of 100 MB, is read once, and not
+# for each file that takes it. Depend mode would save the preprocessor's time and find nothing in another folder: unity
+# files name their sources by absolute paths.
 set(POLYPATH_CCACHE AUTO CACHE STRING "Compile through ccache: AUTO (where it is installed), ON or OFF")
 set_property(CACHE POLYPATH_CCACHE PROPERTY STRINGS AUTO ON OFF)
 if(NOT POLYPATH_CCACHE STREQUAL OFF AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(CCACHE ccache)
   if(CCACHE)
     set(POLYPATH_CCACHE_ENVIRONMENT ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
-      CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 CCACHE_INODECACHE=1)
+      CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_INODECACHE=1)
     set(CMAKE_CXX_COMPILER_LAUNCHER ${POLYPATH_CCACHE_ENVIRONMENT} ${CCACHE})
     message(STATUS "Compiler cache: ${CCACHE}")
   elseif(POLYPATH_CCACHE STREQUAL ON)
