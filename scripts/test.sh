@@ -9,8 +9,9 @@
 # A failing part does not stop the others, but fails the whole. At the end: how long each part took, with the
 # last line of what ran it, and the CPU time of the tests against their budgets (tests/budgets).
 #
-# Behind the release build three lanes run side by side, so that no core waits: one builds for sanitizers and runs
-# the tests of those builds, the others run the C++ and the Python tests of the release build. Many tests wait
+# After the release build three lanes run side by side, so that no core waits: one builds for sanitizers and runs
+# the tests of those builds, the others run the C++ and the Python tests of the release build. The lane that has run
+# the C++ tests takes a part of those under the address sanitizer as well. Many tests wait
 # for their other processes much of their time, and some take a core while they do: more at once would take longer.
 set -uo pipefail
 source "$(dirname "$0")/common.sh"
