@@ -140,7 +140,9 @@ if [[ -n $soak ]]; then
   part "build for address and undefined-behaviour sanitizers" scripts/build.sh asan
   part "C++ tests that are long" ctest --preset release -L soak
   part "C++ tests that are long under sanitizers" ctest --preset asan -L soak
-  python_part "Python tests that are long" -m soak tests/python tests/mpi
+  # Modules of one name are in both folders.
+  python_part "Python tests that are long" -m soak tests/python
+  python_part "MPI tests that are long" -m soak tests/mpi
 else
   configure release
   configure asan
