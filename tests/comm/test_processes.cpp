@@ -193,22 +193,39 @@ CUresult checked_free(CUdeviceptr address) {
   EXPECT_TRUE(std::filesystem::exists(mark_of_rank_0)) << "freed while rank 0 has it open";
   return plain_free(address);
 }
-
-RANK_PROGRAM(frees_last) {
+/// Rank 1 looks for the mark at each free.
+std::unique_ptr<Communicator> create_checked(const RankProcess& self) {
   mark_of_rank_0 = std::getenv("POLYPATH_TEST_MARK");
   const auto driver = std::make_shared<CudaDriver>(*self.source().driver);
   plain_free = driver->mem_free;
   if (self.rank() == 1) driver->mem_free = checked_free;
-  auto comm = std::make_unique<Communicator>(driver, self.source().node, self.options());
+  return std::make_unique<Communicator>(driver, self.source().node, self.options());
+}
+/// For the ranks that are made while it lives.
+class Mark {
+ public:
+  explicit Mark(const char* name)
+      : file_(testing::TempDir() + fmt::format("{}-{}", name, ::getpid())) {
+    std::filesystem::remove(file_);
+    ::setenv("POLYPATH_TEST_MARK", file_.c_str(), 1);
+  }
+  ~Mark() { std::filesystem::remove(file_); }
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+
+ private:
+  std::string file_;
+};
+
+RANK_PROGRAM(frees_last) {
+  auto comm = create_checked(self);
   const SymmetricMemory memory = comm->alloc(100);
   self.reached("its end");
   if (self.rank() == 0) std::ofstream(mark_of_rank_0) << "it leaves now\n";
   comm.reset();
 }
 TEST(Processes, MemoryIsFreedWhenAllHaveLeft) {
-  const std::string mark = testing::TempDir() + fmt::format("comm-mark-{}", ::getpid());
-  std::filesystem::remove(mark);
-  ::setenv("POLYPATH_TEST_MARK", mark.c_str(), 1);
+  const Mark mark("comm-mark");
   NEEDS_GPUS(2);
   ProcessGroup group("frees_last", 2);
   group.wait_for(0, "its end");
@@ -218,17 +235,13 @@ TEST(Processes, MemoryIsFreedWhenAllHaveLeft) {
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   group.go(0);
   expect_all_well(group, 2);
-  std::filesystem::remove(mark);
 }
 
 /// Rank 1 aborts and goes, while rank 0 may have kernels under way that have not seen the abort. With
 /// POLYPATH_TEST_STAGE=abandoned rank 0 has left them to themselves: they end with its process.
 RANK_PROGRAM(frees_last_behind_an_abort) {
-  mark_of_rank_0 = std::getenv("POLYPATH_TEST_MARK");
-  const auto driver = std::make_shared<CudaDriver>(*self.source().driver);
-  plain_free = driver->mem_free;
-  if (self.rank() == 1) driver->mem_free = checked_free;
-  auto comm = std::make_unique<Communicator>(driver, self.source().node, self.options());
+  const std::shared_ptr<const CudaDriver> driver = self.source().driver;
+  auto comm = create_checked(self);
   const SymmetricMemory memory = comm->alloc(100);
   meet(*comm);
   if (self.rank() == 1) {
@@ -259,9 +272,7 @@ RANK_PROGRAM(frees_last_behind_an_abort) {
 }
 class Abort : public testing::TestWithParam<const char*> {};
 TEST_P(Abort, KeepsMemoryThatOthersReach) {
-  const std::string mark = testing::TempDir() + fmt::format("comm-mark-abort-{}", ::getpid());
-  std::filesystem::remove(mark);
-  ::setenv("POLYPATH_TEST_MARK", mark.c_str(), 1);
+  const Mark mark("comm-mark-abort");
   NEEDS_GPUS(2);
   ::setenv("POLYPATH_TEST_STAGE", GetParam(), 1);
   ProcessGroup group("frees_last_behind_an_abort", 2);
@@ -273,7 +284,6 @@ TEST_P(Abort, KeepsMemoryThatOthersReach) {
   group.go(1);
   group.go(0);
   expect_all_well(group, 2);
-  std::filesystem::remove(mark);
 }
 INSTANTIATE_TEST_SUITE_P(Processes, Abort, testing::Values("there", "abandoned"),
                          [](const auto& stage) { return as_name(stage.param); });
