@@ -210,10 +210,11 @@ int LinkTable::gpu_slot(int from, int to) const noexcept {
 void LinkTable::add_copy(int slot, std::uint64_t now_ns, std::uint64_t ns,
                          std::uintptr_t stream) noexcept {
   Slot& to = at(slot);
+  const std::uint64_t grace_ns = std::min(ns / 2, kLongestGraceNs);
   const bool is_same = to.stream.exchange(stream, std::memory_order_relaxed) == stream;
-  const bool follows = is_same && to.direct.until_ns() + std::min(ns / 2, kLongestGraceNs) > now_ns;
+  const bool follows = is_same && to.direct.until_ns() + grace_ns > now_ns;
   to.direct.add(now_ns, ns);
-  to.grace_ns.store(follows ? std::min(ns / 2, kLongestGraceNs) : 0, std::memory_order_relaxed);
+  to.grace_ns.store(follows ? grace_ns : 0, std::memory_order_relaxed);
   to.busy_ns.fetch_add(ns, std::memory_order_relaxed);
 }
 

@@ -119,12 +119,12 @@ void LeasedRun::fork() {
     TransferSample* const sample = transfers_[t].sample.get();
     if (ticket->in_sequence() && sample == nullptr) continue;
     guard_.use(ticket->caller().context);
-    if (!ticket->in_sequence()) ticket->record(driver_);
-    if (sample == nullptr) continue;
-    if (ticket->in_sequence())
+    if (ticket->in_sequence()) {
       sample->begin(driver_, ticket->caller().stream);
-    else
-      sample->begin(ticket->fork_event());
+    } else {
+      ticket->record(driver_);
+      if (sample != nullptr) sample->begin(ticket->fork_event());
+    }
   }
 }
 
