@@ -88,9 +88,11 @@ TEST_F(Loads, DamagedRecord_IsLeftOut) {
   });
   ASSERT_TRUE(child.wait());
   {
+    const auto check = static_cast<std::streamoff>(kLoadsOffset + offsetof(StoredLoad, check));
     std::fstream file(file_of(child.pid()), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(static_cast<std::streamoff>(kLoadsOffset + offsetof(StoredLoad, check)));
-    file << '?';
+    file.seekg(check);
+    const auto right = static_cast<char>(file.get());
+    file.seekp(check).put(static_cast<char>(~right));
   }
   const std::string said =
       said_by([&] { EXPECT_EQ(records_of_others(registry), std::vector<LoadRecord>{told[1]}); });
