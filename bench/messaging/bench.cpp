@@ -38,7 +38,7 @@ Bench::Bench(const std::vector<int>& gpus, const Options& options) : options_(op
                                  comms_.data()));
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     polypath::device::Patience patience;
-    check(polypath_comm_patience(comms_[i], &patience, sizeof patience));
+    check(polypath_comm_wait_context(comms_[i], &patience, sizeof patience));
     gpus_.push_back(std::make_unique<Gpu>(engine_, gpus[i], patience));
   }
 }

@@ -185,15 +185,15 @@ class Tune {
     if (!is_first()) return;
     std::vector<int> numbers;
     for (const auto& backend : backends_) numbers.push_back(backend->number());
-    const polypath_backend_measured measured{
+    const polypath_backend_samples measured{
         task.op,    gpus_.data(),   static_cast<int>(gpus_.size()),
         task.bytes, numbers.data(), static_cast<int>(numbers.size()),
         us.data(),  options_.turns};
     char* text = nullptr;
-    polypath::detail::check(polypath_backend_keep(uc::detail::engine().get(), &measured, &text));
+    polypath::detail::check(polypath_backend_save(uc::detail::engine().get(), &measured, &text));
     std::printf("%s\n", text);
     std::fflush(stdout);
-    polypath_free(text);
+    polypath_free_string(text);
   }
 
   uc::Bootstrap meeting_;

@@ -72,7 +72,7 @@ class Queues(_OnCommunicator):
     ``item_bytes`` is the ``sizeof`` of the kernels' item. Options are those of
     polypath/messaging/queue.h, with its defaults: ``capacity`` and ``segment`` in items, powers of
     two; ``kind`` "queue" or "pair"; ``layout`` "packets", or "line" between GPUs where lines of 128
-    bytes were seen to come whole; ``time_limit_ms`` of one wait.
+    bytes were seen to come whole; ``timeout_ms`` of one wait.
 
     Use it in a ``with`` statement or call `close`, before the communicator's, when the kernels that
     use it have ended; `connect` and `connect_each` are collective, and so is their end.
@@ -96,7 +96,7 @@ class Queues(_OnCommunicator):
             given.pop("segment", 0),
             _number(_KINDS, given.pop("kind", "queue"), "kind"),
             _number(_LAYOUTS, given.pop("layout", "packets"), "layout"),
-            given.pop("time_limit_ms", 0),
+            given.pop("timeout_ms", 0),
         )
         if given:
             raise TypeError(f"queues have no option '{next(iter(given))}'")
@@ -127,7 +127,7 @@ class Queues(_OnCommunicator):
     def connect_each(cls, comm: Communicator, item_bytes: int, **options: Any) -> Queues:
         """Collective: from each rank to each. View r is the queue to rank r for "producer", and
         that from rank r for "consumer"."""
-        return cls._made("polypath_queue_connect_each", comm, item_bytes, options)
+        return cls._made("polypath_queue_connect_mesh", comm, item_bytes, options)
 
     @classmethod
     def with_host(

@@ -177,7 +177,7 @@ const std::vector<Row>& table() {
        "where processes tell each other where exported memory lies and what is in flight: the "
        "user's folder in /dev/shm, nowhere, or this folder",
        parse_registry},
-      {"comm_time_limit", "POLYPATH_COMM_TIME_LIMIT", "30000", "1 to 86400000",
+      {"comm_timeout_ms", "POLYPATH_COMM_TIMEOUT_MS", "30000", "1 to 86400000",
        "milliseconds that a rank of a communicator waits for another one; MPI's ranks have a "
        "limit only where this is set",
        count_into(&Options::comm_time_limit_ms, false, 1, 86'400'000)},
@@ -203,7 +203,7 @@ const std::vector<Row>& table() {
        "the NCCL behind libpolypath_nccl.so; default: what the program has loaded, else "
        "libnccl.so.2",
        of_programs},
-      {"nccl_time_limit", "POLYPATH_NCCL_TIME_LIMIT", "86400000", "1 to 86400000",
+      {"nccl_timeout_ms", "POLYPATH_NCCL_TIMEOUT_MS", "86400000", "1 to 86400000",
        "milliseconds that a rank waits for another one in a call that was NCCL's, which waits for "
        "ever; a rank that died is found at once",
        [](std::string_view text, Options&) {

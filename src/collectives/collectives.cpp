@@ -128,7 +128,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
                    device_get_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                                         comm_.gpu()));
     const int each = modules_->blocks_a_multiprocessor();
-    const int spared = options_.spared_multiprocessors * each;
+    const int spared = options_.reserved_sms * each;
     grant_ = std::make_unique<BlockGrant>(comm_.context(), multiprocessors * each,
                                           options_.max_blocks, spared);
     order_ = std::make_unique<CallOrder>(comm_.driver(), comm_.context());
@@ -158,7 +158,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
       1, [](const StatusRecord& status, std::uint32_t) { return mismatch_text(status); });
   // Where communicators share a GPU, those after the first have few blocks, and are many: pinned
   // memory and scratch beside the kernels are the first one's.
-  if (is_first || options_.spared_multiprocessors == 0 || options_.copies) prepare_copies();
+  if (is_first || options_.reserved_sms == 0 || options_.copies) prepare_copies();
   comm_.set_calls_in_flight([this] { return in_flight(); });
 }
 

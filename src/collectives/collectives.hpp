@@ -60,7 +60,7 @@ CollectiveChoice parse_collective_choice(std::string_view text);
 struct CollectivesOptions {
   int max_blocks = 128;  ///< of a kernel, at the most
   /// Left to kernels of others that wait for other GPUs as well; of all at most half.
-  int spared_multiprocessors = 0;
+  int reserved_sms = 0;
   /// Compares each call with those of the other ranks before it is issued: the host then waits for
   /// them. For finding mistakes.
   bool check = false;

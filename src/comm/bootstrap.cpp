@@ -110,7 +110,7 @@ Joined join(Hello hello, const Exchange& exchange,
   exchange(std::as_bytes(std::span(&opened, 1)), std::as_writable_bytes(std::span(all)));
   if (!refused.empty()) throw CommunicatorError(fmt::format("{}: {}", what, refused));
   throw_first_problem(all, what);
-  joined.limit = std::chrono::milliseconds(hellos.front().time_limit_ms);
+  joined.limit = std::chrono::milliseconds(hellos.front().timeout_ms);
   return joined;
 }
 

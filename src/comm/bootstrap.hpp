@@ -41,7 +41,7 @@ struct Hello {
   ProcessId process;
   BoardId board;                 ///< rank 0's
   std::int32_t board_file = -1;  ///< rank 0's; -1: it has none
-  std::int64_t time_limit_ms = 0;
+  std::int64_t timeout_ms = 0;
   Problem problem;  ///< what went wrong before
 
   std::array<unsigned char, 360> unused{};

@@ -30,7 +30,7 @@ struct polypath_comm : polypath::Keepable<polypath_comm> {
   std::function<bool()> above_in_flight;
   /// As given to create; 0: the collectives' own number.
   int max_blocks = 0;
-  int spared_multiprocessors = 0;
+  int reserved_sms = 0;
   bool retries_buffers = false;
   std::vector<std::unique_ptr<polypath_symmetric>> memories;  ///< that were not freed
   /// The process that made it. A child that got it by a fork has none of its threads, and the

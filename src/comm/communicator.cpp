@@ -59,7 +59,7 @@ Communicator::Impl::Impl(std::shared_ptr<const CudaDriver> its_driver, const Nod
   hello.rank = options.rank;
   hello.size = options.size;
   hello.gpu = options.gpu;
-  hello.time_limit_ms = options.time_limit.count();
+  hello.timeout_ms = options.time_limit.count();
   hello.problem.catch_from([&] { prepare(options.gpu, hello); });
   Joined joined = join(
       hello, options.exchange, [&](const Uuid& uuid) { return number_of(uuid); },

@@ -21,10 +21,10 @@ constexpr std::chrono::milliseconds kWatchPeriod{1};
 
 }  // namespace
 
-ExchangeGate::ExchangeGate(Communicator& local, int rank, bool by_caller)
+ExchangeGate::ExchangeGate(Communicator& local, int rank, bool progress_in_caller)
     : local_(local),
       rank_(rank),
-      by_caller_(by_caller),
+      by_caller_(progress_in_caller),
       words_(local.driver(), local.primary_context(), kMostExchanges * kWordBytes) {
   for (std::size_t i = 0; i < kMostExchanges; ++i)
     new (words_.get() + i * kWordBytes) std::uint64_t{0};

@@ -27,9 +27,9 @@ namespace polypath {
 
 class ExchangeGate {
  public:
-  /// `rank`: this one, among all. With `by_caller` somebody calls progress(), else a thread does.
+  /// `rank`: this one, among all. With `progress_in_caller` somebody calls progress(), else a thread does.
   /// `local` must outlive it. Throws DriverError.
-  ExchangeGate(Communicator& local, int rank, bool by_caller);
+  ExchangeGate(Communicator& local, int rank, bool progress_in_caller);
   ~ExchangeGate();
   ExchangeGate(const ExchangeGate&) = delete;
   ExchangeGate& operator=(const ExchangeGate&) = delete;

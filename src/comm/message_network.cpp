@@ -37,7 +37,7 @@ std::uint64_t region_bytes(const NodeMap& map) {
 
 MessageNetwork::MessageNetwork(Communicator& local, const NodeMap& map,
                                const polypath_network& network)
-    : local_(local), map_(map), network_(network), gate_(local, map.rank, network.by_caller != 0) {
+    : local_(local), map_(map), network_(network), gate_(local, map.rank, network.progress_in_caller != 0) {
   const CudaDriver& driver = local_.driver();
   memory_ = std::make_unique<RegisteredMemory>(driver, local_.primary_context(),
                                                kRegions * 2 * region_bytes(map));

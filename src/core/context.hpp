@@ -41,13 +41,13 @@ class Context {
   void follow(std::span<const Transfer> transfers, const PreparedPlan& plan);
   /// polypath_try_group_copy_async; `issued` is 0 before, and has a place for each.
   void try_group_copy_async(std::span<const Transfer> transfers, std::span<int> issued);
-  /// polypath_memory_exported.
+  /// polypath_ipc_register_export.
   void memory_exported(const CUipcMemHandle& handle, CUdeviceptr address);
-  /// polypath_memory_imported, in the current CUDA context.
+  /// polypath_ipc_register_import, in the current CUDA context.
   void memory_imported(const CUipcMemHandle& handle, CUdeviceptr address);
   /// The same of memory on GPU `holder`, -1 for unknown, whatever others said.
   void memory_imported(const CUipcMemHandle& handle, CUdeviceptr address, int holder);
-  /// polypath_memory_closed.
+  /// polypath_ipc_unregister_import.
   void memory_closed(CUdeviceptr address) { imports_.closed(address); }
   /// polypath_prepare.
   void prepare(const std::vector<Request>& requests);
@@ -55,7 +55,7 @@ class Context {
   void wait_prepared() { carrier_.wait_prepared(); }
 
   Plan plan(const std::vector<Request>& requests);
-  /// polypath_smallest_split.
+  /// polypath_split_thresholds.
   Thresholds smallest_split();
   /// Throws InvalidArgument where no profile can be kept, since its place is taken by something
   /// else than a file: to be asked before a measurement.

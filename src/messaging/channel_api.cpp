@@ -17,12 +17,12 @@ using namespace polypath;
 struct polypath_channel {
   RankMemory memory;
   device::channel_view layout;
-  std::uint32_t time_limit_ms;
+  std::uint32_t timeout_ms;
 };
 struct polypath_active_messages {
   RankMemory memory;
   device::active_messages_view layout;
-  std::uint32_t time_limit_ms;
+  std::uint32_t timeout_ms;
 };
 
 namespace {
@@ -55,7 +55,7 @@ std::unique_ptr<polypath_channel> make_channel(Communicator& communicator,
   }
   auto made = std::make_unique<polypath_channel>(
       polypath_channel{RankMemory(communicator, layout.bytes(), wish_of(wish), "a channel"), layout,
-                       options.time_limit_ms});
+                       options.timeout_ms});
   made->memory.meet([&] {
     std::vector<std::uint64_t> table;
     const auto add = [&](const SymmetricMemory& memory) {
@@ -76,7 +76,7 @@ std::unique_ptr<polypath_active_messages> make_messages(
   const View layout = layout_of(options, communicator.rank(), communicator.size());
   auto made = std::make_unique<polypath_active_messages>(polypath_active_messages{
       RankMemory(communicator, layout.bytes(), wish_of(options), "active messages"), layout,
-      options.time_limit_ms});
+      options.timeout_ms});
   made->memory.meet([&] {
     std::vector<std::uint64_t> table;
     std::vector<std::uint64_t> closed;
@@ -123,7 +123,7 @@ void give_view(const Handle* handle, void* view, std::size_t bytes) {
           "bytes is not the size of the view: the headers are of another version");
   made.mine = handle->memory.template local<unsigned char>();
   made.number = handle->memory.number();
-  made.patience = handle->memory.patience(handle->time_limit_ms);
+  made.patience = handle->memory.patience(handle->timeout_ms);
   std::memcpy(view, &made, sizeof made);
 }
 

@@ -104,7 +104,7 @@ std::unique_ptr<HostEnd> HostEnd::of(const device::queue_view& view, std::size_t
 std::unique_ptr<HostEnd> HostEnd::of(const device::pair_view& view, polypath_queue_side side,
                                      std::size_t item_bytes) {
   return for_bytes(item_bytes, [&](auto bytes) -> std::unique_ptr<HostEnd> {
-    if (side == POLYPATH_PRODUCER)
+    if (side == POLYPATH_QUEUE_PRODUCER)
       return std::make_unique<PairPushes<decltype(bytes)>>(view, bytes);
     return std::make_unique<PairPops<decltype(bytes)>>(view, bytes);
   });

@@ -73,9 +73,9 @@ const OrderOfMatching& order_of_matching(std::int64_t order) {
       kMatchTableThreads, 16 * kM, &match_hashed_unique_on_host);
   switch (order) {
     case POLYPATH_ORDER_MPI: return mpi;
-    case POLYPATH_ORDER_PARTITIONED: return partitioned;
-    case POLYPATH_ORDER_HASHED: return hashed;
-    case POLYPATH_ORDER_HASHED_UNIQUE: return unique;
+    case POLYPATH_ORDER_NO_ANY_SOURCE: return partitioned;
+    case POLYPATH_ORDER_UNORDERED: return hashed;
+    case POLYPATH_ORDER_UNORDERED_UNIQUE: return unique;
   }
   throw InvalidArgument("order is none");
 }

@@ -26,7 +26,7 @@ struct OrderOfMatching {
   device::match_outcome (*on_host)(const device::match_batch& batch);
 };
 
-/// Of a polypath_order; throws InvalidArgument for a number that is none.
+/// Of a polypath_match_order; throws InvalidArgument for a number that is none.
 const OrderOfMatching& order_of_matching(std::int64_t order);
 
 /// What carries over, of any order.

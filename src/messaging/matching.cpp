@@ -57,7 +57,7 @@ class Parts {
 }  // namespace
 
 Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std::uint32_t capacity,
-                   bool by_phases)
+                   bool launch_per_phase)
     : driver_(communicator.driver()),
       context_(communicator.context()),
       order_(order),
@@ -88,7 +88,7 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
   queues_at_once_ =
       multiprocessors_ *
       std::max(1U, blocks_at_once(driver_, many_, order_.threads_of_many, order_.queue_bytes));
-  if (!by_phases && order_.together != nullptr && driver_.launch_kernel_ex != nullptr &&
+  if (!launch_per_phase && order_.together != nullptr && driver_.launch_kernel_ex != nullptr &&
       device_attribute(driver_, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0) {
     together_ = module_->function(order_.together);
     // One each: with two their meetings last longer than they gain.
@@ -103,8 +103,8 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
     buffers_.receives = parts.take<device::envelope>(capacity_);
     buffers_.message_numbers = parts.take<std::uint64_t>(capacity_);
     buffers_.receive_numbers = parts.take<std::uint64_t>(capacity_);
-    buffers_.message_of_receive = parts.take<std::uint32_t>(capacity_);
-    buffers_.receive_of_message = parts.take<std::uint32_t>(capacity_);
+    buffers_.matched_message = parts.take<std::uint32_t>(capacity_);
+    buffers_.matched_receive = parts.take<std::uint32_t>(capacity_);
     workspace_ = parts.take<unsigned char>(
         capacity_ > kMostOfAQueue ? order_.workspace_bytes(capacity_) : 0);
     return parts.bytes();
@@ -220,8 +220,8 @@ void Matching::match_next(const device::match_batch& added, device::match_pair* 
       state_,    buffers_, added.messages, added.receives, added.message_count, added.receive_count,
       capacity_, 0,        pairs,          outcome};
   const device::match_batch batch{
-      buffers_.messages,          0, 0, buffers_.receives, buffers_.message_of_receive,
-      buffers_.receive_of_message};
+      buffers_.messages,          0, 0, buffers_.receives, buffers_.matched_message,
+      buffers_.matched_receive};
   in_order(stream, [&] {
     const std::uint32_t most = std::max(added.message_count, added.receive_count);
     launch(append_,

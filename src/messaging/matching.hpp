@@ -32,10 +32,10 @@ struct MatcherCounts {
 /// on, and those of graphs where they were launched (CallOrder).
 class Matching {
  public:
-  /// `communicator` outlives it. `by_phases`: batches by the whole GPU are a launch a phase, also
+  /// `communicator` outlives it. `launch_per_phase`: batches by the whole GPU are a launch a phase, also
   /// where they could be one. Throws InvalidArgument, NotSupported, DriverError.
   Matching(Communicator& communicator, const OrderOfMatching& order, std::uint32_t capacity,
-           bool by_phases);
+           bool launch_per_phase);
   /// Waits for its batches.
   ~Matching();
   Matching(const Matching&) = delete;

@@ -160,7 +160,7 @@ std::unique_ptr<MemoryPool> MemoryPool::shared(Communicator& communicator, const
 
 void MemoryPool::fill_queue_views(CUdeviceptr to) {
   std::vector<device::queue_view> views;
-  for (const auto side : {POLYPATH_PRODUCER, POLYPATH_CONSUMER})
+  for (const auto side : {POLYPATH_QUEUE_PRODUCER, POLYPATH_QUEUE_CONSUMER})
     for (int rank = 0; rank < communicator_.size(); ++rank)
       returns_->view(rank, side, &views.emplace_back(), sizeof(device::queue_view));
   const CudaDriver& driver = communicator_.driver();

@@ -66,7 +66,7 @@ struct QueueSet::Said {
 
   std::string describe(const StatusRecord& status, std::uint32_t index) {
     const std::lock_guard lock(mutex);
-    const bool pushes = index % 2 == POLYPATH_PRODUCER;
+    const bool pushes = index % 2 == POLYPATH_QUEUE_PRODUCER;
     const std::uint64_t turn = status.expected;
     std::string what;
     if (is_pair && pushes)
@@ -82,7 +82,7 @@ struct QueueSet::Said {
   }
   std::string describe(std::uint32_t index, std::uint64_t turn) {
     const std::lock_guard lock(mutex);
-    const bool pushes = index % 2 == POLYPATH_PRODUCER;
+    const bool pushes = index % 2 == POLYPATH_QUEUE_PRODUCER;
     return say(index, fmt::format("{} turn {} (lap {})", pushes ? "room for" : "the item of", turn,
                                   turn >> capacity_log2));
   }
@@ -279,7 +279,7 @@ std::unique_ptr<QueueSet> QueueSet::with_host(Communicator& communicator, const 
     const Places on_host = made->places_of(near, near + shape.producer_bytes());
     const Places on_gpu = made->places_of(gpu, gpu + shape.producer_bytes());
     Places of_gpu = on_host;
-    const bool gpu_pushes = host == POLYPATH_CONSUMER;
+    const bool gpu_pushes = host == POLYPATH_QUEUE_CONSUMER;
     if (gpu_pushes) {
       of_gpu.tail = on_gpu.tail;
       if (!shape.is_pair) {
@@ -298,7 +298,7 @@ std::unique_ptr<QueueSet> QueueSet::with_host(Communicator& communicator, const 
   }
   made->number();
   for (std::size_t i = 0; i < made->count_; ++i) {
-    End& its = host == POLYPATH_PRODUCER ? made->producers_[i] : made->consumers_[i];
+    End& its = host == POLYPATH_QUEUE_PRODUCER ? made->producers_[i] : made->consumers_[i];
     if (shape.is_pair) {
       device::pair_view view{};
       made->view(static_cast<int>(i), host, &view, sizeof view);
@@ -315,7 +315,7 @@ std::unique_ptr<QueueSet> QueueSet::with_host(Communicator& communicator, const 
 const QueueSet::End& QueueSet::end(int index, polypath_queue_side side) const {
   if (index < 0 || index >= count())
     throw InvalidArgument(fmt::format("index is {}: there are {} queues", index, count_));
-  return (side == POLYPATH_PRODUCER ? producers_ : consumers_)[static_cast<std::size_t>(index)];
+  return (side == POLYPATH_QUEUE_PRODUCER ? producers_ : consumers_)[static_cast<std::size_t>(index)];
 }
 
 std::size_t QueueSet::view_bytes() const noexcept {
@@ -335,8 +335,8 @@ void QueueSet::view(int index, polypath_queue_side side, void* view, std::size_t
         "headers are of another version",
         bytes, wanted, shape_.is_pair ? "pair_view" : "queue_view"));
   Patience patience = communicator_.patience_of_program();
-  if (shape_.time_limit_ms != 0)
-    patience.time_limit_ns = std::uint64_t{shape_.time_limit_ms} * 1'000'000;
+  if (shape_.timeout_ms != 0)
+    patience.time_limit_ns = std::uint64_t{shape_.timeout_ms} * 1'000'000;
   const std::uint32_t number =
       first_number_ + 2 * static_cast<std::uint32_t>(index) + static_cast<std::uint32_t>(side);
   const Places& at = its.places;

@@ -34,13 +34,13 @@ std::uint64_t QueueShape::cell_bytes() const {
 
 QueueShape shape_of(const polypath_queue_options* options) {
   demand(options != nullptr, "options is null");
-  demand(options->kind == POLYPATH_QUEUE || options->kind == POLYPATH_PAIR,
+  demand(options->kind == POLYPATH_QUEUE_MPMC || options->kind == POLYPATH_QUEUE_SPSC,
          "options->kind is none");
-  demand(options->layout == POLYPATH_PACKETS || options->layout == POLYPATH_LINE,
+  demand(options->layout == POLYPATH_PROTOCOL_LL || options->layout == POLYPATH_PROTOCOL_LL128,
          "options->layout is none");
   for (const std::uint32_t reserved : options->reserved)
     demand(reserved == 0, "options->reserved is not 0");
-  const bool is_line = options->layout == POLYPATH_LINE;
+  const bool is_line = options->layout == POLYPATH_PROTOCOL_LL128;
   const std::size_t most = is_line ? device::kMostLineBytes : device::kMostPacketBytes;
   if (options->item_bytes == 0 || options->item_bytes > most)
     throw InvalidArgument(fmt::format(
@@ -58,12 +58,12 @@ QueueShape shape_of(const polypath_queue_options* options) {
         "options->segment is {}: it is to be a power of two, at most a quarter of the capacity {}",
         segment, capacity));
   QueueShape shape;
-  shape.is_pair = options->kind == POLYPATH_PAIR;
+  shape.is_pair = options->kind == POLYPATH_QUEUE_SPSC;
   shape.is_line = is_line;
   shape.item_bytes = static_cast<std::uint32_t>(options->item_bytes);
   shape.capacity_log2 = static_cast<std::uint32_t>(std::countr_zero(capacity));
   shape.segment_log2 = static_cast<std::uint32_t>(std::countr_zero(segment));
-  shape.time_limit_ms = options->time_limit_ms;
+  shape.timeout_ms = options->timeout_ms;
   return shape;
 }
 

@@ -65,9 +65,9 @@ void RankMemory::release() {
   if (symmetric_) communicator_.free(std::exchange(symmetric_, {}));
 }
 
-Patience RankMemory::patience(std::uint32_t time_limit_ms) const {
+Patience RankMemory::patience(std::uint32_t timeout_ms) const {
   Patience given = communicator_.patience_of_program();
-  if (time_limit_ms != 0) given.time_limit_ns = std::uint64_t{time_limit_ms} * 1'000'000;
+  if (timeout_ms != 0) given.time_limit_ns = std::uint64_t{timeout_ms} * 1'000'000;
   return given;
 }
 

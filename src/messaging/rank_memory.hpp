@@ -39,8 +39,8 @@ class RankMemory {
 
   /// Of waits for what comes here, in the status record.
   [[nodiscard]] std::uint32_t number() const { return *number_; }
-  /// What kernels of the program wait with; `time_limit_ms` 0: the communicator's.
-  [[nodiscard]] Patience patience(std::uint32_t time_limit_ms) const;
+  /// What kernels of the program wait with; `timeout_ms` 0: the communicator's.
+  [[nodiscard]] Patience patience(std::uint32_t timeout_ms) const;
 
  private:
   Communicator& communicator_;

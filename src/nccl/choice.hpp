@@ -54,7 +54,7 @@ bool takes_any(const Policy& policy) noexcept;
 
 /// Bytes of an element; 0: a type that polypath has not.
 std::size_t bytes_of_type(int type) noexcept;
-/// polypath_type and polypath_operator of NCCL's; -1: there is none.
+/// polypath_data_type and polypath_reduce_op of NCCL's; -1: there is none.
 int type_of(int type) noexcept;
 int operator_of(int reduction) noexcept;
 bool is_float(int type) noexcept;

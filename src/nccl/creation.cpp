@@ -204,11 +204,11 @@ int Creation::agree(Communicator& its) noexcept {
   }
 
   polypath_comm_options options{};
-  options.time_limit_ms = settings().time_limit_ms;
+  options.timeout_ms = settings().timeout_ms;
   // NCCL's kernels of other communicators wait for other GPUs too, with so many blocks at the most:
   // both must fit, or two GPUs wait for each other's.
   options.max_blocks = kMostBlocks;
-  options.spared_multiprocessors = kMostBlocksOfNccl;
+  options.reserved_sms = kMostBlocksOfNccl;
   options.retries_buffers = 1;  // over scratch (groups.cpp)
   polypath_comm* comm = nullptr;
   const polypath_status status = with.comm_create(

@@ -1,5 +1,5 @@
 // An all-gather of bytes in host memory over a communicator of NCCL's, by which its ranks agree and
-// polypath's communicator is made (polypath_exchange).
+// polypath's communicator is made (polypath_all_gather_fn).
 #pragma once
 
 #include <cstddef>
@@ -63,7 +63,7 @@ class Exchange {
 
   /// Collective. False when it failed, also for all that follow. Waits as long as NCCL does.
   bool gather(const void* mine, void* all, std::size_t bytes) noexcept;
-  /// A polypath_exchange; `user` is an Exchange.
+  /// A polypath_all_gather_fn; `user` is an Exchange.
   static int gather_for(const void* mine, void* all, std::size_t bytes, void* user) noexcept;
 
   [[nodiscard]] const std::string& why() const noexcept { return why_; }

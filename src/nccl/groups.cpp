@@ -28,9 +28,9 @@ int result_of(polypath_status status) noexcept {
 polypath_status run(const Communicator& comm, const Call& call, const void* send,
                     void* recv) noexcept {
   const Engine& with = *comm.engine;
-  const auto type = static_cast<polypath_type>(type_of(call.type));
+  const auto type = static_cast<polypath_data_type>(type_of(call.type));
   const auto op =
-      static_cast<polypath_operator>(combines(call.operation) ? operator_of(call.reduction) : 0);
+      static_cast<polypath_reduce_op>(combines(call.operation) ? operator_of(call.reduction) : 0);
   switch (call.operation) {
     case Operation::allreduce:
       return with.allreduce(comm.comm, send, recv, call.count, type, op, call.stream);

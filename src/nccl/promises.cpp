@@ -31,9 +31,9 @@ Settings read() noexcept {
   its.strict = is_asked_for("POLYPATH_STRICT");
   its.checks = is_set("POLYPATH_CHECK", "1");
   constexpr long kMost = 86'400'000;
-  const char* const limit = std::getenv("POLYPATH_NCCL_TIME_LIMIT");
+  const char* const limit = std::getenv("POLYPATH_NCCL_TIMEOUT_MS");
   const long given = limit != nullptr ? std::strtol(limit, nullptr, 10) : 0;
-  its.time_limit_ms = static_cast<std::uint32_t>(given > 0 && given <= kMost ? given : kMost);
+  its.timeout_ms = static_cast<std::uint32_t>(given > 0 && given <= kMost ? given : kMost);
   return its;
 }
 

@@ -11,7 +11,7 @@ struct Settings {
   bool reproducible = false;        ///< reproducible
   bool strict = false;              ///< strict
   bool checks = false;              ///< check
-  std::uint32_t time_limit_ms = 0;  ///< nccl_time_limit
+  std::uint32_t timeout_ms = 0;  ///< nccl_timeout_ms
 };
 
 /// Read once a process.

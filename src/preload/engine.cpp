@@ -109,19 +109,19 @@ bool find(void* library, const char* name, Function& function) noexcept {
 bool find_functions(void* library) noexcept {
   return find(library, "polypath_context_create", engine.context_create) &&
          find(library, "polypath_context_destroy", engine.context_destroy) &&
-         find(library, "polypath_smallest_split", engine.smallest_split) &&
+         find(library, "polypath_split_thresholds", engine.smallest_split) &&
          find(library, "polypath_try_copy_async", engine.try_copy_async) &&
-         find(library, "polypath_try_copy_following_async", engine.try_copy_following_async) &&
+         find(library, "polypath_try_copy_sequenced_async", engine.try_copy_following_async) &&
          find(library, "polypath_try_group_copy_async", engine.try_group_copy_async) &&
          find(library, "polypath_last_error", engine.last_error) &&
          find(library, "polypath_last_cuda_result", engine.last_cuda_result) &&
          find(library, "polypath_note_copy", engine.note_copy) &&
-         find(library, "polypath_memory_exported", engine.memory_exported) &&
-         find(library, "polypath_memory_imported", engine.memory_imported) &&
-         find(library, "polypath_memory_closed", engine.memory_closed) &&
+         find(library, "polypath_ipc_register_export", engine.memory_exported) &&
+         find(library, "polypath_ipc_register_import", engine.memory_imported) &&
+         find(library, "polypath_ipc_unregister_import", engine.memory_closed) &&
          find(library, "polypath_counters", engine.counters) &&
-         find(library, "polypath_report", engine.report) &&
-         find(library, "polypath_free", engine.free);
+         find(library, "polypath_counters_text", engine.report) &&
+         find(library, "polypath_free_string", engine.free);
 }
 
 /// Once a process: the library stays.

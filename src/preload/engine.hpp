@@ -23,19 +23,19 @@ struct Engine {
   polypath_thresholds thresholds;
   decltype(&polypath_context_create) context_create;
   decltype(&polypath_context_destroy) context_destroy;
-  decltype(&polypath_smallest_split) smallest_split;
+  decltype(&polypath_split_thresholds) smallest_split;
   decltype(&polypath_try_copy_async) try_copy_async;
-  decltype(&polypath_try_copy_following_async) try_copy_following_async;
+  decltype(&polypath_try_copy_sequenced_async) try_copy_following_async;
   decltype(&polypath_try_group_copy_async) try_group_copy_async;
   decltype(&polypath_last_error) last_error;
   decltype(&polypath_last_cuda_result) last_cuda_result;
   decltype(&polypath_note_copy) note_copy;
-  decltype(&polypath_memory_exported) memory_exported;
-  decltype(&polypath_memory_imported) memory_imported;
-  decltype(&polypath_memory_closed) memory_closed;
+  decltype(&polypath_ipc_register_export) memory_exported;
+  decltype(&polypath_ipc_register_import) memory_imported;
+  decltype(&polypath_ipc_unregister_import) memory_closed;
   decltype(&polypath_counters) counters;
-  decltype(&polypath_report) report;
-  decltype(&polypath_free) free;
+  decltype(&polypath_counters_text) report;
+  decltype(&polypath_free_string) free;
 };
 
 /// Another function of libpolypath; none when it has none of that name, or is not open yet.

@@ -49,7 +49,7 @@ inline constexpr std::chrono::milliseconds kSoon{2000};
 
 struct NodeGroupOptions {
   std::chrono::milliseconds time_limit = std::chrono::minutes(5);
-  bool by_caller = false;
+  bool progress_in_caller = false;
   bool by_nccl = false;
   std::uint64_t most_slice = kMostNodeSlice;
   std::shared_ptr<const CudaDriver> driver = nullptr;  ///< null: the node's
@@ -83,7 +83,7 @@ class NodeGroup {
       its.exchange = exchanges[at];
       its.time_limit = limit;
       NodeRank& one = *ranks_[at];
-      const polypath_network network = mail_.network(rank, options.by_caller);
+      const polypath_network network = mail_.network(rank, options.progress_in_caller);
       one.made = create_across_nodes(options.driver ? options.driver : source.driver, source.node,
                                      its, options.by_nccl ? nccl_network() : network,
                                      std::string(1, names[at]));

@@ -28,7 +28,7 @@ class Nodes : public testing::TestWithParam<std::string> {
 
 TEST_P(Nodes, RandomCalls) {
   const std::string& names = GetParam();
-  CreatedGroup group(names, {.by_caller = names == "abab", .most_slice = kSmallSlice});
+  CreatedGroup group(names, {.progress_in_caller = names == "abab", .most_slice = kSmallSlice});
   Random random(20261123);
   std::uint64_t made = 0;
   for (int row = 0; row < random_rows(4); ++row) {
@@ -246,8 +246,8 @@ TEST(NodesTest, WhatARankGaveUpIsNotSent) {
 
 TEST(NodesTest, ANodeThatDoesNotAnswerEndsAllCallsWithinTheTimeLimit) {
   NEEDS_GPUS(4);
-  for (const bool by_caller : {false, true}) {
-    const NodeGroupOptions options{kSoon, by_caller};
+  for (const bool progress_in_caller : {false, true}) {
+    const NodeGroupOptions options{kSoon, progress_in_caller};
     const auto lose = [](Mail& mail) { mail.lose_those_of(1); };
     CreatedGroup pair("ab", options);
     const auto of_pair = failures_after(pair, "ab", lose);

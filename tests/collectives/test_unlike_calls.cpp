@@ -312,7 +312,7 @@ TEST_F(UnlikeCalls, RefusedChoice_LeavesTheCommunicatorUsable) {
     const auto other = comm.split(0, comm.rank());
     const Collectives first(comm, {.max_blocks = 4});
     // It leaves copies to the first of its GPU.
-    Collectives collectives(*other, {.max_blocks = 4, .spared_multiprocessors = 1});
+    Collectives collectives(*other, {.max_blocks = 4, .reserved_sms = 1});
     const Buffers buffers(comm);
     const CollectiveCall call = buffers.call(CollectiveOp::allreduce, 500);
     EXPECT_THROW(collectives.run(call, buffers.stream.get(), CollectiveChoice::rotation),

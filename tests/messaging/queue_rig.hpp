@@ -105,7 +105,7 @@ inline std::string what_is_wrong(const std::vector<Found>& found, unsigned teams
 
 inline polypath_queue_options options_of(std::size_t item_bytes, std::uint32_t capacity = 0,
                                          std::uint32_t segment = 0,
-                                         polypath_queue_kind kind = POLYPATH_QUEUE) {
+                                         polypath_queue_kind kind = POLYPATH_QUEUE_MPMC) {
   polypath_queue_options options{};
   options.item_bytes = item_bytes;
   options.capacity = capacity;
@@ -129,7 +129,7 @@ inline std::string report_of(polypath_queue* queue) {
   char* json = nullptr;
   EXPECT_OK(polypath_queue_report(queue, &json));
   const std::string text = json == nullptr ? "" : json;
-  polypath_free(json);
+  polypath_free_string(json);
   return text;
 }
 

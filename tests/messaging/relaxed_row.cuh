@@ -22,7 +22,7 @@ template <typename Order, unsigned kCapacity, typename Members>
 SIMT_DEVICE_CALLED void run_relaxed(const Members& members, const RelaxedRow& row) {
   using Matcher = device::matcher<Order, kCapacity>;
   auto& memory = *simt::dynamic_shared<typename Matcher::storage>();
-  if (row.first.message_of_receive != nullptr) {
+  if (row.first.matched_message != nullptr) {
     match_once<Order, Matcher>(members, memory, row.first, row.seed);
     members.sync();
   }

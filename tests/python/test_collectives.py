@@ -151,7 +151,7 @@ def test_the_benchmark_compares_every_element(polypath, tmp_path, operation):
 
 def test_in_virtual_time_ranks_wait_for_a_busy_machine(polypath):
     arguments = ("--node", "hgx-h200-x4", "--ranks", "2", "--sizes", "64K")
-    done = polypath("bench", "allreduce", *arguments, POLYPATH_COMM_TIME_LIMIT="1")
+    done = polypath("bench", "allreduce", *arguments, POLYPATH_COMM_TIMEOUT_MS="1")
     assert done.returncode == 0, done.stderr
 
 

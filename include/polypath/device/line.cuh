@@ -1,6 +1,6 @@
 // The layout `line` of queues and pairs: cells of 128 bytes, 120 of them data, with one flag, which
 // a warp stores whole. A quarter more data than packets have, but nothing that PTX promises: bytes
-// of one line may come one after another. For paths that the host has proven (POLYPATH_LINE of
+// of one line may come one after another. For paths that the host has proven (POLYPATH_PROTOCOL_LL128 of
 // polypath/messaging/queue.h), between GPUs, and never through host memory.
 #pragma once
 

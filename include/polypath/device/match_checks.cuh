@@ -75,10 +75,10 @@ POLYPATH_DEVICE match_status status_of_receive(Order order, const envelope& rece
 /// Nothing is matched: that is what the results say. By `size` threads.
 POLYPATH_DEVICE void match_nothing(const match_batch& batch, unsigned rank, unsigned size) {
   for (std::uint32_t i = rank; i < batch.receive_count; i += size)
-    store(batch.message_of_receive + i, kNone);
-  if (batch.receive_of_message != nullptr)
+    store(batch.matched_message + i, kNone);
+  if (batch.matched_receive != nullptr)
     for (std::uint32_t i = rank; i < batch.message_count; i += size)
-      store(batch.receive_of_message + i, kNone);
+      store(batch.matched_receive + i, kNone);
 }
 
 POLYPATH_DEVICE match_outcome outcome_of(const match_batch& batch, std::uint32_t matches) {
@@ -111,8 +111,8 @@ POLYPATH_DEVICE match_outcome refused_in(const match_batch& batch, std::uint32_t
 POLYPATH_DEVICE void store_outcome(match_outcome* to, const match_outcome& outcome) {
   auto* const words = reinterpret_cast<std::uint64_t*>(to);
   store(words, static_cast<std::uint32_t>(outcome.status) | std::uint64_t{outcome.index} << 32);
-  store(words + 1, outcome.matches | std::uint64_t{outcome.messages_left} << 32);
-  store(words + 2, std::uint64_t{outcome.receives_left});
+  store(words + 1, outcome.matches | std::uint64_t{outcome.unmatched_messages} << 32);
+  store(words + 2, std::uint64_t{outcome.unmatched_receives});
 }
 
 /// Notes in a word that began as kNothingBad the first message, or else the first receive, that

@@ -33,9 +33,9 @@ class HashPhases {
   POLYPATH_DEVICE void clear() const {
     for (std::uint32_t slot = rank_; slot < table_.size(); slot += size_)
       table_.slots().clear(slot);
-    if (b_.receive_of_message == nullptr) return;
+    if (b_.matched_receive == nullptr) return;
     for (std::uint32_t i = rank_; i < b_.message_count; i += size_)
-      store(b_.receive_of_message + i, kNone);
+      store(b_.matched_receive + i, kNone);
   }
 
   /// Messages. Returns the first of this thread's that must not be matched, or kNone.
@@ -96,10 +96,10 @@ class HashPhases {
         if (kCounts && count > 0 && table_.find(key_of(slot, count), found) != kNoSlot)
           message = found.message;
       }
-      store(b_.message_of_receive + i, message);
+      store(b_.matched_message + i, message);
       if (message == kNone) continue;
       ++pairs;
-      if (b_.receive_of_message != nullptr) store(b_.receive_of_message + message, i);
+      if (b_.matched_receive != nullptr) store(b_.matched_receive + message, i);
     }
     return bad;
   }

@@ -59,9 +59,9 @@ class SortedBatch {
   /// First of all, by all of a group.
   template <typename Members>
   POLYPATH_DEVICE void leave_messages_over(const Members& group) const {
-    if (of_.receive_of_message == nullptr) return;
+    if (of_.matched_receive == nullptr) return;
     for (std::uint32_t i = group.rank(); i < message_count_; i += group.size())
-      store(of_.receive_of_message + messages_[i], kNone);
+      store(of_.matched_receive + messages_[i], kNone);
     group.sync();
   }
 
@@ -72,15 +72,15 @@ class SortedBatch {
     return load(of_.receives + receives_[i]);
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t match(std::uint32_t receive) const {
-    return load(of_.message_of_receive + receives_[receive]);
+    return load(of_.matched_message + receives_[receive]);
   }
   POLYPATH_DEVICE void set_none(std::uint32_t receive) const {
-    store(of_.message_of_receive + receives_[receive], kNone);
+    store(of_.matched_message + receives_[receive], kNone);
   }
   POLYPATH_DEVICE void set_match(std::uint32_t receive, std::uint32_t message) const {
-    store(of_.message_of_receive + receives_[receive], messages_[message]);
-    if (of_.receive_of_message != nullptr)
-      store(of_.receive_of_message + messages_[message], receives_[receive]);
+    store(of_.matched_message + receives_[receive], messages_[message]);
+    if (of_.matched_receive != nullptr)
+      store(of_.matched_receive + messages_[message], receives_[receive]);
   }
 
  private:
@@ -167,10 +167,10 @@ POLYPATH_DEVICE_CALLED std::uint32_t match_more(split_view view, Extent of, std:
 /// One that has but one side, however many.
 POLYPATH_DEVICE_CALLED void match_one_side(split_view view, Extent of) {
   for (std::uint32_t i = rank_in_warp(); i < of.counts[1]; i += kWarp)
-    store(view.batch.message_of_receive + index_at(view, of, 1, i), kNone);
-  if (view.batch.receive_of_message != nullptr)
+    store(view.batch.matched_message + index_at(view, of, 1, i), kNone);
+  if (view.batch.matched_receive != nullptr)
     for (std::uint32_t i = rank_in_warp(); i < of.counts[0]; i += kWarp)
-      store(view.batch.receive_of_message + index_at(view, of, 0, i), kNone);
+      store(view.batch.matched_receive + index_at(view, of, 0, i), kNone);
 }
 
 /// Blocks take the partitions that are too long for a warp.

@@ -208,14 +208,14 @@ class PlainBatch {
   }
   /// What was set last of that receive.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t match(std::uint32_t receive) const {
-    return load(of_.message_of_receive + receive);
+    return load(of_.matched_message + receive);
   }
   POLYPATH_DEVICE void set_none(std::uint32_t receive) const {
-    store(of_.message_of_receive + receive, kNone);
+    store(of_.matched_message + receive, kNone);
   }
   POLYPATH_DEVICE void set_match(std::uint32_t receive, std::uint32_t message) const {
-    store(of_.message_of_receive + receive, message);
-    if (of_.receive_of_message != nullptr) store(of_.receive_of_message + message, receive);
+    store(of_.matched_message + receive, message);
+    if (of_.matched_receive != nullptr) store(of_.matched_receive + message, receive);
   }
 
  private:
@@ -273,9 +273,9 @@ class matcher<partitioned, kCapacity> {
                                              const match_batch& batch) {
     const match_outcome bad = detail::check_batch<partitioned>(group, memory, batch, kCapacity);
     if (bad.status != match_status::done) return bad;
-    if (batch.receive_of_message != nullptr) {
+    if (batch.matched_receive != nullptr) {
       for (std::uint32_t i = group.rank(); i < batch.message_count; i += group.size())
-        store(batch.receive_of_message + i, kNone);
+        store(batch.matched_receive + i, kNone);
       group.sync();  // in this order
     }
     const std::uint32_t pairs = detail::match_windows(group, detail::PlainBatch(batch));

@@ -45,12 +45,12 @@ class matcher<hashed_unique, kCapacity> {
     if (!planted(HashFault::no_barrier)) group.sync();
     for (std::uint32_t i = rank; i < batch.receive_count; i += size) {
       const std::uint32_t message = table.find(memory.receives[i]);
-      store(batch.message_of_receive + i, message);
+      store(batch.matched_message + i, message);
       memory.receives[i] = message;
       if (message == kNone) continue;
       ++found.pairs;
       memory.takers[message] = static_cast<std::uint16_t>(i);
-      if (batch.receive_of_message != nullptr) store(batch.receive_of_message + message, i);
+      if (batch.matched_receive != nullptr) store(batch.matched_receive + message, i);
     }
     group.sync();
     for (std::uint32_t i = rank; i < batch.receive_count; i += size) {
@@ -100,9 +100,9 @@ class matcher<hashed_unique, kCapacity> {
           bad = lesser(bad, batch.message_count + i);
       }
     }
-    if (batch.receive_of_message != nullptr)
+    if (batch.matched_receive != nullptr)
       for (std::uint32_t i = rank; i < batch.message_count; i += size)
-        store(batch.receive_of_message + i, kNone);
+        store(batch.matched_receive + i, kNone);
     return bad;
   }
 };

@@ -204,7 +204,7 @@ class Chains {
   POLYPATH_DEVICE match_outcome write_results() const {
     for (std::uint32_t i = rank_; i < b_.receive_count; i += size_) {
       const std::uint32_t message = m_.results[i];
-      store(b_.message_of_receive + i, message == kNothing ? kNone : message);
+      store(b_.matched_message + i, message == kNothing ? kNone : message);
     }
     return outcome_of(b_, m_.matches);
   }
@@ -370,7 +370,7 @@ class Chains {
   /// Says whether it takes one.
   POLYPATH_DEVICE bool give(std::uint32_t i, std::uint32_t receive) const {
     if (receive != kNone) m_.results[receive] = static_cast<std::uint16_t>(i);
-    if (b_.receive_of_message != nullptr) store(b_.receive_of_message + i, receive);
+    if (b_.matched_receive != nullptr) store(b_.matched_receive + i, receive);
     return receive != kNone;
   }
   /// Counts those for which `takes(i)`.

@@ -49,10 +49,10 @@ class mpi_phases {
       Place::put(t_.message_counts + slot, 0U);
     }
     for (std::uint32_t i = rank_; i < b_.receive_count; i += size_)
-      store(b_.message_of_receive + i, kNone);
-    if (b_.receive_of_message != nullptr)
+      store(b_.matched_message + i, kNone);
+    if (b_.matched_receive != nullptr)
       for (std::uint32_t i = rank_; i < b_.message_count; i += size_)
-        store(b_.receive_of_message + i, kNone);
+        store(b_.matched_receive + i, kNone);
     if (rank_ != 0) return;
     Place::put(t_.receive_counts + t_.slots(), 0U);
     Place::put(&t_.all->lists, std::uint64_t{0});
@@ -366,8 +366,8 @@ class mpi_phases {
   /// By a thread: up to kFewOfGroup of both.
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t pair_few(const group& of) const;
   POLYPATH_DEVICE void pair(std::uint32_t message, std::uint32_t receive) const {
-    store(b_.message_of_receive + receive, message);
-    if (b_.receive_of_message != nullptr) store(b_.receive_of_message + message, receive);
+    store(b_.matched_message + receive, message);
+    if (b_.matched_receive != nullptr) store(b_.matched_receive + message, receive);
   }
 
   tables t_;

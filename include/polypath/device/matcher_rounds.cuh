@@ -230,7 +230,7 @@ class WildcardRounds {
       ++taken;
       m_.limits[message] = storage::kTaken;
       m_.results[receive] = static_cast<std::uint16_t>(message);
-      if (b_.receive_of_message != nullptr) store(b_.receive_of_message + message, receive);
+      if (b_.matched_receive != nullptr) store(b_.matched_receive + message, receive);
     }
     const bool is_last = (alike & ones_below(kept) & ~lower_ & ~(1U << lane_)) == 0;
     if (has_slot && is_last && lane_ <= kept) {

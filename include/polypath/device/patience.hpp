@@ -1,5 +1,5 @@
 // How long kernels of a communicator wait, and what one that gives up tells the host. C++17: shared
-// by host and device; polypath_comm_patience() of comm.h gives it.
+// by host and device; polypath_comm_wait_context() of comm.h gives it.
 #pragma once
 
 #include <cstdint>

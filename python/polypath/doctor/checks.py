@@ -182,7 +182,7 @@ def _communicator(context: Context, count: int) -> Finding:
     gpus = range(min(count, _MOST_RANKS))
     ranks: list[Communicator] = []
     try:
-        ranks = Communicator.all(context, gpus, time_limit_ms=_COMMUNICATOR_MS)
+        ranks = Communicator.all(context, gpus, timeout_ms=_COMMUNICATOR_MS)
         on_all(ranks, Communicator.prepare)
     except PolypathError as error:
         return Finding(

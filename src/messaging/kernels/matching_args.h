@@ -8,8 +8,8 @@ namespace polypath {
 /// A matcher's memory on its GPU: what is carried over, and what happened.
 struct MatchState {
   // What is left over, and with it what is new: of the batch under way.
-  std::uint32_t messages_left;
-  std::uint32_t receives_left;
+  std::uint32_t unmatched_messages;
+  std::uint32_t unmatched_receives;
   std::uint32_t messages;
   std::uint32_t receives;
   std::uint32_t is_full;
@@ -28,8 +28,8 @@ struct MatchBuffers {
   device::envelope* receives;
   std::uint64_t* message_numbers;
   std::uint64_t* receive_numbers;
-  std::uint32_t* message_of_receive;
-  std::uint32_t* receive_of_message;
+  std::uint32_t* matched_message;
+  std::uint32_t* matched_receive;
 };
 
 /// Queues that have nothing to do with each other; a block matches one after another.
@@ -69,7 +69,7 @@ struct MatchCarryArgs {
   device::match_outcome* outcome;
 };
 
-/// The most messages and receives of a queue of many, POLYPATH_MATCH_MANY_MOST.
+/// The most messages and receives of a queue of many, POLYPATH_MATCH_BATCHED_MAX.
 inline constexpr std::uint32_t kMostOfAQueue = 1024;
 
 /// Blocks have up to so many threads, whole warps.

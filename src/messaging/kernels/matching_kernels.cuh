@@ -16,8 +16,8 @@ SIMT_DEVICE void store_outcome(device::match_outcome* to, const device::match_ou
   auto* const words = reinterpret_cast<std::uint64_t*>(to);
   simt::store(words,
               static_cast<std::uint32_t>(outcome.status) | std::uint64_t{outcome.index} << 32);
-  simt::store(words + 1, outcome.matches | std::uint64_t{outcome.messages_left} << 32);
-  simt::store(words + 2, std::uint64_t{outcome.receives_left});
+  simt::store(words + 1, outcome.matches | std::uint64_t{outcome.unmatched_messages} << 32);
+  simt::store(words + 2, std::uint64_t{outcome.unmatched_receives});
 }
 
 /// By one thread.
@@ -43,7 +43,7 @@ SIMT_DEVICE device::match_batch batch_of_queue(const MatchQueuesArgs& args, std:
   const std::uint32_t first_receive = simt::load(args.receive_begins + queue);
   batch.messages += first_message;
   batch.receives += first_receive;
-  batch.message_of_receive += first_receive;
+  batch.matched_message += first_receive;
   batch.message_count = simt::load(args.message_begins + queue + 1) - first_message;
   batch.receive_count = simt::load(args.receive_begins + queue + 1) - first_receive;
   return batch;

@@ -14,7 +14,7 @@ CUdeviceptr device_address(const void* address) noexcept {
 void* pointer(CUdeviceptr address) noexcept { return reinterpret_cast<void*>(address); }
 
 /// What MPI moves are bytes to polypath: ranks may name their datatypes differently.
-constexpr polypath_type kBytes = POLYPATH_UINT8;
+constexpr polypath_data_type kBytes = POLYPATH_UINT8;
 
 /// One call on the ranks' stream.
 class Issue {
@@ -47,11 +47,11 @@ class Issue {
 
  private:
   [[nodiscard]] std::size_t rank() const noexcept { return static_cast<std::size_t>(ranks_.rank); }
-  [[nodiscard]] static polypath_type type(const Datatype* datatype) noexcept {
-    return static_cast<polypath_type>(datatype->reduced_as);
+  [[nodiscard]] static polypath_data_type type(const Datatype* datatype) noexcept {
+    return static_cast<polypath_data_type>(datatype->reduced_as);
   }
-  [[nodiscard]] polypath_operator op() const noexcept {
-    return static_cast<polypath_operator>(find_operator(call_.op));
+  [[nodiscard]] polypath_reduce_op op() const noexcept {
+    return static_cast<polypath_reduce_op>(find_operator(call_.op));
   }
 
   /// MPI wants the result of what is in place at the beginning, where other ranks' parts are.

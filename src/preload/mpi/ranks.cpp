@@ -392,10 +392,10 @@ bool has_functions() noexcept {
           find_in_engine("polypath_comm_abort", all.abort) &&
           find_in_engine("polypath_comm_check", all.check) &&
           find_in_engine("polypath_comm_synchronize", all.synchronize) &&
-          find_in_engine("polypath_comm_nodes", all.nodes) &&
+          find_in_engine("polypath_comm_node_count", all.nodes) &&
           find_in_engine("polypath_comm_gpu", all.gpu) &&
           find_in_engine("polypath_comm_prepare", all.prepare) &&
-          find_in_engine("polypath_allreduce", all.allreduce) &&
+          find_in_engine("polypath_all_reduce", all.allreduce) &&
           find_in_engine("polypath_reduce_scatter", all.reduce_scatter) &&
           find_in_engine("polypath_all_gather", all.all_gather) &&
           find_in_engine("polypath_broadcast", all.broadcast) &&
@@ -410,7 +410,7 @@ bool make_communicator(Ranks& ranks, const Engine& engine) noexcept {
   polypath_comm_options options{};
   options.network = &network;
   // Ranks that have ended are found at once, whatever the limit.
-  options.time_limit_ms = time_limit_of(std::getenv("POLYPATH_COMM_TIME_LIMIT"));
+  options.timeout_ms = time_limit_of(std::getenv("POLYPATH_COMM_TIMEOUT_MS"));
   if (call.create(engine.context, ranks.rank, ranks.size, ranks.gpu, &exchange, &ranks, &options,
                   &ranks.comm) != POLYPATH_SUCCESS ||
       call.prepare(ranks.comm) != POLYPATH_SUCCESS)

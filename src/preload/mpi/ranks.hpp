@@ -102,10 +102,10 @@ struct Functions {
   decltype(&polypath_comm_abort) abort;
   decltype(&polypath_comm_check) check;
   decltype(&polypath_comm_synchronize) synchronize;
-  decltype(&polypath_comm_nodes) nodes;
+  decltype(&polypath_comm_node_count) nodes;
   decltype(&polypath_comm_gpu) gpu;
   decltype(&polypath_comm_prepare) prepare;
-  decltype(&polypath_allreduce) allreduce;
+  decltype(&polypath_all_reduce) allreduce;
   decltype(&polypath_reduce_scatter) reduce_scatter;
   decltype(&polypath_all_gather) all_gather;
   decltype(&polypath_broadcast) broadcast;

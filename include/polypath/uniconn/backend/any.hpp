@@ -254,7 +254,7 @@ class AnyBackend::World {
       }
     }
     table_ = detail::BackendTable::of_first(bootstrap, mine);
-    for (int library = 0; library < POLYPATH_BACKENDS; ++library) {
+    for (int library = 0; library < POLYPATH_BACKEND_COUNT; ++library) {
       std::size_t rows = 0;
       for (const auto& list : table_.lists())
         rows += static_cast<std::size_t>(
