@@ -24,7 +24,7 @@
 // defines the kernel: its name (not mangled), the most threads a block may have, its parameters.
 // SIMT_CROWDED_KERNEL(polypath_example, 256, 4, ...) has registers for so many blocks at once.
 // SIMT_FOLDS(name, threads); behind it: so few threads do the same as more.
-// SIMT_DEVICE, SIMT_DEVICE_CALLED: POLYPATH_DEVICE and POLYPATH_DEVICE_CALLED, before every other
+// SIMT_DEVICE, SIMT_DEVICE_NOINLINE: POLYPATH_DEVICE and POLYPATH_DEVICE_NOINLINE, before every other
 // function of a kernel.
 // SIMT_SHARED(Type, name); inside a function: a variable in the block's shared memory, not
 // initialised.
@@ -38,7 +38,7 @@
 #include "polypath/device/tile.cuh"
 
 #define SIMT_DEVICE POLYPATH_DEVICE
-#define SIMT_DEVICE_CALLED POLYPATH_DEVICE_CALLED
+#define SIMT_DEVICE_NOINLINE POLYPATH_DEVICE_NOINLINE
 #if defined(__CUDACC__)
 #define SIMT_CROWDED_KERNEL(name, most_threads, blocks, ...) \
   extern "C" __global__ void __launch_bounds__(most_threads, blocks) name(__VA_ARGS__)

@@ -48,7 +48,7 @@ void read_memory(std::byte* to, const std::byte* at, std::size_t bytes) {
 
 void require_may_use_memory(const Thread& thread) {
   if (!thread.may_use_memory)
-    throw Fault{"memory is used before earlier kernels have ended (wait_for_earlier_kernels)"};
+    throw Fault{"memory is used before earlier kernels have ended (grid_dependency_wait)"};
 }
 
 void write_memory(std::byte* at, const std::byte* from, std::size_t bytes) {

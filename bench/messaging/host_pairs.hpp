@@ -15,7 +15,7 @@
 namespace messaging_bench {
 
 using polypath::detail::check;
-using polypath::device::pair_view;
+using polypath::device::spsc_view;
 
 inline polypath_queue_options options_of(std::size_t item_bytes, unsigned capacity_log2,
                                          unsigned segment_log2, polypath_queue_kind kind) {
@@ -64,8 +64,8 @@ class HostPairs {
   HostPairs(const HostPairs&) = delete;
   HostPairs& operator=(const HostPairs&) = delete;
 
-  [[nodiscard]] pair_view view(int index, polypath_queue_side side) const {
-    pair_view view{};
+  [[nodiscard]] spsc_view view(int index, polypath_queue_side side) const {
+    spsc_view view{};
     check(polypath_queue_view(queue_, index, side, &view, sizeof view));
     return view;
   }
@@ -124,8 +124,8 @@ class HostTrips {
   HostPairs back_;
   SideOfTrips side_{};
   CUfunc_st* kernel_;
-  polypath::messaging::host_pair_consumer<Words> pops_;
-  polypath::messaging::host_pair_producer<Words> pushes_;
+  polypath::messaging::host_spsc_consumer<Words> pops_;
+  polypath::messaging::host_spsc_producer<Words> pushes_;
   Words item_{};
   std::uint64_t launches_ = 0;
 };

@@ -136,8 +136,8 @@ void remote_trip_line(Bench& bench, const std::string& line, const char* name, b
     const Connected& to = side == 0 ? there : back;
     const Connected& from = side == 0 ? back : there;
     if (by_pair) {
-      sides[side].pair_to = to.view<pair_view>(POLYPATH_QUEUE_PRODUCER);
-      sides[side].pair_from = from.view<pair_view>(POLYPATH_QUEUE_CONSUMER);
+      sides[side].pair_to = to.view<spsc_view>(POLYPATH_QUEUE_PRODUCER);
+      sides[side].pair_from = from.view<spsc_view>(POLYPATH_QUEUE_CONSUMER);
     } else {
       sides[side].queue_to = to.view<queue_view>(POLYPATH_QUEUE_PRODUCER);
       sides[side].queue_from = from.view<queue_view>(POLYPATH_QUEUE_CONSUMER);
@@ -203,7 +203,7 @@ void host_rate_line(Bench& bench, const std::string& line, polypath_queue_side h
     constexpr std::size_t kBatch = 256;
     std::array<Words, kBatch> items{};
     if (gpu_pushes) {
-      polypath::messaging::host_pair_consumer<Words> pops(
+      polypath::messaging::host_spsc_consumer<Words> pops(
           memory.view(static_cast<int>(index), POLYPATH_QUEUE_CONSUMER));
       bool all_right = true;
       for (std::uint64_t id = 0; id < all;) {
@@ -213,7 +213,7 @@ void host_rate_line(Bench& bench, const std::string& line, polypath_queue_side h
       }
       expect(all_right, line + ": a wrong item");
     } else {
-      polypath::messaging::host_pair_producer<Words> pushes(
+      polypath::messaging::host_spsc_producer<Words> pushes(
           memory.view(static_cast<int>(index), POLYPATH_QUEUE_PRODUCER));
       for (std::uint64_t id = 0; id < all;) {
         const std::size_t count = std::min<std::uint64_t>(kBatch, all - id);
@@ -228,7 +228,7 @@ void host_rate_line(Bench& bench, const std::string& line, polypath_queue_side h
     gpu.synchronize();
     const auto begin = std::chrono::steady_clock::now();
     for (unsigned i = 0; i < pairs; ++i) {
-      const pair_view view =
+      const spsc_view view =
           memory.view(static_cast<int>(i), gpu_pushes ? POLYPATH_QUEUE_PRODUCER : POLYPATH_QUEUE_CONSUMER);
       gpu.launch(kernel, 1, threads, HostPairRun{view, 0, calls, tally}, i);
     }

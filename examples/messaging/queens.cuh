@@ -23,7 +23,7 @@ POLYPATH_DEVICE Board with_queen(const Board& board, std::uint32_t at) {
 }
 
 /// Depth first, without recursion.
-POLYPATH_DEVICE_CALLED std::uint64_t solutions_of(const Board& begin, std::uint32_t size) {
+POLYPATH_DEVICE_NOINLINE std::uint64_t solutions_of(const Board& begin, std::uint32_t size) {
   constexpr unsigned kMostRows = 20;
   Board boards[kMostRows + 1];
   std::uint32_t frees[kMostRows + 1];

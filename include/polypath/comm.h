@@ -263,10 +263,10 @@ POLYPATH_API polypath_status polypath_comm_barrier(polypath_comm* comm, void* st
 
 /* What kernels of the program wait with, as those of the communicator do
  * (polypath/device/wait.cuh): until an abort, and no longer than the time limit of now; one that
- * gives up aborts the communicator. `patience` is a polypath::device::Patience
+ * gives up aborts the communicator. `patience` is a polypath::device::wait_context
  * (polypath/device/patience.hpp), `bytes` its size. What it points to is the communicator's.
  * POLYPATH_INVALID_ARGUMENT: another size, as of the headers of another version. */
-POLYPATH_API polypath_status polypath_comm_wait_context(polypath_comm* comm, void* patience,
+POLYPATH_API polypath_status polypath_comm_wait_context(polypath_comm* comm, void* wait_ctx,
                                                     size_t bytes);
 
 /* ---- Collectives ------------------------------------------------------------------------------

@@ -93,10 +93,10 @@ class communicator {
     return communicator(made);
   }
 
-  /// `Patience`: polypath::device::Patience.
-  template <typename Patience>
-  [[nodiscard]] Patience patience() {
-    Patience given;
+  /// `wait_context`: polypath::device::wait_context.
+  template <typename wait_context>
+  [[nodiscard]] wait_context wait_ctx() {
+    wait_context given;
     detail::check(polypath_comm_wait_context(get(), &given, sizeof given));
     return given;
   }

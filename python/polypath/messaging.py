@@ -142,7 +142,7 @@ class Queues(_OnCommunicator):
 
     def view(self, index: int, side: str) -> bytes:
         """What a kernel on ``side``, "producer" or "consumer", has by value: a
-        ``polypath::device::queue_view`` or ``pair_view``."""
+        ``polypath::device::queue_view`` or ``spsc_view``."""
         size = int(_api.library().polypath_queue_view_bytes(self._open()))
         made = ctypes.create_string_buffer(size)
         number = _number(_SIDES, side, "side")
@@ -151,7 +151,7 @@ class Queues(_OnCommunicator):
 
     def report(self) -> list[dict[str, Any]]:
         """How each went: ``{"number", "kind", "layout", "item_bytes", "capacity", "segment",
-        "from", "to", "pushed", "popped", "laps", "in_flight", "gave_up"}``."""
+        "from", "to", "pushed", "popped", "laps", "in_flight", "aborted"}``."""
         found: list[dict[str, Any]] = _api.call_json("polypath_queue_report", self._open())[
             "queues"
         ]

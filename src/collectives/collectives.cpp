@@ -155,7 +155,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   if (comm_.size() == 1) return;
   scratch_ = comm_.alloc(polypath::scratch_bytes(shape_), SymmetricUse::direct);
   waits_ = comm_.number_waits(
-      1, [](const StatusRecord& status, std::uint32_t) { return mismatch_text(status); });
+      1, [](const wait_error& status, std::uint32_t) { return mismatch_text(status); });
   // Where communicators share a GPU, those after the first have few blocks, and are many: pinned
   // memory and scratch beside the kernels are the first one's.
   if (is_first || options_.reserved_sms == 0 || options_.copies) prepare_copies();
@@ -391,8 +391,8 @@ void Collectives::launch_marked(KernelFamily family, CollectiveArgs& args, unsig
                                 const CollectiveCall& call, std::uint32_t how, CUstream stream,
                                 bool is_captured) const {
   args.mark = mark_of(call, hash_with(hash_with(how, call.within), skipped_));
-  args.patience = comm_.patience();
-  args.patience.kernel = number_;
+  args.wait_ctx = comm_.wait_ctx();
+  args.wait_ctx.kernel = number_;
   modules_->launch(family, args, blocks, stream, is_captured);
 }
 

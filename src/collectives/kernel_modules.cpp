@@ -26,7 +26,7 @@ std::shared_ptr<const KernelModules> KernelModules::of(const CudaDriver& driver,
 }
 
 KernelModules::KernelModules(const CudaDriver& driver, CUcontext context)
-    : driver_(driver), may_begin_early_(knows_early_kernels(driver)) {
+    : driver_(driver), uses_pdl_(supports_pdl(driver)) {
   int blocks = 0;
   const auto load_function = [&](CUfunction& function, const CollectiveKernel& kernel) {
     auto& module = modules_[kernel.image.data()];
@@ -55,7 +55,7 @@ void KernelModules::launch(KernelFamily family, CollectiveArgs args, unsigned bl
                            CUstream stream, bool is_captured) const {
   CUfunction function = functions_[index(family, args.op, args.type)];
   void* parameters[] = {&args};
-  launch_in_turn(driver_, may_begin_early_ && !is_captured, function, {blocks, kCollectiveThreads},
+  launch_pdl(driver_, uses_pdl_ && !is_captured, function, {blocks, kCollectiveThreads},
                  stream, parameters);
 }
 

@@ -69,7 +69,7 @@ NodeCollectives::NodeCollectives(Collectives& inside, NodeLinks& links, std::uin
     throw;
   }
   waits_ = comm_.number_waits(
-      1, [](const StatusRecord& status, std::uint32_t) { return mismatch_text(status, "node"); });
+      1, [](const wait_error& status, std::uint32_t) { return mismatch_text(status, "node"); });
 }
 
 NodeCollectives::~NodeCollectives() {

@@ -406,15 +406,15 @@ polypath_status polypath_comm_wait_signal(polypath_comm* comm, const polypath_si
   return guarded([&] { of(comm).wait_signal(signal_of(signal), stream_of(stream)); });
 }
 
-polypath_status polypath_comm_wait_context(polypath_comm* comm, void* patience, size_t bytes) {
+polypath_status polypath_comm_wait_context(polypath_comm* comm, void* wait_ctx, size_t bytes) {
   return guarded([&] {
     const Communicator& communicator = of(comm);
-    require(patience != nullptr, "patience is null");
-    require(bytes == sizeof(Patience),
+    require(wait_ctx != nullptr, "patience is null");
+    require(bytes == sizeof(wait_context),
             "bytes is not the size of polypath::device::Patience: the headers are of another "
             "version");
-    const Patience given = communicator.patience_of_program();
-    std::memcpy(patience, &given, sizeof given);
+    const wait_context given = communicator.patience_of_program();
+    std::memcpy(wait_ctx, &given, sizeof given);
   });
 }
 

@@ -467,18 +467,18 @@ void Communicator::abort(std::string_view reason) noexcept {
 bool Communicator::aborted() const noexcept { return impl_->board->aborted(); }
 void Communicator::check() const { impl_->require_usable(); }
 
-Patience Communicator::Impl::patience() const noexcept {
+wait_context Communicator::Impl::wait_ctx() const noexcept {
   const std::chrono::nanoseconds its_limit = limit.load();
-  return {words->abort_word(), static_cast<std::uint64_t>(its_limit.count()), words->status(),
+  return {words->abort_flag(), static_cast<std::uint64_t>(its_limit.count()), words->status(),
           reinterpret_cast<std::uint32_t*>(barrier_words.local() + reports_offset()),
-          StatusRecord::kStreamWait};
+          wait_error::kStreamWait};
 }
-Patience Communicator::patience() const noexcept { return impl_->patience(); }
-Patience Communicator::patience_of_program() const noexcept {
-  Patience given = patience();
-  given.kernel = StatusRecord::kProgram;
+wait_context Communicator::wait_ctx() const noexcept { return impl_->wait_ctx(); }
+wait_context Communicator::patience_of_program() const noexcept {
+  wait_context given = wait_ctx();
+  given.kernel = wait_error::kProgram;
   impl_->has_uncounted_waits = true;
-  given.next_look =
+  given.next_abort_poll_ns =
       reinterpret_cast<std::uint64_t*>(impl_->barrier_words.local() + impl_->next_look_offset());
   return given;
 }
@@ -486,7 +486,7 @@ std::uint32_t Communicator::number_waits(std::uint32_t count, NumberedWaits::Des
   return impl_->numbered.add(count, std::move(describe));
 }
 void Communicator::forget_waits(std::uint32_t first) { impl_->numbered.remove(first); }
-std::string Communicator::describe_wait(const StatusRecord& status) const {
+std::string Communicator::describe_wait(const wait_error& status) const {
   return impl_->numbered.describe(status);
 }
 std::chrono::milliseconds Communicator::time_limit() const noexcept { return impl_->limit; }

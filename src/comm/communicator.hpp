@@ -211,15 +211,15 @@ class Communicator {
 
   /// For a kernel of this rank that waits for others. When its status record is found to be set,
   /// the communicator is aborted with what it says.
-  [[nodiscard]] Patience patience() const noexcept;
+  [[nodiscard]] wait_context wait_ctx() const noexcept;
   /// The same for a kernel of the program, of which thousands of threads may wait at once.
-  [[nodiscard]] Patience patience_of_program() const noexcept;
+  [[nodiscard]] wait_context patience_of_program() const noexcept;
   /// Numbers for what such kernels wait at, and how to say so, as NumberedWaits::add and remove.
   /// Thread-safe.
   std::uint32_t number_waits(std::uint32_t count, NumberedWaits::Describe describe);
   void forget_waits(std::uint32_t first);
   /// What they say of a record; empty when it is of none of them.
-  [[nodiscard]] std::string describe_wait(const StatusRecord& status) const;
+  [[nodiscard]] std::string describe_wait(const wait_error& status) const;
 
  private:
   struct Impl;

@@ -63,9 +63,9 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   void process_ends() noexcept override;
   /// Throws CommunicatorError with the reason once the communicator is unusable.
   void require_usable();
-  /// Where in `barrier_words` the count of Patience::reports is.
+  /// Where in `barrier_words` the count of wait_context::reports is.
   [[nodiscard]] std::uint64_t reports_offset() const noexcept;
-  /// ... the word of Patience::next_look.
+  /// ... the word of wait_context::next_abort_poll_ns.
   [[nodiscard]] std::uint64_t next_look_offset() const noexcept;
   /// ... the count of this rank's barriers.
   [[nodiscard]] std::uint64_t epoch_offset() const noexcept;
@@ -81,7 +81,7 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   /// capture.
   void tell(int to, const Signal& signal, CUstream stream, bool captured);
   /// What the kernels of this rank's streams wait with.
-  [[nodiscard]] Patience patience() const noexcept;
+  [[nodiscard]] wait_context wait_ctx() const noexcept;
   /// Whether kernels may make all of the puts: they are small, and kernels reach their sources.
   [[nodiscard]] bool fit_kernel(std::span<const SignalledPut> puts, CUstream stream);
   /// Where blocks that share out a put on this stream are counted, a word for each rank; null: they
@@ -112,7 +112,7 @@ struct Communicator::Impl final : ProcessEvents, Keepable<Communicator::Impl> {
   Members members;
   std::optional<SymmetricHeap> heap;
   SymmetricMemory barrier_words;  // a 64-bit word for each rank, which that rank raises; reports;
-                                  // next_look; barriers; counts of blocks, by stream and rank
+                                  // next_abort_poll_ns; barriers; counts of blocks, by stream and rank
   std::map<unsigned long long, std::uint64_t> counting_streams;  // by id, their places
   /// Calls for host memory.
   std::uint64_t host_memories = 0;

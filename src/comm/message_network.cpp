@@ -158,8 +158,8 @@ void MessageNetwork::require_alike(const Messages& messages) const {
     std::memcpy(&header, message.memory, sizeof header);
     const ExchangeMark& mark = messages.mark;
     if (header.what == mark.what && header.count == mark.count) continue;
-    StatusRecord status{};
-    status.reason = StatusRecord::mismatch;
+    wait_error status{};
+    status.reason = wait_error::mismatch;
     status.waited_for_rank = static_cast<std::uint32_t>(message.node);
     status.expected = std::uint64_t{mark.waits} << 32 | mark.what;
     status.seen = header.what;

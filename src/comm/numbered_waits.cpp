@@ -17,9 +17,9 @@ void NumberedWaits::remove(std::uint32_t first) {
   all_.erase(first);
 }
 
-std::string NumberedWaits::describe(const StatusRecord& status) const {
-  const bool is_mismatch = status.reason == StatusRecord::mismatch;
-  if (!is_mismatch && (status.waited_for_rank != StatusRecord::kNobody || status.bytes != 0))
+std::string NumberedWaits::describe(const wait_error& status) const {
+  const bool is_mismatch = status.reason == wait_error::mismatch;
+  if (!is_mismatch && (status.waited_for_rank != wait_error::kNobody || status.bytes != 0))
     return {};
   const std::uint64_t number = is_mismatch ? status.expected >> 32 : status.offset;
   Describe found;

@@ -128,7 +128,7 @@ void Communicator::Impl::put_by_kernel(std::span<const SignalledPut> puts,
   std::vector<std::pair<int, std::uint32_t>> blocks;  // the ranks that have one, and which
   while (!puts.empty() || !awaited.empty()) {
     StreamPutArgs args{};
-    args.patience = patience();
+    args.wait_ctx = wait_ctx();
     blocks.clear();
     while (!puts.empty() && args.part_count < kMostPutParts) {
       const auto& [put, then] = puts.front();

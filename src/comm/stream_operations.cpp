@@ -117,7 +117,7 @@ void Communicator::wait_signal(const Signal& signal, CUstream stream) {
   impl_->require(signal);
   const CurrentContext current = impl_->on(stream, "wait_signal");
   impl_->waits->wait({word_at(signal.memory.local() + signal.offset), signal.value, signal.offset,
-                      signal.memory.bytes(), patience()},
+                      signal.memory.bytes(), wait_ctx()},
                      stream);
 }
 
@@ -127,7 +127,7 @@ void Communicator::signal_all(const SignalSet& set, CUstream stream) {
   StreamSignalArgs args{};
   args.base = word_at(base);
   args.bytes = set.memory.bytes();
-  args.patience = patience();
+  args.wait_ctx = wait_ctx();
   args.begins_epoch = set.begins_epoch;
   const auto word_of = [](CUdeviceptr memory, std::uint64_t offset) {
     return reinterpret_cast<std::uint64_t*>(memory + offset);
@@ -150,21 +150,21 @@ void Communicator::signal_all(const SignalSet& set, CUstream stream) {
 
 void Communicator::wait_exchanges(const std::uint64_t* word, std::uint64_t count, CUstream stream) {
   const CurrentContext current = impl_->on(stream, "wait_exchanges");
-  Patience longer = patience();
+  wait_context longer = wait_ctx();
   longer.time_limit_ns *= 2;
   impl_->waits->wait({word, count, 0, HostWords::kExchanges, longer}, stream);
 }
 
 void Communicator::begin_exchange(ExchangeArgs args, CUstream stream) {
   const CurrentContext current = impl_->on(stream, "begin_exchange");
-  args.patience = patience();
+  args.wait_ctx = wait_ctx();
   impl_->waits->begin_exchange(args, stream);
 }
 
 void Communicator::end_exchange(ExchangeArgs args, std::uint32_t number, CUstream stream) {
   const CurrentContext current = impl_->on(stream, "end_exchange");
-  args.patience = patience();
-  args.patience.kernel = number;
+  args.wait_ctx = wait_ctx();
+  args.wait_ctx.kernel = number;
   impl_->waits->end_exchange(args, stream);
 }
 
@@ -174,7 +174,7 @@ void Communicator::barrier(CUstream stream) {
   if (is_captured(*impl.driver, stream)) note_uncounted_waits();
   StreamSignalArgs args{};
   args.base = word_at(impl.barrier_words.local());
-  args.patience = patience();
+  args.wait_ctx = wait_ctx();
   // Counted on the GPU, so that a graph counts further at each launch.
   args.epoch = reinterpret_cast<std::uint64_t*>(impl.barrier_words.local() + impl.epoch_offset());
   args.begins_epoch = true;

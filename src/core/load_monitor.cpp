@@ -26,7 +26,7 @@ constexpr std::uint64_t kPublishNs = 50'000;
 /// Where memory lies is not asked again for so long.
 constexpr std::uint64_t kPageKnownNs = 1'000'000;
 /// For so long a measured state counts for others unless it is told again.
-constexpr std::uint64_t kMeasuredForNs = MeasuredLink::kLongestPauseNs + 5'000'000;
+constexpr std::uint64_t kMeasuredForNs = MeasuredLink::kMaxPollIntervalNs + 5'000'000;
 /// The links of a route are sampled again after so long.
 constexpr std::uint64_t kSampleEveryNs = 1'000'000;
 

@@ -10,7 +10,7 @@
 namespace polypath {
 
 /// Of one order. Kernels and their parameters: kernels/matching_kernels.cuh.
-struct OrderOfMatching {
+struct MatchKernels {
   std::span<const unsigned char> image;
   const char* queues;  ///< kernels' names
   const char* many;    ///< the same, where there are many; may be the same kernel
@@ -27,7 +27,7 @@ struct OrderOfMatching {
 };
 
 /// Of a polypath_match_order; throws InvalidArgument for a number that is none.
-const OrderOfMatching& order_of_matching(std::int64_t order);
+const MatchKernels& order_of_matching(std::int64_t order);
 
 /// What carries over, of any order.
 std::span<const unsigned char> carry_image() noexcept;

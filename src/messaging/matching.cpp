@@ -56,7 +56,7 @@ class Parts {
 
 }  // namespace
 
-Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std::uint32_t capacity,
+Matching::Matching(Communicator& communicator, const MatchKernels& order, std::uint32_t capacity,
                    bool launch_per_phase)
     : driver_(communicator.driver()),
       context_(communicator.context()),
@@ -83,7 +83,7 @@ Matching::Matching(Communicator& communicator, const OrderOfMatching& order, std
     POLYPATH_CHECK(driver_,
                    func_set_attribute(kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                       static_cast<int>(order_.queue_bytes)));
-  knows_early_ = knows_early_kernels(driver_);
+  knows_early_ = supports_pdl(driver_);
   multiprocessors_ = device_attribute(driver_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   queues_at_once_ =
       multiprocessors_ *
@@ -146,7 +146,7 @@ void Matching::launch(CUfunction kernel, const LaunchShape& shape, CUstream stre
                       Parameters... parameters) {
   void* all[] = {&parameters...};
   ++counts_.launches;
-  launch_in_turn(driver_, launches_early_, kernel, shape, stream, all);
+  launch_pdl(driver_, launches_early_, kernel, shape, stream, all);
 }
 
 void Matching::launch_together(unsigned blocks, CUstream stream, MatchGridArgs& args) {
@@ -158,20 +158,20 @@ void Matching::launch_together(unsigned blocks, CUstream stream, MatchGridArgs& 
   launch_with(driver_, together, together_, {blocks, kMatchTogetherThreads}, stream, parameters);
 }
 
-void Matching::issue_one(device::match_batch batch, bool is_carried, device::match_outcome* outcome,
+void Matching::issue_one(device::match_batch batch, bool uses_leftovers, device::match_outcome* outcome,
                          CUstream stream) {
   batch.seed = seed_;
   // Of what is carried over, the host knows the capacity alone.
   const std::uint32_t most =
-      is_carried ? capacity_ : std::max(batch.message_count, batch.receive_count);
+      uses_leftovers ? capacity_ : std::max(batch.message_count, batch.receive_count);
   if (most <= kMostOfAQueue) {
     const MatchQueuesArgs args{
         batch,      nullptr, nullptr, 1,     std::min(capacity_, kMostOfAQueue),
-        is_carried, 0,       outcome, state_};
+        uses_leftovers, 0,       outcome, state_};
     return launch(queues_, {1, std::min(whole_warps(most), kMatchThreads), order_.queue_bytes},
                   stream, args);
   }
-  MatchGridArgs args{batch, workspace_, capacity_, is_carried, outcome, state_};
+  MatchGridArgs args{batch, workspace_, capacity_, uses_leftovers, outcome, state_};
   const auto blocks_of = [&](unsigned threads) { return (2 * most + threads - 1) / threads; };
   if (blocks_together_ > 0)
     return launch_together(std::min(blocks_of(kMatchTogetherThreads), blocks_together_), stream,
@@ -193,7 +193,7 @@ void Matching::match(const device::match_batch& batch, device::match_outcome* ou
   counts_.receives += batch.receive_count;
 }
 
-void Matching::match_many(const ManyQueues& queues, device::match_batch arrays,
+void Matching::match_many(const QueueBatch& queues, device::match_batch arrays,
                           device::match_outcome* outcomes, CUstream stream) {
   arrays.seed = seed_;
   const MatchQueuesArgs args{arrays,

@@ -29,7 +29,7 @@ std::uint32_t default_segment(std::uint32_t capacity) {
 
 std::uint64_t QueueShape::cell_bytes() const {
   if (is_line) return device::kLineBytes;
-  return device::packets_of(item_bytes) * sizeof(device::Packet);
+  return device::ll_packet_count(item_bytes) * sizeof(device::ll_packet);
 }
 
 QueueShape shape_of(const polypath_queue_options* options) {
@@ -41,7 +41,7 @@ QueueShape shape_of(const polypath_queue_options* options) {
   for (const std::uint32_t reserved : options->reserved)
     demand(reserved == 0, "options->reserved is not 0");
   const bool is_line = options->layout == POLYPATH_PROTOCOL_LL128;
-  const std::size_t most = is_line ? device::kMostLineBytes : device::kMostPacketBytes;
+  const std::size_t most = is_line ? device::kMaxLL128ItemBytes : device::kMaxLLItemBytes;
   if (options->item_bytes == 0 || options->item_bytes > most)
     throw InvalidArgument(fmt::format(
         "options->item_bytes is {}: an item in {} has 1 to {} bytes (send where larger data lie)",

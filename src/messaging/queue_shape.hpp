@@ -27,7 +27,7 @@ struct QueueShape {
   static constexpr std::uint64_t kLine = 128;
 
   // With who pushes: tail and credit of a queue, sent and credit of a pair.
-  [[nodiscard]] std::uint64_t turn_offset() const { return 0; }
+  [[nodiscard]] std::uint64_t ticket_offset() const { return 0; }
   [[nodiscard]] std::uint64_t credit_offset() const { return kLine; }
   [[nodiscard]] std::uint64_t producer_bytes() const { return kLine + credit_bytes(); }
   [[nodiscard]] std::uint64_t credit_bytes() const { return is_pair ? kLine : segments() * kLine; }

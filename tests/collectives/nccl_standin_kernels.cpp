@@ -30,7 +30,7 @@ struct Place {
 struct Rank {
   Place place;
   CUdeviceptr words = 0;  ///< one a rank, which that rank raises
-  polypath::Patience patience{};
+  polypath::wait_context wait_ctx{};
   std::uint64_t calls = 0;
 };
 
@@ -104,7 +104,7 @@ void prepare_kernels(const Comm& comm) {
   cuMemsetD8Async(rank.words, 0, kBytes, place.stream);
   cuStreamSynchronize(place.stream);
   constexpr std::uint64_t kDay = std::uint64_t{24} * 60 * 60 * 1'000'000'000;
-  rank.patience = {pinned<std::uint32_t>(), kDay, pinned<polypath::StatusRecord>(),
+  rank.wait_ctx = {pinned<std::uint32_t>(), kDay, pinned<polypath::wait_error>(),
                    reinterpret_cast<std::uint32_t*>(rank.words + kMostToldWords * 8), 1};
 }
 
@@ -129,7 +129,7 @@ void wait_for_all(const Comm& comm, CUstream stream) {
     }
     args.base = word(own.words, 0);
     args.bytes = kMostToldWords * sizeof(std::uint64_t);
-    args.patience = own.patience;
+    args.wait_ctx = own.wait_ctx;
   }
   const Current current(place.context);
   void* parameters[] = {&args};

@@ -346,18 +346,18 @@ TEST_F(CommApi, CollectivesAfterAnAbortSaySo) {
 }
 
 TEST_F(CommApi, AKernelOfTheProgramThatGivesUpAborts) {
-  using polypath::device::Patience;
-  using polypath::device::StatusRecord;
+  using polypath::device::wait_context;
+  using polypath::device::wait_error;
   const auto says = [&](std::uint32_t reason, const char* text) {
     create_all();
-    Patience patience{};
-    EXPECT_OK(polypath_comm_wait_context(comms_[1], &patience, sizeof patience));
-    EXPECT_EQ(StatusRecord::kProgram, patience.kernel);
-    EXPECT_EQ(0U, *patience.abort_word);
-    EXPECT_GT(patience.time_limit_ns, 1'000'000U);
+    wait_context wait_ctx{};
+    EXPECT_OK(polypath_comm_wait_context(comms_[1], &wait_ctx, sizeof wait_ctx));
+    EXPECT_EQ(wait_error::kProgram, wait_ctx.kernel);
+    EXPECT_EQ(0U, *wait_ctx.abort_flag);
+    EXPECT_GT(wait_ctx.time_limit_ns, 1'000'000U);
     // As its kernel would.
-    StatusRecord& status = *patience.status;
-    status.kernel = patience.kernel;
+    wait_error& status = *wait_ctx.status;
+    status.kernel = wait_ctx.kernel;
     status.reason = reason;
     status.block = 6;
     status.waited_for_rank = 2;
@@ -370,13 +370,13 @@ TEST_F(CommApi, AKernelOfTheProgramThatGivesUpAborts) {
     EXPECT_THAT(polypath_last_error(), HasSubstr("rank 1: block 6 of a kernel of the program"));
     EXPECT_THAT(polypath_last_error(), HasSubstr(text));
     EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_check(comms_[3]));
-    EXPECT_NE(0U, std::atomic_ref(const_cast<std::uint32_t&>(*patience.abort_word)).load());
+    EXPECT_NE(0U, std::atomic_ref(const_cast<std::uint32_t&>(*wait_ctx.abort_flag)).load());
     destroy_all();
   };
-  says(StatusRecord::time_limit,
+  says(wait_error::time_limit,
        "waited for rank 2 past the time limit, the signal at 0x40 to be 4: it is 9");
-  says(StatusRecord::bad_memory, "24 bytes at 0x40 are not from Memory::Alloc");
-  says(StatusRecord::bad_rank, "there is no rank 9 of 4");
+  says(wait_error::bad_memory, "24 bytes at 0x40 are not from Memory::Alloc");
+  says(wait_error::bad_rank, "there is no rank 9 of 4");
 }
 
 TEST_F(CommApi, DestroyingWithWorkInFlightIsRefused) {

@@ -29,7 +29,7 @@ SIMT_DEVICE void sum_up(const Group& group, ChannelResult* at, const unsigned ch
 }
 
 template <typename Group>
-SIMT_DEVICE_CALLED void run_channel(const ChannelRow& row) {
+SIMT_DEVICE_NOINLINE void run_channel(const ChannelRow& row) {
   const Group group{};
   const unsigned context = simt::block_index();
   device::channel channel(group, row.view, context);
@@ -69,10 +69,10 @@ SIMT_DEVICE_CALLED void run_channel(const ChannelRow& row) {
       write_result(group, result, answer, got);
     } else if (call == ChannelCall::test) {
       answer = channel.test(group, request, &got);
-      if (answer != device::status::under_way) write_result(group, result, answer, got);
+      if (answer != device::status::in_progress) write_result(group, result, answer, got);
     } else if (call == ChannelCall::poll) {
-      answer = device::status::under_way;
-      for (unsigned turn = 0; turn < 1000 && answer == device::status::under_way; ++turn)
+      answer = device::status::in_progress;
+      for (unsigned turn = 0; turn < 1000 && answer == device::status::in_progress; ++turn)
         answer = channel.test(group, request, &got);
       write_result(group, result, answer, got);
     } else if (call == ChannelCall::blocking_receive) {
@@ -83,7 +83,7 @@ SIMT_DEVICE_CALLED void run_channel(const ChannelRow& row) {
     } else {
       write_result(group, result, channel.send(group, peer, tag, data, bytes), got);
     }
-    if (answer == device::status::gave_up) break;
+    if (answer == device::status::aborted) break;
   }
   channel.leave(group);
   // All of the group know that it is another one's now.

@@ -8,7 +8,7 @@
 namespace polypath::test {
 
 template <unsigned kCapacity, typename Members>
-SIMT_DEVICE_CALLED void run_match(const Members& members, const MatchRow& row) {
+SIMT_DEVICE_NOINLINE void run_match(const Members& members, const MatchRow& row) {
   using Matcher = device::matcher<device::mpi, kCapacity>;
   auto& memory = *simt::dynamic_shared<typename Matcher::storage>();
   device::match_outcome outcome{};

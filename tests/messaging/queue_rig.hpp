@@ -119,8 +119,8 @@ inline device::queue_view view_of(polypath_queue* queue, int index, polypath_que
   EXPECT_OK(polypath_queue_view(queue, index, side, &view, sizeof view));
   return view;
 }
-inline device::pair_view pair_of(polypath_queue* queue, int index, polypath_queue_side side) {
-  device::pair_view view{};
+inline device::spsc_view pair_of(polypath_queue* queue, int index, polypath_queue_side side) {
+  device::spsc_view view{};
   EXPECT_OK(polypath_queue_view(queue, index, side, &view, sizeof view));
   return view;
 }

@@ -220,13 +220,13 @@ TEST_P(Carrying, IsTheLiteralRuleWhateverTheCut) {
 INSTANTIATE_TEST_SUITE_P(Traffic, Carrying, testing::ValuesIn(kTraffic),
                          [](const auto& at) { return at.param.name; });
 
-class PlantedCarryFault : public testing::TestWithParam<CarryFault> {
+class PlantedCarryFault : public testing::TestWithParam<leftover_mutant> {
  protected:
-  void TearDown() override { planted_fault<CarryFault> = CarryFault::none; }
+  void TearDown() override { active_mutant<leftover_mutant> = leftover_mutant::none; }
 };
 
 TEST_P(PlantedCarryFault, IsFound) {
-  planted_fault<CarryFault> = GetParam();
+  active_mutant<leftover_mutant> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found +=
@@ -237,17 +237,17 @@ TEST_P(PlantedCarryFault, IsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, PlantedCarryFault,
-                         testing::Values(CarryFault::no_barrier_of_counts,
-                                         CarryFault::full_is_not_looked_at,
-                                         CarryFault::refused_is_kept));
+                         testing::Values(leftover_mutant::no_barrier_of_counts,
+                                         leftover_mutant::full_is_not_looked_at,
+                                         leftover_mutant::refused_is_kept));
 
 class PlantedGridFault : public testing::TestWithParam<device::MatchFault> {
  protected:
-  void TearDown() override { planted_fault<device::MatchFault> = device::MatchFault::none; }
+  void TearDown() override { active_mutant<device::MatchFault> = device::MatchFault::none; }
 };
 
 TEST_P(PlantedGridFault, IsFoundOfTheWholeGpu) {
-  planted_fault<device::MatchFault> = GetParam();
+  active_mutant<device::MatchFault> = GetParam();
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found += run_case(kTraffic[1 + seed % 5], By::phases, seed).empty() ? 0 : 1;

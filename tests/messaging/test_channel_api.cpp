@@ -73,8 +73,8 @@ TEST_F(ChannelApi, GivesEachRankItsView) {
     EXPECT_EQ(view.requests_log2, 7U);
     EXPECT_EQ(view.windows, 1U);
     EXPECT_EQ(view.eager_bytes, 512U);
-    EXPECT_EQ(view.patience.time_limit_ns, 1'234'000'000U);
-    EXPECT_NE(view.patience.status, nullptr);
+    EXPECT_EQ(view.wait_ctx.time_limit_ns, 1'234'000'000U);
+    EXPECT_NE(view.wait_ctx.status, nullptr);
     EXPECT_NE(view.mine, nullptr);
     EXPECT_NE(view.number, 0U);
     EXPECT_EQ(POLYPATH_INVALID_ARGUMENT, polypath_channel_view(channel, &view, sizeof view - 8));

@@ -38,11 +38,11 @@ struct ChannelFaultCase {
 
 class PlantedChannelFault : public testing::TestWithParam<ChannelFaultCase> {
  protected:
-  void TearDown() override { planted_fault<ChannelFault> = ChannelFault::none; }
+  void TearDown() override { active_mutant<ChannelFault> = ChannelFault::none; }
 };
 
 TEST_P(PlantedChannelFault, IsFound) {
-  planted_fault<ChannelFault> = GetParam().fault;
+  active_mutant<ChannelFault> = GetParam().fault;
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 300 && found < 2; ++seed)
     found += ChannelScript(kChannelCases[GetParam().found_by], seed).run().empty() ? 0 : 1;
@@ -171,19 +171,19 @@ TEST_F(ChannelOfOne, EndsItsWaitsWithTheTimeLimit) {
   // A receive that nobody sends to; sends to one who does not receive: two of six units fit.
   unsigned char* const in = memory_.window(0);
   run({{ChannelCall::receive, 1, 7, 0, 4, in}, {ChannelCall::wait, 0, 0, 0, 0, in}});
-  EXPECT_EQ(status(0), device::status::gave_up);
-  EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::time_limit);
-  EXPECT_EQ(memory_.patience(0).status.offset, 53U) << "the number of the channel";
+  EXPECT_EQ(status(0), device::status::aborted);
+  EXPECT_EQ(memory_.wait_ctx(0).status.reason, device::wait_error::time_limit);
+  EXPECT_EQ(memory_.wait_ctx(0).status.offset, 53U) << "the number of the channel";
 }
 
 TEST_F(ChannelOfOne, EndsItsWaitsForAMessageWhoseSenderStopsWithinIt) {
   const device::channel_view& view = memory_.view(0);
-  auto* const ring = reinterpret_cast<device::Packet*>(view.mine + view.table_bytes() +
+  auto* const ring = reinterpret_cast<device::ll_packet*>(view.mine + view.table_bytes() +
                                                        view.rings() + view.ring_bytes());
   *ring = {{7, 60, 0}, 1};  // the first unit of six
   run({{ChannelCall::blocking_receive, 1, 7, 0, 60, memory_.window(0)}});
-  EXPECT_EQ(status(0), device::status::gave_up);
-  EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::time_limit);
+  EXPECT_EQ(status(0), device::status::aborted);
+  EXPECT_EQ(memory_.wait_ctx(0).status.reason, device::wait_error::time_limit);
 }
 
 TEST_F(ChannelOfOne, OverwritesNothingWhileNobodyReceives) {
@@ -194,33 +194,33 @@ TEST_F(ChannelOfOne, OverwritesNothingWhileNobodyReceives) {
        {ChannelCall::wait, 0, 0, 1, 0, nullptr},
        {ChannelCall::wait, 0, 0, 2, 0, nullptr}});
   EXPECT_EQ(status(1), device::status::done);
-  EXPECT_EQ(status(2), device::status::gave_up);
+  EXPECT_EQ(status(2), device::status::aborted);
 }
 
 TEST_F(ChannelOfOne, EndsItsWaitsWithAnAbort) {
-  memory_.patience(0).abort_word = 1;
+  memory_.wait_ctx(0).abort_flag = 1;
   unsigned char* const in = memory_.window(0);
   run({{ChannelCall::receive, 1, 7, 0, 4, in}, {ChannelCall::wait, 0, 0, 0, 0, in}});
-  EXPECT_EQ(status(0), device::status::gave_up);
-  EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::aborted);
+  EXPECT_EQ(status(0), device::status::aborted);
+  EXPECT_EQ(memory_.wait_ctx(0).status.reason, device::wait_error::aborted);
 }
 
 TEST_F(ChannelOfOne, EndsItsTestsWithAnAbortAlone) {
   unsigned char* const in = memory_.window(0);
   run({{ChannelCall::receive, 1, 7, 0, 4, in}, {ChannelCall::poll, 0, 0, 0, 0, nullptr}});
-  EXPECT_EQ(status(0), device::status::under_way);
-  memory_.patience(0).abort_word = 1;
+  EXPECT_EQ(status(0), device::status::in_progress);
+  memory_.wait_ctx(0).abort_flag = 1;
   run({{ChannelCall::receive, 1, 8, 0, 4, in}, {ChannelCall::poll, 0, 0, 0, 0, nullptr}});
-  EXPECT_EQ(status(0), device::status::gave_up);
-  EXPECT_EQ(memory_.patience(0).status.reason, device::StatusRecord::aborted);
+  EXPECT_EQ(status(0), device::status::aborted);
+  EXPECT_EQ(memory_.wait_ctx(0).status.reason, device::wait_error::aborted);
 }
 TEST_F(ChannelOfOne, EndsItsProgressWithAnAbort) {
-  memory_.patience(0).abort_word = 1;
+  memory_.wait_ctx(0).abort_flag = 1;
   // Of no request: what is under way is carried on, and nothing is waited for.
   std::vector<ChannelOp> calls(kMostRequests,
                                ChannelOp{ChannelCall::test, 0, 0, kMostRequests - 1, 0, nullptr});
   run(calls);
-  EXPECT_EQ(status(kMostRequests - 1), device::status::gave_up);
+  EXPECT_EQ(status(kMostRequests - 1), device::status::aborted);
 }
 
 /// Calls that wait, by two ranks. Small messages that come in order go past the lists, others not.

@@ -230,7 +230,7 @@ TEST(BadMatching, MoreThanTheCapacityIsFull) {
 
 class PlantedMatchFault : public testing::TestWithParam<MatchFault> {
  protected:
-  void TearDown() override { planted_fault<MatchFault> = MatchFault::none; }
+  void TearDown() override { active_mutant<MatchFault> = MatchFault::none; }
 };
 
 TEST_P(PlantedMatchFault, IsFound) {
@@ -239,9 +239,9 @@ TEST_P(PlantedMatchFault, IsFound) {
     for (const char* name : {"keys", "some_wildcards", "two_keys_and_wildcards"})
       for (const TrafficCase& each : kTraffic) {
         if (std::string(each.name) != name) continue;
-        planted_fault<MatchFault> = MatchFault::none;
+        active_mutant<MatchFault> = MatchFault::none;
         const Traffic traffic = draw(each, seed);
-        planted_fault<MatchFault> = GetParam();
+        active_mutant<MatchFault> = GetParam();
         found += run_and_compare(kByBlock, traffic, seed).empty() ? 0 : 1;
       }
   EXPECT_GE(found, 2);

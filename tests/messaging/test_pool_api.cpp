@@ -228,7 +228,7 @@ TEST_F(PoolApi, KernelsOfAllRanksMakeCollectives) {
       row.memory.at[other] = at<unsigned char>(memory[own], other);
     row.calls = calls;
     row.count = 2;
-    row.gave_up = at<std::uint32_t>(memory[own], rank, kCalls + 1024);
+    row.aborted = at<std::uint32_t>(memory[own], rank, kCalls + 1024);
     gpus_[own]->launch("polypath_test_collectives", 2, 64, row);
   }
   wait_for_all();

@@ -100,7 +100,7 @@ TEST_F(QueueApi, OnOneGpu) {
               view_of(queue, index, POLYPATH_QUEUE_CONSUMER), "one GPU");
   EXPECT_THAT(report_of(queue), AllOf(HasSubstr("\"pushed\":384"), HasSubstr("\"popped\":384"),
                                       HasSubstr("\"laps\":3"), HasSubstr("\"in_flight\":0"),
-                                      HasSubstr("\"from\":1,\"gave_up\":\"\"")));
+                                      HasSubstr("\"from\":1,\"aborted\":\"\"")));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
 
@@ -259,8 +259,8 @@ TEST_F(QueueApi, PairsWithTheCpu) {
   row.pair.found = found;
   gpu(0).launch("polypath_test_remote_pair_pops", 1, 32, row, 1);
   using Words = std::array<std::uint32_t, 3>;
-  messaging::host_pair_consumer<Words> pops(pair_of(to, 0, POLYPATH_QUEUE_CONSUMER));
-  messaging::host_pair_producer<Words> pushes(pair_of(from, 0, POLYPATH_QUEUE_PRODUCER));
+  messaging::host_spsc_consumer<Words> pops(pair_of(to, 0, POLYPATH_QUEUE_CONSUMER));
+  messaging::host_spsc_producer<Words> pushes(pair_of(from, 0, POLYPATH_QUEUE_PRODUCER));
   for (std::size_t done = 0; done < kAll; ++done) {
     Words item{};
     ASSERT_EQ(pops.pop(item), device::status::done);
@@ -351,7 +351,7 @@ TEST_F(QueueApi, TheCpuGivesUpToo) {
               HasSubstr("rank 1: the CPU waited past the time limit at queue 0 from rank 1"));
   EXPECT_EQ(popped, 0U);
   EXPECT_THAT(report_of(queue),
-              HasSubstr("\"gave_up\":\"queue 0 from rank 1, the item of turn 0 (lap 0)\""));
+              HasSubstr("\"aborted\":\"queue 0 from rank 1, the item of turn 0 (lap 0)\""));
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_comm_check(comm(0)));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
@@ -368,9 +368,9 @@ TEST_F(QueueApi, TheCpuThatFindsNoRoomSaysSoAndCountsWhatItPushed) {
   EXPECT_THAT(polypath_last_error(), HasSubstr("rank 1: the CPU waited past the time limit at "
                                                "queue 1 to rank 1, room for turn 64 (lap 1)"));
   EXPECT_THAT(report_of(queue),
-              AllOf(HasSubstr("\"gave_up\":\"queue 1 to rank 1, room for turn 64 (lap 1)\""),
+              AllOf(HasSubstr("\"aborted\":\"queue 1 to rank 1, room for turn 64 (lap 1)\""),
                     HasSubstr("\"in_flight\":64"), HasSubstr("\"pushed\":64"),
-                    HasSubstr("\"gave_up\":\"\"")));
+                    HasSubstr("\"aborted\":\"\"")));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
 
@@ -382,7 +382,7 @@ TEST_F(QueueApi, PairsOfTheCpuGiveUpToo) {
   const std::array<std::uint64_t, 67> items{};
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_queue_push(queue, 0, items.data(), 67));
   EXPECT_THAT(report_of(queue),
-              AllOf(HasSubstr("\"gave_up\":\"pair 0 to rank 1, room for turn 64 (lap 1)\""),
+              AllOf(HasSubstr("\"aborted\":\"pair 0 to rank 1, room for turn 64 (lap 1)\""),
                     HasSubstr("\"pushed\":64")));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
@@ -396,7 +396,7 @@ TEST_F(QueueApi, PopsOfPairsGiveUpToo) {
   std::size_t popped = 7;
   EXPECT_EQ(POLYPATH_COMMUNICATOR_ERROR, polypath_queue_pop(queue, 0, &item, 1, &popped));
   EXPECT_THAT(report_of(queue),
-              HasSubstr("\"gave_up\":\"pair 0 from rank 1, the item of turn 0 (lap 0)\""));
+              HasSubstr("\"aborted\":\"pair 0 from rank 1, the item of turn 0 (lap 0)\""));
   EXPECT_OK(polypath_queue_destroy(queue));
 }
 
@@ -430,7 +430,7 @@ TEST_F(QueueApi, CallsOfTheCpuSayThatTheCommunicatorWasAborted) {
     EXPECT_EQ(closed, 0);
     says_so(polypath_queue_pop(pops, 0, &item, 1, &count));
     if (kind == POLYPATH_QUEUE_MPMC) says_so(polypath_queue_close(pushes, 0));
-    EXPECT_THAT(report_of(pushes), AllOf(HasSubstr("\"pushed\":1"), HasSubstr("\"gave_up\":\"\"")));
+    EXPECT_THAT(report_of(pushes), AllOf(HasSubstr("\"pushed\":1"), HasSubstr("\"aborted\":\"\"")));
     EXPECT_OK(polypath_queue_destroy(pushes));
     EXPECT_OK(polypath_queue_destroy(pops));
     EXPECT_OK(polypath_comm_destroy(one));
@@ -503,7 +503,7 @@ TEST_F(QueueApi, BadInputIsNamed) {
 
   EXPECT_OK(polypath_queue_create_host(comm(0), &good, POLYPATH_QUEUE_CONSUMER, 1, &queue));
   device::queue_view view{};
-  device::pair_view pair{};
+  device::spsc_view pair{};
   invalid(polypath_queue_view(queue, 0, POLYPATH_QUEUE_PRODUCER, &pair, sizeof pair),
           "polypath::device::queue_view");
   invalid(polypath_queue_view(queue, 1, POLYPATH_QUEUE_PRODUCER, &view, sizeof view), "index is 1");

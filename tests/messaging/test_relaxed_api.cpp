@@ -74,7 +74,7 @@ TEST_P(RelaxedApi, OneBatchOfAnySize) {
     }
 }
 
-TEST_P(RelaxedApi, ManyQueues) {
+TEST_P(RelaxedApi, QueueBatch) {
   create(1000, GetParam());
   std::vector<Traffic> queues = traffic_of(GetParam(), 1);
   for (int i = 0; i < 40; ++i) queues.push_back(shuffled(20, static_cast<std::uint64_t>(i)));

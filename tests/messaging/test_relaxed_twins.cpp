@@ -352,8 +352,8 @@ int found_by(const std::function<std::string(std::uint64_t)>& run) {
 template <typename Fault>
 class Planted : public testing::TestWithParam<Fault> {
  protected:
-  void SetUp() override { planted_fault<Fault> = this->GetParam(); }
-  void TearDown() override { planted_fault<Fault> = Fault::none; }
+  void SetUp() override { active_mutant<Fault> = this->GetParam(); }
+  void TearDown() override { active_mutant<Fault> = Fault::none; }
 };
 
 class PlantedPartitionFault : public Planted<PartitionFault> {};

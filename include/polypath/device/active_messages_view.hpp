@@ -29,7 +29,7 @@ struct active_messages_view {
   std::uint32_t capacity_log2;  ///< cells of a ring
   std::uint32_t segment_log2;   ///< at least 5: a warp sends at once; a ring has at least four
   std::uint32_t number;         ///< in the status record
-  Patience patience;
+  wait_context wait_ctx;
 
   /// Of cells for messages with so many bytes of arguments, 88 at the most.
   [[nodiscard]] POLYPATH_HOST_DEVICE static std::uint32_t cell_bytes_of(std::size_t arguments) {

@@ -31,7 +31,7 @@ struct channel_view {
   std::uint32_t windows;
   std::uint32_t eager_bytes;  ///< larger messages are put into the matched receive's buffer
   std::uint32_t number;       ///< in the status record
-  Patience patience;
+  wait_context wait_ctx;
 
   // The table: table_words() words of 8 bytes for this memory, and for each window; the last
   // of each is the window's bytes.

@@ -10,7 +10,7 @@
 // Memory model: what a thread of any rank's group stored before a barrier happens before what any
 // thread of all groups does behind it.
 //
-// Every call ends, within the time limit or with an abort: `gave_up`, for all of the group alike.
+// Every call ends, within the time limit or with an abort: `aborted`, for all of the group alike.
 // What comes behind it may not tell others what never happened: a kernel that finds it ends.
 #pragma once
 
@@ -33,7 +33,7 @@ class collectives {
   [[nodiscard]] POLYPATH_DEVICE int rank() const { return view_.rank; }
   [[nodiscard]] POLYPATH_DEVICE int ranks() const { return view_.ranks; }
   /// The group of all blocks.
-  [[nodiscard]] POLYPATH_DEVICE Grid grid() const { return Grid(view_.grid, view_.patience); }
+  [[nodiscard]] POLYPATH_DEVICE Grid grid() const { return Grid(view_.grid, view_.wait_ctx); }
 
   template <typename Members>
   POLYPATH_DEVICE status barrier(const Members& group) const {
@@ -41,11 +41,11 @@ class collectives {
     const auto theirs = [&](int r) { return of_rank(view_.meeting, r) + view_.rank; };
     const auto await = [&](const std::uint64_t* word, std::uint64_t number, int r) {
       return await_value(
-          word, number, [&] { return view_.patience; },
-          [&](std::uint64_t seen) { return Awaited{static_cast<std::uint32_t>(r), number, seen}; });
+          word, number, [&] { return view_.wait_ctx; },
+          [&](std::uint64_t seen) { return wait_target{static_cast<std::uint32_t>(r), number, seen}; });
     };
     return meet(group, view_.rank, view_.ranks, mine, theirs, await) ? status::done
-                                                                     : status::gave_up;
+                                                                     : status::aborted;
   }
 
   /// `count` elements of rank `root` to the same place on all ranks.
@@ -63,7 +63,7 @@ class collectives {
   POLYPATH_DEVICE status all_gather(const Members& group, const T* mine, const symmetric<T>& all,
                                     std::size_t count) const {
     const int slot =
-        planted(CollectiveFault::wrong_slot) ? (view_.rank + 1) % view_.ranks : view_.rank;
+        has_mutant(CollectiveFault::wrong_slot) ? (view_.rank + 1) % view_.ranks : view_.rank;
     return between_barriers(group, [&] {
       put_to_all(group, mine, all, static_cast<std::size_t>(slot) * count, count);
     });
@@ -104,10 +104,10 @@ class collectives {
   /// The first: memory of all is free; the last: all is there.
   template <typename Members, typename Work>
   POLYPATH_DEVICE status between_barriers(const Members& group, const Work& work) const {
-    if (!planted(CollectiveFault::no_first_barrier) && barrier(group) != status::done)
-      return status::gave_up;
+    if (!has_mutant(CollectiveFault::no_first_barrier) && barrier(group) != status::done)
+      return status::aborted;
     work();
-    if (planted(CollectiveFault::no_last_barrier)) return status::done;
+    if (has_mutant(CollectiveFault::no_last_barrier)) return status::done;
     return barrier(group);
   }
 

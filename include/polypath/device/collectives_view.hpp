@@ -24,7 +24,7 @@ struct collectives_view {
   /// In this GPU's memory, zeros at first: where the blocks of a grid meet. Not for kernels that
   /// run side by side.
   std::uint32_t* grid;
-  Patience patience;
+  wait_context wait_ctx;
 };
 
 /// Memory that all ranks have: `at[r]` is that of rank r, as this rank's GPU has it.

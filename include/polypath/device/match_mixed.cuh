@@ -131,7 +131,7 @@ struct Indices {
   }
   /// By a warp: into words of its own.
   POLYPATH_DEVICE void sort_into(std::uint32_t* messages, std::uint32_t* receives) {
-    const bool in_no_order = planted(SplitFault::in_no_order);
+    const bool in_no_order = has_mutant(SplitFault::in_no_order);
     if (!in_no_order) sort_in_warp(of_side);
     warp_sync();  // others may still read the words of the one before
     POLYPATH_UNROLL
@@ -157,7 +157,7 @@ POLYPATH_DEVICE std::uint32_t match_short(const split_view& view, const Extent& 
 }
 /// Likewise of more. By a call, so that what is usual has the registers for itself; so are those
 /// below.
-POLYPATH_DEVICE_CALLED std::uint32_t match_more(split_view view, Extent of, std::uint32_t* words) {
+POLYPATH_DEVICE_NOINLINE std::uint32_t match_more(split_view view, Extent of, std::uint32_t* words) {
   std::uint32_t* const receives = words + split_view::kMostOfWarp;
   Indices<split_view::kMostOfWarp / kWarp>(view, of).sort_into(words, receives);
   const SortedBatch batch(view.batch, of, words, receives);
@@ -165,7 +165,7 @@ POLYPATH_DEVICE_CALLED std::uint32_t match_more(split_view view, Extent of, std:
   return match_windows(Warp{}, batch);
 }
 /// One that has but one side, however many.
-POLYPATH_DEVICE_CALLED void match_one_side(split_view view, Extent of) {
+POLYPATH_DEVICE_NOINLINE void match_one_side(split_view view, Extent of) {
   for (std::uint32_t i = rank_in_warp(); i < of.counts[1]; i += kWarp)
     store(view.batch.matched_message + index_at(view, of, 1, i), kNone);
   if (view.batch.matched_receive != nullptr)
@@ -174,7 +174,7 @@ POLYPATH_DEVICE_CALLED void match_one_side(split_view view, Extent of) {
 }
 
 /// Blocks take the partitions that are too long for a warp.
-POLYPATH_DEVICE_CALLED std::uint32_t match_noted(split_view view, std::uint32_t* words) {
+POLYPATH_DEVICE_NOINLINE std::uint32_t match_noted(split_view view, std::uint32_t* words) {
   const Block block;
   std::uint32_t* const receives = words + split_view::most_of_block(block_size() / kWarp);
   std::uint32_t pairs = 0;
@@ -188,7 +188,7 @@ POLYPATH_DEVICE_CALLED std::uint32_t match_noted(split_view view, std::uint32_t*
       for (std::uint32_t i = block.rank(); i < all; i += block.size())
         to[i] = index_at(view, of, side, i);
       block.sync();
-      if (!planted(SplitFault::long_in_no_order)) sort_in_block(block, to, all);
+      if (!has_mutant(SplitFault::long_in_no_order)) sort_in_block(block, to, all);
     }
     block.sync();
     const SortedBatch batch(view.batch, of, words, receives);
@@ -212,7 +212,7 @@ POLYPATH_DEVICE std::uint32_t match_by_warp(const split_view& view, std::uint32_
                                 (found.most() <= split_view::kMostOfWarp || !found.has_both()));
     // What the next one has is loaded while one is matched.
     const auto next_one = [&] {
-      const unsigned lane = count_of_low_ones(~left & (left - 1));
+      const unsigned lane = countr_one(~left & (left - 1));
       const bool is_one = left != 0;
       left &= left - 1;
       Extent of{};
@@ -243,7 +243,7 @@ POLYPATH_DEVICE std::uint32_t match_by_warp(const split_view& view, std::uint32_
 
 }  // namespace detail
 
-/// By blocks of the size that give_out_places() had. `words`: of the block, kWordsOfPartition for
+/// By blocks of the size that assign_partition_offsets() had. `words`: of the block, kWordsOfPartition for
 /// each warp.
 POLYPATH_DEVICE void match_partitions(const split_view& view, std::uint32_t* words) {
   static_assert(sizeof(match_sums) <= kWordsOfPartition * sizeof(std::uint32_t), "");
@@ -261,15 +261,15 @@ POLYPATH_DEVICE void match_partitions(const split_view& view, std::uint32_t* wor
 POLYPATH_DEVICE void run_split_phase(const split_view& view, unsigned phase, std::uint32_t* words) {
   const detail::WholeGrid grid;
   if (phase == 0) return begin_split(view);
-  if (phase == 1) return place_elements<partitioned>(view);
+  if (phase == 1) return scatter_to_partitions<partitioned>(view);
   if (load(&view.words->bad) != kNothingBad) {
     if (phase == 4) detail::match_nothing(view.batch, grid.rank(), grid.size());
     return;
   }
   if (load(&view.words->is_long) != 0) return;
   const bool is_crowded = load(&view.words->is_crowded) != 0;
-  if (phase == 2 && is_crowded) give_out_places(view, words);
-  if (phase == 3 && is_crowded) move_elements(view);
+  if (phase == 2 && is_crowded) assign_partition_offsets(view, words);
+  if (phase == 3 && is_crowded) gather_partitions(view);
   if (phase == 4) match_partitions(view, words);
 }
 

@@ -52,7 +52,7 @@ POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_group(const group& of) con
     both[0][i] = at < of.receive_count ? Place::get(of.receives + at) : kNone;
     both[1][i] = at < of.message_count ? Place::get(of.messages + at) : kNone;
   }
-  if (planted(MatchFault::any_order_of_long_groups)) return pair_each(both);
+  if (has_mutant(MatchFault::any_order_of_long_groups)) return pair_each(both);
   detail::sort_in_warp(both);
   return pair_each(both);
 }
@@ -65,8 +65,8 @@ POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_few(const group& of) const
     both[0][i] = i < of.receive_count ? Place::get(of.receives + i) : kNone;
     both[1][i] = i < of.message_count ? Place::get(of.messages + i) : kNone;
   }
-  if (!planted(MatchFault::any_order_of_receives)) detail::sort_few(both[0]);
-  if (!planted(MatchFault::any_order_of_messages)) detail::sort_few(both[1]);
+  if (!has_mutant(MatchFault::any_order_of_receives)) detail::sort_few(both[0]);
+  if (!has_mutant(MatchFault::any_order_of_messages)) detail::sort_few(both[1]);
   return pair_each(both);
 }
 

@@ -52,7 +52,7 @@ POLYPATH_DEVICE void reduce_words(const Group& group, const Operation& operation
 #pragma unroll
     for (int s = 0; s < kFrom; ++s)
       if (s < from.count) {
-        const Word word = bits_as<Word>(words[s]);
+        const Word word = bit_cast<Word>(words[s]);
 #pragma unroll
         for (int e = 0; e < kPack; ++e) {
           const auto next = operation.widen(word.values[e]);
@@ -84,7 +84,7 @@ POLYPATH_DEVICE void reduce_words(const Group& group, const Operation& operation
 
 template <int kInFlight, int kPack, Access kLoad, Access kStore, typename Group, typename Operation,
           int kTo, int kFrom>
-POLYPATH_DEVICE_CALLED void call_reduce_words(
+POLYPATH_DEVICE_NOINLINE void call_reduce_words(
     const Group group, const Operation operation, const Places<typename Operation::Element, kTo> to,
     const Places<const typename Operation::Element, kFrom> from, std::size_t offset,
     std::size_t count) {

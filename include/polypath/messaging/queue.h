@@ -28,7 +28,7 @@ typedef struct polypath_queue polypath_queue;
 
 typedef enum polypath_queue_kind {
   POLYPATH_QUEUE_MPMC = 0, /* any number of groups push, any number pop: device::queue */
-  POLYPATH_QUEUE_SPSC = 1   /* one group pushes, one pops, no counter is shared: device::pair_producer */
+  POLYPATH_QUEUE_SPSC = 1   /* one group pushes, one pops, no counter is shared: device::spsc_producer */
 } polypath_queue_kind;
 
 /* How an item lies in its cell; the last template argument of the device's classes. */
@@ -104,12 +104,12 @@ POLYPATH_API polypath_status polypath_queue_destroy_all(polypath_queue* const* q
 /* How many queues it holds for this rank; -1 for NULL. */
 POLYPATH_API int polypath_queue_count(const polypath_queue* queue);
 
-/* Of its views: sizeof of a polypath::device::queue_view or pair_view; 0 for NULL. */
+/* Of its views: sizeof of a polypath::device::queue_view or spsc_view; 0 for NULL. */
 POLYPATH_API size_t polypath_queue_view_bytes(const polypath_queue* queue);
 
 /* What `side` (a polypath_queue_side) of queue `index` needs that this rank has: a
- * polypath::device::queue_view or, of pairs, pair_view (polypath/device/queue_view.hpp,
- * pair_view.hpp), `bytes` its size. The CPU's side: for host_queue or host_pair_* of
+ * polypath::device::queue_view or, of pairs, spsc_view (polypath/device/queue_view.hpp,
+ * spsc_view.hpp), `bytes` its size. The CPU's side: for host_queue or host_pair_* of
  * polypath/messaging/host_queue.hpp, host_pair.hpp. What it points to is the handle's.
  * POLYPATH_INVALID_ARGUMENT: this rank is not on that side; another size, as of the headers of
  * another version. */
@@ -118,9 +118,9 @@ POLYPATH_API polypath_status polypath_queue_view(const polypath_queue* queue, in
 
 /* How they went, as this rank can read it, beside running kernels too: {"queues": [{"number",
  * "kind", "layout", "item_bytes", "capacity", "segment", "from", "to", "pushed", "popped", "laps",
- * "in_flight", "gave_up"}]}. Items; what a kernel has under way is counted late, and pairs count
+ * "in_flight", "aborted"}]}. Items; what a kernel has under way is counted late, and pairs count
  * when their kernels leave. A push that waits for room, or gave up, counts as far as there was
- * room, at least for its turn. "from" and "to": ranks, or "host". "gave_up": what a kernel of the
+ * room, at least for its turn. "from" and "to": ranks, or "host". "aborted": what a kernel of the
  * program, or a call below, waited for past the time limit, or "" (also where an abort ended the
  * wait). For polypath_free_string(). */
 POLYPATH_API polypath_status polypath_queue_report(polypath_queue* queue, char** json);

@@ -114,7 +114,7 @@ struct CollectiveArgs {
   CallMark mark;                       ///< of the whole call, of which this kernel may do a part
   std::uint32_t calls;  ///< what the host calls the communicator's calls (NumberedWaits)
   ScratchShape shape;
-  Patience patience;
+  wait_context wait_ctx;
 };
 
 }  // namespace polypath

@@ -58,7 +58,7 @@ inline constexpr std::uint32_t kClearShift = 16;
 static_assert(kMostCellRegion / kCellRowBytes <= 1U << (31 - kClearShift));
 
 /// Its `lap` is the flag.
-using Cell = device::Packet;
+using Cell = device::ll_packet;
 
 /// A thread's part of a row.
 struct Words {
@@ -151,12 +151,12 @@ SIMT_DEVICE void store_words(unsigned char* piece, std::uint64_t row, std::uint6
 
 /// Whether call `number`, modulo 2^31, clears a row.
 SIMT_DEVICE bool clears(std::uint32_t number) {
-  return (number & ((1U << kClearShift) - 2)) == 0 && !planted(Fault::cells_not_cleared);
+  return (number & ((1U << kClearShift) - 2)) == 0 && !has_mutant(Fault::cells_not_cleared);
 }
 
 /// One warp, rarely: clears what this rank does not write of a row, as Call pushes, in the regions
 /// of all other ranks.
-SIMT_DEVICE_CALLED void clear_row(const CollectiveArgs& args, std::uint32_t half,
+SIMT_DEVICE_NOINLINE void clear_row(const CollectiveArgs& args, std::uint32_t half,
                                   std::uint32_t number) {
   const Part part = part_of(args);
   const Roles& roles = part.roles;
@@ -188,10 +188,10 @@ class Call {
  public:
   SIMT_DEVICE Call(const CollectiveArgs& args, const Part& part)
       : args_(args), part_(part), layout_{args.shape} {
-    if (planted(Fault::call_counted_too_early)) count_own_share();
+    if (has_mutant(Fault::call_counted_too_early)) count_own_share();
     const std::uint64_t number = simt::load_relaxed(calls()) / kCallParts;
-    flag_ = kUsed | (planted(Fault::flag_not_counted) ? 0 : static_cast<std::uint32_t>(number));
-    half_ = planted(Fault::halves_not_alternated) ? 0 : static_cast<std::uint32_t>(number % 2);
+    flag_ = kUsed | (has_mutant(Fault::flag_not_counted) ? 0 : static_cast<std::uint32_t>(number));
+    half_ = has_mutant(Fault::halves_not_alternated) ? 0 : static_cast<std::uint32_t>(number % 2);
     first_row_ = simt::warp_index() * std::uint64_t{simt::grid_size()} + simt::block_index();
     row_step_ = std::uint64_t{simt::grid_size()} * (simt::block_size() / simt::kWarp);
   }
@@ -211,8 +211,8 @@ class Call {
 
   /// All threads of the block, after run(): true for those that did not give up.
   SIMT_DEVICE void count(bool done) const {
-    const bool gave_up = simt::barrier_any(0, simt::block_size(), !done);
-    if (!gave_up && !planted(Fault::call_counted_too_early)) count_own_share();
+    const bool aborted = simt::barrier_any(0, simt::block_size(), !done);
+    if (!aborted && !has_mutant(Fault::call_counted_too_early)) count_own_share();
   }
 
  private:
@@ -285,7 +285,7 @@ class Call {
       POLYPATH_UNROLL
       for (int p = 0; p < kMost; ++p)
         if (in_set(senders, p)) {
-          const bool whole = planted(Fault::half_a_pair_looked_at) || pairs[p].second.lap == flag_;
+          const bool whole = has_mutant(Fault::half_a_pair_looked_at) || pairs[p].second.lap == flag_;
           if (pairs[p].first.lap != flag_ || !whole) {
             all = false;
             missing = p;
@@ -293,8 +293,8 @@ class Call {
         }
       return all;
     };
-    return device::wait_with(args_.patience, ready, [&] {
-      return device::Awaited{static_cast<std::uint32_t>(missing), flag_,
+    return device::wait_until(args_.wait_ctx, ready, [&] {
+      return device::wait_target{static_cast<std::uint32_t>(missing), flag_,
                              pairs_flag(pairs, missing)};
     });
   }
@@ -355,10 +355,10 @@ class Call {
       }
       first = false;
     };
-    if (planted(Fault::own_part_first)) add(own);
+    if (has_mutant(Fault::own_part_first)) add(own);
     POLYPATH_UNROLL
     for (int p = 0; p < kMost; ++p) {
-      if (p == args_.rank && !planted(Fault::own_part_first)) add(own);
+      if (p == args_.rank && !has_mutant(Fault::own_part_first)) add(own);
       if (in_set(part_.roles.combine, p)) add(words_of(pairs[p]));
     }
     Words result;

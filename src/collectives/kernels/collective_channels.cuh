@@ -90,7 +90,7 @@ class Lane {
         layout_{args.shape},
         side_(ring_side_of(part.roles, args.rank, args.lag, simt::lane_index())),
         count_address_(words(args.rank, layout_.counts(channel())) + simt::lane_index()) {
-    if (side_.uses_ring && !planted(Fault::counts_not_kept)) told_ = simt::load(count_address_);
+    if (side_.uses_ring && !has_mutant(Fault::counts_not_kept)) told_ = simt::load(count_address_);
     prepared_ = told_;
   }
 
@@ -111,12 +111,12 @@ class Lane {
   SIMT_DEVICE void tell() {
     // As a planted fault has it: of the step that others are still working at.
     const bool is_early =
-        planted(side_.pushes() ? Fault::flag_before_data : Fault::credit_before_taking);
+        has_mutant(side_.pushes() ? Fault::flag_before_data : Fault::credit_before_taking);
     if (is_early ? next_ : last_) {
       ++told_;
       std::uint64_t* const flag = words(side_.peer, layout_.flags(channel())) +
                                   side_.other_kind() * kMostRanks + args_.rank;
-      if (!planted(Fault::flag_without_fence)) simt::fence_sys();
+      if (!has_mutant(Fault::flag_without_fence)) simt::fence_sys();
       simt::store_relaxed(flag, told_);
     }
     last_ = next_;
@@ -136,10 +136,10 @@ class Lane {
   SIMT_DEVICE bool wait() {
     const bool pushes = side_.pushes();
     std::uint32_t slots = args_.shape.slots;
-    if (planted(Fault::credit_too_large)) ++slots;
+    if (has_mutant(Fault::credit_too_large)) ++slots;
     if (pushes && prepared_ < slots) return true;  // no slot was used before
     const std::uint64_t needed = prepared_ + 1 - (pushes ? slots : 0);
-    if (planted(pushes ? Fault::no_wait_for_credit : Fault::no_wait_for_data)) return true;
+    if (has_mutant(pushes ? Fault::no_wait_for_credit : Fault::no_wait_for_data)) return true;
     const std::uint64_t* const flag =
         words(args_.rank, layout_.flags(channel())) + simt::lane_index();
     std::uint64_t seen = 0;
@@ -147,8 +147,8 @@ class Lane {
       seen = simt::load_acquire(flag);
       return seen >= needed;
     };
-    return device::wait_with(args_.patience, ready,
-                             [&] { return device::Awaited{side_.peer, needed, seen}; });
+    return device::wait_until(args_.wait_ctx, ready,
+                             [&] { return device::wait_target{side_.peer, needed, seen}; });
   }
 
   SIMT_DEVICE unsigned char* slot() const {
@@ -184,12 +184,12 @@ class Lane {
       const std::uint32_t sources = roles.combine | own;
       if (side_.uses_ring) {
         std::uint32_t place = bits_below(sources, peer);
-        if (planted(Fault::own_part_first)) place = bits_below(roles.combine, peer) + 1;
+        if (has_mutant(Fault::own_part_first)) place = bits_below(roles.combine, peer) + 1;
         work.sources[place] = slot();
       }
       if (peer == args_.rank) {
         if (roles.own_part)
-          work.sources[planted(Fault::own_part_first) ? 0 : bits_below(sources, peer)] = in();
+          work.sources[has_mutant(Fault::own_part_first) ? 0 : bits_below(sources, peer)] = in();
         if (roles.owner_keeps)
           work.targets[0] =
               static_cast<unsigned char*>(args_.out) + part_.pieces.out(args_.rank) + tile_.begin;
@@ -222,7 +222,7 @@ class Lane {
 
 /// All moves of a step, shared among the warps of the group: each copies chunks of one move after
 /// another.
-SIMT_DEVICE_CALLED void run_moves(const simt::Group workers, const Work& work) {
+SIMT_DEVICE_NOINLINE void run_moves(const simt::Group workers, const Work& work) {
   constexpr std::uint32_t kLeast = 512;  // bytes: a word of 16 a lane
   constexpr std::uint32_t kMost = 4096;  // as many words in flight as copy_tile takes at once
   const std::uint32_t count = work.move_count;

@@ -19,7 +19,7 @@
 #define POLYPATH_COLLECTIVE_KERNEL(family, type, Element, warps)          \
   SIMT_KERNEL(polypath_##family##_##type, ::polypath::kCollectiveThreads, \
               POLYPATH_PARAMETER ::polypath::CollectiveArgs args) {       \
-    ::polypath::simt::wait_for_earlier_kernels();                         \
+    ::polypath::simt::grid_dependency_wait();                         \
     ::polypath::family::run<Element>(args);                               \
   }                                                                       \
   POLYPATH_FOLDS(polypath_##family##_##type, warps)

@@ -95,8 +95,8 @@ const char* wrong_with(KernelFamily family, const CollectiveArgs& args, std::uin
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
     if (args.scratch[rank] == nullptr || !is_aligned(args.scratch[rank], kScratchGranule))
       return "the scratch of a rank is missing, or not aligned to 128 bytes";
-  if (args.patience.abort_word == nullptr) return "there is no abort word";
-  if (args.patience.status == nullptr || args.patience.reports == nullptr)
+  if (args.wait_ctx.abort_flag == nullptr) return "there is no abort word";
+  if (args.wait_ctx.status == nullptr || args.wait_ctx.reports == nullptr)
     return "there is no status record, or no count of reports";
   if (blocks == 0) return "there are no blocks";
   if (family == KernelFamily::cells) {

@@ -43,7 +43,7 @@ struct StreamPutArgs {
   std::uint32_t part_count;
   std::uint32_t wait_count;
   std::uint32_t put_blocks;
-  Patience patience;
+  wait_context wait_ctx;
 };
 
 }  // namespace polypath

@@ -19,7 +19,7 @@ struct StreamWaitArgs {
   /// Where the word is, as the status record says it.
   std::uint64_t offset;
   std::uint64_t bytes;
-  Patience patience;
+  wait_context wait_ctx;
 };
 
 /// Words that one kernel tells and waits for.
@@ -47,7 +47,7 @@ struct StreamSignalArgs {
   /// record says it. 0 bytes: a barrier, with a word for each rank; of values that are counted in
   /// epochs the record has the epoch.
   std::uint64_t bytes;
-  Patience patience;
+  wait_context wait_ctx;
 };
 
 }  // namespace polypath

@@ -10,11 +10,11 @@ namespace polypath {
 
 /// By any number of blocks.
 SIMT_KERNEL(polypath_match_append, kMatchGridThreads, MatchCarryArgs args) {
-  simt::wait_for_earlier_kernels();
+  simt::grid_dependency_wait();
   MatchState* const state = args.state;
   const std::uint32_t unmatched_messages = simt::load(&state->unmatched_messages);
   const std::uint32_t unmatched_receives = simt::load(&state->unmatched_receives);
-  const bool is_full = !planted(CarryFault::full_is_not_looked_at) &&
+  const bool is_full = !has_mutant(leftover_mutant::full_is_not_looked_at) &&
                        (args.message_count > args.capacity - unmatched_messages ||
                         args.receive_count > args.capacity - unmatched_receives);
   const std::uint32_t rank = simt::block_index() * simt::block_size() + simt::thread_index();
@@ -51,17 +51,17 @@ struct OrderedPlaces {
     const unsigned firsts = simt::warp_ballot(first);
     const unsigned seconds = simt::warp_ballot(second);
     if (lane == 0)
-      counts[simt::warp_index()] = simt::count_of_ones(firsts) | simt::count_of_ones(seconds) << 16;
-    if (!planted(CarryFault::no_barrier_of_counts)) simt::block_sync();
+      counts[simt::warp_index()] = simt::popcount(firsts) | simt::popcount(seconds) << 16;
+    if (!has_mutant(leftover_mutant::no_barrier_of_counts)) simt::block_sync();
     std::uint32_t of_warp = lane < simt::block_size() / 32 ? counts[lane] : 0;
-    if (planted(CarryFault::no_barrier_of_counts)) of_warp &= 0x000F000F;  // within the arrays
+    if (has_mutant(leftover_mutant::no_barrier_of_counts)) of_warp &= 0x000F000F;  // within the arrays
     const std::uint32_t up_to_warp = simt::detail::sum_up_to_me(of_warp);
     total = simt::warp_shuffle(up_to_warp, 31);
     const std::uint32_t before = simt::warp_shuffle(up_to_warp - of_warp, simt::warp_index());
     simt::block_sync();  // the next call counts in the same place
     const unsigned below = (1U << lane) - 1;
     return before +
-           (simt::count_of_ones(firsts & below) | simt::count_of_ones(seconds & below) << 16);
+           (simt::popcount(firsts & below) | simt::popcount(seconds & below) << 16);
   }
 };
 
@@ -94,7 +94,7 @@ SIMT_DEVICE std::uint32_t index_of_new(OrderedPlaces& places, std::uint32_t& fou
 SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
   SIMT_SHARED(OrderedPlaces, places);
   SIMT_SHARED(std::uint32_t, found);
-  simt::wait_for_earlier_kernels();
+  simt::grid_dependency_wait();
   MatchState* const state = args.state;
   const MatchBuffers& buffers = args.buffers;
   const std::uint32_t messages = simt::load(&state->messages);
@@ -158,7 +158,7 @@ SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
   simt::block_sync();
   if (simt::thread_index() != 0) return;
   if (status == device::match_status::done ||
-      (status != device::match_status::full && planted(CarryFault::refused_is_kept))) {
+      (status != device::match_status::full && has_mutant(leftover_mutant::refused_is_kept))) {
     if (status != device::match_status::done) {
       outcome.unmatched_messages = messages;
       outcome.unmatched_receives = receives;

@@ -39,7 +39,7 @@ struct MatchQueuesArgs {
   const std::uint32_t* receive_begins;
   std::uint32_t queues;
   std::uint32_t capacity;
-  std::uint32_t is_carried;  ///< counts are those of the state
+  std::uint32_t uses_leftovers;  ///< counts are those of the state
   std::uint32_t reserved;
   device::match_outcome* outcomes;  ///< one for each queue; may be null
   MatchState* state;
@@ -50,7 +50,7 @@ struct MatchGridArgs {
   device::match_batch batch;
   unsigned char* workspace;
   std::uint32_t capacity;
-  std::uint32_t is_carried;        ///< counts are those of the state
+  std::uint32_t uses_leftovers;        ///< counts are those of the state
   device::match_outcome* outcome;  ///< may be null
   MatchState* state;
 };

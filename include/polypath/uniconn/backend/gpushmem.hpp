@@ -368,8 +368,8 @@ class GpushmemBackend::Group {
   void acknowledge(const Ranks&, const Acknowledged& acknowledged, Stream stream) {
     static_cast<void>(
         world_.pieces_.at(acknowledged.signal, sizeof *acknowledged.signal, "Acknowledge: signal"));
-    Awaited alone;
-    Awaited& its = is_open_ ? awaited_.emplace_back() : alone;
+    wait_target alone;
+    wait_target& its = is_open_ ? awaited_.emplace_back() : alone;
     its.signal = acknowledged.signal;
     its.value = acknowledged.value;
     if (!is_open_) wait(its, stream);
@@ -378,13 +378,13 @@ class GpushmemBackend::Group {
     is_open_ = false;
     quiet(std::ranges::any_of(posts_, &Posted::of_kernel), stream);
     for (const Posted& posted : posts_) issue(posted, stream);
-    for (const Awaited& awaited : awaited_) wait(awaited, stream);
+    for (const wait_target& awaited : awaited_) wait(awaited, stream);
     posts_.clear();
     awaited_.clear();
   }
 
  private:
-  struct Awaited {
+  struct wait_target {
     std::uint64_t* signal = nullptr;
     std::uint64_t value = 0;
   };
@@ -403,14 +403,14 @@ class GpushmemBackend::Group {
                          its.to, stream);
     }
   }
-  void wait(const Awaited& its, Stream stream) const {
+  void wait(const wait_target& its, Stream stream) const {
     world_.nvshmem_.wait(its.signal, detail::Nvshmem::kAtLeast, its.value, stream);
   }
 
   World& world_;
   bool is_open_ = false;
   std::vector<Posted> posts_;
-  std::vector<Awaited> awaited_;
+  std::vector<wait_target> awaited_;
 };
 
 }  // namespace polypath::uniconn

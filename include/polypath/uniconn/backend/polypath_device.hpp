@@ -22,7 +22,7 @@ class DeviceView {
       throw error(POLYPATH_NOT_SUPPORTED,
                   "toDevice: kernels communicate among 8 ranks at the most");
     const symmetric_memory words = ranks.alloc(sizeof(DeviceWords));
-    image_.patience = ranks.patience<device::Patience>();
+    image_.wait_ctx = ranks.wait_ctx<device::wait_context>();
     image_.rank = ranks.rank();
     image_.size = ranks.size();
     for (int rank = 0; rank < ranks.size(); ++rank)

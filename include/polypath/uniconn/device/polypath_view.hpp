@@ -32,7 +32,7 @@ struct DeviceWords {
 };
 
 struct PolypathView {
-  device::Patience patience;
+  device::wait_context wait_ctx;
   std::int32_t rank;
   std::int32_t size;
   DeviceWords* words[kMostDeviceRanks];  ///< of each rank
