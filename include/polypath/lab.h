@@ -104,7 +104,7 @@ POLYPATH_API polypath_status polypath_graph_phases(polypath_context* context,
 typedef struct polypath_collective_bench polypath_collective_bench;
 
 /* Collective. What to compare with: `nccl`, a library of NCCL, "" for libnccl.so.2; or `choice`,
- * polypath itself by "kernels", "rotation", "hierarchical", "published" (hierarchical with one
+ * polypath itself by "kernels", "pairwise", "hierarchical", "published" (hierarchical with one
  * leader an island and eight chunks), "ring" (over direct links, one path a hop), "host" (kernels,
  * and part of the sums through host memory) or "host-trees" (all through host memory); NULL and
  * NULL for no comparison. `comm` must outlive it, and should have made no collective yet: scratch

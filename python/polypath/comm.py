@@ -424,7 +424,7 @@ class Communicator(WarnsUnlessClosed):
 
     def report(self) -> dict[str, Any]:
         """How many of this rank's collectives went how: ``{"cells", "channels", "copies",
-        "rotation", "hierarchical", "ring", "host_trees", "mixed", "scratch_bytes"}``; likewise its
+        "pairwise", "hierarchical", "ring", "host_trees", "mixed", "scratch_bytes"}``; likewise its
         puts, ``"puts": {"kernel", "copies"}``: by the kernel for small ones, and by copies; of
         several nodes also ``"nodes": {"network", "calls", "chunks", "sent_bytes"}``."""
         found: dict[str, Any] = _api.call_json("polypath_comm_report", self._open())

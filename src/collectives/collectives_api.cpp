@@ -41,7 +41,7 @@ polypath_status run(polypath_comm* comm, CollectiveOp op, const void* send, void
     require(type >= 0 && type < kTypes, "type is none");
     require(operation >= 0 && operation < kOperators, "op is none");
     require_ready(comm, static_cast<CUstream>(stream));
-    CollectivesOfHandle& its = collectives_of(comm);
+    CommCollectives& its = collectives_of(comm);
     require(!its.inside.is_retired(), "comm was retired");
     const CollectiveCall call{op,
                               static_cast<DataType>(type),
@@ -61,7 +61,7 @@ polypath_status run(polypath_comm* comm, CollectiveOp op, const void* send, void
 
 namespace polypath {
 
-CollectivesOfHandle& collectives_of(polypath_comm* comm, bool copies) {
+CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
   Communicator& communicator = local_of(comm);
   if (comm->above == nullptr) {
     CollectivesOptions options;
@@ -72,13 +72,13 @@ CollectivesOfHandle& collectives_of(polypath_comm* comm, bool copies) {
     options.retries_buffers = comm->retries_buffers;
     const std::vector<TunedCollective> tuned = comm->context->collectives();
     options.tuned = tuned;
-    const auto made = std::make_shared<CollectivesOfHandle>(communicator, options);
+    const auto made = std::make_shared<CommCollectives>(communicator, options);
     if (comm->nodes != nullptr)
-      made->across = std::make_unique<NodeCollectives>(made->inside, *comm->nodes);
+      made->across = std::make_unique<MultiNodeCollectives>(made->inside, *comm->nodes);
     comm->above = made;
     comm->above_in_flight = [&inside = made->inside] { return inside.in_flight(); };
   }
-  return *std::static_pointer_cast<CollectivesOfHandle>(comm->above);
+  return *std::static_pointer_cast<CommCollectives>(comm->above);
 }
 
 }  // namespace polypath
@@ -157,12 +157,12 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
   return guarded([&] {
     const PutCounts puts = local_of(comm).put_counts();
     // Without it, which to make is collective, nothing was counted.
-    const auto its = std::static_pointer_cast<const CollectivesOfHandle>(comm->above);
+    const auto its = std::static_pointer_cast<const CommCollectives>(comm->above);
     const CollectiveCounts counts = its != nullptr ? its->inside.counts() : CollectiveCounts{};
     nlohmann::json report{{"cells", counts.cells},
                           {"channels", counts.channels},
                           {"copies", counts.copies},
-                          {"rotation", counts.rotation},
+                          {"pairwise", counts.pairwise},
                           {"hierarchical", counts.hierarchical},
                           {"ring", counts.ring},
                           {"host_trees", counts.host_trees},
@@ -171,7 +171,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
                           {"puts", {{"kernel", puts.by_kernel}, {"copies", puts.by_copies}}}};
     if (comm->nodes != nullptr) {
       const NodeCounts across = its != nullptr ? its->across->counts() : NodeCounts{};
-      const NetworkEngine& network = *comm->nodes->engine;
+      const NetworkTransport& network = *comm->nodes->engine;
       if (its != nullptr)
         report["scratch_bytes"] = its->inside.scratch_bytes() + its->across->scratch_bytes();
       report["nodes"] = {{"network", network.name()},

@@ -43,8 +43,8 @@ std::string from_first(Communicator& comm, const std::string& mine) {
 
 }  // namespace
 
-PlanBasis share_plan_basis(Communicator& comm, std::span<const TunedCollective> tuned) {
-  PlanBasis basis;
+CollectivePlanInputs share_plan_basis(Communicator& comm, std::span<const TunedCollective> tuned) {
+  CollectivePlanInputs basis;
   std::array<std::int32_t, kMostNumbers> mine{};
   for (int rank = 0; rank < comm.size(); ++rank) {
     basis.gpus.push_back(comm.gpu_of(rank));

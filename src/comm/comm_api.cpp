@@ -64,7 +64,7 @@ polypath_comm_options options_of(const Context& context, const polypath_comm_opt
 }
 
 std::unique_ptr<polypath_comm> create(Context& context, int rank, int size, int gpu,
-                                      Exchange exchange, const polypath_comm_options& given) {
+                                      HostAllGather exchange, const polypath_comm_options& given) {
   CommunicatorOptions options;
   options.rank = rank;
   options.size = size;
@@ -73,7 +73,7 @@ std::unique_ptr<polypath_comm> create(Context& context, int rank, int size, int 
   options.time_limit = std::chrono::milliseconds(given.timeout_ms);
   options.engine = &context;
   // A kernel's stores would not go over an emulated mesh.
-  options.most_by_kernel =
+  options.put_kernel_max_bytes =
       context.source().emulated_mesh_gbps > 0 ? 0 : context.options().put_kernel_size;
   auto handle = std::make_unique<polypath_comm>();
   handle->context = &context;
@@ -85,7 +85,7 @@ std::unique_ptr<polypath_comm> create(Context& context, int rank, int size, int 
         std::make_unique<Communicator>(context.source().driver, context.node(), options);
     return handle;
   }
-  RankOfNodes made = create_across_nodes(context.source().driver, context.node(), options,
+  MultiNodeRank made = create_across_nodes(context.source().driver, context.node(), options,
                                          *given.network, context.options().comm_node);
   handle->communicator = std::move(made.local);
   handle->nodes = std::move(made.links);
@@ -382,7 +382,7 @@ polypath_status polypath_comm_put_and_wait(polypath_comm* comm, const polypath_p
     Communicator& communicator = of(comm);
     require(puts != nullptr || count == 0, "puts is null");
     require(awaited != nullptr || awaited_count == 0, "awaited is null");
-    std::vector<SignalledPut> group;
+    std::vector<PutWithSignal> group;
     group.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
       const polypath_put& one = puts[i];
@@ -413,7 +413,7 @@ polypath_status polypath_comm_wait_context(polypath_comm* comm, void* wait_ctx, 
     require(bytes == sizeof(wait_context),
             "bytes is not the size of polypath::device::Patience: the headers are of another "
             "version");
-    const wait_context given = communicator.patience_of_program();
+    const wait_context given = communicator.program_wait_context();
     std::memcpy(wait_ctx, &given, sizeof given);
   });
 }

@@ -24,7 +24,7 @@ struct polypath_comm : polypath::Keepable<polypath_comm> {
   polypath::Context* context = nullptr;  ///< that it was created with
   /// Of the ranks of this node.
   std::unique_ptr<polypath::Communicator> communicator;
-  std::unique_ptr<polypath::NodeLinks> nodes;  ///< null: there is no other
+  std::unique_ptr<polypath::NodeNetwork> nodes;  ///< null: there is no other
   /// What layers above keep with it: destroyed before it; and whether that has work under way.
   std::shared_ptr<void> above;
   std::function<bool()> above_in_flight;

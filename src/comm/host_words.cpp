@@ -9,28 +9,28 @@
 namespace polypath {
 
 /// Each in a cache line of its own.
-struct HostWords::Words {
+struct HostFlags::Words {
   alignas(128) std::uint32_t abort = 0;
   alignas(128) wait_error status{};
 };
 
-HostWords::HostWords(const CudaDriver& driver, std::shared_ptr<const PrimaryContext> context)
+HostFlags::HostFlags(const CudaDriver& driver, std::shared_ptr<const PrimaryContext> context)
     : memory_(driver, std::move(context), sizeof(Words)), words_(new(memory_.get()) Words) {}
 
-void HostWords::abort() noexcept {
+void HostFlags::abort() noexcept {
   std::atomic_ref(words_->abort).store(1, std::memory_order_release);
 }
 
 // Registered memory has one address for host and GPUs.
 
-const std::uint32_t* HostWords::abort_flag() const noexcept { return &words_->abort; }
+const std::uint32_t* HostFlags::abort_flag() const noexcept { return &words_->abort; }
 
-wait_error* HostWords::status() const noexcept { return &words_->status; }
+wait_error* HostFlags::status() const noexcept { return &words_->status; }
 
 namespace {
 
-std::string what_a_stream_waited_for(const wait_error& status) {
-  if (status.bytes == HostWords::kExchanges)
+std::string describe_stream_timeout(const wait_error& status) {
+  if (status.bytes == HostFlags::kExchanges)
     return fmt::format("exchange {} with other nodes", status.expected);
   if (status.bytes > 0)
     return fmt::format("the signal at offset {} of {} bytes to be {}: it is {}", status.offset,
@@ -40,7 +40,7 @@ std::string what_a_stream_waited_for(const wait_error& status) {
 }
 
 /// Of a kernel of the program; its calls are those of polypath/uniconn/device.
-std::string what_a_program_said(const wait_error& status, const NumberedWaits& numbered) {
+std::string describe_kernel_timeout(const wait_error& status, const WaitRegistry& numbered) {
   const auto said = [&](const std::string& what) {
     return fmt::format("block {} of a kernel of the program {}", status.block, what);
   };
@@ -69,20 +69,20 @@ std::string what_a_program_said(const wait_error& status, const NumberedWaits& n
 
 }  // namespace
 
-std::string HostWords::given_up(const NumberedWaits& numbered) const {
+std::string HostFlags::given_up(const WaitRegistry& numbered) const {
   wait_error& status = words_->status;
   if (std::atomic_ref(status.given_up).load(std::memory_order_acquire) == 0) return {};
   const std::string who = status.waited_for_rank == wait_error::kNobody
                               ? std::string()
                               : fmt::format(" for rank {}", status.waited_for_rank);
-  if (status.kernel == wait_error::kProgram) return what_a_program_said(status, numbered);
+  if (status.kernel == wait_error::kProgram) return describe_kernel_timeout(status, numbered);
   switch (static_cast<wait_error::Reason>(status.reason)) {
     case wait_error::none: break;
     case wait_error::aborted: return {};
     case wait_error::time_limit:
       if (status.kernel == wait_error::kStreamWait)
         return fmt::format("a stream waited past the time limit for {}",
-                           what_a_stream_waited_for(status));
+                           describe_stream_timeout(status));
       return fmt::format("kernel {} waited{} past the time limit (expected {}, saw {})",
                          status.kernel, who, status.expected, status.seen);
     case wait_error::mismatch:

@@ -13,13 +13,13 @@
 namespace polypath {
 
 /// Thread-safe.
-class HostWords {
+class HostFlags {
  public:
   /// wait_error::bytes of a wait for a word of the host's: how many exchanges between nodes.
   static constexpr std::uint64_t kExchanges = ~std::uint64_t{0};
 
   /// Throws Error, DriverError.
-  HostWords(const CudaDriver& driver, std::shared_ptr<const PrimaryContext> context);
+  HostFlags(const CudaDriver& driver, std::shared_ptr<const PrimaryContext> context);
 
   /// Kernels that poll the word give up from now on.
   void abort() noexcept;
@@ -28,7 +28,7 @@ class HostWords {
   [[nodiscard]] wait_error* status() const noexcept;
   /// What a kernel said that gave up by itself; empty while none did. `numbered`: what those of the
   /// program may have waited at.
-  [[nodiscard]] std::string given_up(const NumberedWaits& numbered) const;
+  [[nodiscard]] std::string given_up(const WaitRegistry& numbered) const;
 
  private:
   struct Words;

@@ -11,7 +11,7 @@
 struct polypath_bootstrap {
   int rank = 0;
   int size = 1;
-  polypath::Exchange exchange;
+  polypath::HostAllGather exchange;
 };
 
 using namespace polypath;

@@ -13,7 +13,7 @@
 namespace polypath {
 
 /// Of one rank. Thread-safe.
-class NumberedWaits {
+class WaitRegistry {
  public:
   /// What was waited for, behind "waited past the time limit for"; `index` counts from the first of
   /// its numbers. Called by any thread, the watchdog's too, at the latest while it is removed: what

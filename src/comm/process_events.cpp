@@ -36,7 +36,7 @@ void end_process() noexcept {
     for (ProcessEvents* const one : its.all) one->process_ends();
   }
   lose_contexts_at_exit();
-  Board::wake_all();
+  ControlSegment::wake_all();
   wait_for_context_users(kMostWait);
 }
 
@@ -79,7 +79,7 @@ void announce_reset(int gpu) noexcept {
     for (ProcessEvents* const one : its.all) one->wait_for_others(gpu, deadline);
   }
   lose_contexts(gpu);
-  Board::wake_all();
+  ControlSegment::wake_all();
   wait_for_context_users(kMostWait);
 }
 

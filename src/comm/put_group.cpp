@@ -40,7 +40,7 @@ constexpr std::size_t kMostWaitingStreams = 8;
 
 }  // namespace
 
-std::vector<PutStreams::Lane*> PutStreams::fork(std::size_t count, CUstream caller) {
+std::vector<PutStreamPool::Lane*> PutStreamPool::fork(std::size_t count, CUstream caller) {
   std::vector<Lane*> taken;
   for (Lane& lane : lanes_) {
     if (taken.size() == count) break;
@@ -55,7 +55,7 @@ std::vector<PutStreams::Lane*> PutStreams::fork(std::size_t count, CUstream call
   return taken;
 }
 
-void PutStreams::join(const std::vector<Lane*>& lanes, CUstream caller) const {
+void PutStreamPool::join(const std::vector<Lane*>& lanes, CUstream caller) const {
   for (const Lane* const lane : lanes) {
     POLYPATH_CHECK(driver_, event_record(lane->done.get(), lane->stream.get()));
     POLYPATH_CHECK(driver_, stream_wait_event(caller, lane->done.get(), 0));
@@ -76,12 +76,12 @@ std::uint32_t* Communicator::Impl::counts_of(CUstream its_stream) {
          known->second * static_cast<std::uint64_t>(members.size());
 }
 
-bool Communicator::Impl::fit_kernel(std::span<const SignalledPut> puts, CUstream its_stream) {
-  if (most_by_kernel == 0) return puts.empty();
+bool Communicator::Impl::fit_kernel(std::span<const PutWithSignal> puts, CUstream its_stream) {
+  if (put_kernel_max_bytes == 0) return puts.empty();
   const auto gpu_of = [&](int rank) { return members.all[static_cast<std::size_t>(rank)].gpu; };
   const int own = gpu_of(members.rank);
   const auto is_small = [&](const Put& put) {
-    if (put.bytes > most_by_kernel) return false;
+    if (put.bytes > put_kernel_max_bytes) return false;
     if (put.bytes <= kMostOverALink) return true;
     const auto link = node.find_link(MemoryId::gpu(own), MemoryId::gpu(gpu_of(put.to)));
     return link && node.links[static_cast<std::size_t>(*link)].type == LinkType::nvswitch;
@@ -98,7 +98,7 @@ bool Communicator::Impl::fit_kernel(std::span<const SignalledPut> puts, CUstream
     if (put.bytes == 0) continue;
     if (!is_small(put) || !reached(put)) return false;
     if (put.bytes <= kWorthOneBlock) continue;
-    const bool is_alone = std::ranges::count_if(puts, [&, to = put.to](const SignalledPut& other) {
+    const bool is_alone = std::ranges::count_if(puts, [&, to = put.to](const PutWithSignal& other) {
                             return other.put.to == to;
                           }) == 1;
     if (!is_alone || counts_of(its_stream) == nullptr) return false;
@@ -106,16 +106,16 @@ bool Communicator::Impl::fit_kernel(std::span<const SignalledPut> puts, CUstream
   return true;
 }
 
-void Communicator::Impl::put_by_kernel(std::span<const SignalledPut> puts,
+void Communicator::Impl::put_by_kernel(std::span<const PutWithSignal> puts,
                                        std::span<const Signal> awaited, CUstream its_stream) {
   const auto word_at = [](CUdeviceptr address) {
     return reinterpret_cast<std::uint64_t*>(address);
   };
   const bool is_large = std::ranges::any_of(
-      puts, [](const SignalledPut& one) { return one.put.bytes > kMostOfOneBlock; });
+      puts, [](const PutWithSignal& one) { return one.put.bytes > kMostOfOneBlock; });
   std::uint32_t* const counts = is_large ? counts_of(its_stream) : nullptr;
   std::vector<std::uint64_t> puts_to(static_cast<std::size_t>(members.size()));
-  for (const SignalledPut& one : puts) ++puts_to[static_cast<std::size_t>(one.put.to)];
+  for (const PutWithSignal& one : puts) ++puts_to[static_cast<std::size_t>(one.put.to)];
   const auto ranks = std::ranges::count_if(puts_to, [](std::uint64_t count) { return count > 0; });
   const auto blocks_of = [&](const Put& put) -> std::uint64_t {
     if (counts == nullptr || puts_to[static_cast<std::size_t>(put.to)] > 1 ||
@@ -165,7 +165,7 @@ void Communicator::Impl::put_by_kernel(std::span<const SignalledPut> puts,
   }
 }
 
-void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const Signal> awaited,
+void Communicator::put_group(std::span<const PutWithSignal> puts, std::span<const Signal> awaited,
                              CUstream stream) {
   Impl& impl = *impl_;
   const auto require_each = [&](const char* what, auto all, const auto& require) {
@@ -177,7 +177,7 @@ void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const
       }
     }
   };
-  require_each("put", puts, [&](const SignalledPut& one) {
+  require_each("put", puts, [&](const PutWithSignal& one) {
     impl.require(one.put);
     if (one.then) impl.require(*one.then);
   });
@@ -189,11 +189,11 @@ void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const
   // The ranks that are put to, each with a stream: the first with the caller's.
   std::vector<int> ranks;
   bool is_worth_it = false;
-  for (const SignalledPut& one : puts) {
+  for (const PutWithSignal& one : puts) {
     if (std::ranges::find(ranks, one.put.to) == ranks.end()) ranks.push_back(one.put.to);
     is_worth_it = is_worth_it || one.put.bytes >= kWorthALane;
   }
-  std::vector<PutStreams::Lane*> lanes;
+  std::vector<PutStreamPool::Lane*> lanes;
   const bool captured = is_captured(*impl.driver, stream);
   if (is_worth_it && ranks.size() > 1 && !captured)
     lanes = impl.put_streams->fork(ranks.size() - 1, stream);
@@ -202,7 +202,7 @@ void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const
     return at == 0 || at > lanes.size() ? stream : lanes[at - 1]->stream.get();
   };
   // On one stream they are told by the kernel that waits, unless puts are to need no room for one.
-  std::vector<SignalledPut> words;
+  std::vector<PutWithSignal> words;
   try {
     std::vector<Transfer> transfers;
     for (const auto& [put, then] : puts)
@@ -221,7 +221,7 @@ void Communicator::put_group(std::span<const SignalledPut> puts, std::span<const
     impl.puts_by_copies += transfers.size();
     for (const auto& [put, then] : puts) {
       if (!then) continue;
-      if (lanes.empty() && !awaited.empty() && impl.most_by_kernel > 0)
+      if (lanes.empty() && !awaited.empty() && impl.put_kernel_max_bytes > 0)
         words.push_back({{put.to, put.memory}, then});
       else
         impl.tell(put.to, *then, stream_of(put.to), captured);

@@ -84,7 +84,7 @@ void Communicator::put(const Put& put, CUstream stream) {
   impl_->require(put);
   const CurrentContext current = impl_->on(stream, "put");
   if (put.bytes == 0) return;
-  const SignalledPut one{put, {}};
+  const PutWithSignal one{put, {}};
   if (impl_->fit_kernel({&one, 1}, stream))
     impl_->put_by_kernel({&one, 1}, {}, stream);
   else
@@ -95,7 +95,7 @@ void Communicator::put(const Put& put, const Signal& then, CUstream stream) {
   impl_->require(put);
   impl_->require(then);
   const CurrentContext current = impl_->on(stream, "put");
-  const SignalledPut one{put, then};
+  const PutWithSignal one{put, then};
   if (put.bytes > 0 && impl_->fit_kernel({&one, 1}, stream))
     return impl_->put_by_kernel({&one, 1}, {}, stream);
   if (put.bytes > 0) impl_->copy(put, stream);
@@ -121,8 +121,8 @@ void Communicator::wait_signal(const Signal& signal, CUstream stream) {
                      stream);
 }
 
-void Communicator::signal_all(const SignalSet& set, CUstream stream) {
-  const CurrentContext current = impl_->on(stream, "signal_all");
+void Communicator::signal_and_wait(const SignalSet& set, CUstream stream) {
+  const CurrentContext current = impl_->on(stream, "signal_and_wait");
   const CUdeviceptr base = set.memory.local();
   StreamSignalArgs args{};
   args.base = word_at(base);
@@ -148,11 +148,11 @@ void Communicator::signal_all(const SignalSet& set, CUstream stream) {
   }
 }
 
-void Communicator::wait_exchanges(const std::uint64_t* word, std::uint64_t count, CUstream stream) {
-  const CurrentContext current = impl_->on(stream, "wait_exchanges");
+void Communicator::wait_network(const std::uint64_t* word, std::uint64_t count, CUstream stream) {
+  const CurrentContext current = impl_->on(stream, "wait_network");
   wait_context longer = wait_ctx();
   longer.time_limit_ns *= 2;
-  impl_->waits->wait({word, count, 0, HostWords::kExchanges, longer}, stream);
+  impl_->waits->wait({word, count, 0, HostFlags::kExchanges, longer}, stream);
 }
 
 void Communicator::begin_exchange(ExchangeArgs args, CUstream stream) {
@@ -190,7 +190,7 @@ void Communicator::barrier(CUstream stream) {
   };
   for (int other = 0; other < size(); ++other) {
     if (other == rank()) continue;
-    if (args.told_count == kMostToldWords) launch();
+    if (args.told_count == kMaxSignals) launch();
     args.told[args.told_count++] = {word_of(impl.barrier_words.address(other), rank()), 0};
   }
   for (int other = 0; other < size(); ++other) {

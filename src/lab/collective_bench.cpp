@@ -202,19 +202,19 @@ CollectiveBench::Buffers& CollectiveBench::buffers_of(const CollectiveShape& sha
 }
 
 CollectiveBench::PairedUs CollectiveBench::compare(const CollectiveBenchRequest& request,
-                                                   CollectiveChoice second, bool verify_both) {
+                                                   AlgorithmOverride second, bool verify_both) {
   const CollectiveRequest sizes =
       request_of_bytes(request.op, request.type, request.bytes, comm_.size());
   const CollectiveShape shape{request.op,  request.type, request.operation,
                               sizes.count, comm_.size(), request.root};
   const CurrentContext current(comm_.driver(), comm_.context());
-  const auto way_of = [this](CollectiveChoice choice) -> Way {
+  const auto variant_of = [this](AlgorithmOverride choice) -> Way {
     return [this, choice](const CollectiveCall& call, CUstream stream) {
       collectives_.run(call, stream, choice);
     };
   };
-  const Way planned = way_of(CollectiveChoice::planned);
-  const Way other = way_of(second);
+  const Way planned = variant_of(AlgorithmOverride::planned);
+  const Way other = variant_of(second);
   Buffers& buffers = buffers_of(shape, request.bytes <= kMostInShortRow ? request.calls : 1);
   const CollectiveCall call{shape.op,    shape.type,      shape.reduction, shape.root,
                             shape.count, buffers.send(0), buffers.recv(0)};

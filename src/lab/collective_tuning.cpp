@@ -78,8 +78,8 @@ CollectiveBench::PairedUs CollectiveTuning::compare(const Task& task, const Tune
   request.iterations = simulated ? 1 : pairs;
   request.calls = simulated ? 2 : 10;
   if (simulated) request.warmup = 0;  // virtual time is that of the first call, too
-  bench_.collectives().try_way(entry);
-  return bench_.compare(request, CollectiveChoice::tried, /*verify_both=*/pairs == kFinalRows);
+  bench_.collectives().set_trial_variant(entry);
+  return bench_.compare(request, AlgorithmOverride::tried, /*verify_both=*/pairs == kFinalRows);
 }
 
 void CollectiveTuning::tune(const Task& task) {
@@ -91,23 +91,23 @@ void CollectiveTuning::tune(const Task& task) {
   call.count = sizes.count;
   const CollectivePlan planned = collectives.plan(call);
   const CollectiveRequest request = collectives.request_of(call);
-  const auto ways = ways_to_try(collectives.basis().node, request,
-                                collectives.options_of(request, CollectiveChoice::planned));
+  const auto ways = candidate_variants(collectives.basis().node, request,
+                                collectives.options_of(request, AlgorithmOverride::planned));
   TunedCollective entry;
   entry.op = to_string(task.op);
   entry.ranks = collective_class(collectives.basis().node, request.gpus);
   entry.bytes = sizes.bytes();
-  entry.way = way_of(planned);
+  entry.way = variant_of(planned);
   entry.tried = 1;
   std::optional<TunedCollective> best;
   double least = 1;  // times the planned
-  for (const CollectiveWay& way : ways) {
+  for (const CollectiveVariant& way : ways) {
     if (!go_on()) return;  // cut short, it is searched anew next time
     TunedCollective other = entry;
     other.way = way;
-    collectives.try_way(other);
+    collectives.set_trial_variant(other);
     // The scratch of cells may be too small for it.
-    if (way_of(collectives.plan(call, CollectiveChoice::tried)) != way) continue;
+    if (variant_of(collectives.plan(call, AlgorithmOverride::tried)) != way) continue;
     const auto us = compare(task, other, kScreeningPairs);
     ++entry.tried;
     const double times = median(us.second) / median(us.first);

@@ -90,7 +90,7 @@ polypath_status polypath_kernel_collectives_view(const polypath_device_collectiv
     for (int rank = 0; rank < made.ranks; ++rank)
       made.meeting[rank] = reinterpret_cast<std::uint64_t*>(handle->memory.address(rank));
     made.grid = reinterpret_cast<std::uint32_t*>(handle->memory.local() + kMeetingRoom);
-    made.wait_ctx = handle->communicator->patience_of_program();
+    made.wait_ctx = handle->communicator->program_wait_context();
     std::memcpy(view, &made, sizeof made);
   });
 }

@@ -180,7 +180,7 @@ std::vector<Lines> gathered(Communicator& communicator, const std::vector<Lines>
 
 /// What a rank could not do.
 struct Part {
-  Problem problem;
+  RankError problem;
   bool is_unsupported = false;  ///< by its driver, GPU or build
 
   template <typename Body>
@@ -201,7 +201,7 @@ void agree_on(Communicator& communicator, const Part& mine) {
   std::vector<Part> all(static_cast<std::size_t>(communicator.size()));
   communicator.exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   try {
-    throw_first_problem(all, "layout line: the trial");
+    throw_first_error(all, "layout line: the trial");
   } catch (const CommunicatorError& error) {
     const auto first =
         std::ranges::find_if(all, [](const Part& part) { return static_cast<bool>(part.problem); });

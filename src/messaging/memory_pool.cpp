@@ -154,7 +154,7 @@ std::unique_ptr<MemoryPool> MemoryPool::shared(Communicator& communicator, const
   std::vector<Opened> others(all.size());
   communicator.exchange(std::as_bytes(std::span(&opened, 1)),
                         std::as_writable_bytes(std::span(others)));
-  throw_first_problem(others, "pools");
+  throw_first_error(others, "pools");
   return made;
 }
 

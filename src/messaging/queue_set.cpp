@@ -106,7 +106,7 @@ QueueSet::QueueSet(Communicator& communicator, const QueueShape& shape, int coun
 }
 
 QueueSet::~QueueSet() {
-  if (first_number_ != 0) communicator_.forget_waits(first_number_);
+  if (first_number_ != 0) communicator_.unregister_waits(first_number_);
   const CudaDriver& driver = communicator_.driver();
   const CurrentContext current(driver, communicator_.context(), std::nothrow);
   if (device_ != 0) POLYPATH_WARN(driver, mem_free(device_));
@@ -158,7 +158,7 @@ void QueueSet::number() {
   }
   said_->said.resize(said_->names.size());
   first_number_ =
-      communicator_.number_waits(static_cast<std::uint32_t>(said_->names.size()),
+      communicator_.register_waits(static_cast<std::uint32_t>(said_->names.size()),
                                  [said = said_](const wait_error& status, std::uint32_t index) {
                                    return said->describe(status, index);
                                  });
@@ -209,7 +209,7 @@ void QueueSet::connect(const std::vector<std::pair<int, int>>& paths, std::uint6
   std::vector<Opened> others(all.size());
   communicator_.exchange(std::as_bytes(std::span(&opened, 1)),
                          std::as_writable_bytes(std::span(others)));
-  throw_first_problem(others, "queues");
+  throw_first_error(others, "queues");
   number();
 }
 
@@ -334,7 +334,7 @@ void QueueSet::view(int index, polypath_queue_side side, void* view, std::size_t
         "bytes is {}, not the {} of polypath::device::{}: it is of another kind of queue, or the "
         "headers are of another version",
         bytes, wanted, shape_.is_pair ? "spsc_view" : "queue_view"));
-  wait_context wait_ctx = communicator_.patience_of_program();
+  wait_context wait_ctx = communicator_.program_wait_context();
   if (shape_.timeout_ms != 0)
     wait_ctx.time_limit_ns = std::uint64_t{shape_.timeout_ms} * 1'000'000;
   const std::uint32_t number =

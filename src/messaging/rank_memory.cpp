@@ -26,10 +26,10 @@ PeerMemory::PeerMemory(Communicator& communicator, std::uint64_t bytes,
       throw CommunicatorError(
           fmt::format("{}: the options or the windows of the ranks differ", what_));
   symmetric_ = communicator.alloc(bytes);
-  const std::uint32_t first = communicator.number_waits(
+  const std::uint32_t first = communicator.register_waits(
       1, [name = what_](const wait_error&, std::uint32_t) { return "a message of " + name; });
   number_ = {new std::uint32_t(first), [&communicator](const std::uint32_t* number) {
-               communicator.forget_waits(*number);
+               communicator.unregister_waits(*number);
                delete number;
              }};
 }
@@ -58,7 +58,7 @@ void PeerMemory::meet(const std::function<void()>& writes) {
   std::vector<Opened> all(static_cast<std::size_t>(communicator_.size()));
   communicator_.exchange(std::as_bytes(std::span(&opened, 1)),
                          std::as_writable_bytes(std::span(all)));
-  throw_first_problem(all, what_);
+  throw_first_error(all, what_);
 }
 
 void PeerMemory::release() {
@@ -66,7 +66,7 @@ void PeerMemory::release() {
 }
 
 wait_context PeerMemory::wait_ctx(std::uint32_t timeout_ms) const {
-  wait_context given = communicator_.patience_of_program();
+  wait_context given = communicator_.program_wait_context();
   if (timeout_ms != 0) given.time_limit_ns = std::uint64_t{timeout_ms} * 1'000'000;
   return given;
 }

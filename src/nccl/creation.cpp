@@ -178,7 +178,7 @@ int Creation::agree(Communicator& its) noexcept {
     return kSystemError;
   }
   const CUcontext context = buffers_.context();
-  Exchange exchange(real, driver, its.handle, its.size, key_, buffers_);
+  HostAllGather exchange(real, driver, its.handle, its.size, key_, buffers_);
   const auto size = static_cast<std::size_t>(its.size);
 
   Record mine = own_record();
@@ -212,7 +212,7 @@ int Creation::agree(Communicator& its) noexcept {
   options.retries_buffers = 1;  // over scratch (groups.cpp)
   polypath_comm* comm = nullptr;
   const polypath_status status = with.comm_create(
-      with.context, its.rank, its.size, gpu, &Exchange::gather_for, &exchange, &options, &comm);
+      with.context, its.rank, its.size, gpu, &HostAllGather::gather_for, &exchange, &options, &comm);
   if (status == POLYPATH_SUCCESS) {
     outcome.is_made = 1;
     outcome.policy = measured_policy(with, comm, its.size);

@@ -34,7 +34,7 @@ class ExchangeBuffers {
   [[nodiscard]] bool are_taken() const noexcept { return its_.pinned != nullptr; }
 
  private:
-  friend class Exchange;
+  friend class HostAllGather;
   struct Buffers {
     CUcontext context = nullptr;
     unsigned long long context_id = 0;  ///< 0: it has none
@@ -54,11 +54,11 @@ class ExchangeBuffers {
 };
 
 /// For one rank; one thread at a time.
-class Exchange {
+class HostAllGather {
  public:
   /// Of the communicator with this key, of `size` ranks, at most 8. Nothing is missing of
   /// `buffers`, which outlive it.
-  Exchange(const Real& real, const Cuda& cuda, void* comm, int size, const Key& key,
+  HostAllGather(const Real& real, const Cuda& cuda, void* comm, int size, const Key& key,
            ExchangeBuffers& buffers) noexcept;
 
   /// Collective. False when it failed, also for all that follow. Waits as long as NCCL does.

@@ -14,7 +14,7 @@ constexpr const char* kOps[] = {"allreduce", "reduce_scatter", "all_gather",
                                 "broadcast", "reduce",         "all_to_all"};
 /// The ring is none of them: it sums in another order.
 constexpr const char* kKernels[] = {"cells", "flat"};
-constexpr const char* kCopyKeys[] = {"rotation", "host-trees", "hierarchical"};
+constexpr const char* kCopyKeys[] = {"pairwise", "host-trees", "hierarchical"};
 
 template <std::size_t count>
 bool is_one_of(const std::string& name, const char* const (&names)[count]) {
@@ -28,7 +28,7 @@ TunedCollective read_collective(TomlTable& table) {
     table.fail("op", fmt::format("must be one of {}", fmt::join(kOps, ", ")));
   one.ranks = table.text("ranks");
   one.bytes = static_cast<std::uint64_t>(table.number("bytes", {1, kMostMessage}));
-  CollectiveWay& way = one.way;
+  CollectiveVariant& way = one.way;
   way.algorithm = table.text("algorithm");
   if (is_one_of(way.algorithm, kKernels)) {
     way.stages = table.integer("stages", {1, 2});
@@ -52,7 +52,7 @@ TunedCollective read_collective(TomlTable& table) {
 }  // namespace
 
 std::string format_collective(const TunedCollective& one) {
-  const CollectiveWay& way = one.way;
+  const CollectiveVariant& way = one.way;
   std::string text = fmt::format(
       "[[collective]]\n"
       "op = \"{}\"\n"

@@ -75,7 +75,7 @@ bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdevi
         while (std::chrono::steady_clock::now() < until) {
         }
       }
-      if (const char* what = wrong_with(cases[call].family, args, cases[call].blocks))
+      if (const char* what = validate_args(cases[call].family, args, cases[call].blocks))
         throw std::runtime_error(cases[call].text() + ": " + what);
       rank.launch(cases[call].family, args, cases[call].blocks);
     }

@@ -40,7 +40,7 @@ std::multimap<std::tuple<int, int, int>, Bytes> in_progress;  // communicator, f
 std::map<int, int> have_come;
 std::set<int> lost;
 std::set<int> aborted;
-constexpr std::size_t kRecordBytes = 16;  // of NcclNetwork, next to the data
+constexpr std::size_t kRecordBytes = 16;  // of NcclTransport, next to the data
 bool sends_wait = false;
 std::map<std::tuple<int, int, int>, std::uint64_t> sent;   // communicator, from, to: how many, ...
 std::map<std::tuple<int, int, int>, std::uint64_t> taken;  // ... and so many of them came

@@ -60,9 +60,9 @@ inline constexpr std::uint64_t kSmallSlice = 64 << 10;
 
 /// A rank's communicator and collectives.
 struct NodeRank {
-  RankOfNodes made;
+  MultiNodeRank made;
   std::optional<Collectives> inside;
-  std::optional<NodeCollectives> across;
+  std::optional<MultiNodeCollectives> across;
 };
 
 class NodeGroup {

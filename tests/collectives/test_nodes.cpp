@@ -125,7 +125,7 @@ void expect_refused(
     std::string name = rank < 2 ? "a" : "b";
     if (rank == 3) spoil(its, network, name);
     const NodeSource& source = group_node();
-    const RankOfNodes made = create_across_nodes(source.driver, source.node, its, network, name);
+    const MultiNodeRank made = create_across_nodes(source.driver, source.node, its, network, name);
   });
   EXPECT_THAT(failures, Each(HasSubstr(reason)));
 }

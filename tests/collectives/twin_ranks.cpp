@@ -47,7 +47,7 @@ simt::Launch TwinRanks::launch_of(const CollectiveCase& what, std::uint32_t rank
     args.scratch[peer] = reinterpret_cast<unsigned char*>(ranks_[peer].scratch.data());
   args.wait_ctx = {&ranks_[rank].abort_flag, 1'000'000'000, &ranks_[rank].status,
                    &ranks_[rank].reports, 7};
-  if (const char* wrong = wrong_with(what.family, args, what.blocks))
+  if (const char* wrong = validate_args(what.family, args, what.blocks))
     throw std::invalid_argument(what.text() + ": " + wrong);
   return simt::launch(collective_kernel(what.family, what.op, what.type).name,
                       static_cast<int>(rank), what.blocks, kThreads, args);

@@ -112,7 +112,7 @@ struct CollectiveArgs {
   void* out;
   unsigned char* scratch[kMostRanks];  ///< of every rank, as this GPU addresses it
   CallMark mark;                       ///< of the whole call, of which this kernel may do a part
-  std::uint32_t calls;  ///< what the host calls the communicator's calls (NumberedWaits)
+  std::uint32_t calls;  ///< what the host calls the communicator's calls (WaitRegistry)
   ScratchShape shape;
   wait_context wait_ctx;
 };

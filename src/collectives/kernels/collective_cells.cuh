@@ -159,7 +159,7 @@ SIMT_DEVICE bool clears(std::uint32_t number) {
 SIMT_DEVICE_NOINLINE void clear_row(const CollectiveArgs& args, std::uint32_t half,
                                   std::uint32_t number) {
   const Part part = part_of(args);
-  const Roles& roles = part.roles;
+  const RankRoles& roles = part.roles;
   const ScratchLayout layout{args.shape};
   const std::uint64_t row = (number >> kClearShift) % (args.shape.cell_bytes / kCellRowBytes);
   const auto is_in = [](std::uint32_t set, std::uint32_t rank) {
@@ -247,7 +247,7 @@ class Call {
   }
 
   SIMT_DEVICE void push() {
-    const Roles& roles = part_.roles;
+    const RankRoles& roles = part_.roles;
     if (roles.push == 0) return;
     for (std::uint64_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
       Words words[kMost];
@@ -308,7 +308,7 @@ class Call {
   }
 
   SIMT_DEVICE bool combine() {
-    const Roles& roles = part_.roles;
+    const RankRoles& roles = part_.roles;
     if (!roles.owner) return true;
     const std::uint64_t length = part_.pieces.length(args_.rank);
     for (std::uint64_t row = first_row_; has_words(row, length); row += row_step_) {
@@ -373,7 +373,7 @@ class Call {
   }
 
   SIMT_DEVICE bool take() {
-    const Roles& roles = part_.roles;
+    const RankRoles& roles = part_.roles;
     if ((roles.take | roles.keep) == 0) return true;
     for (std::uint64_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
       std::uint32_t senders = 0;

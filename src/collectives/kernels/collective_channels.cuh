@@ -167,7 +167,7 @@ class Lane {
 
   /// All lanes of the warp. Entries of a list stand in the order of the lanes.
   SIMT_DEVICE void enter(Work& work) const {
-    const Roles& roles = part_.roles;
+    const RankRoles& roles = part_.roles;
     const std::uint32_t peer = side_.peer;
     const bool keeps = side_.keeps && tile_.bytes != 0 && in() != out();
     const bool moves = (next_ && !side_.combines) || keeps;

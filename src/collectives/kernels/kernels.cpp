@@ -81,7 +81,7 @@ std::uint64_t most_by_cells(const ScratchShape& shape, CollectiveOp op, DataType
   return most / size_of(type);
 }
 
-const char* wrong_with(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks) {
+const char* validate_args(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks) {
   const ScratchShape& shape = args.shape;
   if (shape.ranks == 0 || shape.ranks > kMostRanks) return "the number of ranks is not 1 to 8";
   if (args.rank >= shape.ranks) return "the rank is not less than the number of ranks";

@@ -49,6 +49,6 @@ std::uint64_t most_by_cells(const ScratchShape& shape, CollectiveOp op, DataType
 
 /// What is wrong with a call, as a sentence for people; nullptr: nothing. Addresses are looked at
 /// for null and alignment alone. For checks and tests: a call that runs needs none of it.
-const char* wrong_with(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks);
+const char* validate_args(KernelFamily family, const CollectiveArgs& args, std::uint32_t blocks);
 
 }  // namespace polypath

@@ -31,7 +31,7 @@ struct RingSide {
 };
 
 /// The side that lane `lane` of rank `rank` looks after.
-constexpr RingSide ring_side_of(const Roles& roles, std::uint32_t rank, std::uint32_t lag,
+constexpr RingSide ring_side_of(const RankRoles& roles, std::uint32_t rank, std::uint32_t lag,
                                 std::uint32_t lane) {
   RingSide side{};
   side.kind = static_cast<SideKind>(lane / kMostRanks);
@@ -59,7 +59,7 @@ constexpr RingSide ring_side_of(const Roles& roles, std::uint32_t rank, std::uin
 }
 
 /// Steps until the last tile of a share has left: tile t is pushed in step t.
-constexpr std::uint32_t steps_of(const Roles& roles, std::uint32_t lag, std::uint32_t tiles) {
+constexpr std::uint32_t steps_of(const RankRoles& roles, std::uint32_t lag, std::uint32_t tiles) {
   return tiles + (roles.two_hops ? 2U : 1U) * lag;
 }
 

@@ -46,7 +46,7 @@ struct Pieces {
 
 /// What one rank does. Sets of ranks: bit p for rank p; only others than the rank itself, but for
 /// `keep`.
-struct Roles {
+struct RankRoles {
   std::uint32_t push;     ///< to whom it pushes pieces of `in`
   std::uint32_t ring;     ///< on which ring
   bool owner;             ///< combines its piece, and stores it in
@@ -61,7 +61,7 @@ struct Roles {
 
 struct Part {
   Pieces pieces;
-  Roles roles;
+  RankRoles roles;
 };
 
 /// The part of rank `args.rank` in the call.
@@ -79,7 +79,7 @@ constexpr Part part_of(const CollectiveArgs& args) {
 
   Part part{};
   Pieces& pieces = part.pieces;
-  Roles& roles = part.roles;
+  RankRoles& roles = part.roles;
   pieces.skip = sliced && rooted ? root : kMostRanks;
   pieces.sliced = sliced;
   pieces.longest = bytes;

@@ -135,7 +135,7 @@ class PlanMaker {
       case Algorithm::none: return {};
       case Algorithm::cells: return weigh_cells();
       case Algorithm::flat: return weigh_flat();
-      case Algorithm::rotation: return weigh_rotation();
+      case Algorithm::pairwise: return weigh_rotation();
       case Algorithm::host_trees: return weigh_host_trees();
       case Algorithm::mixed: return weigh_mixed();
       case Algorithm::hierarchical: return weigh_hierarchical();
@@ -162,7 +162,7 @@ class PlanMaker {
   }
 
   Weighed weigh_rotation() const {
-    Weighed weighed{Algorithm::rotation, 0, {}, {}, 0, 1, why_no_kernels(node_, request_)};
+    Weighed weighed{Algorithm::pairwise, 0, {}, {}, 0, 1, why_no_kernels(node_, request_)};
     if (!weighed.reason.empty()) return weighed;
     if (no_kernels_.empty()) weighed.reason = "as flat, but every chunk costs copies and events";
     by_schedule(weighed, [&](std::uint64_t chunk) {
@@ -427,7 +427,7 @@ CollectivePlan plan_collective(const Node& node, const CollectiveRequest& reques
 
 CollectiveSchedule make_collective_schedule(const Node& node, const CollectivePlan& plan) {
   switch (plan.algorithm) {
-    case Algorithm::rotation:
+    case Algorithm::pairwise:
       return flat_schedule(node, plan.request, plan.chunk_bytes, /*by_host=*/false);
     case Algorithm::host_trees:
       return flat_schedule(node, plan.request, plan.chunk_bytes, /*by_host=*/true);

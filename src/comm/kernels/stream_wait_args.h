@@ -23,7 +23,7 @@ struct StreamWaitArgs {
 };
 
 /// Words that one kernel tells and waits for.
-inline constexpr std::uint32_t kMostToldWords = 8;
+inline constexpr std::uint32_t kMaxSignals = 8;
 inline constexpr std::uint32_t kMostAwaitedWords = 16;
 /// Of values that are counted in epochs: the epoch stands above these bits.
 inline constexpr unsigned kEpochShift = 24;
@@ -35,7 +35,7 @@ struct WordValue {
 
 /// Tells words of other ranks, and then waits for words of this rank's memory. The one parameter.
 struct StreamSignalArgs {
-  WordValue told[kMostToldWords];
+  WordValue told[kMaxSignals];
   WordValue awaited[kMostAwaitedWords];
   std::uint32_t told_count;
   std::uint32_t awaited_count;
