@@ -8,7 +8,7 @@
 #include <thread>
 #include <type_traits>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "call.hpp"
 #include "driver.hpp"
 #include "failure.hpp"
@@ -220,7 +220,7 @@ class HostCall {
   static bool has_ended(const std::shared_ptr<HostCall>& call, bool waits) {
     std::unique_lock lock(call->mutex_);
     if (!std::exchange(call->is_started_, true)) {
-      polypath::own_thread([call] { call->run(); }).detach();
+      polypath::make_thread([call] { call->run(); }).detach();
       if (waits) call->end_.wait_for(lock, kShort, [&call] { return call->has_ended_; });
     }
     return call->has_ended_;

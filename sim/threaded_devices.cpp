@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "failure.hpp"
 
 namespace polypath::sim {
@@ -96,7 +96,7 @@ void ThreadedDevices::wait(const OperationPtr& operation) {
 void ThreadedDevices::start_workers() {
   if (std::exchange(has_workers_, true)) return;
   keep_library();
-  for (int i = 0; i < kWorkers; ++i) own_thread([this] { work(); }).detach();
+  for (int i = 0; i < kWorkers; ++i) make_thread([this] { work(); }).detach();
 }
 
 void ThreadedDevices::work() {

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "driver.hpp"
 
 namespace polypath::sim {
@@ -46,7 +46,7 @@ void ThreadedKernels::begin(std::shared_ptr<KernelRun> run) {
   run->outside = std::make_unique<RealTimeOutside>(driver_, run->call.context, run->device);
   const std::lock_guard lock(mutex_);
   begun_.push_back(std::move(run));
-  if (!std::exchange(has_thread_, true)) own_thread([this] { work(); }).detach();
+  if (!std::exchange(has_thread_, true)) make_thread([this] { work(); }).detach();
   work_.notify_one();
 }
 

@@ -100,7 +100,7 @@ class Legs {
       issue_staged(dst, offset);
     } else {
       const CurrentContext current(driver_, bench_.context(0));
-      LaneCopy copy = links_->lane_copy(dst, src, kChunk, 0, 1, 0).value();
+      LaneCopy copy = links_->link_copy(dst, src, kChunk, 0, 1, 0).value();
       const CUresult result = copy.launch(driver_, out_);
       if (result != CUDA_SUCCESS)
         throw_driver_error(driver_, result, "the launch of the lane kernel", __FILE__, __LINE__);

@@ -109,7 +109,7 @@ class Tune {
       std::string(error.what()).copy(failure.data(), failure.size() - 1);
     }
     for (const auto& its : meeting_.gather(failure))
-      if (its[0] != '\0') return say({{"left_out", name}, {"why", its.data()}});
+      if (its[0] != '\0') return say({{"excluded", name}, {"why", its.data()}});
     backends_.push_back(std::move(made));
   }
   /// Rank 0's word.

@@ -204,7 +204,7 @@ POLYPATH_API polypath_status polypath_ipc_unregister_import(polypath_context* co
  *  "transfers": [{"src", "dst", "bytes", "native": bool, "reason",
  *                 "routes": [{"route", "kind", "via", "bytes", "share", "chunks", "chunk_bytes",
  *                             "rate_gbps"}],
- *                 "left_out": [{"route", "reason"}]}]}
+ *                 "excluded": [{"route", "reason"}]}]}
  * limit_gbps is the maximum flow of the allowed routes. GB/s are sums over the group. */
 POLYPATH_API polypath_status polypath_plan(polypath_context* context,
                                            const polypath_transfer_request* requests, size_t count,

@@ -128,7 +128,7 @@ class Context(WarnsUnlessClosed):
              "transfers": [{"src", "dst", "bytes", "native", "reason",
                             "routes": [{"route", "kind", "via", "bytes", "share", "chunks",
                                         "chunk_bytes", "rate_gbps"}],
-                            "left_out": [{"route", "reason"}]}]}
+                            "excluded": [{"route", "reason"}]}]}
 
         ``native``: true for one native copy, and ``reason`` says why. ``share``: 0 to 1.
         ``limit_gbps``: the maximum flow of the allowed routes. ``*_us``: microseconds; ``*_gbps``:

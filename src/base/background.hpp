@@ -12,13 +12,13 @@
 namespace polypath {
 
 /// Thread-safe. The thread starts with the first task.
-class Background {
+class TaskQueue {
  public:
-  explicit Background(std::size_t most_waiting) : most_waiting_(most_waiting) {}
+  explicit TaskQueue(std::size_t most_waiting) : most_waiting_(most_waiting) {}
   /// Ends the task at hand; tasks that wait are dropped.
-  ~Background();
-  Background(const Background&) = delete;
-  Background& operator=(const Background&) = delete;
+  ~TaskQueue();
+  TaskQueue(const TaskQueue&) = delete;
+  TaskQueue& operator=(const TaskQueue&) = delete;
 
   /// Has `task` carried out behind those before it; false when so many wait that it is dropped.
   /// What it throws is logged.

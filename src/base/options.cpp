@@ -84,11 +84,11 @@ bool parse_routes(std::string_view text, Options& options) {
 }
 
 /// One of a few words.
-template <typename Choice, std::size_t count>
-Parser choice_into(Choice Options::* member,
-                   const std::pair<std::string_view, Choice> (&choices)[count]) {
+template <typename TransferConfig, std::size_t count>
+Parser choice_into(TransferConfig Options::* member,
+                   const std::pair<std::string_view, TransferConfig> (&choices)[count]) {
   return [member, words = std::to_array(choices)](std::string_view text, Options& options) {
-    const auto found = std::ranges::find(words, text, &std::pair<std::string_view, Choice>::first);
+    const auto found = std::ranges::find(words, text, &std::pair<std::string_view, TransferConfig>::first);
     if (found == words.end()) return false;
     options.*member = found->second;
     return true;
@@ -143,9 +143,9 @@ const std::vector<Row>& table() {
       {"executor", "POLYPATH_EXECUTOR", "auto", "auto, stream, graph",
        "what runs a transfer: streams and events, or one cached CUDA graph; auto: what the profile "
        "measured faster, else streams",
-       choice_into(&Options::executor, {{"auto", ExecutorChoice::automatic},
-                                        {"stream", ExecutorChoice::stream},
-                                        {"graph", ExecutorChoice::graph}})},
+       choice_into(&Options::executor, {{"auto", ExecutorSetting::automatic},
+                                        {"stream", ExecutorSetting::stream},
+                                        {"graph", ExecutorSetting::graph}})},
       {"prepare", "POLYPATH_PREPARE", "background", "background, wait",
        "what a transfer does whose staged routes are not ready yet: go without them while they are "
        "prepared in the background, or wait for them",

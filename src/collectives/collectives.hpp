@@ -212,7 +212,7 @@ class Collectives {
   ScratchShape shape_{};
   SymmetricMemory scratch_;
   std::unique_ptr<ScheduleRunner> runner_;  // null: kernels alone
-  RecentMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
+  LruMap<Shape, Launch, ShapeHash, std::equal_to<Shape>> launches_;
   CollectiveCounts counts_;
   std::unique_ptr<CallOrder> order_;
   std::uint32_t number_ = 0;   // of the latest call

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {
@@ -28,7 +28,7 @@ NetworkProgress::NetworkProgress(Communicator& local, int rank, bool progress_in
       words_(local.driver(), local.primary_context(), kMostExchanges * kWordBytes) {
   for (std::size_t i = 0; i < kMostExchanges; ++i)
     new (words_.get() + i * kWordBytes) std::uint64_t{0};
-  if (!by_caller_) thread_ = own_thread([this](const std::stop_token& stop) { run(stop); });
+  if (!by_caller_) thread_ = make_thread([this](const std::stop_token& stop) { run(stop); });
 }
 
 NetworkProgress::~NetworkProgress() { stop(); }

@@ -9,7 +9,7 @@
 
 #include "base/kept.hpp"
 #include "base/log.hpp"
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 
 namespace polypath {
 namespace {
@@ -76,7 +76,7 @@ void release_late(const std::shared_ptr<ControlSegment>& board, const Members& m
     its->releases = std::move(releases);
     its->stops = std::move(stops);
     // The thread owns it as soon as there is one.
-    own_thread([its = its.get()] { wait_and_release(std::unique_ptr<Waiting>(its)); }).detach();
+    make_thread([its = its.get()] { wait_and_release(std::unique_ptr<Waiting>(its)); }).detach();
     static_cast<void>(its.release());
   } catch (const std::exception& error) {
     log_warn("memory of a communicator is kept: {}", error.what());

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "driver/check.hpp"
 
 namespace polypath {
@@ -64,7 +64,7 @@ void NcclTransport::connect(const Hello& of_node_0) {
   };
   std::promise<Made> promise;
   std::future<Made> made = promise.get_future();
-  own_thread([nccl = nccl_, set_current = local_.driver().ctx_set_current,
+  make_thread([nccl = nccl_, set_current = local_.driver().ctx_set_current,
               context = local_.context(), id = NcclFunctions::UniqueId{of_node_0.id},
               nodes = map_.nodes, node = map_.node(), promise = std::move(promise)]() mutable {
     Made its;

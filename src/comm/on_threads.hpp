@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "comm/comm_handle.hpp"
 #include "core/c_boundary.hpp"
 #include "polypath/comm.h"
@@ -24,7 +24,7 @@ inline std::vector<std::exception_ptr> exceptions_on_rank_threads(
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(count));
   std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < thrown.size(); ++i)
-    threads.push_back(own_thread([&, i] {
+    threads.push_back(make_thread([&, i] {
       try {
         body(i);
       } catch (...) {

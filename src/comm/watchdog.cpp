@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 
 namespace polypath {
 namespace {
@@ -26,7 +26,7 @@ Watchdog::Watchdog(std::shared_ptr<ControlSegment> board, const Members& members
       others_.push_back({{rank}, ProcessWatch(member.process), member.process.pid});
     }
   }
-  thread_ = own_thread([this](const std::stop_token& stop) { run(stop); });
+  thread_ = make_thread([this](const std::stop_token& stop) { run(stop); });
 }
 
 Watchdog::~Watchdog() {

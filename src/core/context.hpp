@@ -68,7 +68,7 @@ class Context {
 
   /// Keeps it in the profile, in the place of what is known of the same, and follows it from now
   /// on.
-  void keep_choice(TunedChoice found);
+  void save_tuned_transfer(TunedTransfer found);
   /// Keeps it in the profile, likewise; communicators whose collectives are made from now on follow
   /// it.
   void keep_collective(TunedCollective found);
@@ -76,7 +76,7 @@ class Context {
   /// come together from now on follow it.
   void keep_backend(TunedBackend measured);
   // What is known: others may keep more meanwhile, so that it is not to be read from source().
-  [[nodiscard]] std::vector<TunedChoice> choices() const;
+  [[nodiscard]] std::vector<TunedTransfer> choices() const;
   [[nodiscard]] std::vector<TunedCollective> collectives() const;
   [[nodiscard]] std::vector<TunedBackend> backends() const;
   /// Of the profile's file: whether it was loaded, made or refused.
@@ -110,14 +110,14 @@ class Context {
   Options options_;
   NodeSource source_;
   Counters counters_;
-  OtherProcesses others_;
+  PeerProcesses others_;
   Devices devices_;
   ImportedMemories imports_;
-  Carrier carrier_;
+  TransferDispatcher carrier_;
   // Of source_.tuned, .collectives, .backends and .profile_state, of news_ and the file: ranks that
   // are threads keep and ask.
   mutable std::mutex profile_mutex_;
-  ProfileNews news_;
+  ProfileUpdate news_;
   std::atomic<bool> unplaced_{false};  // memory of another process was met that has no known place
 };
 

@@ -64,7 +64,7 @@ double issue_us(const Plan& plan, const Costs& costs) {
 
 LoadMonitor::LoadMonitor(const NodeSource& source, const Options& options, Devices& devices,
                          ImportedMemories& imports, RouteResources& resources,
-                         OtherProcesses& others)
+                         PeerProcesses& others)
     : driver_(source.driver),
       node_(source.node),
       imports_(imports),

@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "base/log.hpp"
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "core/load_monitor.hpp"
 #include "exec/relaxed_capture.hpp"
 
@@ -191,7 +191,7 @@ void LoadMonitor::wake() {
   if (is_stopped_) return;
   is_asked_ = true;
   try {
-    if (!thread_.joinable()) thread_ = own_thread([this](std::stop_token stop) { run(stop); });
+    if (!thread_.joinable()) thread_ = make_thread([this](std::stop_token stop) { run(stop); });
   } catch (const std::system_error& error) {
     log_warn("links that others use are not probed: {}", error.what());
     is_stopped_ = true;

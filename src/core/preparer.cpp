@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "base/log.hpp"
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "exec/relaxed_capture.hpp"
 #include "exec/staging_policy.hpp"
 
@@ -53,7 +53,7 @@ bool Preparer::start_thread() {
       tasks_, [&](const Task& task) { return !task.is_taken && !waits_for_context(task.what); }));
   try {
     while (idle_ < to_do && threads_.size() < most_threads_) {
-      threads_.push_back(own_thread([this](std::stop_token stop) { run(stop); }));
+      threads_.push_back(make_thread([this](std::stop_token stop) { run(stop); }));
       ++idle_;
     }
   } catch (const std::system_error& error) {

@@ -52,7 +52,7 @@ bool GraphCache::idle(CachedGraph& graph) const {
   return true;
 }
 
-GraphCache::Found GraphCache::find(const GraphRequest& request, const Ticket& ticket) {
+GraphCache::Found GraphCache::find(const GraphRequest& request, const TransferState& ticket) {
   Found found;
   const auto [begin, end] = by_shape_.equal_range(request.schedule->hash);
   for (auto at = begin; at != end; ++at) {
@@ -78,7 +78,7 @@ CachedGraph* GraphCache::oldest_idle(const GraphRequest& request) {
   return nullptr;
 }
 
-CachedGraph* GraphCache::acquire(const GraphRequest& request, const Ticket& ticket) {
+CachedGraph* GraphCache::acquire(const GraphRequest& request, const TransferState& ticket) {
   Entries out;  // destroyed behind the lock
   std::unique_lock lock(mutex_);
   for (auto at = retired_.begin(); at != retired_.end();) {
@@ -222,7 +222,7 @@ bool GraphCache::evict_one(Entries& out) {
 
 // ---- what came of it ---------------------------------------------------------------------------
 
-void GraphCache::launched(CachedGraph& graph, std::shared_ptr<Ticket> ticket,
+void GraphCache::launched(CachedGraph& graph, std::shared_ptr<TransferState> ticket,
                           std::shared_ptr<PooledEvent> end) {
   const std::lock_guard lock(mutex_);
   ++counts_.launches;

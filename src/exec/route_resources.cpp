@@ -98,20 +98,20 @@ void RouteResources::add_ring(MemoryId via, int gpu) {
     const std::lock_guard lock(mutex_);
     reached_by = reached_by_[via];
   }
-  for (const int other : reached_by) memory->let_reach(other);
+  for (const int other : reached_by) memory->enable_access(other);
   auto ring = std::make_unique<Ring>(std::move(memory));
   const std::lock_guard lock(mutex_);
   rings_of_[via].push_back(std::move(ring));
 }
 
-void RouteResources::let_reach(MemoryId via, int gpu) {
+void RouteResources::enable_access(MemoryId via, int gpu) {
   std::vector<StagingMemory*> known;
   {
     const std::lock_guard lock(mutex_);
     if (reached_by_[via].contains(gpu)) return;
     for (const auto& ring : rings_of_[via]) known.push_back(ring->memory.get());
   }
-  for (StagingMemory* const memory : known) memory->let_reach(gpu);
+  for (StagingMemory* const memory : known) memory->enable_access(gpu);
   const std::lock_guard lock(mutex_);
   reached_by_[via].insert(gpu);
 }
@@ -184,7 +184,7 @@ void RouteResources::prepare(const Route& route, int copies, std::chrono::micros
     }
   }
   const std::lock_guard turn(turn_of(memory_turns_, route.via));
-  for (const int leg : route.legs) let_reach(route.via, issuer(leg));
+  for (const int leg : route.legs) enable_access(route.via, issuer(leg));
   const auto rings = [&] {
     const std::lock_guard lock(mutex_);
     return rings_of_[route.via].size();
@@ -245,7 +245,7 @@ std::uint64_t RouteResources::staging_bytes(MemoryId memory) {
 
 // ---- leases ------------------------------------------------------------------------------------
 
-void RunQueue::add(std::shared_ptr<Ticket> ticket, std::shared_ptr<PooledEvent> end,
+void RunQueue::add(std::shared_ptr<TransferState> ticket, std::shared_ptr<PooledEvent> end,
                    int operations) {
   runs_.push_back({std::move(ticket), std::move(end), operations});
   operations_ += operations;
@@ -258,7 +258,7 @@ void RunQueue::prune(const CudaDriver& driver) {
   }
 }
 
-Channel* RouteResources::find_channel(int link, Ticket& ticket, int operations) {
+Channel* RouteResources::find_channel(int link, TransferState& ticket, int operations) {
   const auto fits = [&](const Channel& channel) {
     if (!channel.queue.empty())
       return channel.queue.operations() + operations <= kMostOperations &&
@@ -284,7 +284,7 @@ Channel* RouteResources::find_channel(int link, Ticket& ticket, int operations) 
   return free;
 }
 
-Ring* RouteResources::find_ring(MemoryId via, Ticket& ticket) {
+Ring* RouteResources::find_ring(MemoryId via, TransferState& ticket) {
   // Best the ring of the stream's last transfer, which comes before this one anyway, so that a
   // graph finds the addresses that it holds; then one that nobody uses; then one to wait for.
   // Within a sequence the last transfer may still use its ring, so that one comes last.
@@ -320,14 +320,14 @@ Ring* RouteResources::find_ring(MemoryId via, Ticket& ticket) {
   return best;
 }
 
-void RouteResources::lend(Lendable& what, const Ticket& ticket) {
+void RouteResources::lend(Leasable& what, const TransferState& ticket) {
   what.lent = true;
   what.turn = ++turns_;
   what.lent_to = ticket.caller();
 }
 
 std::optional<RouteLease> RouteResources::lease(
-    const Route& route, const std::shared_ptr<Ticket>& ticket,
+    const Route& route, const std::shared_ptr<TransferState>& ticket,
     const std::optional<std::array<int, 2>>& operations) {
   RouteLease lease;
   const std::lock_guard lock(mutex_);
@@ -377,7 +377,7 @@ void RouteLease::finish(std::shared_ptr<PooledEvent> end) {
 }
 
 void RouteLease::give_back() noexcept {
-  const auto one = [&](Lendable& what) {
+  const auto one = [&](Leasable& what) {
     what.lent = false;
     if (begun_) what.broken = true;
   };

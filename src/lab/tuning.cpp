@@ -83,8 +83,8 @@ std::vector<Tuning::Task> Tuning::tasks() const {
 }
 
 bool Tuning::is_known(const Task& task, ExecutorKind executor) const {
-  const std::vector<TunedChoice> choices = context_.choices();
-  const TunedChoice* const known =
+  const std::vector<TunedTransfer> choices = context_.choices();
+  const TunedTransfer* const known =
       known_choice(choices, task.pattern, task.pair, task.request.bytes, executor);
   return known != nullptr && (known->edited || !request_.again);
 }
@@ -93,17 +93,17 @@ bool Tuning::is_known(const Task& task) const {
   return std::ranges::all_of(kExecutors, [&](ExecutorKind one) { return is_known(task, one); });
 }
 
-std::vector<Choice> Tuning::starts(const std::vector<Request>& group) {
-  std::vector<Choice> all;
-  for (const Plan& plan : context_.planner().plans_of_rungs(group)) {
-    Choice choice = choice_of(plan);
+std::vector<TransferConfig> Tuning::starts(const std::vector<Request>& group) {
+  std::vector<TransferConfig> all;
+  for (const Plan& plan : context_.planner().plans_per_route_set(group)) {
+    TransferConfig choice = choice_of(plan);
     const bool new_one = !choice.routes.empty() && std::ranges::find(all, choice) == all.end();
     if (new_one) all.push_back(std::move(choice));
   }
   return all;
 }
 
-std::optional<double> Tuning::time_us(const Choice& choice, ExecutorKind executor,
+std::optional<double> Tuning::time_us(const TransferConfig& choice, ExecutorKind executor,
                                       const std::vector<Request>& group, TransferSet& set) {
   const auto prepared = context_.planner().plan_of(group, choice, executor);
   if (prepared == nullptr) return std::nullopt;
@@ -130,16 +130,16 @@ void Tuning::tune(const Task& task) {
   }
 }
 
-std::optional<Choice> Tuning::tune(const Task& task, ExecutorKind executor,
+std::optional<TransferConfig> Tuning::tune(const Task& task, ExecutorKind executor,
                                    const std::vector<Request>& group,
-                                   const std::vector<Choice>& from, TransferSet& set) {
+                                   const std::vector<TransferConfig>& from, TransferSet& set) {
   SearchOptions options;
   // Virtual time has no noise.
   if (context_.source().simulated) options.least_gain = 0.0002;
   // However little of the task's time is left, one choice at least is measured.
   int measured = 0;
   options.stop = [&] { return !report() || (measured > 0 && seconds() > task_ends_s_); };
-  const auto measure = [&](const Choice& choice) {
+  const auto measure = [&](const TransferConfig& choice) {
     ++measured;
     return time_us(choice, executor, group, set);
   };
@@ -148,7 +148,7 @@ std::optional<Choice> Tuning::tune(const Task& task, ExecutorKind executor,
   // Cut short, it is searched anew next time.
   if (stopped_ || !found.best) return std::nullopt;
 
-  TunedChoice tuned;
+  TunedTransfer tuned;
   tuned.pattern = task.pattern;
   tuned.pair = task.pair;
   tuned.choice = confirmed(*found.best, executor, group, set);
@@ -174,15 +174,15 @@ std::optional<Choice> Tuning::tune(const Task& task, ExecutorKind executor,
     tuned.measured_gbps = tuned.native_gbps;
     tuned.predicted_gbps = rate_gbps(prepared->plan.bytes(), prepared->plan.native_us);
   }
-  context_.keep_choice(std::move(tuned));
+  context_.save_tuned_transfer(std::move(tuned));
   return found.best;
 }
 
-Choice Tuning::confirmed(const Choice& found, ExecutorKind executor,
+TransferConfig Tuning::confirmed(const TransferConfig& found, ExecutorKind executor,
                          const std::vector<Request>& group, TransferSet& set) {
   Planner& planner = context_.planner();
   const auto modelled = planner.model_plan(group, executor);
-  const Choice own = choice_of(modelled->plan);
+  const TransferConfig own = choice_of(modelled->plan);
   if (own.routes.empty() || own == found) return found;
   PairOptions pairs;
   pairs.iterations = context_.source().simulated ? 1 : kFinalPairs;

@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 
 namespace polypath::nccl {
 namespace {
@@ -253,7 +253,7 @@ void let_go(Communicator* gone) noexcept {
   std::call_once(once, [] { std::atexit(&wait_for_driver_calls); });
   leaving_of.store(getpid());
   try {
-    own_thread([gone] { destroy(gone); }).detach();
+    make_thread([gone] { destroy(gone); }).detach();
   } catch (const std::system_error&) {
     destroy(gone);  // no thread can be made
   }

@@ -10,7 +10,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "nccl/agreement.hpp"
 #include "nccl/inside.hpp"
 #include "nccl/measured.hpp"
@@ -280,7 +280,7 @@ void Together::make_threads() {
   }
   for (const auto& [key, its] : by_key) {
     for (const std::size_t i : its)
-      threads_.push_back(own_thread([this, i, place = ranks_left_.size()] {
+      threads_.push_back(make_thread([this, i, place = ranks_left_.size()] {
         order_.wait(Order::wait);
         if (order_ == Order::finish) results_[i] = finish_in_turn(creations_[i], place);
       }));

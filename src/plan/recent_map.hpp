@@ -12,9 +12,9 @@ namespace polypath {
 /// Where `Hash` and `Equal` are transparent, values are found by a view of the key as well. Not
 /// thread-safe.
 template <typename Key, typename Value, typename Hash, typename Equal>
-class RecentMap {
+class LruMap {
  public:
-  explicit RecentMap(std::size_t most_weight) : most_weight_(most_weight) {}
+  explicit LruMap(std::size_t most_weight) : most_weight_(most_weight) {}
 
   /// The value, which is the most recent one from now on, or null.
   template <typename View>

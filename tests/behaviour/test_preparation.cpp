@@ -70,7 +70,7 @@ TEST_P(PreparationTest, RoutesThatAreNotReadyAreLeftOutUntilTheyAre) {
   synchronize(stream.get());
   EXPECT_TRUE(first.arrived());
   EXPECT_TRUE(before.went_natively(NativeReason::not_ready, *bytes));
-  EXPECT_GT(before.left_out(LeftOutReason::not_ready), 0u);
+  EXPECT_GT(before.excluded(ExclusionReason::not_ready), 0u);
 
   context->wait_prepared();
   // The rounds of the first transfer asked for one route after the other.

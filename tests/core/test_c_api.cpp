@@ -179,7 +179,7 @@ TEST(CApi, PlansHaveTheDocumentedShape) {
                      "limit_gbps", "transfers", "loaded"});
   ASSERT_EQ(plan["transfers"].size(), 1u);
   const json& transfer = plan["transfers"][0];
-  expect_keys(transfer, {"src", "dst", "bytes", "native", "reason", "routes", "left_out"});
+  expect_keys(transfer, {"src", "dst", "bytes", "native", "reason", "routes", "excluded"});
   ASSERT_GT(transfer["routes"].size(), 1u) << "narval splits 64 MiB";
   std::size_t bytes = 0;
   for (const json& route : transfer["routes"]) {
@@ -189,9 +189,9 @@ TEST(CApi, PlansHaveTheDocumentedShape) {
   }
   EXPECT_EQ(bytes, kRequest.bytes);
   const polypath_transfer_request host{"host0", "gpu1", 4096};
-  for (const json& left_out :
-       parsed(polypath_plan, handle.context, &host, std::size_t{1})["transfers"][0]["left_out"])
-    expect_keys(left_out, {"route", "reason"});
+  for (const json& excluded :
+       parsed(polypath_plan, handle.context, &host, std::size_t{1})["transfers"][0]["excluded"])
+    expect_keys(excluded, {"route", "reason"});
 }
 
 TEST(CApi, TopologyDevicesAndSettingsHaveTheDocumentedShape) {

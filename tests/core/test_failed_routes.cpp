@@ -83,7 +83,7 @@ TEST_P(FailedRelay, CopyArrives_RelayIsLeftOut) {
   for (int i = 0; i < 3; ++i) copy_and_verify(context);
   EXPECT_EQ(after.failed(), 0u);
   EXPECT_EQ(after.native(NativeReason::driver_error), 0u) << "the relay is tried no more";
-  EXPECT_EQ(after.left_out(LeftOutReason::failed), 3u);
+  EXPECT_EQ(after.excluded(ExclusionReason::failed), 3u);
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
   EXPECT_THAT(said, testing::HasSubstr("GPU " + std::to_string(relay()) + " is not used"));

@@ -117,7 +117,7 @@ TEST_F(LoadOfProcesses, OwnCopies_AreTold) {
   const pid_t child = fork();
   if (child == 0) {
     Registry registry(folder());
-    std::vector<Flight> flights;
+    std::vector<InFlightTransfer> flights;
     std::vector<OtherLoad> loads;
     for (;;) {
       registry.tell_loads(std::vector<LoadRecord>{record_});

@@ -235,14 +235,14 @@ class wildcard_rounds {
     const bool is_last = (alike & ones_below(kept) & ~lower_ & ~(1U << lane_)) == 0;
     if (has_slot && is_last && lane_ <= kept) {
       m_.taken[slot] = static_cast<std::uint16_t>(taken);
-      if (kept < tried || !is_end) leave_out(slot, rank, taken, m_.wildcards[first + kept]);
+      if (kept < tried || !is_end) exclude(slot, rank, taken, m_.wildcards[first + kept]);
     }
     warp_sync();
     return kept;
   }
   /// Messages of a key from `rank` on that are not free any more for that receive, nor for later
   /// ones.
-  POLYPATH_DEVICE void leave_out(std::uint32_t slot, std::uint32_t rank, std::uint32_t taken,
+  POLYPATH_DEVICE void exclude(std::uint32_t slot, std::uint32_t rank, std::uint32_t taken,
                                  std::uint32_t receive) const {
     const std::uint32_t end = chains_.receives_before(slot, receive) + taken;
     chains_.for_ranks(slot, rank, end, [&](std::uint32_t message) { note_gone(message); });

@@ -293,8 +293,8 @@ def route_findings(planned: Mapping[Leg, Plan]) -> list[Finding]:
             taken = [f"{route['route']} {route['share']:.0%}" for route in plan["routes"]]
             text, state = ", ".join(taken), State.well
         findings.append(Finding(f"routes {leg}", state, text))
-        for reason in dict.fromkeys(one["reason"] for one in plan["left_out"]):
-            names = [one["route"] for one in plan["left_out"] if one["reason"] == reason]
+        for reason in dict.fromkeys(one["reason"] for one in plan["excluded"]):
+            names = [one["route"] for one in plan["excluded"] if one["reason"] == reason]
             hint = advice.on_plan(reason)
             findings.append(
                 Finding(

@@ -57,7 +57,7 @@ class EmulatedLinks::Timer {
 
   double run_us() {
     const EmulatedLink& link = links_.links_[index_];
-    auto copy = links_.lane_copy(dst_, src_, kBytes, link.from, link.to, link.from).value();
+    auto copy = links_.link_copy(dst_, src_, kBytes, link.from, link.to, link.from).value();
     POLYPATH_CHECK(driver_, event_record(events_[0], stream_));
     const CUresult launched = copy.launch(driver_, stream_);
     if (launched != CUDA_SUCCESS)

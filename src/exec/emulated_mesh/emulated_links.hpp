@@ -3,7 +3,7 @@
 //
 //   constructor  contexts, peer access, the kernel, the lanes' words     slow
 //   calibrate    how many lanes each link has                            before the first copy
-//   lane_copy    the copy, to be launched or put into a graph            any thread, no driver call
+//   link_copy    the copy, to be launched or put into a graph            any thread, no driver call
 #pragma once
 
 #include <array>
@@ -76,7 +76,7 @@ class EmulatedLinks {
   /// source pushes, the destination pulls, another GPU does both. Nothing where no link between
   /// them is emulated or `gpu` does not reach both. Both ranges must be memory that its primary
   /// context reaches.
-  [[nodiscard]] std::optional<LaneCopy> lane_copy(CUdeviceptr dst, CUdeviceptr src,
+  [[nodiscard]] std::optional<LaneCopy> link_copy(CUdeviceptr dst, CUdeviceptr src,
                                                   std::uint64_t bytes, int from, int to,
                                                   int gpu) const;
 

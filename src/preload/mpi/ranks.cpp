@@ -13,7 +13,7 @@
 #include <ctime>
 #include <new>
 
-#include "base/own_thread.hpp"
+#include "base/make_thread.hpp"
 #include "preload/driver.hpp"
 #include "preload/lock.hpp"
 #include "preload/mpi/sizes.hpp"

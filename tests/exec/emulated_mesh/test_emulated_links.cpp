@@ -207,8 +207,8 @@ TEST_F(LaneKernelTest, AHeldStreamHoldsNoOther) {
 }
 
 TEST_F(LaneKernelTest, ThereIsALinkBetweenTwoGpusOnly) {
-  EXPECT_FALSE(links_->lane_copy(0, 0, 1, from_.index, from_.index, from_.index).has_value());
-  EXPECT_FALSE(links_->lane_copy(0, 0, 1, from_.index, -1, from_.index).has_value());
+  EXPECT_FALSE(links_->link_copy(0, 0, 1, from_.index, from_.index, from_.index).has_value());
+  EXPECT_FALSE(links_->link_copy(0, 0, 1, from_.index, -1, from_.index).has_value());
 }
 
 }  // namespace
