@@ -143,7 +143,7 @@ bool is_there(const Cuda& driver, const Communicator& gone) noexcept {
 void free_own(Communicator& gone) noexcept {
   const DriverCall call;
   if (call && is_there(*cuda(), gone)) {
-    gone.scratch = Scratch();
+    gone.scratch = StagingBuffer();
     gone.order.end();
   } else {
     gone.scratch.forget();
@@ -176,7 +176,7 @@ void destroy(Communicator* gone) noexcept {
 
 }  // namespace
 
-InUse::InUse(const void* handle) noexcept {
+CommRef::CommRef(const void* handle) noexcept {
   Place* const place = handle != nullptr ? find(handle) : nullptr;
   if (place == nullptr) return;
   users_ = &place->users;
@@ -186,14 +186,14 @@ InUse::InUse(const void* handle) noexcept {
   Communicator* const found = place->its.load();
   if (found != nullptr && found->handle == handle && is_own(*found)) its_ = found;
 }
-InUse::InUse(InUse&& other) noexcept
+CommRef::CommRef(CommRef&& other) noexcept
     : users_(std::exchange(other.users_, nullptr)), its_(std::exchange(other.its_, nullptr)) {}
-InUse& InUse::operator=(InUse&& other) noexcept {
+CommRef& CommRef::operator=(CommRef&& other) noexcept {
   std::swap(users_, other.users_);
   std::swap(its_, other.its_);
   return *this;
 }
-InUse::~InUse() {
+CommRef::~CommRef() {
   if (users_ != nullptr) users_->fetch_sub(1);
 }
 

@@ -47,7 +47,7 @@ void make(Made& made) noexcept {
   Engine& its = made.engine;
   bool is_whole = true;
   const auto find = [&]<typename Function>(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(own_dlsym(library, name));
+    function = reinterpret_cast<Function>(real_dlsym(library, name));
     is_whole = is_whole && function != nullptr;
   };
   find(its.context_create, "polypath_context_create");

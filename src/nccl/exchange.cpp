@@ -13,10 +13,10 @@ namespace polypath::nccl {
 /// Before the bytes of each rank: what is of an earlier part, or of another communicator, is no
 /// part of this one. A rank whose copy to the GPU failed gives just that.
 struct HostAllGather::Header {
-  Key key;
+  CommKey key;
   std::uint64_t part = 0;
 
-  [[nodiscard]] bool is(const Key& its_key, std::uint64_t number) const noexcept {
+  [[nodiscard]] bool is(const CommKey& its_key, std::uint64_t number) const noexcept {
     return key.first == its_key.first && key.second == its_key.second && part == number;
   }
 };
@@ -127,7 +127,7 @@ ExchangeBuffers& ExchangeBuffers::operator=(ExchangeBuffers&& other) noexcept {
   return *this;
 }
 
-HostAllGather::HostAllGather(const Real& real, const Cuda& cuda, void* comm, int size, const Key& key,
+HostAllGather::HostAllGather(const RealNccl& real, const Cuda& cuda, void* comm, int size, const CommKey& key,
                    ExchangeBuffers& buffers) noexcept
     : real_(real),
       cuda_(cuda),

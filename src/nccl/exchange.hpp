@@ -58,7 +58,7 @@ class HostAllGather {
  public:
   /// Of the communicator with this key, of `size` ranks, at most 8. Nothing is missing of
   /// `buffers`, which outlive it.
-  HostAllGather(const Real& real, const Cuda& cuda, void* comm, int size, const Key& key,
+  HostAllGather(const RealNccl& real, const Cuda& cuda, void* comm, int size, const CommKey& key,
            ExchangeBuffers& buffers) noexcept;
 
   /// Collective. False when it failed, also for all that follow. Waits as long as NCCL does.
@@ -78,11 +78,11 @@ class HostAllGather {
   bool wait() noexcept;
   bool fail(const char* call, int code) noexcept;
 
-  const Real& real_;
+  const RealNccl& real_;
   const Cuda& cuda_;
   void* comm_;
   std::size_t size_;
-  Key key_;
+  CommKey key_;
   ExchangeBuffers& buffers_;
   std::uint64_t parts_ = 0;
   std::string why_;

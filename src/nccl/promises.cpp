@@ -44,13 +44,13 @@ const Settings& settings() noexcept {
   return its;
 }
 
-void cannot_promise(const char* what, const char* why) noexcept {
+void report_unguaranteed(const char* what, const char* why) noexcept {
   if (!settings().reproducible) return;
   // Other threads wait here until it is written: a later one must not end the process first.
   [[maybe_unused]] static const bool is_told = [&] {
     preload::log_line(preload::LogLevel::error, "sums of %s are not in rank order: %s%s", what, why,
                       settings().strict ? "; stopped (--strict)" : "");
-    if (settings().strict) _exit(kStoppedCode);
+    if (settings().strict) _exit(kStrictExitCode);
     return true;
   }();
 }

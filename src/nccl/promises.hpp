@@ -19,10 +19,10 @@ const Settings& settings() noexcept;
 
 /// In reproducible mode: `what` (a function, or a communicator) sums in NCCL's order, and `why`.
 /// The first time it is one line on stderr; with `strict` it is the end of the process, with
-/// kStoppedCode.
-void cannot_promise(const char* what, const char* why) noexcept;
+/// kStrictExitCode.
+void report_unguaranteed(const char* what, const char* why) noexcept;
 
 /// That of `polypath run` for a program that it cannot do what it is to do for.
-inline constexpr int kStoppedCode = 125;
+inline constexpr int kStrictExitCode = 125;
 
 }  // namespace polypath::nccl

@@ -15,7 +15,7 @@
 namespace polypath::preload {
 
 /// Prepares for the end of the process and for its children. Any number of times.
-void begin_process() noexcept;
+void init_process() noexcept;
 
 /// The functions of libpolypath that the shim calls: its C API, opened at run time.
 struct Engine {
@@ -49,17 +49,17 @@ bool find_in_engine(const char* name, Function& function) noexcept {
 /// A call of the engine, or several. While it lives the engine is not let go, and what this thread
 /// calls is the engine's own and goes to the driver. The program's errno is as before afterwards; a
 /// cancellation of the thread (pthread_cancel) waits for the end.
-class EngineCall {
+class ApiScope {
  public:
   enum class Start : bool { no, yes };
 
   /// Without an engine when libpolypath or a GPU is missing, the process is a fork of one that has
   /// an engine, this thread is in a call of the engine, or another thread is just making it or
   /// letting it go: nobody waits for that. `start`: makes the engine when nobody did.
-  explicit EngineCall(Start start) noexcept;
-  ~EngineCall();
-  EngineCall(const EngineCall&) = delete;
-  EngineCall& operator=(const EngineCall&) = delete;
+  explicit ApiScope(Start start) noexcept;
+  ~ApiScope();
+  ApiScope(const ApiScope&) = delete;
+  ApiScope& operator=(const ApiScope&) = delete;
 
   explicit operator bool() const noexcept { return engine_ != nullptr; }
   const Engine* operator->() const noexcept { return engine_; }
@@ -82,13 +82,13 @@ void publish_engine() noexcept;
 
 /// While it lives there is no engine, and none is made. Calls that are inside finish first. Nothing
 /// happens where this thread is inside itself: what it does is the engine's own.
-class WithoutEngine {
+class ApiResetScope {
  public:
   /// `gpu` is going to be reset.
-  explicit WithoutEngine(CUdevice gpu) noexcept;
-  ~WithoutEngine();
-  WithoutEngine(const WithoutEngine&) = delete;
-  WithoutEngine& operator=(const WithoutEngine&) = delete;
+  explicit ApiResetScope(CUdevice gpu) noexcept;
+  ~ApiResetScope();
+  ApiResetScope(const ApiResetScope&) = delete;
+  ApiResetScope& operator=(const ApiResetScope&) = delete;
 
  private:
   bool is_inside_;

@@ -60,8 +60,8 @@ def process(calls=1, issued=1, routes=(), native=None):
         "pid": 7,
         "command": "app",
         "calls": {
-            "cuMemcpyAsync": {"calls": calls, "bytes": 8, "handed_over": calls, "issued": issued},
-            "cuGetProcAddress": {"calls": 3, "bytes": 0, "handed_over": 0, "issued": 0},
+            "cuMemcpyAsync": {"calls": calls, "bytes": 8, "offloaded": calls, "issued": issued},
+            "cuGetProcAddress": {"calls": 3, "bytes": 0, "offloaded": 0, "issued": 0},
         },
         "engine": {
             "routes": [
