@@ -20,7 +20,7 @@ struct Shape {
 KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape, void** parameters,
                      void** extra) {
   const Function& function = driver.functions.get(handle);
-  const polypath::simt::Twin& twin = *function.twin;
+  const polypath::simt::HostKernel& twin = *function.twin;
   if (extra != nullptr && parameters == nullptr)
     fail_not_supported("a launch with its parameters in one buffer");
   for (const unsigned each : shape.grid) require(each > 0, CUDA_ERROR_INVALID_VALUE);

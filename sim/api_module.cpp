@@ -76,7 +76,7 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* 
     CUfunction& result = out(function);
     require(name != nullptr, CUDA_ERROR_INVALID_VALUE);
     Module& module = driver.modules.get(handle);
-    const polypath::simt::Twin* const twin = polypath::simt::find_twin(name);
+    const polypath::simt::HostKernel* const twin = polypath::simt::find_host_kernel(name);
     require(twin != nullptr, CUDA_ERROR_NOT_FOUND);
     CUfunction& known = module.functions[twin];
     if (known == nullptr)

@@ -14,13 +14,13 @@
 #define POLYPATH_DEVICE_NOINLINE inline
 #define SIMT_KERNEL(name, most_threads, ...)                    \
   static void name(__VA_ARGS__);                                \
-  static const ::polypath::simt::TwinEntry name##_twin_entry(   \
+  static const ::polypath::simt::HostKernelRegistration name##_twin_entry(   \
       ::polypath::simt::make_twin(#name, most_threads, &name)); \
   static void name(__VA_ARGS__)
-#define SIMT_CROWDED_KERNEL(name, most_threads, blocks, ...) \
+#define SIMT_KERNEL_MIN_BLOCKS(name, most_threads, blocks, ...) \
   SIMT_KERNEL(name, most_threads, __VA_ARGS__)
-#define SIMT_FOLDS(name, threads) \
-  static const ::polypath::simt::TwinFold name##_twin_fold(#name, threads)
+#define SIMT_EMULATED_THREADS(name, threads) \
+  static const ::polypath::simt::EmulatedThreads name##_twin_fold(#name, threads)
 #define SIMT_SHARED(Type, name)       \
   static const char name##_place = 0; \
   Type& name = *static_cast<Type*>(   \

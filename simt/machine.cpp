@@ -48,7 +48,7 @@ std::uint64_t Machine::random() {
 
 // ---- grids ----
 
-void Machine::start(const Launch& launch, Outside& outside,
+void Machine::start(const Launch& launch, MemorySystem& outside,
                     std::function<void(const std::string& error)> ended) {
   auto grid = std::make_unique<Grid>();
   grid->twin = launch.twin;
@@ -178,9 +178,9 @@ void Machine::kill(const std::string& error) {
 
 // ---- turns ----
 
-bool Machine::run(std::uint64_t most_turns) {
+bool Machine::run(std::uint64_t max_steps) {
   bool has_progressed = false;
-  for (std::uint64_t turn = 0; turn < most_turns; ++turn) {
+  for (std::uint64_t turn = 0; turn < max_steps; ++turn) {
     if (!ready_.empty()) {
       Thread* const thread = pick();
       if (thread != nullptr) {

@@ -7,7 +7,7 @@
 namespace polypath::simt {
 namespace {
 
-class PlainOutside : public Outside {
+class PlainOutside : public MemorySystem {
  public:
   PlainOutside(const RunOptions& options, int device, const std::uint64_t& now_ns)
       : options_(options), device_(device), now_ns_(now_ns) {}
@@ -80,7 +80,7 @@ std::string run(const std::vector<std::vector<Launch>>& rows, const RunOptions& 
     const std::uint64_t most = std::uint64_t{1} << random() % 15;
     turns += most;
     if (machine.run(most)) {
-      if (turns > options.most_turns) error = "no end after so many turns:\n" + machine.describe();
+      if (turns > options.max_steps) error = "no end after so many turns:\n" + machine.describe();
       continue;
     }
     if (!startable.empty() || machine.look_at_watches()) continue;

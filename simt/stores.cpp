@@ -137,7 +137,7 @@ void change(Cache& cache, std::uintptr_t to, const std::byte* value, std::size_t
 
 void Machine::load(const detail::LoadPart* parts, std::size_t count, detail::Loading how) {
   Thread& thread = me();
-  Outside& outside = *thread.block->grid->outside;
+  MemorySystem& outside = *thread.block->grid->outside;
   require_may_use_memory(thread);
   maybe_yield();
   if (options_.is_timed && outside.fetch(parts, count, [this, &thread] {
@@ -225,7 +225,7 @@ bool Machine::has_changed(const Thread& thread, const Watch& watch) const {
 void Machine::store(std::uintptr_t to, const std::byte* value, std::size_t bytes, bool adds) {
   Thread& thread = me();
   Block& block = *thread.block;
-  Outside& outside = *block.grid->outside;
+  MemorySystem& outside = *block.grid->outside;
   require_may_use_memory(thread);
   for (std::size_t done = 0; done < bytes; done += kPiece) {
     maybe_yield();
@@ -336,7 +336,7 @@ void Machine::finish(const StorePtr& store) {
 void Machine::fence(bool is_local) {
   Thread& thread = me();
   Block& block = *thread.block;
-  Outside& outside = *block.grid->outside;
+  MemorySystem& outside = *block.grid->outside;
   require_may_use_memory(thread);
   maybe_yield();
   const std::uint64_t mark = ++last_mark_;
@@ -369,7 +369,7 @@ void Machine::fence(bool is_local) {
 std::byte* Machine::word_to_change(std::uintptr_t at, unsigned bytes) {
   Thread& thread = me();
   Block& block = *thread.block;
-  Outside& outside = *block.grid->outside;
+  MemorySystem& outside = *block.grid->outside;
   maybe_yield();
   std::uint64_t scratch = 0;
   const detail::LoadPart part{&scratch, reinterpret_cast<const void*>(at), bytes};

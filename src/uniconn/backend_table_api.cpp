@@ -60,7 +60,7 @@ std::vector<polypath_backend_entry> rows_of(const Context& context, const std::s
 }
 
 /// Why a library does not serve beside polypath; "": it does.
-std::string lack_of(int library, bool with_mpi) {
+std::string missing_reason(int library, bool with_mpi) {
   try {
     switch (library) {
       case POLYPATH_BACKEND_GPUCCL: static_cast<void>(table::Nccl::get()); return "";
@@ -141,7 +141,7 @@ polypath_status polypath_plan_backend(polypath_context* context, const char* op,
     table::LibrarySet usable = 0;
     for (int library = 0; library < POLYPATH_BACKEND_COUNT; ++library) {
       std::string& lack = lacks[static_cast<std::size_t>(library)];
-      lack = lack_of(library, with_mpi != 0);
+      lack = missing_reason(library, with_mpi != 0);
       if (lack.empty()) usable |= table::only(library);
     }
     std::vector<polypath_backend_entry> rows = rows_of(its, &name);

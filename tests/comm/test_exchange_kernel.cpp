@@ -44,7 +44,7 @@ class ExchangeKernel : public testing::Test {
     args.wait_ctx = {&memory_.abort_flag, 1'000'000'000, &memory_.status, &memory_.reports, 5};
     simt::RunOptions options;
     options.seed = node + 1;
-    options.most_turns = 100'000;
+    options.max_steps = 100'000;
     options.memory.push_back({&memory_, sizeof memory_, 0});
     return simt::run({{simt::launch("polypath_exchange_begin", 0, 1, 32, args),
                        simt::launch("test_deliver", 0, 1, 32, args.came + node, record),

@@ -145,7 +145,7 @@ class WaitKernel : public testing::Test {
   std::string run(std::uint64_t seed) {
     simt::RunOptions options;
     options.seed = seed;
-    options.most_turns = 3'000'000;
+    options.max_steps = 3'000'000;
     for (std::uint32_t rank = 0; rank < kRanks; ++rank)
       options.memory.push_back({&ranks_[rank], sizeof(Rank), static_cast<int>(rank)});
     const std::string error = simt::run(rows_, options);

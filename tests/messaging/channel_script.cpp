@@ -180,7 +180,7 @@ std::string ChannelScript::run() {
   }
   simt::RunOptions options;
   options.seed = seed_;
-  options.most_turns = 20'000'000;
+  options.max_steps = 20'000'000;
   const std::string error = simt::run(rows, options);
   if (!error.empty()) return error;
   for (std::uint32_t context = 0; context < shape.contexts; ++context)

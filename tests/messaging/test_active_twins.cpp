@@ -71,7 +71,7 @@ std::string run_active(const ActiveCase& of, std::uint64_t seed) {
   }
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 20'000'000;
+  options.max_steps = 20'000'000;
   const std::string error = simt::run(rows, options);
   if (!error.empty()) return error;
   for (std::uint32_t rank = 0; rank < of.ranks; ++rank) {
@@ -151,7 +151,7 @@ struct ActiveAlone {
         executed.data(), answered.data(), &wrong, last.data(), &done, results.data(),
         counts.data()};
     simt::RunOptions options;
-    options.most_turns = 20'000'000;
+    options.max_steps = 20'000'000;
     return simt::run({{simt::launch(kernel, 0, 1, 64, row)}}, options);
   }
   [[nodiscard]] device::status result(std::size_t team) const {

@@ -84,7 +84,7 @@ class ChannelOfOne : public testing::Test {
                          requests_.data(),
                          results_.data()};
     simt::RunOptions options;
-    options.most_turns = 20'000'000;
+    options.max_steps = 20'000'000;
     ASSERT_EQ(simt::run({{simt::launch("polypath_test_channel", 0, contexts, 64, row)}}, options),
               "");
   }

@@ -100,7 +100,7 @@ class Row {
   std::string run(std::uint64_t seed, int without = -1) {
     simt::RunOptions options;
     options.seed = seed;
-    options.most_turns = 8'000'000;
+    options.max_steps = 8'000'000;
     std::vector<std::vector<simt::Launch>> rows;
     for (std::size_t own = 0; own < ranks_.size(); ++own) {
       RankOfRow& rank = ranks_[own];

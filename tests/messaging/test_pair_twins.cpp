@@ -45,7 +45,7 @@ std::string run_pairs(const PairCase& of, std::uint64_t seed) {
   }
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 1'000'000;
+  options.max_steps = 1'000'000;
   const std::string error = simt::run({pushes, pops}, options);
   if (!error.empty()) return error;
   for (unsigned kernel = 0; kernel < kKernels; ++kernel)

@@ -69,7 +69,7 @@ std::string run(const PoolRow& row, std::uint64_t seed, unsigned blocks = 3,
                 unsigned threads = 64) {
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 20'000'000;
+  options.max_steps = 20'000'000;
   PoolRow its = row;
   its.seed = static_cast<std::uint32_t>(seed * 7919);
   return simt::run({{simt::launch("polypath_test_pool", 0, blocks, threads, its)}}, options);
@@ -208,7 +208,7 @@ TEST(PoolGates, ThatAreAboutToBeLoweredDoNotSayEmpty) {
     std::uint32_t result = 77;
     simt::RunOptions options;
     options.seed = seed;
-    options.most_turns = 1'000'000;
+    options.max_steps = 1'000'000;
     ASSERT_EQ(
         simt::run(
             {{simt::launch("polypath_test_pool_allocate", 0, 1, 32, PoolFree{view, 1024, &result})},

@@ -54,7 +54,7 @@ std::string run_case(const QueueCase& of, std::uint64_t seed) {
                      of.pushes,     elsewhere.data(), teams,    found.data(), room};
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 2'000'000;
+  options.max_steps = 2'000'000;
   const std::string error =
       simt::run({{simt::launch("polypath_test_pushes", 0, of.producers, kThreads, row),
                   simt::launch("polypath_test_close", 0, 1, 32, memory.view())},
@@ -189,7 +189,7 @@ TEST(QueuePolls, EndWithAnAbortWhereTheyAskForIt) {
     row.calls = Calls::trying;
     row.room = 1;
     simt::RunOptions options;
-    options.most_turns = 2'000'000;
+    options.max_steps = 2'000'000;
     ASSERT_EQ(simt::run({{simt::launch("polypath_test_pops", 0, 1, 64, row)}}, options), "");
     EXPECT_EQ(memory.wait_ctx().status.reason, device::wait_error::aborted);
     EXPECT_EQ(memory.wait_ctx().status.offset, 41U) << "the number of the queue";

@@ -142,7 +142,7 @@ std::string run_remote_case(const RemoteCase& of, std::uint64_t seed) {
   const auto pops = simt::launch("polypath_test_remote_pops", 1, of.consumers, kThreads, row);
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 2'000'000;
+  options.max_steps = 2'000'000;
   queue.add_memory(options);
   options.memory.push_back({elsewhere.data(), elsewhere.size() * sizeof elsewhere[0], 1});
   const std::string error = of.one_behind_the_other ? simt::run({{pushes, close, pops}}, options)
@@ -219,7 +219,7 @@ TEST(RemoteQueues, SeveralSourcesIntoOneConsumer) {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     simt::RunOptions options;
     options.seed = seed;
-    options.most_turns = 4'000'000;
+    options.max_steps = 4'000'000;
     std::vector<std::unique_ptr<RemoteQueue>> queues;
     std::vector<std::vector<simt::Launch>> rows;
     const std::uint32_t room = 2 * 2 * kPushes * 32;  // for what came twice, too
@@ -286,7 +286,7 @@ std::string run_remote_pair_case(std::uint32_t words, Members members, std::uint
   }
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 1'000'000;
+  options.max_steps = 1'000'000;
   const device::spsc_view& view = memory.view();
   options.memory = {{view.credit, std::size_t{2} * 128 * teams, 0},
                     {view.received, std::size_t{128} * teams, 1},

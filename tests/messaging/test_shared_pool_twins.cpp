@@ -31,7 +31,7 @@ std::string run_shared(const SharedPoolCase& of, std::uint64_t seed) {
   std::vector<std::unique_ptr<QueueMemory>> returns;
   simt::RunOptions options;
   options.seed = seed;
-  options.most_turns = 3'000'000;
+  options.max_steps = 3'000'000;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     pools.push_back(std::make_unique<PoolMemory>(of.slabs, 13));
     options.memory.push_back(

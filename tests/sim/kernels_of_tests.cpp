@@ -85,7 +85,7 @@ SIMT_KERNEL(test_push_sum, 512, PushArgs args) {
                 now * sizeof(float));
     }
 }
-SIMT_FOLDS(test_push_sum, 32);
+SIMT_EMULATED_THREADS(test_push_sum, 32);
 
 /// Adds `value` to each of `count` words.
 SIMT_KERNEL(test_add, 256, std::uint32_t* words, std::uint32_t count, std::uint32_t value) {
@@ -96,7 +96,7 @@ SIMT_KERNEL(test_add, 256, std::uint32_t* words, std::uint32_t count, std::uint3
 
 /// Counts its threads.
 SIMT_KERNEL(test_count_threads, 256, std::uint32_t* count) { red_add_relaxed(count, 1); }
-SIMT_FOLDS(test_count_threads, 32);
+SIMT_EMULATED_THREADS(test_count_threads, 32);
 
 /// Waits for a word that is not 0; gives up after a time by the global timer.
 SIMT_KERNEL(test_wait_for_word, 64, const std::uint32_t* word, std::uint64_t limit_ns,

@@ -108,7 +108,7 @@ class Ranks {
   }
   std::string run(std::uint64_t seed) {
     options_.seed = seed;
-    options_.most_turns = 5'000'000;
+    options_.max_steps = 5'000'000;
     return simt::run(rows_, options_);
   }
 

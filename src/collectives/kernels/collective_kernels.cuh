@@ -10,7 +10,7 @@
 #else
 #define POLYPATH_PARAMETER const
 // In the simulated driver one warp may do a block's work; of channels, one beside that which leads.
-#define POLYPATH_FOLDS(name, warps) SIMT_FOLDS(name, 32 * (warps))
+#define POLYPATH_FOLDS(name, warps) SIMT_EMULATED_THREADS(name, 32 * (warps))
 #endif
 #if !defined(POLYPATH_FOLDS)
 #define POLYPATH_FOLDS(name, warps) static_assert(true)

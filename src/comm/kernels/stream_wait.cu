@@ -110,4 +110,4 @@ SIMT_KERNEL(polypath_stream_puts, polypath::kStreamPutThreads, polypath::StreamP
   else
     await_words(args);
 }
-SIMT_FOLDS(polypath_stream_puts, 32);
+SIMT_EMULATED_THREADS(polypath_stream_puts, 32);

@@ -38,7 +38,7 @@ SIMT_KERNEL(polypath_match_append, kMatchGridThreads, MatchCarryArgs args) {
   append(args.buffers.receives, args.buffers.receive_numbers, unmatched_receives,
          simt::load(&state->receives_seen), args.receives, args.receive_count);
 }
-SIMT_FOLDS(polypath_match_append, 32);
+SIMT_EMULATED_THREADS(polypath_match_append, 32);
 
 /// Threads of a block with something to write take places behind one another, in their order: two
 /// kinds at once, counted in the halves of a word.
@@ -172,6 +172,6 @@ SIMT_KERNEL(polypath_match_keep, kMatchThreads, MatchCarryArgs args) {
   }
   if (args.outcome != nullptr) store_outcome(args.outcome, outcome);
 }
-SIMT_FOLDS(polypath_match_keep, 64);
+SIMT_EMULATED_THREADS(polypath_match_keep, 64);
 
 }  // namespace polypath

@@ -44,7 +44,7 @@ SIMT_KERNEL(polypath_line_proof_push, polypath::kProofThreads, polypath::LL128Pr
   pair.leave(simt::Warp{});
 }
 
-SIMT_FOLDS(polypath_line_proof_push, 32);
+SIMT_EMULATED_THREADS(polypath_line_proof_push, 32);
 
 SIMT_KERNEL(polypath_line_proof_pop, polypath::kProofThreads, polypath::LL128ProbeArgs args) {
   using namespace polypath;
@@ -68,4 +68,4 @@ SIMT_KERNEL(polypath_line_proof_pop, polypath::kProofThreads, polypath::LL128Pro
   }
   pair.leave(simt::Warp{});
 }
-SIMT_FOLDS(polypath_line_proof_pop, 32);
+SIMT_EMULATED_THREADS(polypath_line_proof_pop, 32);

@@ -150,7 +150,7 @@ class NcclView {
     if (size > kMostDeviceRanks)
       throw error(POLYPATH_NOT_SUPPORTED,
                   "toDevice: kernels communicate among 8 ranks at the most");
-    const NcclOfProgram& program = *nccl_of_program;
+    const NcclProgramSymbols& program = *nccl_of_program;
     made_.resize(program.comm_bytes);
     nccl().check(program.create(nccl().create_for_kernels, comm_.get(), made_.data()),
                  "ncclDevCommCreate");

@@ -194,7 +194,7 @@ class PolypathBackend::Ranks {
                 static_cast<int>(ReductionOperator::MAX) == POLYPATH_MAX &&
                 static_cast<int>(ReductionOperator::AVG) == POLYPATH_AVG);
 
-  World* world_;  // outlives it: the Job holds both
+  World* world_;  // outlives it: the RankSession holds both
   std::shared_ptr<communicator> comm_;
   std::vector<int> in_world_;  // by rank
   std::shared_ptr<detail::DeviceView> view_;
@@ -213,7 +213,7 @@ class PolypathBackend::Group {
 
   void start(Stream) { is_open_ = true; }
 
-  void post(const Ranks& ranks, const Posted& posted, Stream stream) {
+  void post(const Ranks& ranks, const PostArgs& posted, Stream stream) {
     polypath_put put{};
     polypath_signal signal{};
     put.to = ranks.in_world_[static_cast<std::size_t>(posted.to)];
@@ -234,7 +234,7 @@ class PolypathBackend::Group {
     }
   }
 
-  void acknowledge(const Ranks&, const Acknowledged& acknowledged, Stream stream) {
+  void acknowledge(const Ranks&, const AcknowledgeArgs& acknowledged, Stream stream) {
     const polypath_signal signal =
         signal_of(acknowledged.signal, acknowledged.value, "Acknowledge: signal");
     if (is_open_) {

@@ -154,7 +154,7 @@ struct DeviceVerbs<GpucclBackend> {
 };
 
 /// NCCL's structures, for the backend, which knows none of its headers.
-inline const NcclOfProgram nccl_structures{
+inline const NcclProgramSymbols nccl_structures{
     NCCL_VERSION_CODE,
     sizeof(ncclDevComm),
     sizeof(ncclWindow_vidmem),

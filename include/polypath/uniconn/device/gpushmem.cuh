@@ -265,7 +265,7 @@ struct DeviceVerbs<GpushmemBackend> {
 
 /// What the backend, which finds NVSHMEM's host library at run time, is to call of the program's
 /// own part of NVSHMEM.
-inline const NvshmemOfProgram nvshmem_functions{
+inline const NvshmemProgramSymbols nvshmem_functions{
     [](unsigned flags, void* attributes) {
       int provided = 0;
       return nvshmemi_init_thread(NVSHMEM_THREAD_SERIALIZED, &provided, flags,

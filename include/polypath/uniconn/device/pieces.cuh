@@ -87,10 +87,10 @@ POLYPATH_DEVICE device::Places<Place, kMostDeviceRanks> on_all(const PolypathVie
 /// that nearly all programs do with. What is loaded is under way when load() returns. All threads
 /// of the team make the calls.
 template <typename Team>
-class FirstPieces;
+class region_lookup;
 
 template <>
-class FirstPieces<device::Warp> {
+class region_lookup<device::Warp> {
  public:
   static constexpr std::uint32_t kCount = device::kWarp;
 
@@ -118,7 +118,7 @@ class FirstPieces<device::Warp> {
 };
 
 template <>
-class FirstPieces<device::Thread> {
+class region_lookup<device::Thread> {
  public:
   static constexpr std::uint32_t kCount = 4;
 
@@ -187,7 +187,7 @@ class Search {
   }
 
  private:
-  using Pieces = FirstPieces<Team>;
+  using Pieces = region_lookup<Team>;
 
   const PolypathView* its_;
   int ranks_ = 0;

@@ -138,7 +138,7 @@ struct DeviceVerbs<PolypathBackend> {
     const GroupOf<G> group;
     const TeamOf<G> team;
     const bool is_first_team = group.rank() < team.size();
-    FewBytes few(src, dest, bytes);
+    register_copy few(src, dest, bytes);
     const bool are_few = few.are_of(team.size());
     const bool has_a_part = is_first_team || !are_few;
     Search<TeamOf<G>> search(view(comm));

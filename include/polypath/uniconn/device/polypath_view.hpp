@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kMostDevicePieces = 256;
 
 /// What Memory::Alloc gave, as this rank's GPU addresses it, piece by piece: threads look at pieces
 /// side by side, so what they look at first lies side by side.
-struct DevicePieces {
+struct DeviceRegions {
   std::uint64_t begin[kMostDevicePieces];  ///< of this rank's own; a multiple of 16, on all ranks
   std::uint64_t bytes[kMostDevicePieces];  ///< 0: nothing is here
   /// By rank, and piece: to a byte of this rank's the same one of that rank, what to add to its
@@ -38,7 +38,7 @@ struct PolypathView {
   DeviceWords* words[kMostDeviceRanks];  ///< of each rank
   /// So many of the pieces may be in use; it only rises.
   std::uint64_t count;
-  DevicePieces pieces;
+  DeviceRegions pieces;
 };
 
 }  // namespace polypath::uniconn::detail
