@@ -28,7 +28,7 @@ KernelCall read_call(const Driver& driver, CUfunction handle, const Shape& shape
   if (shape.grid[1] * shape.grid[2] * shape.block[1] * shape.block[2] != 1)
     fail_not_supported("a launch of more than one dimension");
   require(shape.block[0] <= 1024, CUDA_ERROR_INVALID_VALUE);
-  require(shape.block[0] <= twin.most_threads, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  require(shape.block[0] <= twin.max_threads, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
   if (shape.block[0] % 32 != 0) fail_not_supported("a block with a part of a warp");
   require(shape.shared_bytes <= static_cast<unsigned>(function.dynamic_shared_bytes),
           CUDA_ERROR_INVALID_VALUE);

@@ -12,13 +12,13 @@
 
 #define POLYPATH_DEVICE inline
 #define POLYPATH_DEVICE_NOINLINE inline
-#define SIMT_KERNEL(name, most_threads, ...)                    \
+#define SIMT_KERNEL(name, max_threads, ...)                    \
   static void name(__VA_ARGS__);                                \
   static const ::polypath::simt::HostKernelRegistration name##_twin_entry(   \
-      ::polypath::simt::make_twin(#name, most_threads, &name)); \
+      ::polypath::simt::make_twin(#name, max_threads, &name)); \
   static void name(__VA_ARGS__)
-#define SIMT_KERNEL_MIN_BLOCKS(name, most_threads, blocks, ...) \
-  SIMT_KERNEL(name, most_threads, __VA_ARGS__)
+#define SIMT_KERNEL_MIN_BLOCKS(name, max_threads, blocks, ...) \
+  SIMT_KERNEL(name, max_threads, __VA_ARGS__)
 #define SIMT_EMULATED_THREADS(name, threads) \
   static const ::polypath::simt::EmulatedThreads name##_twin_fold(#name, threads)
 #define SIMT_SHARED(Type, name)       \

@@ -36,7 +36,7 @@ class Machine {
     /// Stores and loads take what time Outside says, and happen in order otherwise.
     bool is_timed = false;
     /// Into how many parts a tile is cut, at most.
-    unsigned most_parts = 4;
+    unsigned max_parts = 4;
   };
 
   explicit Machine(const Options& options);

@@ -40,9 +40,9 @@
 #define SIMT_DEVICE POLYPATH_DEVICE
 #define SIMT_DEVICE_NOINLINE POLYPATH_DEVICE_NOINLINE
 #if defined(__CUDACC__)
-#define SIMT_KERNEL_MIN_BLOCKS(name, most_threads, blocks, ...) \
-  extern "C" __global__ void __launch_bounds__(most_threads, blocks) name(__VA_ARGS__)
-#define SIMT_KERNEL(name, most_threads, ...) SIMT_KERNEL_MIN_BLOCKS(name, most_threads, 1, __VA_ARGS__)
+#define SIMT_KERNEL_MIN_BLOCKS(name, max_threads, blocks, ...) \
+  extern "C" __global__ void __launch_bounds__(max_threads, blocks) name(__VA_ARGS__)
+#define SIMT_KERNEL(name, max_threads, ...) SIMT_KERNEL_MIN_BLOCKS(name, max_threads, 1, __VA_ARGS__)
 #define SIMT_EMULATED_THREADS(name, threads) static_assert((threads) % 32 == 0)
 #define SIMT_SHARED(Type, name) __shared__ Type name
 #endif

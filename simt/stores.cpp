@@ -12,9 +12,9 @@ namespace polypath::simt {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{64} << 10;  // larger stores arrive in such pieces
-constexpr std::size_t kMostUnderWay = 4096;            // stores, of a machine that is not timed
+constexpr std::size_t kMaxInProgress = 4096;            // stores, of a machine that is not timed
 constexpr std::size_t kRoom = std::size_t{128} << 10;  // bytes of a block under way, where timed
-constexpr unsigned kMostRepeats = 1000;  // of a load without a pause, before it counts as polling
+constexpr unsigned kMaxRepeats = 1000;  // of a load without a pause, before it counts as polling
 
 bool is_word(const std::byte* at, std::size_t bytes, std::size_t word) {
   return bytes == word && reinterpret_cast<std::uintptr_t>(at) % word == 0;
@@ -210,7 +210,7 @@ void Machine::watch(Thread& thread, std::uintptr_t address, const std::byte* at,
   const bool is_same = std::memcmp(known->found.data(), found, bytes) == 0;
   std::memcpy(known->found.data(), found, bytes);
   known->repeats = is_same ? known->repeats + 1 : 0;
-  if (known->repeats > kMostRepeats) pause();
+  if (known->repeats > kMaxRepeats) pause();
 }
 
 bool Machine::has_changed(const Thread& thread, const Watch& watch) const {
@@ -279,7 +279,7 @@ void Machine::post(Thread& thread, StorePtr store) {
   if (!options_.is_timed) {
     store->place = under_way_.size();
     under_way_.push_back(std::move(store));
-    if (under_way_.size() > kMostUnderWay) arrive_any();
+    if (under_way_.size() > kMaxInProgress) arrive_any();
   }
   if (bytes <= 16) wake_pollers(to, bytes);
 }

@@ -123,7 +123,7 @@ std::uint64_t compare_exchange(void* at, std::uint64_t expected, std::uint64_t v
                                                    value, bytes);
 }
 
-unsigned parts_of_tile() { return Machine::machine_of_me().options().most_parts; }
+unsigned parts_of_tile() { return Machine::machine_of_me().options().max_parts; }
 
 unsigned owner_of_part(const void* tile, unsigned part, unsigned group_size) {
   const Thread& thread = Machine::me();

@@ -12,7 +12,7 @@ namespace polypath::simt {
 
 struct HostKernel {
   std::string name;
-  unsigned most_threads = 0;  ///< of a block
+  unsigned max_threads = 0;  ///< of a block
   /// To how few threads a block may be folded where only results and time count; 0: not at all.
   unsigned folded_threads = 0;
   std::vector<std::size_t> parameter_bytes;
@@ -21,8 +21,8 @@ struct HostKernel {
 };
 
 template <typename... Parameters>
-HostKernel make_twin(const char* name, unsigned most_threads, void (*kernel)(Parameters...)) {
-  return {name, most_threads, 0, {sizeof(Parameters)...}, [kernel](void* const* args) {
+HostKernel make_twin(const char* name, unsigned max_threads, void (*kernel)(Parameters...)) {
+  return {name, max_threads, 0, {sizeof(Parameters)...}, [kernel](void* const* args) {
             [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
               kernel(*static_cast<Parameters*>(args[kIndex])...);
             }(std::index_sequence_for<Parameters...>{});

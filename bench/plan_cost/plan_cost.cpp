@@ -52,7 +52,7 @@ void report(const Node& node, const char* what, std::vector<Request> requests) {
 }
 
 void report_collectives(const Node& node) {
-  const int ranks = std::min(kMostRanksOfANode, static_cast<int>(node.gpus.size()));
+  const int ranks = std::min(kMaxRanksPerNode, static_cast<int>(node.gpus.size()));
   CollectiveOptions options;
   options.explain = false;
   for (const CollectiveOp op :

@@ -137,9 +137,9 @@ class Tune {
         };
         if (std::ranges::find_if(tasks, is_same) == tasks.end()) tasks.push_back(task);
       }
-    constexpr std::size_t kMost = 1024;
-    if (tasks.size() > kMost) throw std::runtime_error("too many operations and sizes");
-    std::array<char, kMost> is_known{};
+    constexpr std::size_t kMaxItems = 1024;
+    if (tasks.size() > kMaxItems) throw std::runtime_error("too many operations and sizes");
+    std::array<char, kMaxItems> is_known{};
     if (is_first()) {
       const auto rows = uc::detail::rows_here(uc::detail::engine().get(), gpus_);
       for (std::size_t i = 0; i < tasks.size(); ++i)

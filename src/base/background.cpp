@@ -16,7 +16,7 @@ TaskQueue::~TaskQueue() {
 
 bool TaskQueue::add(std::function<void()> task) {
   const std::lock_guard lock(mutex_);
-  if (tasks_.size() >= most_waiting_) return false;
+  if (tasks_.size() >= max_waiting_) return false;
   try {
     if (!thread_.joinable())
       thread_ = make_thread([this](const std::stop_token& stop) { run(stop); });

@@ -14,7 +14,7 @@ namespace polypath {
 /// Thread-safe. The thread starts with the first task.
 class TaskQueue {
  public:
-  explicit TaskQueue(std::size_t most_waiting) : most_waiting_(most_waiting) {}
+  explicit TaskQueue(std::size_t max_waiting) : max_waiting_(max_waiting) {}
   /// Ends the task at hand; tasks that wait are dropped.
   ~TaskQueue();
   TaskQueue(const TaskQueue&) = delete;
@@ -29,7 +29,7 @@ class TaskQueue {
  private:
   void run(std::stop_token stop);
 
-  const std::size_t most_waiting_;
+  const std::size_t max_waiting_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::function<void()>> tasks_;  // the first one is under way

@@ -27,7 +27,7 @@ namespace {
 
 /// A kept plan by kernels weighs 1, about 2 KB; one by copies has its steps as well.
 constexpr std::size_t kStepsOfAWeight = 32;
-static_assert(kMostRanks == kMostRanksOfANode);
+static_assert(kMaxRanks == kMaxRanksPerNode);
 
 /// Of each ring of a channel. With four, a credit is told of in the very step before the one that
 /// needs it; with eight, ranks may be some steps apart. A longer lag gains nothing (2 x H200).
@@ -37,7 +37,7 @@ constexpr std::uint32_t kSlotBytes = 32 * kKiB;
 /// Of one sender's region of cells. Two ranks send each other a whole message at once: 4 MiB.
 constexpr std::uint32_t kCellBytes = 3 * kMiB / 2;
 constexpr std::uint32_t kCellBytesOfTwo = 11 * kMiB / 2;
-static_assert(kCellBytesOfTwo <= kMostCellRegion && kCellBytes <= kMostCellRegion);
+static_assert(kCellBytesOfTwo <= kMaxCellRegion && kCellBytes <= kMaxCellRegion);
 
 /// Scratch of what runs by copies: chunks are chosen for it.
 constexpr std::uint64_t kCopyScratch = 64 * kMiB;
@@ -47,7 +47,7 @@ constexpr std::uint64_t kCopyHost = 64 * kMiB;
 constexpr std::uint64_t kAnyCopyScratch = 128 * kMiB;
 /// The paper's streams for large messages; of more than 64 MiB we make more, for the scratch.
 constexpr std::uint64_t kPublishedChunks = 8;
-constexpr std::uint64_t kMostPublishedChunk = 8 * kMiB;
+constexpr std::uint64_t kMaxPublishedChunk = 8 * kMiB;
 
 constexpr std::array kChoices{AlgorithmOverride::planned,   AlgorithmOverride::kernels,
                               AlgorithmOverride::pairwise,  AlgorithmOverride::hierarchical,
@@ -107,9 +107,9 @@ AlgorithmOverride parse_collective_choice(std::string_view text) {
 }
 
 Collectives::Collectives(Communicator& communicator, const CollectivesOptions& options)
-    : comm_(communicator), options_(options), launches_(options.most_plans) {
-  if (comm_.size() > static_cast<int>(kMostRanks))
-    throw NotSupported(fmt::format("collectives serve up to {} ranks of a node, not {}", kMostRanks,
+    : comm_(communicator), options_(options), launches_(options.max_plans) {
+  if (comm_.size() > static_cast<int>(kMaxRanks))
+    throw NotSupported(fmt::format("collectives serve up to {} ranks of a node, not {}", kMaxRanks,
                                    comm_.size()));
   // What one rank cannot, none can: each says how many blocks it can run, or why none.
   struct Able {
@@ -237,7 +237,7 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
     case AlgorithmOverride::published:
       options.lanes = 1;
       options.chunk_bytes =
-          std::clamp<std::uint64_t>(request.bytes() / kPublishedChunks, 1, kMostPublishedChunk);
+          std::clamp<std::uint64_t>(request.bytes() / kPublishedChunks, 1, kMaxPublishedChunk);
       options.algorithm = Algorithm::hierarchical;
       break;
     case AlgorithmOverride::hierarchical: options.algorithm = Algorithm::hierarchical; break;
@@ -316,7 +316,7 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
 void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, bool explain) const {
   KernelPlan kernel = launch.plan.kernel.value_or(KernelPlan{1, kSlotBytes, 1});
   if (launch.plan.algorithm == Algorithm::cells &&
-      request.count > most_by_cells(shape_, request.op, request.type, kernel.stages)) {
+      request.count > max_by_cells(shape_, request.op, request.type, kernel.stages)) {
     CollectiveOptions options = options_of(request, AlgorithmOverride::kernels);
     options.algorithm = Algorithm::flat;  // more than the scratch holds
     options.explain = explain;

@@ -70,7 +70,7 @@ struct CollectivesOptions {
   /// Takes scratch and host memory for schedules of copies even where no plan chooses one.
   bool copies = false;
   /// Plans by kernels that are kept, the most recently used; of those by copies fewer.
-  std::size_t most_plans = 4096;
+  std::size_t max_plans = 4096;
   /// What this rank's profile holds; that of rank 0 counts.
   std::span<const TunedCollective> tuned = {};
 };

@@ -13,7 +13,7 @@ namespace {
 /// What a block of a sum gets at least, and how many there are at most: enough for a GPU's memory,
 /// and most of its multiprocessors stay free.
 constexpr std::uint64_t kBytesOfABlock = 32 * kKiB;
-constexpr std::uint64_t kMostSumBlocks = 48;
+constexpr std::uint64_t kMaxSumBlocks = 48;
 
 }  // namespace
 
@@ -62,7 +62,7 @@ void KernelModules::launch(KernelFamily family, CollectiveArgs args, unsigned bl
 void KernelModules::launch_sum(SumArgs args, std::uint64_t bytes, CUstream stream) const {
   void* parameters[] = {&args};
   const auto blocks =
-      static_cast<unsigned>(std::clamp<std::uint64_t>(bytes / kBytesOfABlock, 1, kMostSumBlocks));
+      static_cast<unsigned>(std::clamp<std::uint64_t>(bytes / kBytesOfABlock, 1, kMaxSumBlocks));
   POLYPATH_CHECK(driver_, launch_kernel(sums_[static_cast<std::size_t>(args.type)], blocks, 1, 1,
                                         kCollectiveThreads, 1, 1, 0, stream, parameters, nullptr));
 }

@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t kNodeSlots = 3;
 /// Of scratch, beyond what the slices have: what is not even.
 constexpr std::uint64_t kUneven = 65536;
-static_assert(2 * kNodeSlots <= kMostExchanges);  // two of a chunk
-constexpr int kMostAveraged = 255;                // SumArgs::ranks
+static_assert(2 * kNodeSlots <= kMaxExchanges);  // two of a chunk
+constexpr int kMaxAveraged = 255;                // SumArgs::ranks
 
 bool is_by_parts(CollectiveOp op) {
   return op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_gather ||
@@ -41,12 +41,12 @@ Piece piece_of(std::uint64_t count, int parts, int at) {
 
 }  // namespace
 
-MultiNodeCollectives::MultiNodeCollectives(Collectives& inside, NodeNetwork& links, std::uint64_t most_slice)
+MultiNodeCollectives::MultiNodeCollectives(Collectives& inside, NodeNetwork& links, std::uint64_t max_slice)
     : inside_(inside),
       links_(links),
       map_(links.map),
       comm_(inside.communicator()),
-      most_slice_(most_slice),
+      max_slice_(max_slice),
       stream_(comm_.driver(), comm_.context()),
       fork_(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING),
       end_(comm_.driver(), comm_.context(), CU_EVENT_DISABLE_TIMING) {
@@ -54,14 +54,14 @@ MultiNodeCollectives::MultiNodeCollectives(Collectives& inside, NodeNetwork& lin
   const CurrentContext current(driver, comm_.context());
   try {
     const auto per_node = static_cast<std::uint64_t>(map_.per_node);
-    staged_ = take(per_node * (most_slice_ + kUneven));
+    staged_ = take(per_node * (max_slice_ + kUneven));
     for (std::size_t i = 0; i < kNodeSlots; ++i) {
       Slot slot{Stream(driver, comm_.context()),
                 Event(driver, comm_.context(), CU_EVENT_DISABLE_TIMING),
                 Event(driver, comm_.context(), CU_EVENT_DISABLE_TIMING)};
-      slot.part = take(most_slice_ + kUneven);
-      slot.came = take(most_slice_ + kUneven);
-      if (map_.nodes > static_cast<int>(kMostRanks)) slot.sum = take(2 * (most_slice_ + kUneven));
+      slot.part = take(max_slice_ + kUneven);
+      slot.came = take(max_slice_ + kUneven);
+      if (map_.nodes > static_cast<int>(kMaxRanks)) slot.sum = take(2 * (max_slice_ + kUneven));
       slots_.push_back(std::move(slot));
     }
   } catch (...) {
@@ -92,9 +92,9 @@ void MultiNodeCollectives::run(const CollectiveCall& call, CUstream stream) {
   comm_.check();
   ++skipped_;  // until it is issued; ranks that differ in it differ in their marks
   require_alike(call, map_.rank, map_.size());
-  if (call.operation == Operator::avg && map_.size() > kMostAveraged)
+  if (call.operation == Operator::avg && map_.size() > kMaxAveraged)
     throw NotSupported(
-        fmt::format("averages are of {} ranks at most, not {}", kMostAveraged, map_.size()));
+        fmt::format("averages are of {} ranks at most, not {}", kMaxAveraged, map_.size()));
   ContextGuard guard(comm_.driver());
   guard.use(comm_.context());  // of a default stream
   if (is_captured(comm_.driver(), stream))
@@ -105,7 +105,7 @@ void MultiNodeCollectives::run(const CollectiveCall& call, CUstream stream) {
   CollectiveCall marked = call;
   marked.within = hash_of(call);
   CollectiveCall in_node = call;
-  in_node.root %= static_cast<int>(kMostRanks);  // what a mark has room for; the hash has all of it
+  in_node.root %= static_cast<int>(kMaxRanks);  // what a mark has room for; the hash has all of it
   const CallMark mark = mark_of(in_node, marked.within);
   mark_ = {mark.what, mark.count, static_cast<std::uint32_t>(counts_.calls + 1), waits_};
   try {
@@ -136,12 +136,12 @@ std::uint64_t MultiNodeCollectives::chunk_elements(const CollectiveCall& call) c
   if (!is_by_parts(call.op)) {
     // The root's node receives the slices of all others.
     const std::uint64_t most =
-        call.op == CollectiveOp::reduce ? most_slice_ / (nodes - 1) : most_slice_;
-    const std::uint64_t bytes = node_slice_bytes(call.count * element, map_.per_node, most_slice_);
+        call.op == CollectiveOp::reduce ? max_slice_ / (nodes - 1) : max_slice_;
+    const std::uint64_t bytes = node_slice_bytes(call.count * element, map_.per_node, max_slice_);
     return per_node * std::max<std::uint64_t>(1, std::min(bytes, most) / element);
   }
   const std::uint64_t parts = call.op == CollectiveOp::all_to_all ? nodes * per_node : nodes;
-  return std::max<std::uint64_t>(1, most_slice_ / element / parts);
+  return std::max<std::uint64_t>(1, max_slice_ / element / parts);
 }
 
 void MultiNodeCollectives::issue(const CollectiveCall& call, CUstream stream) {
@@ -210,13 +210,13 @@ void MultiNodeCollectives::sum(const CollectiveCall& call, const std::vector<CUd
                           CUdeviceptr to, std::uint64_t count, const Slot& slot) {
   if (count == 0) return;
   // A partial sum takes the place of an operand, where elements are their own accumulators.
-  const std::size_t most = operands.size() <= kMostRanks ? kMostRanks : kMostRanks - 1;
+  const std::size_t most = operands.size() <= kMaxRanks ? kMaxRanks : kMaxRanks - 1;
   for (std::size_t at = 0; at < operands.size(); at += most) {
     const std::size_t end = std::min(operands.size(), at + most);
     SumArgs args{};
     args.type = call.type;
     args.reduction = call.operation;
-    args.ranks = static_cast<std::uint8_t>(std::min(map_.size(), kMostAveraged));
+    args.ranks = static_cast<std::uint8_t>(std::min(map_.size(), kMaxAveraged));
     args.to_partial = end < operands.size();
     args.count = count;
     args.first = at == 0 ? nullptr : std::bit_cast<const void*>(slot.sum);

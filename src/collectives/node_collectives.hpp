@@ -32,7 +32,7 @@ class MultiNodeCollectives {
  public:
   /// Takes memory of this rank's GPU. Both must outlive it. Throws DriverError. `most_slice`: bytes
   /// of a rank's slice of a chunk, at the most; the same on all ranks, a multiple of 4096.
-  MultiNodeCollectives(Collectives& inside, NodeNetwork& links, std::uint64_t most_slice = kMostNodeSlice);
+  MultiNodeCollectives(Collectives& inside, NodeNetwork& links, std::uint64_t max_slice = kMaxNodeSlice);
   /// Work that uses it must have completed.
   ~MultiNodeCollectives();
   MultiNodeCollectives(const MultiNodeCollectives&) = delete;
@@ -93,7 +93,7 @@ class MultiNodeCollectives {
   NodeNetwork& links_;
   const NodeMap& map_;
   Communicator& comm_;
-  std::uint64_t most_slice_;
+  std::uint64_t max_slice_;
   std::vector<CUdeviceptr> memory_;
   std::uint64_t taken_ = 0;
   Stream stream_;  // of what is inside

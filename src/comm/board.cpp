@@ -28,7 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kMagic = 0x50502d424f415244;  // "PP-BOARD"
-constexpr std::size_t kMostReason = 1000;
+constexpr std::size_t kMaxReason = 1000;
 constexpr std::size_t kSlotBytes = 4096;
 /// How long a leaving rank waits for others after an abort.
 constexpr std::chrono::seconds kFarewell{1};
@@ -88,7 +88,7 @@ struct ControlSegment::Header {
   std::atomic<std::uint32_t> abort_state{kUsable};
   std::atomic<std::uint32_t> departures{0};
   std::uint32_t reason_bytes = 0;
-  std::array<char, kMostReason> reason{};
+  std::array<char, kMaxReason> reason{};
 };
 
 struct alignas(64) ControlSegment::Record {
@@ -311,7 +311,7 @@ void ControlSegment::abort(std::string_view reason) noexcept {
   std::uint32_t usable = kUsable;
   if (!shared.abort_state.compare_exchange_strong(usable, kAborting, std::memory_order_acq_rel))
     return;
-  const std::size_t bytes = std::min(reason.size(), kMostReason);
+  const std::size_t bytes = std::min(reason.size(), kMaxReason);
   std::memcpy(shared.reason.data(), reason.data(), bytes);
   shared.reason_bytes = static_cast<std::uint32_t>(bytes);
   shared.abort_state.store(kAborted, std::memory_order_release);
@@ -329,7 +329,7 @@ std::string ControlSegment::reason() const {
   // Whoever is writing it takes a moment, unless it died in that.
   for (int i = 0; i < 1000; ++i) {
     if (shared.abort_state.load(std::memory_order_acquire) == kAborted)
-      return {shared.reason.data(), std::min<std::size_t>(shared.reason_bytes, kMostReason)};
+      return {shared.reason.data(), std::min<std::size_t>(shared.reason_bytes, kMaxReason)};
     ::usleep(100);
   }
   return "a rank ended while it gave a reason";

@@ -43,7 +43,7 @@ using namespace polypath;
 
 namespace {
 
-constexpr std::uint32_t kMostPort = 65535;
+constexpr std::uint32_t kMaxPort = 65535;
 
 /// What was given, else what the settings of the context say.
 polypath_comm_options options_of(const Context& context, const polypath_comm_options* given) {
@@ -51,10 +51,10 @@ polypath_comm_options options_of(const Context& context, const polypath_comm_opt
   if (options.timeout_ms == 0)
     options.timeout_ms = static_cast<std::uint32_t>(context.options().comm_time_limit_ms);
   if (options.port == 0) options.port = static_cast<std::uint32_t>(context.options().comm_port);
-  require(options.port <= kMostPort, "options->port is more than 65535");
-  constexpr std::uint32_t kMost = 1U << 16;
-  require(options.max_blocks <= kMost, "options->max_blocks is more than 65536");
-  require(options.reserved_sms <= kMost,
+  require(options.port <= kMaxPort, "options->port is more than 65535");
+  constexpr std::uint32_t kMaxBlocks = 1U << 16;
+  require(options.max_blocks <= kMaxBlocks, "options->max_blocks is more than 65536");
+  require(options.reserved_sms <= kMaxBlocks,
           "options->reserved_sms is more than 65536");
   for (const std::uint64_t reserved : options.reserved)
     require(reserved == 0, "options->reserved is not 0");

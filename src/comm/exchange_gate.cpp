@@ -25,8 +25,8 @@ NetworkProgress::NetworkProgress(Communicator& local, int rank, bool progress_in
     : local_(local),
       rank_(rank),
       by_caller_(progress_in_caller),
-      words_(local.driver(), local.primary_context(), kMostExchanges * kWordBytes) {
-  for (std::size_t i = 0; i < kMostExchanges; ++i)
+      words_(local.driver(), local.primary_context(), kMaxExchanges * kWordBytes) {
+  for (std::size_t i = 0; i < kMaxExchanges; ++i)
     new (words_.get() + i * kWordBytes) std::uint64_t{0};
   if (!by_caller_) thread_ = make_thread([this](const std::stop_token& stop) { run(stop); });
 }
@@ -69,7 +69,7 @@ void NetworkProgress::add(CUstream stream, std::vector<Event> events, std::funct
   const std::uint64_t number = number_ + 1;
   std::uint64_t* word = nullptr;
   if (advance) {
-    word = reinterpret_cast<std::uint64_t*>(words_.get() + number % kMostExchanges * kWordBytes);
+    word = reinterpret_cast<std::uint64_t*>(words_.get() + number % kMaxExchanges * kWordBytes);
     local_.wait_network(word, number, stream);
   }
   number_ = number;

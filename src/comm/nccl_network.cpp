@@ -29,7 +29,7 @@ NcclTransport::NcclTransport(Communicator& local, const NodeMap& map)
     : local_(local), map_(map), nccl_(nccl_or_throw()), gate_(local, map.rank, false) {
   const CudaDriver& driver = local_.driver();
   const CurrentContext current(driver, local_.context());
-  POLYPATH_CHECK(driver, mem_alloc(&records_, kMostExchanges * bytes_of_records()));
+  POLYPATH_CHECK(driver, mem_alloc(&records_, kMaxExchanges * bytes_of_records()));
 }
 
 std::size_t NcclTransport::bytes_of_records() const noexcept {
@@ -122,7 +122,7 @@ void NcclTransport::issue(std::span<const NetworkMessage> sends,
 void NcclTransport::exchange(std::span<const NetworkMessage> sends,
                            std::span<const NetworkMessage> receives, const ExchangeMark& mark,
                            CUstream stream) {
-  const std::size_t at = ++number_ % kMostExchanges;
+  const std::size_t at = ++number_ % kMaxExchanges;
   ExchangeArgs args{};
   args.told = std::bit_cast<ExchangeRecord*>(records_ + at * bytes_of_records());
   args.came = args.told + 1;

@@ -41,7 +41,7 @@ struct ExchangeMark {
 inline constexpr std::uint64_t kExchangeBytes = (std::uint64_t{4} << 20) + 65536;
 
 /// Exchanges of a rank that may be under way at once: the caller's streams see to that.
-inline constexpr std::size_t kMostExchanges = 16;
+inline constexpr std::size_t kMaxExchanges = 16;
 
 /// Calls of one rank come from one thread at a time.
 class NetworkTransport {

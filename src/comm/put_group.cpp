@@ -17,26 +17,26 @@ namespace polypath {
 namespace {
 
 /// Beyond them puts share the caller's stream.
-constexpr std::size_t kMostLanes = 16;
+constexpr std::size_t kMaxLanes = 16;
 
 /// Less than that in a put of a group, and forking costs more than it saves.
 constexpr std::uint64_t kWorthALane = kMiB;
 
 /// What one block of a kernel puts before several are the sooner for it, and what each of those has
 /// at least.
-constexpr std::uint64_t kMostOfOneBlock = 64 * kKiB;
-constexpr std::uint64_t kLeastOfABlock = 32 * kKiB;
+constexpr std::uint64_t kMaxInOneBlock = 64 * kKiB;
+constexpr std::uint64_t kMinPerBlock = 32 * kKiB;
 /// So many blocks of a kernel send as fast as an NVLink port takes it (docs/cuda-notes.md).
-constexpr std::uint64_t kMostPutBlocks = 16;
+constexpr std::uint64_t kMaxPutBlocks = 16;
 /// What a kernel puts by one block where it cannot be several; beyond it copies are sooner.
 constexpr std::uint64_t kWorthOneBlock = 128 * kKiB;
 
 /// Of a put over another link than an NVSwitch's: copies of more may go over several paths.
-constexpr std::uint64_t kMostOverALink = 256 * kKiB;
+constexpr std::uint64_t kMaxOverLink = 256 * kKiB;
 
 /// A block that waits behind puts has their threads, three quarters of a multiprocessor's
 /// registers: with more streams that wait already a kernel of one warp does.
-constexpr std::size_t kMostWaitingStreams = 8;
+constexpr std::size_t kMaxWaitingStreams = 8;
 
 }  // namespace
 
@@ -46,7 +46,7 @@ std::vector<PutStreamPool::Lane*> PutStreamPool::fork(std::size_t count, CUstrea
     if (taken.size() == count) break;
     if (driver_.event_query(lane.done.get()) != CUDA_ERROR_NOT_READY) taken.push_back(&lane);
   }
-  while (taken.size() < count && lanes_.size() < kMostLanes)
+  while (taken.size() < count && lanes_.size() < kMaxLanes)
     taken.push_back(&lanes_.emplace_back(driver_, context_));
   if (taken.empty()) return taken;
   POLYPATH_CHECK(driver_, event_record(fork_.get(), caller));
@@ -82,7 +82,7 @@ bool Communicator::Impl::fit_kernel(std::span<const PutWithSignal> puts, CUstrea
   const int own = gpu_of(members.rank);
   const auto is_small = [&](const Put& put) {
     if (put.bytes > put_kernel_max_bytes) return false;
-    if (put.bytes <= kMostOverALink) return true;
+    if (put.bytes <= kMaxOverLink) return true;
     const auto link = node.find_link(MemoryId::gpu(own), MemoryId::gpu(gpu_of(put.to)));
     return link && node.links[static_cast<std::size_t>(*link)].type == LinkType::nvswitch;
   };
@@ -112,25 +112,25 @@ void Communicator::Impl::put_by_kernel(std::span<const PutWithSignal> puts,
     return reinterpret_cast<std::uint64_t*>(address);
   };
   const bool is_large = std::ranges::any_of(
-      puts, [](const PutWithSignal& one) { return one.put.bytes > kMostOfOneBlock; });
+      puts, [](const PutWithSignal& one) { return one.put.bytes > kMaxInOneBlock; });
   std::uint32_t* const counts = is_large ? counts_of(its_stream) : nullptr;
   std::vector<std::uint64_t> puts_to(static_cast<std::size_t>(members.size()));
   for (const PutWithSignal& one : puts) ++puts_to[static_cast<std::size_t>(one.put.to)];
   const auto ranks = std::ranges::count_if(puts_to, [](std::uint64_t count) { return count > 0; });
   const auto blocks_of = [&](const Put& put) -> std::uint64_t {
     if (counts == nullptr || puts_to[static_cast<std::size_t>(put.to)] > 1 ||
-        put.bytes <= kMostOfOneBlock)
+        put.bytes <= kMaxInOneBlock)
       return 1;
     const std::uint64_t most =
-        std::max<std::uint64_t>(kMostPutBlocks / static_cast<std::uint64_t>(ranks), 2);
-    return std::min((put.bytes + kLeastOfABlock - 1) / kLeastOfABlock, most);
+        std::max<std::uint64_t>(kMaxPutBlocks / static_cast<std::uint64_t>(ranks), 2);
+    return std::min((put.bytes + kMinPerBlock - 1) / kMinPerBlock, most);
   };
   std::vector<std::pair<int, std::uint32_t>> blocks;  // the ranks that have one, and which
   while (!puts.empty() || !awaited.empty()) {
     StreamPutArgs args{};
     args.wait_ctx = wait_ctx();
     blocks.clear();
-    while (!puts.empty() && args.part_count < kMostPutParts) {
+    while (!puts.empty() && args.part_count < kMaxPutParts) {
       const auto& [put, then] = puts.front();
       puts = puts.subspan(1);
       if (put.bytes == 0 && !then) continue;
@@ -154,8 +154,8 @@ void Communicator::Impl::put_by_kernel(std::span<const PutWithSignal> puts,
     }
     const bool has_bytes = std::any_of(args.parts, args.parts + args.part_count,
                                        [](const PutPart& part) { return part.bytes > 0; });
-    if (puts.empty() && (!has_bytes || !waits->on_more_than(kMostWaitingStreams)))
-      while (!awaited.empty() && args.wait_count < kMostPutWaits) {
+    if (puts.empty() && (!has_bytes || !waits->on_more_than(kMaxWaitingStreams)))
+      while (!awaited.empty() && args.wait_count < kMaxPutWaits) {
         const Signal& word = awaited.front();
         args.waits[args.wait_count++] = {word_at(word.memory.local() + word.offset), word.value,
                                          word.offset, word.memory.bytes()};

@@ -250,12 +250,12 @@ int number_in_environment(const char* variable, int least, int most) {
 }
 
 Rendezvous rendezvous_from_environment(int port) {
-  constexpr int kMostRanks = 1 << 20;
-  constexpr int kMostPort = 65535;
+  constexpr int kMaxRanks = 1 << 20;
+  constexpr int kMaxPort = 65535;
   Rendezvous rendezvous;
-  rendezvous.size = number_in_environment("WORLD_SIZE", 1, kMostRanks);
+  rendezvous.size = number_in_environment("WORLD_SIZE", 1, kMaxRanks);
   rendezvous.rank = number_in_environment("RANK", 0, rendezvous.size - 1);
-  rendezvous.port = port != 0 ? port : number_in_environment("MASTER_PORT", 1, kMostPort - 1) + 1;
+  rendezvous.port = port != 0 ? port : number_in_environment("MASTER_PORT", 1, kMaxPort - 1) + 1;
   const char* const address = std::getenv("MASTER_ADDR");
   if (address == nullptr || *address == '\0')
     throw InvalidArgument("MASTER_ADDR is not set: start the ranks with torchrun, or set it");

@@ -137,10 +137,10 @@ void Communicator::signal_and_wait(const SignalSet& set, CUstream stream) {
     args.told[args.told_count++] = {word_of(set.memory.address(word.rank), word.offset),
                                     word.value};
   for (std::size_t first = 0; first == 0 || first < set.awaited.size();
-       first += kMostAwaitedWords) {
+       first += kMaxWaits) {
     args.awaited_count = 0;
     for (const SignalSet::Word& word : set.awaited.subspan(
-             first, std::min<std::size_t>(kMostAwaitedWords, set.awaited.size() - first)))
+             first, std::min<std::size_t>(kMaxWaits, set.awaited.size() - first)))
       args.awaited[args.awaited_count++] = {word_of(base, word.offset), word.value};
     impl_->waits->signal(args, stream);
     args.told_count = 0;
@@ -195,7 +195,7 @@ void Communicator::barrier(CUstream stream) {
   }
   for (int other = 0; other < size(); ++other) {
     if (other == rank()) continue;
-    if (args.awaited_count == kMostAwaitedWords) launch();
+    if (args.awaited_count == kMaxWaits) launch();
     args.awaited[args.awaited_count++] = {word_of(impl.barrier_words.local(), other), 0};
   }
   if (args.told_count + args.awaited_count > 0) launch();

@@ -21,7 +21,7 @@ constexpr std::uint64_t kNeverSplitBelow = 256 * kKiB;
 /// Rings of a route with which one transfer of a sequence starts while the last one ends.
 constexpr int kWideInSequence = 2;
 /// Plans that wait for being computed in the background.
-constexpr std::size_t kMostPlansWaiting = 256;
+constexpr std::size_t kMaxPlansWaiting = 256;
 
 PlanOptions plan_options(const Options& options, const RingLimits& rings) {
   PlanOptions plan;
@@ -59,7 +59,7 @@ TransferDispatcher::TransferDispatcher(const NodeSource& source, const Options& 
       streams_(source.driver, resources_),
       graphs_(source.driver, resources_, streams_, options.graph_cache_size),
       preparer_(*source.driver, resources_, imports, options.prepare_threads, &load_),
-      planning_(kMostPlansWaiting) {}
+      planning_(kMaxPlansWaiting) {}
 
 void TransferDispatcher::wait_prepared() {
   planning_.wait();

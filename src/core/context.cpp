@@ -141,9 +141,9 @@ void Context::check(const std::vector<Request>& requests) const {
 Plan Context::plan(const std::vector<Request>& requests) {
   check(requests);
   for (const Request& request : requests)
-    if (request.bytes > kMostPlanned)
+    if (request.bytes > kMaxPlanned)
       throw InvalidArgument(fmt::format("{} bytes are more than a plan is made for, {}",
-                                        request.bytes, kMostPlanned));
+                                        request.bytes, kMaxPlanned));
   return planner().explained(requests);
 }
 

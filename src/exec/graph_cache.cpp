@@ -7,8 +7,8 @@
 namespace polypath {
 namespace {
 
-constexpr std::size_t kMostRetired = 64;
-constexpr std::size_t kMostRefused = 256;
+constexpr std::size_t kMaxRetired = 64;
+constexpr std::size_t kMaxRefused = 256;
 /// So many graphs go by streams after one could not be built, before the next is tried.
 constexpr int kPauseAfterOutOfMemory = 256;
 constexpr int kPauseAfterFailure = 16;
@@ -164,7 +164,7 @@ bool GraphCache::may_build(const GraphRequest& request) const {
 }
 
 bool GraphCache::has_room() const {
-  return capacity_ == 0 ? retired_.size() < kMostRetired : entries_.size() < limit_;
+  return capacity_ == 0 ? retired_.size() < kMaxRetired : entries_.size() < limit_;
 }
 
 CachedGraph* GraphCache::add(const GraphRequest& request) {
@@ -203,7 +203,7 @@ void GraphCache::remember_failure(const GraphRequest& request, int code) {
     pause_ = kPauseAfterOutOfMemory;
   } else if (!is_final(code)) {
     pause_ = kPauseAfterFailure;
-  } else if (refused_.size() < kMostRefused) {
+  } else if (refused_.size() < kMaxRefused) {
     refused_.push_back(request.schedule);
   }
 }

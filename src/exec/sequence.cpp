@@ -7,8 +7,8 @@
 namespace polypath {
 namespace {
 
-constexpr std::size_t kMostSequences = 64;
-constexpr std::size_t kMostTransfers = 64;  ///< of one sequence: so much has to be compared
+constexpr std::size_t kMaxSequences = 64;
+constexpr std::size_t kMaxTransfers = 64;  ///< of one sequence: so much has to be compared
 
 bool overlap(CUdeviceptr a, std::uint64_t a_bytes, CUdeviceptr b, std::uint64_t b_bytes) {
   return a < b + b_bytes && b < a + a_bytes;
@@ -33,7 +33,7 @@ std::list<Sequences::Sequence>::iterator Sequences::find(const CallerStream& cal
 std::shared_ptr<TransferState> Sequences::follow(const CallerStream& caller) {
   const std::lock_guard lock(mutex_);
   const auto known = find(caller);
-  if (known == sequences_.end() || known->transfers >= kMostTransfers) return nullptr;
+  if (known == sequences_.end() || known->transfers >= kMaxTransfers) return nullptr;
   return std::make_shared<TransferState>(*known->first);
 }
 
@@ -70,7 +70,7 @@ void Sequences::add(const std::shared_ptr<TransferState>& ticket, std::vector<Ro
   if (follows) return;
   any_ = true;
   sequences_.push_front({ticket, request, std::move(uses), 1});
-  if (sequences_.size() > kMostSequences) sequences_.pop_back();
+  if (sequences_.size() > kMaxSequences) sequences_.pop_back();
 }
 
 void Sequences::end(const CallerStream& caller) {

@@ -19,17 +19,17 @@ namespace {
 constexpr std::array kAllOps{CollectiveOp::allreduce,  CollectiveOp::reduce_scatter,
                              CollectiveOp::all_gather, CollectiveOp::broadcast,
                              CollectiveOp::reduce,     CollectiveOp::all_to_all};
-constexpr std::uint64_t kLeastMessage = 16 * kKiB;
-constexpr std::uint64_t kMostMessage = 64 * kMiB;
+constexpr std::uint64_t kMinMessage = 16 * kKiB;
+constexpr std::uint64_t kMaxMessage = 64 * kMiB;
 /// Simulated kernels run on the host's cores.
-constexpr std::uint64_t kMostSimulated = 4 * kMiB;
+constexpr std::uint64_t kMaxSimulated = 4 * kMiB;
 constexpr int kScreeningPairs = 3;
 /// The last comparison with the plan's own way.
 constexpr int kFinalRows = 9;
 /// What is found must win so many of them, ...
 constexpr int kMustWin = 8;
 /// ... and be so much faster: less is noise.
-constexpr double kLeastGainOfRows = 0.01;
+constexpr double kMinGainOfRows = 0.01;
 
 }  // namespace
 
@@ -43,8 +43,8 @@ CollectiveTuning::CollectiveTuning(CollectiveBench& bench, Context& context,
   context_.require_place_of_profile();
   if (request_.ops.empty()) request_.ops.assign(kAllOps.begin(), kAllOps.end());
   if (request_.sizes.empty()) {
-    const std::uint64_t most = context_.source().simulated ? kMostSimulated : kMostMessage;
-    for (std::uint64_t bytes = kLeastMessage; bytes <= most; bytes *= 2)
+    const std::uint64_t most = context_.source().simulated ? kMaxSimulated : kMaxMessage;
+    for (std::uint64_t bytes = kMinMessage; bytes <= most; bytes *= 2)
       request_.sizes.push_back(bytes);
   }
   for (const std::uint64_t bytes : request_.sizes)
@@ -124,7 +124,7 @@ void CollectiveTuning::tune(const Task& task) {
     for (std::size_t i = 0; i < us.first.size(); ++i) won += us.second[i] < us.first[i] ? 1 : 0;
     const double tuned_us = median(us.second);
     const bool is_sure = static_cast<std::size_t>(won) * kFinalRows >= kMustWin * us.first.size();
-    if (is_sure && tuned_us * (1 + kLeastGainOfRows) <= entry.planned_us) {
+    if (is_sure && tuned_us * (1 + kMinGainOfRows) <= entry.planned_us) {
       entry.way = best->way;
       entry.us = tuned_us;
     }

@@ -8,7 +8,7 @@
 namespace polypath {
 namespace {
 
-constexpr double kLeastFirstShare = 0.01;
+constexpr double kMinFirstShare = 0.01;
 constexpr std::array kKinds{RouteKind::via_gpu, RouteKind::via_host};
 
 /// Share steps of each round of the climb.
@@ -38,7 +38,7 @@ class Search {
     const auto us = measure_(choice);
     if (!us) return false;
     ++result_.tried;
-    if (result_.best && *us >= result_.us * (1 - options_.least_gain)) return false;
+    if (result_.best && *us >= result_.us * (1 - options_.min_gain)) return false;
     result_.best = choice;
     result_.us = *us;
     return true;
@@ -110,7 +110,7 @@ std::optional<TransferConfig> with_share(const TransferConfig& choice, RouteKind
     others += route.share;
   }
   changed.routes.front().share = 1 - others;
-  if (changed.routes.front().share < kLeastFirstShare) return std::nullopt;
+  if (changed.routes.front().share < kMinFirstShare) return std::nullopt;
   return changed;
 }
 
@@ -122,7 +122,7 @@ std::optional<TransferConfig> with_share_of_all(const TransferConfig& choice, Ro
   const double rest = (1 - old_share * factor) / (1 - old_share);
   TransferConfig changed = choice;
   for (RouteConfig& route : changed.routes) route.share *= route.kind == kind ? factor : rest;
-  if (changed.routes.front().share < kLeastFirstShare) return std::nullopt;
+  if (changed.routes.front().share < kMinFirstShare) return std::nullopt;
   return changed;
 }
 

@@ -22,7 +22,7 @@ struct SearchResult {
 };
 
 struct SearchOptions {
-  double least_gain = 0.005;  ///< a step must save this part of the time: less is noise
+  double min_gain = 0.005;  ///< a step must save this part of the time: less is noise
   StopFunction stop = [] { return false; };
 };
 

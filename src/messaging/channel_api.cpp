@@ -45,7 +45,7 @@ std::unique_ptr<polypath_channel> make_channel(Communicator& communicator,
     polypath_channel_options options;
     int count;
     int reserved = 0;
-    std::array<std::uint64_t, device::channel_view::kMostWindows> windows{};  // their numbers
+    std::array<std::uint64_t, device::channel_view::kMaxWindows> windows{};  // their numbers
   };
   Wish wish{options, count};
   for (int i = 0; i < count; ++i) {

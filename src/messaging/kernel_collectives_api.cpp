@@ -29,9 +29,9 @@ constexpr std::size_t kMeetingRoom = 256;  // then the grid's words, of the rank
 static_assert(collectives_view::kMeetingBytes <= kMeetingRoom);
 
 std::unique_ptr<polypath_device_collectives> make_meeting(Communicator& communicator) {
-  if (communicator.size() > collectives_view::kMostRanks)
+  if (communicator.size() > collectives_view::kMaxRanks)
     throw NotSupported(fmt::format("kernels of {} ranks make no collectives: of {} at the most",
-                                   communicator.size(), collectives_view::kMostRanks));
+                                   communicator.size(), collectives_view::kMaxRanks));
   return std::make_unique<polypath_device_collectives>(
       &communicator, communicator.alloc(kMeetingRoom + collectives_view::kGridBytes));
 }

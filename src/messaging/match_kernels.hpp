@@ -20,7 +20,7 @@ struct MatchKernels {
   std::uint32_t queue_bytes;  ///< of shared memory
   std::uint32_t threads_of_many;  ///< of a block that is one of many on its multiprocessor
   std::uint32_t phases;           ///< a launch each
-  std::uint32_t most_capacity;
+  std::uint32_t max_capacity;
   bool (*runs_in_one_warp)(unsigned phase);
   std::uint64_t (*workspace_bytes)(std::uint32_t capacity);
   device::match_outcome (*on_host)(const device::match_batch& batch);

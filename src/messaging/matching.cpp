@@ -63,8 +63,8 @@ Matching::Matching(Communicator& communicator, const MatchKernels& order, std::u
       order_(order),
       capacity_(capacity),
       seed_(random_seed()) {
-  if (capacity == 0 || capacity > order_.most_capacity)
-    throw InvalidArgument("options->capacity is not 1 to " + std::to_string(order_.most_capacity));
+  if (capacity == 0 || capacity > order_.max_capacity)
+    throw InvalidArgument("options->capacity is not 1 to " + std::to_string(order_.max_capacity));
   const CurrentContext current(driver_, context_);
   module_ = KernelModule::of(driver_, context_, order_.image);
   carry_ = KernelModule::of(driver_, context_, carry_image());
@@ -106,7 +106,7 @@ Matching::Matching(Communicator& communicator, const MatchKernels& order, std::u
     buffers_.matched_message = parts.take<std::uint32_t>(capacity_);
     buffers_.matched_receive = parts.take<std::uint32_t>(capacity_);
     workspace_ = parts.take<unsigned char>(
-        capacity_ > kMostOfAQueue ? order_.workspace_bytes(capacity_) : 0);
+        capacity_ > kMaxPerQueue ? order_.workspace_bytes(capacity_) : 0);
     return parts.bytes();
   };
   const std::uint64_t bytes = cut(0);
@@ -164,9 +164,9 @@ void Matching::issue_one(device::match_batch batch, bool uses_leftovers, device:
   // Of what is carried over, the host knows the capacity alone.
   const std::uint32_t most =
       uses_leftovers ? capacity_ : std::max(batch.message_count, batch.receive_count);
-  if (most <= kMostOfAQueue) {
+  if (most <= kMaxPerQueue) {
     const MatchQueuesArgs args{
-        batch,      nullptr, nullptr, 1,     std::min(capacity_, kMostOfAQueue),
+        batch,      nullptr, nullptr, 1,     std::min(capacity_, kMaxPerQueue),
         uses_leftovers, 0,       outcome, state_};
     return launch(queues_, {1, std::min(whole_warps(most), kMatchThreads), order_.queue_bytes},
                   stream, args);
@@ -200,7 +200,7 @@ void Matching::match_many(const QueueBatch& queues, device::match_batch arrays,
                              queues.message_begins,
                              queues.receive_begins,
                              queues.queues,
-                             std::min(capacity_, kMostOfAQueue),
+                             std::min(capacity_, kMaxPerQueue),
                              0,
                              0,
                              outcomes,

@@ -27,7 +27,7 @@ static_assert(sizeof(polypath_match_pair) == sizeof(device::match_pair));
 static_assert(POLYPATH_MATCH_WILDCARD == static_cast<int>(device::match_status::wildcard));
 static_assert(POLYPATH_MATCH_DUPLICATE_RECEIVE ==
               static_cast<int>(device::match_status::receive_twice));
-static_assert(POLYPATH_MATCH_BATCHED_MAX == kMostOfAQueue);
+static_assert(POLYPATH_MATCH_BATCHED_MAX == kMaxPerQueue);
 static_assert(POLYPATH_ANY_TAG == device::any_tag && POLYPATH_ANY_SOURCE == device::any_source);
 
 Matching& matching_of(polypath_matcher* matcher) {
@@ -113,7 +113,7 @@ polypath_status polypath_match_batched(polypath_matcher* matcher, size_t queues,
             "message_begins or receive_begins is null");
     require_aligned_to_words(outcomes, "outcomes");
     const device::match_batch arrays =
-        batch_of(messages, 0, receives, 0, matched_message, kMostOfAQueue);
+        batch_of(messages, 0, receives, 0, matched_message, kMaxPerQueue);
     matching.match_many({static_cast<std::uint32_t>(queues), message_begins, receive_begins},
                         arrays, outcome_at(outcomes), static_cast<CUstream>(stream));
   });

@@ -18,7 +18,7 @@ namespace polypath {
 namespace {
 
 /// Of one handle: more are asked for by mistake.
-constexpr int kMostQueues = 4096;
+constexpr int kMaxQueues = 4096;
 
 template <typename T>
 T* pointer(CUdeviceptr at) {
@@ -35,8 +35,8 @@ struct Wish {
 };
 
 void require_count(int count) {
-  if (count < 1 || count > kMostQueues)
-    throw InvalidArgument(fmt::format("count is {}: it is to be 1 to {}", count, kMostQueues));
+  if (count < 1 || count > kMaxQueues)
+    throw InvalidArgument(fmt::format("count is {}: it is to be 1 to {}", count, kMaxQueues));
 }
 
 void require_rank(const Communicator& communicator, int rank, const char* what) {

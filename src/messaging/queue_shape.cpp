@@ -12,17 +12,17 @@ namespace polypath {
 namespace {
 
 constexpr std::uint32_t kDefaultCapacity = 16384;
-constexpr std::uint32_t kMostCapacity = std::uint32_t{1} << 28;
+constexpr std::uint32_t kMaxCapacity = std::uint32_t{1} << 28;
 constexpr std::uint32_t kSegments = 64;
 constexpr std::uint32_t kGoodSegment = 256;  // what a block of four warps pushes by two
-constexpr std::uint32_t kLeastSegments = 4;  // no turn waits for another of its own call
+constexpr std::uint32_t kMinSegments = 4;  // no turn waits for another of its own call
 
 void demand(bool holds, const char* why) {
   if (!holds) throw InvalidArgument(why);
 }
 
 std::uint32_t default_segment(std::uint32_t capacity) {
-  return std::max(capacity / kSegments, std::min(kGoodSegment, capacity / kLeastSegments));
+  return std::max(capacity / kSegments, std::min(kGoodSegment, capacity / kMinSegments));
 }
 
 }  // namespace
@@ -47,13 +47,13 @@ QueueShape shape_of(const polypath_queue_options* options) {
         "options->item_bytes is {}: an item in {} has 1 to {} bytes (send where larger data lie)",
         options->item_bytes, is_line ? "lines" : "packets", most));
   const std::uint32_t capacity = options->capacity == 0 ? kDefaultCapacity : options->capacity;
-  if (!std::has_single_bit(capacity) || capacity < kLeastSegments || capacity > kMostCapacity)
+  if (!std::has_single_bit(capacity) || capacity < kMinSegments || capacity > kMaxCapacity)
     throw InvalidArgument(
         fmt::format("options->capacity is {}: it is to be a power of two, {} to {}", capacity,
-                    kLeastSegments, kMostCapacity));
+                    kMinSegments, kMaxCapacity));
   const std::uint32_t segment =
       options->segment == 0 ? default_segment(capacity) : options->segment;
-  if (!std::has_single_bit(segment) || segment > capacity / kLeastSegments)
+  if (!std::has_single_bit(segment) || segment > capacity / kMinSegments)
     throw InvalidArgument(fmt::format(
         "options->segment is {}: it is to be a power of two, at most a quarter of the capacity {}",
         segment, capacity));

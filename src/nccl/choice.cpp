@@ -70,8 +70,8 @@ int operator_of(int reduction) noexcept {
 bool is_float(int type) noexcept { return type >= kFirstFloat; }
 
 bool needs_rank_order(Operation operation, std::size_t count, int type, int reduction) noexcept {
-  return combines(operation) && count > 0 && is_float(type) && reduction != kMin &&
-         reduction != kMax;
+  return combines(operation) && count > 0 && is_float(type) && reduction != kNcclMin &&
+         reduction != kNcclMax;
 }
 
 bool takes_any(const Policy& policy) noexcept {

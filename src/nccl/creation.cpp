@@ -25,10 +25,10 @@ using preload::log_line;
 using preload::LogLevel;
 
 /// As many as polypath's kernels serve (collective_args.h).
-constexpr int kMostRanks = 8;
+constexpr int kMaxRanks = 8;
 
-constexpr std::uint32_t kMostBlocks = 64;
-constexpr std::uint32_t kMostBlocksOfNccl = 32;
+constexpr std::uint32_t kMaxBlocks = 64;
+constexpr std::uint32_t kMaxNcclBlocks = 32;
 
 /// Why this rank cannot take part; "": it can.
 std::string missing_here(int ranks, bool is_blocking) noexcept {
@@ -78,7 +78,7 @@ void tell(const Communicator& its) noexcept {
 /// stay shown, or who comes later would find fewer; of the first communicators alone, for others
 /// are told of in nobody's line.
 void tell_partial(Advertisement&& own, int rank, int ranks) noexcept {
-  constexpr unsigned kKept = 2 * kMostRanks;
+  constexpr unsigned kKept = 2 * kMaxRanks;
   static std::array<Advertisement, kKept> kept;
   static std::atomic<unsigned> kept_count;
   static std::atomic_flag is_told;
@@ -148,7 +148,7 @@ int Creation::finish() noexcept {
   if (its->refusal.empty()) {
     if (its->size < 2) {
       its->refusal = "one rank";
-    } else if (its->size > kMostRanks) {
+    } else if (its->size > kMaxRanks) {
       its->refusal = "more than 8 ranks";
     } else if (presence_.count(ranks_) != its->size) {
       its->refusal = "not all ranks are here under polypath";
@@ -207,8 +207,8 @@ int Creation::agree(Communicator& its) noexcept {
   options.timeout_ms = settings().timeout_ms;
   // NCCL's kernels of other communicators wait for other GPUs too, with so many blocks at the most:
   // both must fit, or two GPUs wait for each other's.
-  options.max_blocks = kMostBlocks;
-  options.reserved_sms = kMostBlocksOfNccl;
+  options.max_blocks = kMaxBlocks;
+  options.reserved_sms = kMaxNcclBlocks;
   options.retries_buffers = 1;  // over scratch (groups.cpp)
   polypath_comm* comm = nullptr;
   const polypath_status status = with.comm_create(

@@ -25,8 +25,8 @@ namespace {
 
 /// Of a rank, at once, with its header; all ranks' and this rank's once more.
 constexpr std::size_t kPart = 4096;
-constexpr std::size_t kMostRanks = 8;
-constexpr std::size_t kBytes = kPart * (kMostRanks + 1);
+constexpr std::size_t kMaxRanks = 8;
+constexpr std::size_t kBytes = kPart * (kMaxRanks + 1);
 
 void pause_briefly() noexcept {
   constexpr timespec kPause{0, 20'000};
@@ -140,10 +140,10 @@ bool HostAllGather::gather(const void* mine, void* all, std::size_t bytes) noexc
   if (!why_.empty()) return false;
   const InContext current(cuda_, buffers_.context());
   const RelaxedCapture relaxed(cuda_);
-  constexpr std::size_t kMost = kPart - sizeof(Header);
-  for (std::size_t at = 0; at < bytes; at += kMost)
+  constexpr std::size_t kMaxPart = kPart - sizeof(Header);
+  for (std::size_t at = 0; at < bytes; at += kMaxPart)
     if (!gather_part(static_cast<const std::byte*>(mine) + at, static_cast<std::byte*>(all) + at,
-                     bytes, std::min(kMost, bytes - at)))
+                     bytes, std::min(kMaxPart, bytes - at)))
       return false;
   return true;
 }

@@ -30,10 +30,10 @@ Settings read() noexcept {
   its.reproducible = is_asked_for("POLYPATH_REPRODUCIBLE");
   its.strict = is_asked_for("POLYPATH_STRICT");
   its.checks = is_set("POLYPATH_CHECK", "1");
-  constexpr long kMost = 86'400'000;
+  constexpr long kMaxTimeoutMs = 86'400'000;
   const char* const limit = std::getenv("POLYPATH_NCCL_TIMEOUT_MS");
   const long given = limit != nullptr ? std::strtol(limit, nullptr, 10) : 0;
-  its.timeout_ms = static_cast<std::uint32_t>(given > 0 && given <= kMost ? given : kMost);
+  its.timeout_ms = static_cast<std::uint32_t>(given > 0 && given <= kMaxTimeoutMs ? given : kMaxTimeoutMs);
   return its;
 }
 

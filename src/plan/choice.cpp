@@ -35,7 +35,7 @@ bool rings_suffice(const std::vector<Demand>& demands, const RingLimits& rings) 
   std::map<MemoryId, int> used;
   for (const Demand& demand : demands)
     for (const Route& route : demand.routes)
-      if (route.staged() && ++used[route.via] > rings.most_in(route.via)) return false;
+      if (route.staged() && ++used[route.via] > rings.max_in(route.via)) return false;
   return true;
 }
 

@@ -19,20 +19,20 @@ namespace {
 
 /// A rung must promise to save this part of the native time, and this part of what a staged route
 /// costs before its first byte arrives: the model is not finer than that.
-constexpr double kLeastGain = 0.02;
+constexpr double kMinGain = 0.02;
 /// Where the driver itself carries the native copy through host memory, beside our staged legs, the
 /// model is coarser.
-constexpr double kLeastGainBounced = 0.05;
-constexpr double kLeastGainOfFixed = 0.2;
+constexpr double kMinGainBounced = 0.05;
+constexpr double kMinGainOfFixed = 0.2;
 /// In a sequence nothing has to be filled; this much the issue and the join of each transfer may
 /// cost.
-constexpr double kLeastGainInSequenceUs = 5;
+constexpr double kMinGainInSequenceUs = 5;
 /// Two rungs this near are equal: fewer routes win (each costs CPU time and staging memory), or
 /// more where the ladder says spread.
 constexpr double kTie = 0.99;
 constexpr double kTieToSpread = 1.04;
 /// A smaller share does not pay for its events.
-constexpr double kLeastShare = 64.0 * 1024;
+constexpr double kMinShare = 64.0 * 1024;
 /// CPU time of a copy of a staged route, with its event and its share of the waits, in native
 /// copies: 1.9 to 2.6 us against 1.7 on 4 x H200.
 constexpr double kIssueOfStaged = 1.4;
@@ -63,7 +63,7 @@ bool equalise(std::span<Piece> pieces, double bytes, const ChunkLimits& limits) 
     for (Piece& piece : pieces) {
       const auto [offset_us, us_a_byte] = piece.cost.line(piece.share, piece.chunk);
       piece.share = (end_us - offset_us) / us_a_byte;
-      if (piece.share <= 0 || (piece.cost.staged && piece.share < kLeastShare)) return false;
+      if (piece.share <= 0 || (piece.cost.staged && piece.share < kMinShare)) return false;
     }
   }
   return true;
@@ -158,9 +158,9 @@ double worthwhile(const Node& node, const std::vector<Request>& requests, double
     const auto link = node.find_link(request.src, request.dst);
     return link && node.links[static_cast<std::size_t>(*link)].type == LinkType::bounce;
   });
-  return native_us - std::max(native_us * (bounced ? kLeastGainBounced : kLeastGain),
-                              in_sequence ? kLeastGainInSequenceUs
-                                          : staged_fixed_us(node.costs) * kLeastGainOfFixed);
+  return native_us - std::max(native_us * (bounced ? kMinGainBounced : kMinGain),
+                              in_sequence ? kMinGainInSequenceUs
+                                          : staged_fixed_us(node.costs) * kMinGainOfFixed);
 }
 
 /// Whether the rung keeps to the number of routes a transfer, and to the rings of each memory.
@@ -171,7 +171,7 @@ bool within(const RouteSet& rung, const PlanOptions& options) {
       return false;
     for (const RatedRoute& rated : routes) {
       const Route& route = rated.route;
-      if (route.staged() && ++rings[route.via] > options.chunks.rings.most_in(route.via))
+      if (route.staged() && ++rings[route.via] > options.chunks.rings.max_in(route.via))
         return false;
     }
   }
@@ -259,15 +259,15 @@ Plan make_plan(const Node& node, const RouteSets& route_sets, const std::vector<
   std::optional<RungPlan> best = native;
   const double worthwhile_us = native ? worthwhile(node, requests, native->us, options.in_sequence)
                                       : std::numeric_limits<double>::infinity();
-  double least_us = worthwhile_us;
+  double min_us = worthwhile_us;
   if (!(small(requests, options) && native)) {
     for (auto rung = route_sets.rungs.rbegin(); rung != route_sets.rungs.rend(); ++rung) {
       if (direct_only(*rung) || !within(*rung, options)) continue;
       auto candidate = plan_rung(node, *rung, requests, options);
       if (!candidate) continue;
       const double tie = route_sets.spread ? kTieToSpread : kTie;
-      if (candidate->us > worthwhile_us || candidate->us >= least_us * tie) continue;
-      least_us = std::min(least_us, candidate->us);
+      if (candidate->us > worthwhile_us || candidate->us >= min_us * tie) continue;
+      min_us = std::min(min_us, candidate->us);
       best = std::move(candidate);
     }
   }

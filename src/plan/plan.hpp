@@ -16,7 +16,7 @@ namespace polypath {
 inline constexpr std::uint64_t kGranule = 4 * kKiB;
 
 /// More than that is planned for nobody: no node has such memory, and plans list their chunks.
-inline constexpr std::uint64_t kMostPlanned = 4 * kTiB;
+inline constexpr std::uint64_t kMaxPlanned = 4 * kTiB;
 
 /// A transfer without addresses.
 struct Request {

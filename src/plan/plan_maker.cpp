@@ -66,9 +66,9 @@ std::vector<Request> together(const PlanKey& key) {
 }  // namespace
 
 bool pays_under_contention(const Plan& plan) noexcept {
-  constexpr double kLeastUs = 32;
+  constexpr double kMinUs = 32;
   const double gain_us = plan.native_us - plan.predicted_us;
-  return gain_us >= kLeastUs || gain_us >= plan.native_us / 10;
+  return gain_us >= kMinUs || gain_us >= plan.native_us / 10;
 }
 
 std::uint64_t memory_bit(const Node& node, MemoryId memory) noexcept {

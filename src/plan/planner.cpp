@@ -7,10 +7,10 @@ namespace polypath {
 namespace {
 
 /// Copies in the schedules of all kept plans, each plan counting some for itself: about 10 MB.
-constexpr std::size_t kMostCopies = 100'000;
+constexpr std::size_t kMaxCopies = 100'000;
 constexpr std::size_t kCopiesOfAPlan = 24;
 /// Routes on all rungs of the kept ladders: about 10 MB.
-constexpr std::size_t kMostRoutes = 100'000;
+constexpr std::size_t kMaxRoutes = 100'000;
 
 /// On ladders with so many routes in all a plan takes less than 15 us: bench/plan_cost measures it.
 constexpr std::size_t kCheapRoutes = 64;
@@ -99,8 +99,8 @@ Planner::StatePtr Planner::make_state(PlanInputs inputs) {
 Planner::Planner(PlanInputs inputs, Later later)
     : later_(std::move(later)),
       state_(make_state(std::move(inputs))),
-      ladders_(kMostRoutes),
-      plans_(kMostCopies) {}
+      ladders_(kMaxRoutes),
+      plans_(kMaxCopies) {}
 
 Planner::StatePtr Planner::state() const {
   const std::lock_guard lock(mutex_);

@@ -9,19 +9,19 @@ namespace polypath::preload {
 namespace {
 
 /// Before there is an engine: nobody splits less.
-constexpr std::size_t kLeastLarge = 256 * 1024;
+constexpr std::size_t kMinLarge = 256 * 1024;
 
-constinit std::atomic<std::size_t> least_split[kDirectionCount]{};
+constinit std::atomic<std::size_t> min_split[kDirectionCount]{};
 
 void set(Direction direction, std::size_t bytes) noexcept {
-  least_split[index_of(direction)].store(bytes, std::memory_order_relaxed);
+  min_split[index_of(direction)].store(bytes, std::memory_order_relaxed);
   // Rates are taken of copies that are not split as well.
-  const std::size_t least = are_statistics_wanted() ? std::min(bytes, kLeastRated) : bytes;
+  const std::size_t least = are_statistics_wanted() ? std::min(bytes, kMinRated) : bytes;
   detail::short_way[index_of(direction)].store(least, std::memory_order_relaxed);
 }
 
 bool is_worth_asking(const Copy& copy) noexcept {
-  return copy.bytes >= least_split[index_of(copy.direction)].load(std::memory_order_relaxed);
+  return copy.bytes >= min_split[index_of(copy.direction)].load(std::memory_order_relaxed);
 }
 
 /// False where the driver does not know the address, or memory has no such attribute.
@@ -198,7 +198,7 @@ void set_thresholds(const polypath_thresholds* thresholds) noexcept {
 }
 
 void set_thresholds_before_engine() noexcept {
-  const polypath_thresholds large{kLeastLarge, kLeastLarge, kLeastLarge};
+  const polypath_thresholds large{kMinLarge, kMinLarge, kMinLarge};
   set_thresholds(&large);
 }
 

@@ -40,8 +40,8 @@ void tell_engine(const Copy& copy) noexcept;
 /// Tells the engine of a copy that the driver carries and that it was not offered: what it occupies
 /// counts as load. Nothing for copies that are small, or of GPUs alone.
 inline void note_native(const Copy& copy) noexcept {
-  constexpr std::size_t kLeastNoted = 16 * 1024;
-  if (copy.bytes >= kLeastNoted && copy.direction != Direction::gpu_to_gpu &&
+  constexpr std::size_t kMinNoted = 16 * 1024;
+  if (copy.bytes >= kMinNoted && copy.direction != Direction::gpu_to_gpu &&
       detail::is_noted.load(std::memory_order_relaxed))
     detail::tell_engine(copy);
 }

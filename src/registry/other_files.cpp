@@ -38,7 +38,7 @@ void read(int descriptor, std::size_t offset, std::array<Stored, count>& values)
 }
 
 /// Descriptors that may be kept open, in a program that has others to open.
-constexpr std::size_t kMostFiles = 256;
+constexpr std::size_t kMaxFiles = 256;
 /// By then whoever began to make a file has finished it or died.
 constexpr std::int64_t kUnfinishedForS = 10;
 
@@ -196,11 +196,11 @@ void PeerFiles::read_files(const Descriptor& folder, const std::vector<std::stri
     }
     if (is_left_behind(*file)) {
       unlinkat(folder.get(), text.c_str(), 0);
-    } else if (name->complete && found.size() < kMostFiles) {
+    } else if (name->complete && found.size() < kMaxFiles) {
       if (is_new) file->check();
       found.push_back(std::move(file));
     } else if (name->complete && said_.first("too many")) {
-      log_warn("registry: more than {} processes: the rest is left out", kMostFiles);
+      log_warn("registry: more than {} processes: the rest is left out", kMaxFiles);
     }
   }
   files_ = std::move(found);

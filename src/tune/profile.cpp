@@ -90,8 +90,8 @@ std::filesystem::path absolute_variable(const char* name) {
   return value != nullptr && value[0] == '/' ? value : std::filesystem::path();
 }
 
-constexpr double kMostBytes = 1e15;
-constexpr double kMostGbps = 1e6;
+constexpr double kMaxBytes = 1e15;
+constexpr double kMaxGbps = 1e6;
 constexpr double kShareTolerance = 0.01;
 
 RouteKind read_kind(TomlTable& table, const std::string& name) {
@@ -236,7 +236,7 @@ TunedTransfer read_tuned(TomlTable& table) {
   TunedTransfer tuned;
   tuned.pattern = read_pattern(table);
   tuned.pair = table.text("pair");
-  tuned.choice.bytes = static_cast<std::uint64_t>(table.number("bytes", {4096, kMostBytes}));
+  tuned.choice.bytes = static_cast<std::uint64_t>(table.number("bytes", {4096, kMaxBytes}));
   tuned.executor = read_executor(table);
   const auto kinds = table.texts("routes");
   const auto shares = table.numbers("shares", {0, 1});
@@ -251,9 +251,9 @@ TunedTransfer read_tuned(TomlTable& table) {
   if (std::abs(sum - 1) > kShareTolerance)
     table.fail("shares", fmt::format("add up to {:.3f} instead of 1", sum));
   tuned.choice.slots = table.integer("slots", {0, 64}, 0);
-  tuned.native_gbps = table.number("native_gbps", {0, kMostGbps}, 0);
-  tuned.predicted_gbps = table.number("predicted_gbps", {0, kMostGbps}, 0);
-  tuned.measured_gbps = table.number("measured_gbps", {0, kMostGbps}, 0);
+  tuned.native_gbps = table.number("native_gbps", {0, kMaxGbps}, 0);
+  tuned.predicted_gbps = table.number("predicted_gbps", {0, kMaxGbps}, 0);
+  tuned.measured_gbps = table.number("measured_gbps", {0, kMaxGbps}, 0);
   tuned.tried = table.integer("tried", {0, 1e9}, 0);
   const double written = table.number("digest", {0, 4294967295.0}, -1);
   tuned.edited = written != static_cast<double>(digest(tuned));

@@ -51,7 +51,7 @@ struct NodeGroupOptions {
   std::chrono::milliseconds time_limit = std::chrono::minutes(5);
   bool progress_in_caller = false;
   bool by_nccl = false;
-  std::uint64_t most_slice = kMostNodeSlice;
+  std::uint64_t max_slice = kMaxNodeSlice;
   std::shared_ptr<const CudaDriver> driver = nullptr;  ///< null: the node's
 };
 
@@ -88,7 +88,7 @@ class NodeGroup {
                                      its, options.by_nccl ? nccl_network() : network,
                                      std::string(1, names[at]));
       one.inside.emplace(*one.made.local, kSmall);
-      if (one.made.links) one.across.emplace(*one.inside, *one.made.links, options.most_slice);
+      if (one.made.links) one.across.emplace(*one.inside, *one.made.links, options.max_slice);
       one.made.local->exchange({}, {});
       one.made.local->set_time_limit(options.time_limit);
     });

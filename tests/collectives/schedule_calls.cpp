@@ -23,7 +23,7 @@ bool runs(AlgorithmOverride choice, CollectiveOp op) {
          (by_owners && choice == AlgorithmOverride::hierarchical);
 }
 /// Less is in no two parts.
-constexpr std::uint64_t kLeastMixed = 16 << 10;
+constexpr std::uint64_t kMinMixed = 16 << 10;
 
 // Rows of a game: of its graphs, and behind those
 constexpr std::size_t kByCopies = GraphGame::kGraphs;
@@ -56,17 +56,17 @@ std::uint64_t calls_of(const std::vector<PlannedCall>& row) {
       std::ranges::count_if(row, [](const PlannedCall& call) { return call.what.count > 0; }));
 }
 
-PlannedCall call_for(Random& random, int ranks, AlgorithmOverride choice, std::uint64_t most_bytes) {
+PlannedCall call_for(Random& random, int ranks, AlgorithmOverride choice, std::uint64_t max_bytes) {
   const ScratchShape any_shape{static_cast<std::uint32_t>(ranks), 8, 4, 65536, 1 << 20};
   PlannedCall call;
   do {
-    call.what = random_case(random, any_shape, most_bytes, 1);
+    call.what = random_case(random, any_shape, max_bytes, 1);
     if (!runs(choice, call.what.op)) {
       call.what.op = CollectiveOp::allreduce;
       if (call.what.placement == Placement::own_part) call.what.placement = Placement::in_place;
     }
   } while (
-      (choice == AlgorithmOverride::host && call.what.in_bytes() < kLeastMixed) ||
+      (choice == AlgorithmOverride::host && call.what.in_bytes() < kMinMixed) ||
       (call.what.op == CollectiveOp::all_to_all && call.what.placement != Placement::apart) ||
       (call.what.op == CollectiveOp::reduce_scatter && call.what.placement == Placement::in_place));
   if (choice == AlgorithmOverride::ring && call.what.type >= DataType::float16)

@@ -23,7 +23,7 @@ std::uint64_t calls_of(const std::vector<PlannedCall>& row);
 
 /// A random call that `choice` can run, and whose result is the same in any order if the choice does
 /// not keep that of ranks.
-PlannedCall call_for(Random& random, int ranks, AlgorithmOverride choice, std::uint64_t most_bytes);
+PlannedCall call_for(Random& random, int ranks, AlgorithmOverride choice, std::uint64_t max_bytes);
 
 /// What a rank captured.
 class CapturedRow {

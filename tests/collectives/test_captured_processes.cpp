@@ -160,8 +160,8 @@ class GraphsWith : public testing::TestWithParam<const char*> {};
 
 TEST_P(GraphsWith, AreFoundOut) {
   NEEDS_GPUS(kRanks);
-  constexpr int kMostTurns = 100;
-  set(AlgorithmOverride::pairwise, GetParam(), kMostTurns);
+  constexpr int kMaxRounds = 100;
+  set(AlgorithmOverride::pairwise, GetParam(), kMaxRounds);
   ProcessGroup group("graphs_among_other_calls", kRanks);
   for (int rank = 0; rank < kRanks; ++rank)
     EXPECT_THAT(group.result(rank), HasSubstr("an element is wrong")) << "rank " << rank;

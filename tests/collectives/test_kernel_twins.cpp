@@ -25,7 +25,7 @@ TEST_P(KernelTwins, RandomRowsOfCallsLeaveEveryByteRight) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, KernelTwins, testing::Range(1U, kMostRanks + 1));
+INSTANTIATE_TEST_SUITE_P(Ranks, KernelTwins, testing::Range(1U, kMaxRanks + 1));
 
 TEST(KernelTwinsOf, EveryTypeAndOperatorIsExactInEveryForm) {
   Random random(7);

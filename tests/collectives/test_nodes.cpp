@@ -28,7 +28,7 @@ class Nodes : public testing::TestWithParam<std::string> {
 
 TEST_P(Nodes, RandomCalls) {
   const std::string& names = GetParam();
-  CreatedGroup group(names, {.progress_in_caller = names == "abab", .most_slice = kSmallSlice});
+  CreatedGroup group(names, {.progress_in_caller = names == "abab", .max_slice = kSmallSlice});
   Random random(20261123);
   std::uint64_t made = 0;
   for (int row = 0; row < random_rows(4); ++row) {
@@ -50,7 +50,7 @@ class NodesOfManyChunks : public Nodes {};
 TEST_P(NodesOfManyChunks, GoInTurnByTheSlots) {
   const std::string& names = GetParam();
   const auto ranks = static_cast<std::uint32_t>(names.size());
-  CreatedGroup group(names, {.most_slice = kSmallSlice});
+  CreatedGroup group(names, {.max_slice = kSmallSlice});
   Random random(5);
   for (const CollectiveOp op :
        {CollectiveOp::allreduce, CollectiveOp::reduce, CollectiveOp::broadcast}) {
@@ -286,7 +286,7 @@ class ByNccl : public testing::TestWithParam<std::string> {
 
 TEST_P(ByNccl, RandomCalls) {
   const std::string& names = GetParam();
-  CreatedGroup group(names, {.by_nccl = true, .most_slice = kSmallSlice});
+  CreatedGroup group(names, {.by_nccl = true, .max_slice = kSmallSlice});
   EXPECT_EQ(group[0].made.links->engine->name(), "nccl");
   Random random(77);
   std::vector<PlannedCall> calls;
@@ -314,7 +314,7 @@ TEST(NodesTest, ExchangeByNccl_NeedsNoHost) {
   };
   CreatedGroup group("ab", {.time_limit = std::chrono::seconds(10),
                             .by_nccl = true,
-                            .most_slice = kSmallSlice,
+                            .max_slice = kSmallSlice,
                             .driver = driver});
   Random random(8);
   PlannedCall call{case_of(CollectiveOp::allreduce, DataType::float32, 100'003, 2, "ab"), {}};

@@ -33,9 +33,9 @@ SIMT_DEVICE_NOINLINE void run_channel(const ChannelRow& row) {
   const Group group{};
   const unsigned context = simt::block_index();
   device::channel channel(group, row.view, context);
-  device::request requests[kMostRequests];
-  device::request* const kept = row.requests + context * kMostRequests;
-  for (unsigned i = 0; i < kMostRequests; ++i) {
+  device::request requests[kMaxRequests];
+  device::request* const kept = row.requests + context * kMaxRequests;
+  for (unsigned i = 0; i < kMaxRequests; ++i) {
     requests[i].slot = simt::load_relaxed(&kept[i].slot);
     requests[i].generation = simt::load_relaxed(&kept[i].generation);
   }
@@ -53,7 +53,7 @@ SIMT_DEVICE_NOINLINE void run_channel(const ChannelRow& row) {
     ChannelResult* const result = row.results + context * row.stride + number;
     device::received got{};
     device::status answer = device::status::done;
-    device::request& request = requests[number % kMostRequests];
+    device::request& request = requests[number % kMaxRequests];
     if (call == ChannelCall::send) {
       answer = channel.isend(group, peer, tag, data, bytes, request);
       if (answer != device::status::done) write_result(group, result, answer, got);
@@ -89,7 +89,7 @@ SIMT_DEVICE_NOINLINE void run_channel(const ChannelRow& row) {
   // All of the group know that it is another one's now.
   if (channel.progress(group) == device::status::done)
     write_result(group, row.results + context * row.stride, device::status::bad_request, {});
-  for (unsigned i = 0; group.is_leader() && i < kMostRequests; ++i) {
+  for (unsigned i = 0; group.is_leader() && i < kMaxRequests; ++i) {
     simt::store_relaxed(&kept[i].slot, requests[i].slot);
     simt::store_relaxed(&kept[i].generation, requests[i].generation);
   }

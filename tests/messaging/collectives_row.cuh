@@ -33,7 +33,7 @@ class CollectivesRun {
   }
   SIMT_DEVICE unsigned char* memory_of(int rank) const {
     unsigned char* found = nullptr;
-    for (int r = 0; r < device::collectives_view::kMostRanks; ++r)
+    for (int r = 0; r < device::collectives_view::kMaxRanks; ++r)
       if (r == rank) found = row_.memory.at[r];
     return found;
   }
@@ -44,7 +44,7 @@ class CollectivesRun {
   template <typename T>
   SIMT_DEVICE device::symmetric<T> at(std::uint64_t offset) const {
     device::symmetric<T> all{};
-    for (int r = 0; r < device::collectives_view::kMostRanks; ++r)
+    for (int r = 0; r < device::collectives_view::kMaxRanks; ++r)
       all.at[r] = reinterpret_cast<T*>(row_.memory.at[r] + offset);
     return all;
   }

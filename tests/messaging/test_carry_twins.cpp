@@ -118,7 +118,7 @@ class CarryMemory {
       const MatchQueuesArgs args{batch, nullptr, nullptr,        1,     capacity_,
                                  1,     0,       &state.outcome, &state};
       row.push_back(simt::launch("polypath_match_queues_mpi", 0, 1, 96, args));
-      row.back().shared_bytes = sizeof(device::mpi_storage<kMostOfAQueue>);
+      row.back().shared_bytes = sizeof(device::mpi_storage<kMaxPerQueue>);
     }
     row.push_back(simt::launch("polypath_match_keep", 0, 1, 128, carry));
     simt::RunOptions options;

@@ -20,7 +20,7 @@ namespace {
 
 using device::CollectiveFault;
 using Bytes = std::vector<unsigned char>;
-constexpr int kMostRanks = device::collectives_view::kMostRanks;
+constexpr int kMaxRanks = device::collectives_view::kMaxRanks;
 
 std::size_t element_bytes(CollectiveOp op) {
   switch (op) {
@@ -82,7 +82,7 @@ struct RowOptions {
   int ranks = 3;
   unsigned blocks = 3;
   unsigned rounds = 8;
-  std::size_t most_bytes = 3000;
+  std::size_t max_bytes = 3000;
   int group = -1;  ///< of all calls; else any
 };
 
@@ -90,7 +90,7 @@ class Row {
  public:
   Row(std::uint64_t seed, const RowOptions& options)
       : random_(seed), options_(options), ranks_(static_cast<std::size_t>(options.ranks)) {
-    part_ = options.most_bytes + 64;
+    part_ = options.max_bytes + 64;
     bytes_ = 2 * part_ * (ranks_.size() + 1);
     for (RankOfRow& rank : ranks_) rank.memory = LineBytes(bytes_, 0xEE);
     for (unsigned round = 0; round < options.rounds; ++round) add_call();
@@ -159,7 +159,7 @@ class Row {
   void add_call() {
     const auto op = static_cast<CollectiveOp>(below(6));
     const std::size_t element = element_bytes(op);
-    const std::size_t count = below(8) == 0 ? 0 : below(options_.most_bytes / element + 1);
+    const std::size_t count = below(8) == 0 ? 0 : below(options_.max_bytes / element + 1);
     const std::size_t bytes = op == CollectiveOp::barrier ? 0 : count * element;
     const std::size_t root = below(ranks_.size());
     const bool is_in_place = below(2) == 0;

@@ -177,9 +177,9 @@ TEST(MatchingAdversary, OneReceiveForAll) {
 
 TEST(MatchingAdversary, ExtremesOfTheRanges) {
   Traffic traffic;
-  traffic.messages = {{0, 0, 0}, {device::kMostTag, device::kMostSource, 0xFFFF}, {0, 0, 0xFFFF}};
+  traffic.messages = {{0, 0, 0}, {device::kMaxTag, device::kMaxSource, 0xFFFF}, {0, 0, 0xFFFF}};
   traffic.receives = {{any_tag, any_source, 0xFFFF},
-                      {device::kMostTag, device::kMostSource, 0xFFFF},
+                      {device::kMaxTag, device::kMaxSource, 0xFFFF},
                       {any_tag, any_source, 0xFFFF},
                       {any_tag, any_source, 0}};
   EXPECT_EQ(run_and_compare(kByBlock, traffic, 1), "");

@@ -34,7 +34,7 @@ RANK_PROGRAM(queues_to_all) {
   for (int time = 0; time < 2; ++time) {
     const auto queues = QueueSet::connected_each(*comm, shape_of(&options));
     const std::uint32_t room = 2 * kPushes * 32;  // for what came twice, too
-    Found* const found = gpu.alloc_found(std::size_t{room} * RingsRow::kMost);
+    Found* const found = gpu.alloc_found(std::size_t{room} * RingsRow::kMaxSources);
     RingsRow rings{};
     rings.count = static_cast<std::uint32_t>(comm->size());
     rings.found = found;

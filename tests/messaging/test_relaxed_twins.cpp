@@ -60,7 +60,7 @@ Traffic one_tag(std::uint32_t count, std::uint64_t seed) {
   Traffic traffic;
   for (std::uint32_t hash = 0; traffic.messages.size() < count; ++hash) {
     const envelope one{hash * inverse, 0, 0};
-    if (one.tag <= device::kMostTag) traffic.messages.push_back(one);
+    if (one.tag <= device::kMaxTag) traffic.messages.push_back(one);
   }
   traffic.receives.assign(traffic.messages.rbegin(), traffic.messages.rend());
   return traffic;

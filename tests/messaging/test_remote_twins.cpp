@@ -214,7 +214,7 @@ TEST(RemoteLines, ComeTornWhereNobodyPromisesThem) {
 }
 
 TEST(RemoteQueues, SeveralSourcesIntoOneConsumer) {
-  constexpr unsigned kSources = RingsRow::kMost;
+  constexpr unsigned kSources = RingsRow::kMaxSources;
   constexpr unsigned kPushes = 12;
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     simt::RunOptions options;

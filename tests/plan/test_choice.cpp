@@ -232,7 +232,7 @@ TEST(TransferConfig, IsRefusedWhereItDoesNotFit) {
   options.filter.without = {MemoryId::gpu(2)};
   refused("one GPU fewer", 32 * kMiB, four_routes(), options);
   options = {};
-  options.chunks.rings.most_in_host = 0;
+  options.chunks.rings.max_in_host = 0;
   refused("no ring in host memory", 32 * kMiB, four_routes(), options);
 }
 
@@ -242,14 +242,14 @@ TEST(TransferConfig, AGroupSharesTheRings) {
   const std::vector<Request> requests{{MemoryId::gpu(0), MemoryId::gpu(1), 16 * kMiB},
                                       {MemoryId::gpu(2), MemoryId::gpu(3), 16 * kMiB}};
   PlanOptions options;
-  options.chunks.rings.most_in_host = 2;
+  options.chunks.rings.max_in_host = 2;
   const auto plan = follow(node, requests, choice, options);
   ASSERT_TRUE(plan);
   for (const TransferPlan& transfer : plan->transfers) {
     expect_covered(transfer);
     EXPECT_EQ(transfer.routes.size(), 2u);
   }
-  options.chunks.rings.most_in_host = 1;
+  options.chunks.rings.max_in_host = 1;
   EXPECT_FALSE(follow(node, requests, choice, options));
 }
 

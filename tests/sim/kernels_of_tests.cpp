@@ -65,8 +65,8 @@ SIMT_KERNEL(test_push_sum, 512, PushArgs args) {
   if (!wait_for_all(args, 0)) return;
   for (std::size_t done = 0; done < part; done += kTile) {
     const std::size_t now = part - done < kTile ? part - done : kTile;
-    Places<const float, kMostGpus> from;
-    Places<float, kMostGpus> to;
+    Places<const float, kMaxGpus> from;
+    Places<float, kMaxGpus> to;
     from.count = to.count = static_cast<int>(args.ranks);
     for (unsigned r = 0; r < args.ranks; ++r) {
       from.at[r] = args.scratch[args.rank] + r * slice + begin + done;

@@ -48,7 +48,7 @@ TransferConfig start(double gpu, double host, int chunks) {
 }
 
 /// The best of all choices like `start`, by trying them in steps of 0.2 % of the message.
-double least_us(const Mesh& mesh) {
+double min_us(const Mesh& mesh) {
   double least = 1e9;
   for (int chunks = 1; chunks <= 64; ++chunks)
     for (double gpu = 0.1; gpu < 0.45; gpu += 0.002)
@@ -80,7 +80,7 @@ class Asked {
 
 TEST(LocalSearch, FindsTheSharesAndChunksOfAMesh) {
   const Mesh mesh;
-  const double best_us = least_us(mesh);
+  const double best_us = min_us(mesh);
   // Starts on both sides: too little and too much by the staged routes, too few and too many chunks. The
   // last one ends on all routes at once, so that neither a share nor the chunks alone can gain.
   for (const TransferConfig& from : {start(.26, .05, 4), start(.33, .09, 4), start(.26, .05, 18),
@@ -97,7 +97,7 @@ TEST(LocalSearch, FindsTheSharesAndChunksOfAMesh) {
 
 TEST(LocalSearch, FindsThemThroughNoise) {
   const Mesh mesh;
-  const double best_us = least_us(mesh);
+  const double best_us = min_us(mesh);
   for (unsigned seed = 1; seed <= 20; ++seed) {
     std::mt19937 random(seed);
     std::uniform_real_distribution<double> noise(0.997, 1.003);
@@ -163,7 +163,7 @@ TEST(LocalSearch, ASmallerGainIsNoGain) {
   // Each other choice is 0.4 % faster than the start: less than what counts.
   const auto measure = [&](const TransferConfig& choice) { return choice == from ? 1000 : 996; };
   EXPECT_EQ(local_search({&from, 1}, measure, {}).best, from);
-  EXPECT_NE(local_search({&from, 1}, measure, {.least_gain = 0.003}).best, from);
+  EXPECT_NE(local_search({&from, 1}, measure, {.min_gain = 0.003}).best, from);
 }
 
 TEST(LocalSearch, WhatCannotBeCarriedOutIsPassedOver) {

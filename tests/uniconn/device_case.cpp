@@ -129,10 +129,10 @@ class Maker {
     row_.ranks = options.ranks;
     row_.blocks = options.blocks;
     row_.calls.resize(ranks_);
-    slot_ = ranks_ * (options.most_bytes + 64) + 64;
+    slot_ = ranks_ * (options.max_bytes + 64) + 64;
     // Of each piece of data two slots that are used again and again, and room for what is posted.
     const std::size_t bytes =
-        2 * (slot_ + kGuard) + options.rounds * 2 * (options.most_bytes + 128);
+        2 * (slot_ + kGuard) + options.rounds * 2 * (options.max_bytes + 128);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       auto& pieces = row_.before.emplace_back();
       pieces[0].resize(kSignalBytes);
@@ -171,7 +171,7 @@ class Maker {
   }
 
   std::size_t any_count(std::size_t element_bytes) {
-    const std::size_t most = options_.most_bytes / element_bytes;
+    const std::size_t most = options_.max_bytes / element_bytes;
     switch (below(random_, 6)) {
       case 0: return 0;
       case 1: return 1;

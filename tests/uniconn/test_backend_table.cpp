@@ -171,7 +171,7 @@ TEST(BackendTable, AllRanksHaveRankZeros) {
           EXPECT_TRUE(all.of({0, 2}).empty());
           EXPECT_TRUE(all.of({3}).empty());
         }
-        if (size > BackendTable::kMostRanksOfParts) {
+        if (size > BackendTable::kMaxRanksByParts) {
           EXPECT_TRUE(all.of({0, 1}).empty());
         }
       });

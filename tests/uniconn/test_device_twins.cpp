@@ -172,7 +172,7 @@ TEST_P(DeviceRows, MoveWhatTheySay) {
   for (int i = 0; i < 12; ++i) {
     DeviceRowOptions options;
     options.ranks = GetParam();
-    options.most_bytes = i == 11 ? 100'000 : 8 * 1024;
+    options.max_bytes = i == 11 ? 100'000 : 8 * 1024;
     const std::uint64_t seed = random();
     ASSERT_EQ("", run_row(make_device_row(random, options), seed)) << "row " << i;
   }
@@ -315,7 +315,7 @@ int first_wrong_row(int rows) {
     DeviceRowOptions options;
     options.ranks = 3 + row % 2;
     options.rounds = 12;
-    options.most_bytes = row % 3 == 0 ? 200 : 4096;
+    options.max_bytes = row % 3 == 0 ? 200 : 4096;
     const std::uint64_t seed = random();
     if (!run_row(make_device_row(random, options), seed).empty()) return row;
   }

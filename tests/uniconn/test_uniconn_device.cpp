@@ -69,7 +69,7 @@ TEST_P(UniconnDevice, KernelsMoveWhatTheySay) {
     DeviceRandom random(7);
     DeviceRowOptions options = options_of(self.size());
     for (int i = 0; i < 6; ++i) {
-      options.most_bytes = i == 5 ? 300'000 : 16 * 1024;
+      options.max_bytes = i == 5 ? 300'000 : 16 * 1024;
       make_row(make_device_row(random, options), self.gpu, kernel.get(), self.comm, on_device);
     }
   };

@@ -73,10 +73,10 @@ using ResultOf = decltype(std::declval<const Handler&>()(
 template <typename Handler>
 using Replying = typename ReplyOf<ResultOf<Handler>>::handler;
 
-constexpr std::size_t most_of() { return 0; }
+constexpr std::size_t max_of() { return 0; }
 template <typename... Rest>
-constexpr std::size_t most_of(std::size_t first, Rest... rest) {
-  const std::size_t others = most_of(rest...);
+constexpr std::size_t max_of(std::size_t first, Rest... rest) {
+  const std::size_t others = max_of(rest...);
   return first > others ? first : others;
 }
 
@@ -104,7 +104,7 @@ class active_messages {
                 "a message has at most 88 bytes of arguments: send where larger data lie");
 
   static constexpr unsigned kWords =
-      (detail::most_of(sizeof(typename Handlers::arguments)...) + 3) / 4;
+      (detail::max_of(sizeof(typename Handlers::arguments)...) + 3) / 4;
   static constexpr std::uint32_t kNobody = 0xFFFF;
   static constexpr std::uint32_t kLooksPerReply = 8;
   /// What lies in a cell: the handler's number, the bytes of its arguments, and they.

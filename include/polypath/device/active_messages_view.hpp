@@ -18,7 +18,7 @@ namespace polypath::device {
 /// that of the consumer of what the rank sends, and that of the producer of what is sent to it.
 struct active_messages_view {
   enum kind : std::uint32_t { request = 0, reply = 1 };
-  static constexpr std::uint32_t kMostRanks = 1024;
+  static constexpr std::uint32_t kMaxRanks = 1024;
   static constexpr std::size_t kLine = 128;
 
   unsigned char* mine;  ///< this rank's memory; `ranks` addresses, as this rank has them, begin it

@@ -69,7 +69,7 @@ class channel {
     begun = request{};
     if (state_ != status::done) return state_;
     if (destination >= control_.view().ranks) return status::bad_rank;
-    if (tag > kMostTag) return status::bad_tag;
+    if (tag > kMaxTag) return status::bad_tag;
     group.sync();  // what others have stored in the buffer
     detail::channel_pending result{};
     if (controls(group))
@@ -163,7 +163,7 @@ class channel {
                                        std::uint64_t window) const {
     if (state_ != status::done) return state_;
     if (source >= control_.view().ranks && source != any_source) return status::bad_rank;
-    if (tag > kMostTag && tag != any_tag) return status::bad_tag;
+    if (tag > kMaxTag && tag != any_tag) return status::bad_tag;
     if (bytes > control_.view().eager_bytes && window == detail::ChannelControl::kNoWindow)
       return status::bad_buffer;
     return status::done;

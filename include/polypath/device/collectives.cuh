@@ -26,7 +26,7 @@ namespace polypath::device {
 
 class collectives {
  public:
-  static constexpr int kMostRanks = collectives_view::kMostRanks;
+  static constexpr int kMaxRanks = collectives_view::kMaxRanks;
 
   POLYPATH_DEVICE explicit collectives(const collectives_view& view) : view_(view) {}
 
@@ -77,11 +77,11 @@ class collectives {
     const Slice slice = slice_of(view_.rank, view_.ranks, count);
     return between_barriers(group, [&] {
       if (slice.length == 0) return;
-      Places<T, kMostRanks> to{};
-      Places<const T, kMostRanks> from{};
+      Places<T, kMaxRanks> to{};
+      Places<const T, kMaxRanks> from{};
       to.count = from.count = view_.ranks;
       POLYPATH_UNROLL
-      for (int r = 0; r < kMostRanks; ++r) {
+      for (int r = 0; r < kMaxRanks; ++r) {
         to.at[r] = recv.at[r] + slice.begin;
         from.at[r] = send.at[r] + slice.begin;
       }
@@ -93,10 +93,10 @@ class collectives {
  private:
   /// Of an array that is to stay in registers.
   template <typename T>
-  POLYPATH_DEVICE static T* of_rank(T* const (&all)[kMostRanks], int rank) {
+  POLYPATH_DEVICE static T* of_rank(T* const (&all)[kMaxRanks], int rank) {
     T* found = all[0];
     POLYPATH_UNROLL
-    for (int r = 1; r < kMostRanks; ++r)
+    for (int r = 1; r < kMaxRanks; ++r)
       if (r == rank) found = all[r];
     return found;
   }
@@ -116,10 +116,10 @@ class collectives {
                                   std::size_t first, std::size_t count) const {
     static_assert(std::is_trivially_copyable<T>::value, "elements are copied as bytes");
     constexpr int kInFlight = 2;
-    Places<unsigned char, kMostRanks> places{};
+    Places<unsigned char, kMaxRanks> places{};
     places.count = view_.ranks;
     POLYPATH_UNROLL
-    for (int r = 0; r < kMostRanks; ++r)
+    for (int r = 0; r < kMaxRanks; ++r)
       places.at[r] = reinterpret_cast<unsigned char*>(to.at[r] + first);
     copy_tile<Access::streaming, Access::streaming, kInFlight>(
         group, places, reinterpret_cast<const unsigned char*>(from), count * sizeof(T));

@@ -11,7 +11,7 @@
 namespace polypath::device {
 
 /// In shared memory, for each warp of a block.
-inline constexpr unsigned kWordsOfPartition = 2 * split_view::kMostOfWarp;
+inline constexpr unsigned kWordsOfPartition = 2 * split_view::kMaxPerWarp;
 
 namespace detail {
 
@@ -149,7 +149,7 @@ constexpr unsigned kShort = 2;  // of a partition as most are, in each lane
 /// made.
 POLYPATH_DEVICE std::uint32_t match_short(const split_view& view, const Extent& of,
                                           Indices<kShort>& indices, std::uint32_t* words) {
-  std::uint32_t* const receives = words + split_view::kMostOfWarp;
+  std::uint32_t* const receives = words + split_view::kMaxPerWarp;
   indices.sort_into(words, receives);
   const ShortBatch batch(view.batch, of, words, receives);
   batch.leave_messages_over(Warp{});
@@ -158,8 +158,8 @@ POLYPATH_DEVICE std::uint32_t match_short(const split_view& view, const Extent& 
 /// Likewise of more. By a call, so that what is usual has the registers for itself; so are those
 /// below.
 POLYPATH_DEVICE_NOINLINE std::uint32_t match_more(split_view view, Extent of, std::uint32_t* words) {
-  std::uint32_t* const receives = words + split_view::kMostOfWarp;
-  Indices<split_view::kMostOfWarp / kWarp>(view, of).sort_into(words, receives);
+  std::uint32_t* const receives = words + split_view::kMaxPerWarp;
+  Indices<split_view::kMaxPerWarp / kWarp>(view, of).sort_into(words, receives);
   const SortedBatch batch(view.batch, of, words, receives);
   batch.leave_messages_over(Warp{});
   return match_windows(Warp{}, batch);
@@ -176,7 +176,7 @@ POLYPATH_DEVICE_NOINLINE void match_one_side(split_view view, Extent of) {
 /// Blocks take the partitions that are too long for a warp.
 POLYPATH_DEVICE_NOINLINE std::uint32_t match_noted(split_view view, std::uint32_t* words) {
   const Block block;
-  std::uint32_t* const receives = words + split_view::most_of_block(block_size() / kWarp);
+  std::uint32_t* const receives = words + split_view::max_of_block(block_size() / kWarp);
   std::uint32_t pairs = 0;
   const std::uint32_t noted = load(&view.words->noted);
   for (std::uint32_t at = block_index(); at < noted; at += grid_size()) {
@@ -209,7 +209,7 @@ POLYPATH_DEVICE std::uint32_t match_by_warp(const split_view& view, std::uint32_
     const std::uint32_t own = first + rank_in_warp() * step;
     const Extent found = own < view.partitions() ? extent_of(view, own, is_crowded) : Extent{};
     unsigned left = warp_ballot(found.most() != 0 &&
-                                (found.most() <= split_view::kMostOfWarp || !found.has_both()));
+                                (found.most() <= split_view::kMaxPerWarp || !found.has_both()));
     // What the next one has is loaded while one is matched.
     const auto next_one = [&] {
       const unsigned lane = countr_one(~left & (left - 1));

@@ -73,7 +73,7 @@ POLYPATH_DEVICE std::uint32_t mpi_phases<Place>::pair_few(const group& of) const
 template <typename Place>
 POLYPATH_DEVICE void mpi_phases<Place>::pair_groups() const {
   constexpr unsigned kUsual = 2;  // of each lane
-  const auto most_of = [](const group& of) {
+  const auto max_of = [](const group& of) {
     return of.receive_count < of.message_count ? of.message_count : of.receive_count;
   };
   std::uint32_t matches = 0;
@@ -82,12 +82,12 @@ POLYPATH_DEVICE void mpi_phases<Place>::pair_groups() const {
   for (std::uint32_t at = warp_index() * grid_size() + block_index(); at < noted;
        at += size_ / kWarp) {
     const group of = group_of(Place::get(t_.noted + at));
-    matches += most_of(of) <= kUsual * kWarp ? pair_group<kUsual>(of)
-                                             : pair_group<detail::kMostOfGroup / kWarp>(of);
+    matches += max_of(of) <= kUsual * kWarp ? pair_group<kUsual>(of)
+                                             : pair_group<detail::kMaxPerGroup / kWarp>(of);
   }
   for (std::uint32_t slot = rank_; slot < t_.slots(); slot += size_) {
     const group of = group_of(slot);
-    if (of.receive_count != 0 && of.message_count != 0 && most_of(of) <= detail::kFewOfGroup)
+    if (of.receive_count != 0 && of.message_count != 0 && max_of(of) <= detail::kFewOfGroup)
       matches += pair_few(of);
   }
   note_matches(matches);

@@ -131,7 +131,7 @@ class mpi_phases {
       const std::uint32_t most = receives < messages ? messages : receives;
       const bool is_pair = receives != 0 && messages != 0;
       const bool is_noted = is_pair && most > detail::kFewOfGroup;
-      if (is_pair && most > detail::kMostOfGroup) store_relaxed<device_scope>(&t_.all->is_long, 1U);
+      if (is_pair && most > detail::kMaxPerGroup) store_relaxed<device_scope>(&t_.all->is_long, 1U);
       if (!block_any(is_noted)) continue;
       const std::uint64_t place =
           detail::share_out(words, &t_.all->groups, std::uint64_t{is_noted ? 1U : 0U});

@@ -24,9 +24,9 @@ struct hashed_unique {};
 enum class match_status : std::uint32_t {
   done,
   full,            ///< with what was left over there is more than the matcher has room for
-  message_tag,     ///< a message's tag is above kMostTag
-  message_source,  ///< a message's source is above kMostSource
-  receive_tag,     ///< a receive's tag is above kMostTag, and not any_tag
+  message_tag,     ///< a message's tag is above kMaxTag
+  message_source,  ///< a message's source is above kMaxSource
+  receive_tag,     ///< a receive's tag is above kMaxTag, and not any_tag
   wildcard,        ///< a receive has a wildcard that this order does not know
   message_twice,   ///< of hashed_unique: two messages are alike
   receive_twice    ///< of hashed_unique: two receives are alike

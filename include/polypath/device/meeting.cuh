@@ -191,9 +191,9 @@ POLYPATH_DEVICE Slice slice_of(int rank, int ranks, std::size_t count) {
 
 /// `length` elements of all ranks, in rank order, to every place of `to`. In place, too: what one
 /// group combines nobody else looks at.
-template <typename Members, typename Operation, typename Stored, int kMost>
+template <typename Members, typename Operation, typename Stored, int kMaxPointers>
 POLYPATH_DEVICE void combine_all(const Members& group, const Operation& operation,
-                                 const Places<Stored, kMost>& to, Places<const Stored, kMost> from,
+                                 const Places<Stored, kMaxPointers>& to, Places<const Stored, kMaxPointers> from,
                                  [[maybe_unused]] int own, std::size_t length) {
   if (has_mutant(CollectiveFault::own_part_first)) {
     const Stored* const first = from.at[0];

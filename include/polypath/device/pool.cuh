@@ -96,11 +96,11 @@ class pool {
     return view_.blocks + offset_of(handle);
   }
   [[nodiscard]] POLYPATH_DEVICE static std::uint64_t offset_of(std::uint32_t handle) {
-    return std::uint64_t{handle & kGranules} << pool_view::kLeastLog2;
+    return std::uint64_t{handle & kGranules} << pool_view::kMinLog2;
   }
   /// Of a block.
   [[nodiscard]] POLYPATH_DEVICE static std::uint32_t bytes_of(std::uint32_t handle) {
-    return 1U << (pool_view::kLeastLog2 + (handle >> pool_view::kClassShift));
+    return 1U << (pool_view::kMinLog2 + (handle >> pool_view::kClassShift));
   }
 
  private:
@@ -159,11 +159,11 @@ class pool {
     unsigned of_class = 0;
     POLYPATH_UNROLL
     for (unsigned c = 0; c < pool_view::kClasses; ++c)
-      of_class += bytes > (1U << (pool_view::kLeastLog2 + c)) ? 1 : 0;
+      of_class += bytes > (1U << (pool_view::kMinLog2 + c)) ? 1 : 0;
     return of_class;
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t blocks_of_slab(unsigned of_class) const {
-    return 1U << (view_.slab_log2 - pool_view::kLeastLog2 - of_class);
+    return 1U << (view_.slab_log2 - pool_view::kMinLog2 - of_class);
   }
   [[nodiscard]] POLYPATH_DEVICE std::uint32_t* bits_of(std::uint32_t slab) const {
     return view_.bits + (std::size_t{slab} << (view_.slab_log2 - pool_view::kBitsLog2));
@@ -293,7 +293,7 @@ class pool {
       const unsigned count = popcount(got);
       search.promised -= count;
       search.need -= count;
-      const std::uint32_t granule = (search.slab << (view_.slab_log2 - pool_view::kLeastLog2)) +
+      const std::uint32_t granule = (search.slab << (view_.slab_log2 - pool_view::kMinLog2)) +
                                     ((search.quad * kWordsAtOnce + place) * 32 << own);
       if (search.promised == 0 && search.is_last) search.slab = kNoSlab;
       return {got, granule | own << pool_view::kClassShift};
@@ -410,7 +410,7 @@ class pool {
   [[nodiscard]] POLYPATH_DEVICE status give_back(std::uint32_t handle) const {
     const unsigned own = handle >> pool_view::kClassShift;
     const std::uint32_t granule = handle & kGranules;
-    const unsigned slab_log2 = view_.slab_log2 - pool_view::kLeastLog2;
+    const unsigned slab_log2 = view_.slab_log2 - pool_view::kMinLog2;
     const std::uint32_t slab = granule >> slab_log2;
     if (own >= pool_view::kClasses || slab >= view_.slabs || (granule & ((1U << own) - 1)) != 0)
       return status::invalid_handle;

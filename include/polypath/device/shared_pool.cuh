@@ -48,7 +48,7 @@ class shared_pool {
   [[nodiscard]] POLYPATH_DEVICE unsigned char* address(int owner, std::uint32_t handle) const {
     unsigned char* begin = view_.blocks[0];
     POLYPATH_UNROLL
-    for (int rank = 1; rank < shared_pool_view::kMostRanks; ++rank)
+    for (int rank = 1; rank < shared_pool_view::kMaxRanks; ++rank)
       if (rank == owner) begin = view_.blocks[rank];
     return begin + pool::offset_of(handle);
   }
@@ -86,7 +86,7 @@ class shared_pool {
     for (int rank = 0; rank < view_.ranks; ++rank) {
       if (rank == view_.rank) continue;
       const Returns queue(load_view(view_.from_holder + rank));
-      for (unsigned round = 0; round < kMostRounds; ++round) {
+      for (unsigned round = 0; round < kMaxRounds; ++round) {
         std::uint32_t handle = kNoBlock;
         const bool came = queue.try_pop(team, handle) == status::done;
         if (!any(team, came)) break;
@@ -105,7 +105,7 @@ class shared_pool {
 
  private:
   using Returns = queue<std::uint32_t, system_scope>;
-  static constexpr unsigned kMostRounds = 64;
+  static constexpr unsigned kMaxRounds = 64;
 
   POLYPATH_DEVICE static bool any(const Thread&, bool value) { return value; }
   POLYPATH_DEVICE static bool any(const Warp&, bool value) { return warp_any(value); }

@@ -152,9 +152,9 @@ POLYPATH_DEVICE void assign_partition_offsets(const split_view& view, std::uint3
     store(view.ends[1] + partition, is_wrong ? 0 : static_cast<std::uint32_t>(begin >> 32));
     if (messages == 0 || receives == 0) continue;
     const std::uint32_t most = messages < receives ? receives : messages;
-    if (most > split_view::most_of_block(block_size() / kWarp))
+    if (most > split_view::max_of_block(block_size() / kWarp))
       store_relaxed<device_scope>(&view.words->is_long, 1U);
-    else if (most > split_view::kMostOfWarp)
+    else if (most > split_view::kMaxPerWarp)
       store(view.noted + fetch_add<device_scope>(&view.words->noted, 1U), partition);
   }
 }

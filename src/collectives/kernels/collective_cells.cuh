@@ -55,7 +55,7 @@ inline constexpr std::uint32_t kUsed = 1U << 31;
 
 /// Two calls of 2^kClearShift clear a row of cells.
 inline constexpr std::uint32_t kClearShift = 16;
-static_assert(kMostCellRegion / kCellRowBytes <= 1U << (31 - kClearShift));
+static_assert(kMaxCellRegion / kCellRowBytes <= 1U << (31 - kClearShift));
 
 /// Its `lap` is the flag.
 using Cell = device::ll_packet;
@@ -182,8 +182,8 @@ SIMT_DEVICE_NOINLINE void clear_row(const CollectiveArgs& args, std::uint32_t ha
     }
 }
 
-/// One call, as one thread sees it, of at most `kMost` ranks: fewer need fewer registers.
-template <typename Element, int kMost>
+/// One call, as one thread sees it, of at most `kMaxPeers` ranks: fewer need fewer registers.
+template <typename Element, int kMaxPeers>
 class Call {
  public:
   SIMT_DEVICE Call(const CollectiveArgs& args, const Part& part)
@@ -250,20 +250,20 @@ class Call {
     const RankRoles& roles = part_.roles;
     if (roles.push == 0) return;
     for (std::uint64_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
-      Words words[kMost];
+      Words words[kMaxPeers];
       if (part_.pieces.in_stride == 0) {
         words[0] = load_words(in(0), row, part_.pieces.longest);
         POLYPATH_UNROLL
-        for (int p = 0; p < kMost; ++p)
+        for (int p = 0; p < kMaxPeers; ++p)
           if (in_set(roles.push, p)) push_pair(p, roles.ring, row, pair_of(words[0], flag_));
         continue;
       }
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p)
+      for (int p = 0; p < kMaxPeers; ++p)
         if (in_set(roles.push, p) && has_words(row, part_.pieces.length(p)))
           words[p] = load_words(in(p), row, part_.pieces.length(p));
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p)
+      for (int p = 0; p < kMaxPeers; ++p)
         if (in_set(roles.push, p) && has_words(row, part_.pieces.length(p)))
           push_pair(p, roles.ring, row, pair_of(words[p], flag_));
     }
@@ -271,19 +271,19 @@ class Call {
 
   /// Waits for this lane's pairs of a row from all of `senders`.
   SIMT_DEVICE bool wait_for_pairs(std::uint32_t senders, std::uint32_t ring, std::uint64_t row,
-                                  Pair (&pairs)[kMost]) {
+                                  Pair (&pairs)[kMaxPeers]) {
     int missing = 0;
     const auto ready = [&] {
       bool all = true;
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p)
+      for (int p = 0; p < kMaxPeers; ++p)
         if (in_set(senders, p)) {
           const Cell* const at = cells(args_.rank, ring, static_cast<std::uint32_t>(p), row);
           pairs[p].first = device::load_relaxed<device::system_scope>(at);
           pairs[p].second = device::load_relaxed<device::system_scope>(at + simt::kWarp);
         }
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p)
+      for (int p = 0; p < kMaxPeers; ++p)
         if (in_set(senders, p)) {
           const bool whole = has_mutant(Fault::half_a_pair_looked_at) || pairs[p].second.lap == flag_;
           if (pairs[p].first.lap != flag_ || !whole) {
@@ -299,10 +299,10 @@ class Call {
     });
   }
 
-  SIMT_DEVICE static std::uint32_t pairs_flag(const Pair (&pairs)[kMost], int of) {
+  SIMT_DEVICE static std::uint32_t pairs_flag(const Pair (&pairs)[kMaxPeers], int of) {
     std::uint32_t flag = 0;
     POLYPATH_UNROLL
-    for (int p = 0; p < kMost; ++p)
+    for (int p = 0; p < kMaxPeers; ++p)
       if (p == of) flag = pairs[p].first.lap;
     return flag;
   }
@@ -314,13 +314,13 @@ class Call {
     for (std::uint64_t row = first_row_; has_words(row, length); row += row_step_) {
       Words own{};
       if (roles.own_part) own = load_words(in(args_.rank), row, length);
-      Pair pairs[kMost];
+      Pair pairs[kMaxPeers];
       if (!wait_for_pairs(roles.combine, 0, row, pairs)) return false;
       Words result;
       if constexpr (std::is_same_v<Element, Bytes>) {
         result = own;
         POLYPATH_UNROLL
-        for (int p = 0; p < kMost; ++p)
+        for (int p = 0; p < kMaxPeers; ++p)
           if (in_set(roles.combine, p)) result = words_of(pairs[p]);
       } else {
         with_combining(args_.reduction, [&](auto combining) {
@@ -329,7 +329,7 @@ class Call {
       }
       const Pair pair = pair_of(result, flag_);
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p)
+      for (int p = 0; p < kMaxPeers; ++p)
         if (in_set(roles.results, p)) push_pair(p, 1, row, pair);
       if (roles.owner_keeps) store_words(out(args_.rank), row, length, result);
     }
@@ -338,7 +338,7 @@ class Call {
 
   template <typename Operation>
   SIMT_DEVICE Words combined(const Operation& operation, const Words& own,
-                             const Pair (&pairs)[kMost]) {
+                             const Pair (&pairs)[kMaxPeers]) {
     constexpr int kElements = static_cast<int>(kWord / sizeof(Element));
     typename Operation::Sum sums[kWords][kElements];
     bool first = true;
@@ -357,7 +357,7 @@ class Call {
     };
     if (has_mutant(Fault::own_part_first)) add(own);
     POLYPATH_UNROLL
-    for (int p = 0; p < kMost; ++p) {
+    for (int p = 0; p < kMaxPeers; ++p) {
       if (p == args_.rank && !has_mutant(Fault::own_part_first)) add(own);
       if (in_set(part_.roles.combine, p)) add(words_of(pairs[p]));
     }
@@ -378,17 +378,17 @@ class Call {
     for (std::uint64_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
       std::uint32_t senders = 0;
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p) {
+      for (int p = 0; p < kMaxPeers; ++p) {
         const std::uint64_t length = part_.pieces.length(p);
         if (!has_words(row, length)) continue;
         if (in_set(roles.keep, p) && in(p) != out(p))
           store_words(out(p), row, length, load_words(in(p), row, length));
         senders |= roles.take & (1U << p);
       }
-      Pair pairs[kMost];
+      Pair pairs[kMaxPeers];
       if (!wait_for_pairs(senders, 1, row, pairs)) return false;
       POLYPATH_UNROLL
-      for (int p = 0; p < kMost; ++p)
+      for (int p = 0; p < kMaxPeers; ++p)
         if (in_set(senders, p))
           store_words(out(p), row, part_.pieces.length(p), words_of(pairs[p]));
     }
@@ -404,20 +404,20 @@ class Call {
   std::uint64_t row_step_;
 };
 
-template <typename Element, int kMost>
+template <typename Element, int kMaxPeers>
 SIMT_DEVICE void run_among(const CollectiveArgs& args) {
   const Part part = part_of(args);
   if (part.pieces.longest == 0) return;
-  Call<Element, kMost> call(args, part);
+  Call<Element, kMaxPeers> call(args, part);
   call.count(call.run());
 }
 
 template <typename Element>
 SIMT_DEVICE void run(const CollectiveArgs& args) {
-  if (args.shape.ranks <= kMostRanks / 2)
-    run_among<Element, static_cast<int>(kMostRanks / 2)>(args);
+  if (args.shape.ranks <= kMaxRanks / 2)
+    run_among<Element, static_cast<int>(kMaxRanks / 2)>(args);
   else
-    run_among<Element, static_cast<int>(kMostRanks)>(args);
+    run_among<Element, static_cast<int>(kMaxRanks)>(args);
 }
 
 }  // namespace polypath::cells

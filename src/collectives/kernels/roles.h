@@ -31,7 +31,7 @@ struct Pieces {
   std::uint64_t in_stride;  ///< from one piece to the next; 0: every piece is at the start
   std::uint64_t out_stride;
   bool sliced;         ///< pieces are slices of one buffer
-  std::uint32_t skip;  ///< the rank that owns no slice; kMostRanks: none
+  std::uint32_t skip;  ///< the rank that owns no slice; kMaxRanks: none
 
   constexpr std::uint64_t index(std::uint32_t rank) const { return rank > skip ? rank - 1 : rank; }
   constexpr std::uint64_t length(std::uint32_t rank) const {
@@ -80,7 +80,7 @@ constexpr Part part_of(const CollectiveArgs& args) {
   Part part{};
   Pieces& pieces = part.pieces;
   RankRoles& roles = part.roles;
-  pieces.skip = sliced && rooted ? root : kMostRanks;
+  pieces.skip = sliced && rooted ? root : kMaxRanks;
   pieces.sliced = sliced;
   pieces.longest = bytes;
   pieces.total = bytes;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// A copy with less left than this has ended: rounding.
-constexpr double kLeastBytes = 1e-3;
+constexpr double kMinBytes = 1e-3;
 
 class Clockwork {
  public:
@@ -164,7 +164,7 @@ class Clockwork {
   void settle() {
     std::vector<int> ended;
     for (auto step = flowing_.begin(); step != flowing_.end();) {
-      if (state(*step).left > kLeastBytes) {
+      if (state(*step).left > kMinBytes) {
         ++step;
         continue;
       }

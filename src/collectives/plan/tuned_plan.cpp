@@ -15,7 +15,7 @@ namespace polypath {
 namespace {
 
 constexpr int kBlocksToTry[] = {8, 16, 32, 64, 96, 128};
-constexpr double kMostTimesPlanned = 3;
+constexpr double kMaxTimesPlanned = 3;
 
 std::string link_name(const Node& node, int from, int to) {
   const auto index = node.find_link(MemoryId::gpu(from), MemoryId::gpu(to));
@@ -135,7 +135,7 @@ std::vector<CollectiveVariant> candidate_variants(const Node& node, const Collec
   const auto add = [&](const CollectivePlan& plan) {
     const CollectiveVariant way = variant_of(plan);
     const bool is_new = std::ranges::find(ways, way) == ways.end();
-    if (is_new && plan.predicted_us <= kMostTimesPlanned * planned.predicted_us)
+    if (is_new && plan.predicted_us <= kMaxTimesPlanned * planned.predicted_us)
       ways.push_back(way);
   };
   for (const CollectiveCandidate& one : planned.candidates) {

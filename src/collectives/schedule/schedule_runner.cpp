@@ -35,7 +35,7 @@ ScheduleRunner::ScheduleRunner(Communicator& communicator, const KernelModules& 
 
 bool ScheduleRunner::can_run(const CollectiveSchedule& schedule) const {
   return schedule.host_bytes <= host_bytes() && schedule.scratch_bytes <= scratch_.bytes() &&
-         streams_of(schedule) <= kMostStreams;
+         streams_of(schedule) <= kMaxStreams;
 }
 
 CUdeviceptr ScheduleRunner::address_of(const CollectivePlace& place, const Call& call) const {

@@ -24,7 +24,7 @@ struct StreamWaitArgs {
 
 /// Words that one kernel tells and waits for.
 inline constexpr std::uint32_t kMaxSignals = 8;
-inline constexpr std::uint32_t kMostAwaitedWords = 16;
+inline constexpr std::uint32_t kMaxWaits = 16;
 /// Of values that are counted in epochs: the epoch stands above these bits.
 inline constexpr unsigned kEpochShift = 24;
 
@@ -36,7 +36,7 @@ struct WordValue {
 /// Tells words of other ranks, and then waits for words of this rank's memory. The one parameter.
 struct StreamSignalArgs {
   WordValue told[kMaxSignals];
-  WordValue awaited[kMostAwaitedWords];
+  WordValue awaited[kMaxWaits];
   std::uint32_t told_count;
   std::uint32_t awaited_count;
   /// Null: values are as they stand. Otherwise they are of the epoch that this word of the rank's

@@ -94,7 +94,7 @@ void EmulatedLinks::calibrate() {
     Timer timer(*this, i);
     const auto off = [&](int lanes) { return std::abs(timer.gbps(lanes) - link.gbps); };
     const auto allowed = [](long lanes) {
-      return static_cast<int>(std::clamp(lanes, 1L, long{kMostLanes}));
+      return static_cast<int>(std::clamp(lanes, 1L, long{kMaxLanes}));
     };
     // The guess by the rate of one lane, then its neighbour on the side of what is wanted, as long
     // as that is nearer.

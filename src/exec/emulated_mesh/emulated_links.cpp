@@ -86,7 +86,7 @@ void EmulatedLinks::enable_peer_access(int from, int to) {
 }
 
 void EmulatedLinks::make_queues(int gpu) {
-  constexpr std::size_t bytes = kMostLanes * sizeof(TicketLock);
+  constexpr std::size_t bytes = kMaxLanes * sizeof(TicketLock);
   ContextGuard guard(*driver_);
   guard.use(on(gpu).context);
   CUdeviceptr& queues = queues_.emplace_back(0);
@@ -117,7 +117,7 @@ void EmulatedLinks::free_all() noexcept {
 }
 
 void EmulatedLinks::set_lanes(std::size_t index, int lanes, double gbps) {
-  links_.at(index).lanes = std::clamp(lanes, 1, kMostLanes);
+  links_.at(index).lanes = std::clamp(lanes, 1, kMaxLanes);
   links_.at(index).reached_gbps = gbps;
 }
 

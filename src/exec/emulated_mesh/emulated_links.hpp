@@ -51,7 +51,7 @@ struct LaneCopy {
 
 class EmulatedLinks {
  public:
-  static constexpr int kMostLanes = 64;  ///< a link
+  static constexpr int kMaxLanes = 64;  ///< a link
 
   /// For the NVLinks between GPUs of `node`, as mesh_node.hpp made it. Makes the primary contexts
   /// of their GPUs, and holds them. Throws NotSupported when this library was built without kernels
@@ -100,7 +100,7 @@ class EmulatedLinks {
   std::shared_ptr<const CudaDriver> driver_;
   std::vector<Loaded> gpus_;
   std::vector<EmulatedLink> links_;
-  std::vector<CUdeviceptr> queues_;  ///< by link: kMostLanes LaneQueues in the memory of its `from`
+  std::vector<CUdeviceptr> queues_;  ///< by link: kMaxLanes LaneQueues in the memory of its `from`
 };
 
 }  // namespace polypath

@@ -70,7 +70,7 @@ struct MatchCarryArgs {
 };
 
 /// The most messages and receives of a queue of many, POLYPATH_MATCH_BATCHED_MAX.
-inline constexpr std::uint32_t kMostOfAQueue = 1024;
+inline constexpr std::uint32_t kMaxPerQueue = 1024;
 
 /// Blocks have up to so many threads, whole warps.
 inline constexpr unsigned kMatchThreads = 1024;

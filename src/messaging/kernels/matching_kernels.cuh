@@ -67,7 +67,7 @@ SIMT_DEVICE device::match_outcome match_queue(const Members& members,
 
 template <typename Order>
 SIMT_DEVICE void match_queues(const MatchQueuesArgs& args) {
-  using Matcher = device::matcher<Order, kMostOfAQueue>;
+  using Matcher = device::matcher<Order, kMaxPerQueue>;
   auto& memory = *simt::dynamic_shared<typename Matcher::storage>();
   for (std::uint32_t queue = simt::block_index(); queue < args.queues; queue += simt::grid_size()) {
     const device::match_outcome outcome =

@@ -23,12 +23,12 @@ namespace {
 
 /// In a row, before calls are not asked about: programs also reduce host memory between times.
 constexpr unsigned kFreeRefusals = 8;
-constexpr unsigned kMostRefusals = kFreeRefusals + 6;
+constexpr unsigned kMaxRefusals = kFreeRefusals + 6;
 /// Agreements without device memory, until a communicator stays with MPI: of programs that have not
 /// loaded the driver, and of others, which may use their GPUs later.
-constexpr int kMostWithoutDriver = 64;
-constexpr int kMostWithoutGpus = 256;
-constexpr std::size_t kMostKept = std::size_t{64} << 20;
+constexpr int kMaxWithoutDriver = 64;
+constexpr int kMaxWithoutGpus = 256;
+constexpr std::size_t kMaxKept = std::size_t{64} << 20;
 
 constinit driver::Call<decltype(&cuMemAlloc_v2)> mem_alloc{"cuMemAlloc_v2"};
 constinit driver::Call<decltype(&cuMemFree_v2)> mem_free{"cuMemFree_v2"};
@@ -233,7 +233,7 @@ bool share_progress(CommState& ranks) noexcept {
     if (rank == ranks.rank) ranks.local_rank = ranks.local_size;
     ++ranks.local_size;
   }
-  const bool can = leader >= 0 && ranks.local_size <= static_cast<int>(kMostRanks);
+  const bool can = leader >= 0 && ranks.local_size <= static_cast<int>(kMaxRanks);
   const ProgressPlace mine = can && ranks.rank == leader ? offer_progress() : ProgressPlace{};
   if (exchange(&mine, ranks.places, sizeof mine, &ranks) == 0 && can)
     ranks.progress = open_progress(ranks.places[leader]);
@@ -279,7 +279,7 @@ void abandon_all() noexcept {
 /// Until threads that free memory of this GPU have done so, which they do not while they wait for
 /// other ranks; a second at most. The others go on.
 void join_leaving_of(CUdevice gpu) noexcept {
-  constexpr int kMost = 1000;
+  constexpr int kMaxPolls = 1000;
   constexpr timespec kPause{0, 1'000'000};
   const auto is_any = [&] {
     const Lock lock(mutex);
@@ -287,7 +287,7 @@ void join_leaving_of(CUdevice gpu) noexcept {
       if (one->gpu == gpu && !one->has_left.load(std::memory_order_acquire)) return true;
     return false;
   };
-  for (int i = 0; i < kMost && is_any(); ++i) nanosleep(&kPause, nullptr);
+  for (int i = 0; i < kMaxPolls && is_any(); ++i) nanosleep(&kPause, nullptr);
   join_leaving(false);
 }
 
@@ -338,7 +338,7 @@ void note_answer(CommState& ranks, Operation operation, std::uint64_t bytes, boo
       ranks.patience[static_cast<std::size_t>(operation)][std::bit_width(bytes) % 64];
   patience.refusals =
       is_yes ? std::uint8_t{0}
-             : static_cast<std::uint8_t>(std::min(patience.refusals + 1U, kMostRefusals));
+             : static_cast<std::uint8_t>(std::min(patience.refusals + 1U, kMaxRefusals));
   const unsigned more = patience.refusals - std::min<unsigned>(patience.refusals, kFreeRefusals);
   patience.unasked = static_cast<std::uint8_t>((1U << more) - 1);
 }
@@ -361,13 +361,13 @@ Agreement agree(const CommState& ranks, Vote mine, std::int64_t arguments, Seen 
 void note_seen(CommState& ranks, Seen seen) noexcept {
   ranks.has_seen_gpus = ranks.has_seen_gpus || seen == Seen::device_memory;
   if (ranks.has_seen_gpus) return;
-  if (++ranks.without_gpus >= (seen == Seen::nothing ? kMostWithoutDriver : kMostWithoutGpus))
+  if (++ranks.without_gpus >= (seen == Seen::nothing ? kMaxWithoutDriver : kMaxWithoutGpus))
     ranks.refused = Reason::never_on_gpus;
 }
 
 bool count_ranks_of_nodes(CommState& ranks) noexcept {
   ranks.knows_nodes = true;
-  if (ranks.size <= static_cast<int>(kMostRanks)) return true;
+  if (ranks.size <= static_cast<int>(kMaxRanks)) return true;
   // There is room for one of these a rank.
   static_assert(sizeof(ProgressPlace) >= sizeof(std::uint64_t));
   auto* const nodes = reinterpret_cast<std::uint64_t*>(ranks.places);
@@ -375,8 +375,8 @@ bool count_ranks_of_nodes(CommState& ranks) noexcept {
   if (exchange(&own, nodes, sizeof own, &ranks) != 0) return false;
   const auto size = static_cast<std::size_t>(ranks.size);
   std::sort(nodes, nodes + size);
-  for (std::size_t first = 0; first + kMostRanks < size; ++first)
-    if (nodes[first] == nodes[first + kMostRanks]) ranks.refused = Reason::too_many_ranks;
+  for (std::size_t first = 0; first + kMaxRanks < size; ++first)
+    if (nodes[first] == nodes[first + kMaxRanks]) ranks.refused = Reason::too_many_ranks;
   return true;
 }
 
@@ -463,7 +463,7 @@ bool reserve_spare(CommState& ranks, std::size_t bytes) noexcept {
 }
 
 void trim_spare(CommState& ranks) noexcept {
-  if (ranks.spare_bytes <= kMostKept) return;
+  if (ranks.spare_bytes <= kMaxKept) return;
   const PrimaryContext primary(ranks.gpu);
   const InContext current(primary.get());
   mem_free(ranks.spare);

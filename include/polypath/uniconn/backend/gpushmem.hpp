@@ -56,7 +56,7 @@ class GpushmemBackend::World {
                      "nvshmemx_hostlib_init_attr");
     }
     const auto ranks = static_cast<std::size_t>(size_);
-    words_ = static_cast<std::uint64_t*>(zeroed(2 * kMostParts * ranks * sizeof *words_));
+    words_ = static_cast<std::uint64_t*>(zeroed(2 * kMaxParts * ranks * sizeof *words_));
     mailboxes_ = static_cast<std::byte*>(zeroed(kLetter * ranks));
     stage_ = static_cast<std::byte*>(zeroed(detail::Scratch::kChunk * (ranks + 1)));
     cuda_.check(cuda_.event_create(&staged_, kNoTiming), "cuEventCreate");
@@ -117,7 +117,7 @@ class GpushmemBackend::World {
       "with -rdc=true, and link with -lnvshmem_device";
   static constexpr unsigned kNoTiming = 2;
   /// Communicators in the life of a rank: each has words of its own.
-  static constexpr std::size_t kMostParts = 256;
+  static constexpr std::size_t kMaxParts = 256;
   /// Of what ranks of a communicator tell each other at a time.
   static constexpr std::size_t kLetter = 4096;
 
@@ -196,7 +196,7 @@ class GpushmemBackend::Ranks {
       if (wish.rank == rank_) own = static_cast<int>(members.size());
       members.push_back(in_world_[static_cast<std::size_t>(wish.rank)]);
     }
-    if (number >= World::kMostParts)
+    if (number >= World::kMaxParts)
       throw error(POLYPATH_NOT_SUPPORTED, "Split: too many communicators on NVSHMEM");
     world_->next_part_ = number + 1;
     return std::make_unique<Ranks>(world_, number, std::move(members), own);

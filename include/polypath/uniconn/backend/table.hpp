@@ -149,7 +149,7 @@ class UseCounts {
 /// Rows of sets of ranks of a world: of all, and of parts of up to eight.
 class BackendTable {
  public:
-  static constexpr int kMostRanksOfParts = 8;
+  static constexpr int kMaxRanksByParts = 8;
   using Rows = std::vector<BackendRow>;
 
   BackendTable() = default;
@@ -161,7 +161,7 @@ class BackendTable {
     std::vector<int> all;
     for (int rank = 0; rank < ranks; ++rank) all.push_back(rank);
     add(all, rows_of(all));
-    if (ranks > kMostRanksOfParts) return;
+    if (ranks > kMaxRanksByParts) return;
     for (unsigned set = 1; set + 1 < 1U << static_cast<unsigned>(ranks); ++set) {
       std::vector<int> part;
       for (int rank = 0; rank < ranks; ++rank)

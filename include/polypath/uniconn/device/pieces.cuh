@@ -59,7 +59,7 @@ POLYPATH_DEVICE_NOINLINE std::uint32_t piece_from(const PolypathView* its, std::
            {device::wait_error::kNobody, 0, 0, address, bytes});
   return kNoPiece;
 }
-static_assert(kMostDevicePieces % 2 == 0);
+static_assert(kMaxDevicePieces % 2 == 0);
 
 /// Where `address` is on another rank, which is no matter of the piece's own begin.
 template <typename Place>
@@ -72,13 +72,13 @@ POLYPATH_DEVICE Place* on_rank(const PolypathView* its, std::uint32_t piece, Pla
   return moved(address, device::load(&its->pieces.shift[rank][piece]));
 }
 template <typename Place>
-POLYPATH_DEVICE device::Places<Place, kMostDeviceRanks> on_all(const PolypathView* its,
+POLYPATH_DEVICE device::Places<Place, kMaxDeviceRanks> on_all(const PolypathView* its,
                                                                std::uint32_t piece, Place* address,
                                                                int ranks) {
-  device::Places<Place, kMostDeviceRanks> all;
+  device::Places<Place, kMaxDeviceRanks> all;
   all.count = ranks;
   POLYPATH_UNROLL
-  for (int r = 0; r < kMostDeviceRanks; ++r)
+  for (int r = 0; r < kMaxDeviceRanks; ++r)
     if (r < ranks) all.at[r] = on_rank(its, piece, address, r);
   return all;
 }
@@ -166,7 +166,7 @@ class Search {
   /// ... and what ranks() and place_on() need, whatever rank `to` is.
   POLYPATH_DEVICE void begin(int to) {
     begin();
-    first_.load_shifts(its_, to & (kMostDeviceRanks - 1));
+    first_.load_shifts(its_, to & (kMaxDeviceRanks - 1));
     ranks_ = device::load(&its_->size);
   }
   [[nodiscard]] POLYPATH_DEVICE int ranks() const { return ranks_; }
@@ -194,7 +194,7 @@ class Search {
   Pieces first_;
 };
 
-static_assert((kMostDeviceRanks & (kMostDeviceRanks - 1)) == 0);
-static_assert(kMostDevicePieces >= device::kWarp);
+static_assert((kMaxDeviceRanks & (kMaxDeviceRanks - 1)) == 0);
+static_assert(kMaxDevicePieces >= device::kWarp);
 
 }  // namespace polypath::uniconn::detail

@@ -212,7 +212,7 @@ struct DeviceVerbs<PolypathBackend> {
     const std::uint32_t source = search.piece_of(send + slice.begin, bytes);
     const std::uint32_t target = search.piece_of(recv + slice.begin, bytes);
     if (source == kNoPiece || target == kNoPiece) return;
-    device::Places<Stored, kMostDeviceRanks> to;
+    device::Places<Stored, kMaxDeviceRanks> to;
     if (root < 0) {
       to = on_all(its, target, recv + slice.begin, ranks);
     } else {
