@@ -1,5 +1,5 @@
-"""`polypath tune backend` and `polypath plan backend` on a simulated node: what they print and keep,
-what follows it, and what is refused. NCCL and NVSHMEM are what stands in for them."""
+"""`polypath tune backend` and `polypath plan backend` on a simulated node: what they print and
+keep, what follows it, and what is refused. NCCL and NVSHMEM are what stands in for them."""
 
 import json
 import re
